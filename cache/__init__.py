@@ -1,0 +1,1 @@
+"""Bookkeeping of the paged KV cache: who holds which block, which prefixes are known."""

@@ -1,0 +1,115 @@
+"""The block pool: hands out fixed-size KV blocks, counts who shares them, remembers useful ones.
+
+    free     nobody holds it, nothing worth keeping is in it
+    used     held by one or more block tables
+    cached   nobody holds it, but it has a name: a later request with the same prefix may revive it
+
+free + used + cached = capacity, always.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+
+
+class BlockPool:
+    """Owns every block id from 0 to `capacity` - 1."""
+
+    def __init__(self, capacity: int, block_size: int) -> None:
+        self.capacity = capacity
+        self.block_size = block_size
+        """Slots (tokens) in a block."""
+        self._free = deque(range(capacity))
+        self._holders = [0] * capacity
+        self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
+        self._block_by_name: dict[bytes, int] = {}
+        self._name_by_block: dict[int, bytes] = {}
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    @property
+    def cached(self) -> int:
+        return len(self._cached)
+
+    @property
+    def used(self) -> int:
+        return self.capacity - len(self._free) - len(self._cached)
+
+    @property
+    def available(self) -> int:
+        """Blocks that `take` could hand out: free ones, then cached ones."""
+        return len(self._free) + len(self._cached)
+
+    def blocks_for(self, slots: int) -> int:
+        """Return how many blocks `slots` slots fill."""
+        return -(-slots // self.block_size)
+
+    def take(self, count: int) -> list[int] | None:
+        """Take `count` unnamed blocks, held once each, or none at all; old cached ones go first."""
+        if count > self.available:
+            return None
+        while len(self._free) < count:
+            block, _ = self._cached.popitem(last=False)
+            del self._block_by_name[self._name_by_block.pop(block)]
+            self._free.append(block)
+        blocks = [self._free.popleft() for _ in range(count)]
+        for block in blocks:
+            self._holders[block] = 1
+        return blocks
+
+    def hold(self, block: int) -> None:
+        """Add a holder to a used or cached block."""
+        self._cached.pop(block, None)
+        self._holders[block] += 1
+
+    def drop(self, blocks: Iterable[int]) -> None:
+        """Remove a holder from each block; the last holder's named blocks stay as cached.
+
+        Pass a table's blocks last first: then a prefix outlives what follows it.
+        """
+        for block in blocks:
+            self._holders[block] -= 1
+            if self._holders[block] == 0:
+                if block in self._name_by_block:
+                    self._cached[block] = None
+                else:
+                    self._free.append(block)
+
+    def shared(self, block: int) -> bool:
+        """Return whether writing to the block would change what another holder reads."""
+        return self._holders[block] > 1
+
+    def name(self, block: int, name: bytes) -> None:
+        """Make a held, full, committed block findable; the first block of a name keeps it."""
+        if name not in self._block_by_name and block not in self._name_by_block:
+            self._block_by_name[name] = block
+            self._name_by_block[block] = name
+
+    def unname(self, block: int) -> None:
+        """Make a held block unfindable, because its holder is about to overwrite it."""
+        name = self._name_by_block.pop(block, None)
+        if name is not None:
+            del self._block_by_name[name]
+
+    def find(self, name: bytes) -> int | None:
+        """Return the block of that name, used or cached."""
+        return self._block_by_name.get(name)
+
+    def holders(self, block: int) -> int:
+        return self._holders[block]
+
+    def check(self) -> None:
+        """Assert every invariant; tests call it after each step, the engine when idle."""
+        free, cached = set(self._free), set(self._cached)
+        assert len(free) == len(self._free), "a block is free twice"
+        assert not free & cached, "a block is both free and cached"
+        assert all(count >= 0 for count in self._holders), (
+            "a block was dropped more often than held"
+        )
+        unheld = {block for block, count in enumerate(self._holders) if count == 0}
+        assert unheld == free | cached, "free + used + cached must be every block"
+        assert cached <= self._name_by_block.keys(), "a cached block has no name"
+        assert not free & self._name_by_block.keys(), "a free block has a name"
+        names = {block: name for name, block in self._block_by_name.items()}
+        assert names == self._name_by_block, "names and blocks disagree"

@@ -1,0 +1,113 @@
+"""A block table: where one sequence's KV lives, slot by slot."""
+
+from collections.abc import Sequence
+
+from cache.blocks import BlockPool
+from cache.prefix import ROOT, BlockNamer
+
+Copy = tuple[int, int]
+"""(from, to): a block's content to copy before the round writes anything."""
+
+
+class BlockTable:
+    """Maps slot s to offset s % block_size of block `blocks[s // block_size]`.
+
+    |<------- named: full, committed, shareable ------->|<-- private or forked -->|
+    blocks[0]            ...            blocks[named-1]  blocks[named] ... blocks[-1]
+    """
+
+    def __init__(self, pool: BlockPool, namer: BlockNamer, name_space: str) -> None:
+        self.blocks: list[int] = []
+        self._pool = pool
+        self._namer = namer
+        self._name_space = name_space
+        self._names: list[bytes] = []
+
+    @property
+    def slots(self) -> int:
+        """Slots that the table can hold now."""
+        return len(self.blocks) * self._pool.block_size
+
+    def match(self, tokens: Sequence[int]) -> int:
+        """Start an empty table with every known block of the prompt; returns the slots found.
+
+        The last token is never among them: something must be left to compute.
+        """
+        assert not self.blocks, "only an empty table can match a prefix"
+        size = self._pool.block_size
+        for start in range(0, (len(tokens) - 1) // size * size, size):
+            name = self._next_name(tokens[start : start + size])
+            block = self._pool.find(name)
+            if block is None:
+                break
+            self._pool.hold(block)
+            self.blocks.append(block)
+            self._names.append(name)
+        return self.slots
+
+    def reserve(self, slots: int) -> bool:
+        """Grow to at least `slots` slots, or change nothing and return False."""
+        need = self._pool.blocks_for(slots) - len(self.blocks)
+        if need <= 0:
+            return True
+        blocks = self._pool.take(need)
+        if blocks is None:
+            return False
+        self.blocks.extend(blocks)
+        return True
+
+    def own(self, start: int) -> list[Copy] | None:
+        """Make every slot from `start` on safe to write: shared blocks are replaced by copies.
+
+        Returns the copies to make, or None (and changes nothing) if the pool is too empty.
+        """
+        first = start // self._pool.block_size
+        shared = [i for i in range(first, len(self.blocks)) if self._pool.shared(self.blocks[i])]
+        fresh = self._pool.take(len(shared))
+        if fresh is None:
+            return None
+        copies = [(self.blocks[i], block) for i, block in zip(shared, fresh, strict=True)]
+        for i, block in zip(shared, fresh, strict=True):
+            self._pool.drop([self.blocks[i]])
+            self.blocks[i] = block
+        for block in self.blocks[first:]:
+            self._pool.unname(block)  # after a truncation into a named block
+        return copies
+
+    def commit(self, tokens: Sequence[int], computed: int) -> None:
+        """Name each block whose slots are all below `computed`, the count of committed KV slots."""
+        size = self._pool.block_size
+        for i in range(len(self._names), computed // size):
+            name = self._next_name(tokens[i * size : (i + 1) * size])
+            self._names.append(name)
+            self._pool.name(self.blocks[i], name)
+
+    def fork(self) -> "BlockTable":
+        """Return a second table over the same blocks; whoever writes first copies (see `own`)."""
+        twin = BlockTable(self._pool, self._namer, self._name_space)
+        for block in self.blocks:
+            self._pool.hold(block)
+        twin.blocks = list(self.blocks)
+        twin._names = list(self._names)
+        return twin
+
+    def truncate(self, slots: int) -> None:
+        """Give back the blocks behind the first `slots` slots."""
+        keep = self._pool.blocks_for(slots)
+        self._pool.drop(reversed(self.blocks[keep:]))
+        del self.blocks[keep:]
+        del self._names[slots // self._pool.block_size :]
+
+    def release(self) -> None:
+        """Give back every block; the named ones stay in the pool's cache."""
+        self.truncate(0)
+
+    def check(self) -> None:
+        """Assert that the table holds what it names."""
+        assert len(self._names) <= len(self.blocks), "a name has no block"
+        assert len(set(self.blocks)) == len(self.blocks), "one block appears twice in a table"
+        assert all(self._pool.holders(block) > 0 for block in self.blocks), "a block is not held"
+
+    def _next_name(self, tokens: Sequence[int]) -> bytes:
+        parent = self._names[-1] if self._names else ROOT
+        return self._namer.name(parent, tokens, self._name_space)
