@@ -1,0 +1,1 @@
+"""Every decision about decoding, as pure functions and plain data."""

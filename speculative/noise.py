@@ -1,0 +1,39 @@
+"""Gumbel noise from a counter: the same (seed, branch, position, token) gives the same number.
+
+Philox 4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011)
+with key = seed and counter = (token // 4, position, branch, 0); word `token % 4` is the token's.
+"""
+
+from math import log
+
+MASK = 0xFFFF_FFFF
+MULTIPLIERS = (0xD251_1F53, 0xCD9E_8D57)
+WEYL = (0x9E37_79B9, 0xBB67_AE85)
+ROUNDS = 10
+
+
+def philox(counter: tuple[int, int, int, int], seed: int) -> tuple[int, int, int, int]:
+    """Return the four 32-bit words of one counter under a 64-bit key."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = seed & MASK, seed >> 32 & MASK
+    for _ in range(ROUNDS):
+        product0, product1 = MULTIPLIERS[0] * c0, MULTIPLIERS[1] * c2
+        c0, c1, c2, c3 = (
+            product1 >> 32 ^ c1 ^ k0,
+            product1 & MASK,
+            product0 >> 32 ^ c3 ^ k1,
+            product0 & MASK,
+        )
+        k0, k1 = k0 + WEYL[0] & MASK, k1 + WEYL[1] & MASK
+    return c0, c1, c2, c3
+
+
+def uniform(seed: int, branch: int, position: int, token: int) -> float:
+    """Return a number strictly inside (0, 1), one of 2**32 evenly spaced ones."""
+    word = philox((token // 4, position, branch, 0), seed)[token % 4]
+    return (word + 0.5) * 2.0**-32
+
+
+def gumbel(seed: int, branch: int, position: int, token: int) -> float:
+    """Return the noise that is added to the token's log-probability before the argmax."""
+    return -log(-log(uniform(seed, branch, position, token)))
