@@ -1,0 +1,333 @@
+"""The planner: who runs in the next round, with how many tokens, in which blocks.
+
+waiting --admit--> running --plan--> in flight --commit--> running --> ended
+   ^                  |
+   +---- preempt -----+        (its blocks go home; the prefix index makes coming back cheap)
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from cache.blocks import BlockPool
+from cache.tables import Copy
+from speculative.rounds import Decision, Draft, Round, Row, Verdict
+from speculative.sequences import Progress, Sequence, origins
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a round may hold."""
+
+    lanes: int = 1
+    """Rounds under way at once."""
+    rows_max: int = 64
+    """Sequences running at once."""
+    tokens_max: int = 256
+    """Tokens computed in a round, drafts included."""
+    draft_max: int = 7
+    """Drafted tokens in a row."""
+
+
+class PlannerStats(msgspec.Struct, kw_only=True):
+    """Counters since start."""
+
+    rounds: int = 0
+    preemptions: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    drafts: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    accepted_by_position: list[int] = msgspec.field(default_factory=list[int])
+    drafted_by_source: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    accepted_by_source: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a copy of every counter by name."""
+        return {
+            **msgspec.structs.asdict(self),
+            "accepted_by_position": (*self.accepted_by_position,),
+        }
+
+    def count(self, decision: Decision, draft: Draft) -> None:
+        """Add what became of one row's draft."""
+        if not draft.tokens:
+            return
+        self.drafts += 1
+        self.draft_tokens += len(draft.tokens)
+        self.accepted_tokens += len(decision.path)
+        accepted = len(decision.path)
+        self.accepted_by_position += [0] * (accepted - len(self.accepted_by_position))
+        for position in range(accepted):
+            self.accepted_by_position[position] += 1
+        for source in draft.sources:
+            self.drafted_by_source[source] = self.drafted_by_source.get(source, 0) + 1
+        for node in decision.path:
+            source = draft.sources[node]
+            self.accepted_by_source[source] = self.accepted_by_source.get(source, 0) + 1
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A round in the making."""
+
+    tokens_left: int
+    rows: list[Row] = field(default_factory=list[Row])
+    members: list[Sequence] = field(default_factory=list[Sequence])
+    copies: list[Copy] = field(default_factory=list[Copy])
+
+
+class Planner:
+    """Every scheduling decision, and nothing else: no clock, no device, no event loop."""
+
+    def __init__(self, pool: BlockPool, limits: Limits) -> None:
+        self.pool = pool
+        self.limits = limits
+        self.stats = PlannerStats()
+        self._waiting: deque[Sequence] = deque()
+        self._running: OrderedDict[int, Sequence] = OrderedDict()  # in order of admission
+        self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by lane
+        self._closed: list[int] = []
+        self._step_cost: tuple[int, float] = (0, 0.0)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def idle(self) -> bool:
+        return not (self._waiting or self._running)
+
+    def submit(self, sequence: Sequence) -> None:
+        """Queue a sequence behind those of its priority."""
+        place = len(self._waiting)
+        while place and self._waiting[place - 1].priority > sequence.priority:
+            place -= 1
+        self._waiting.insert(place, sequence)
+
+    def cancel(self, request_id: str, choice: int | None = None) -> None:
+        """Forget a request, or one choice of it; a row in flight is released with its verdict."""
+        for sequence in [*self._waiting, *self._running.values()]:
+            if sequence.request_id == request_id and choice in (None, sequence.choice):
+                sequence.cancelled = True
+                if not sequence.in_flight:
+                    self._end(sequence)
+
+    def plan(self) -> Round | None:
+        """Return the next round, or None if every lane is busy or nothing can run."""
+        lane = next((n for n in range(self.limits.lanes) if n not in self._rounds), None)
+        if lane is None:
+            return None
+        plan = _Plan(self.limits.tokens_max)
+        ready = [s for s in self._running.values() if not s.in_flight]
+        self._plan_decoding(plan, [s for s in ready if s.pending == 1])
+        self._plan_prefill(plan, [s for s in ready if s.pending > 1])
+        self._admit(plan)
+        if not plan.rows:
+            return None
+        closed, self._closed = tuple(self._closed), []
+        self.stats.rounds += 1
+        round_ = Round(
+            self.stats.rounds, lane, tuple(plan.rows), tuple(plan.copies), closed, self._step_cost
+        )
+        self._rounds[lane] = round_, plan.members
+        return round_
+
+    def commit(self, verdict: Verdict, drafts: tuple[Draft, ...]) -> list[Progress]:
+        """Apply a verdict; returns what it meant for every sequence that somebody still wants."""
+        round_, members = self._rounds.pop(verdict.lane)
+        assert round_.round_id == verdict.round_id, "a verdict for another round"
+        self._step_cost = verdict.token_count, verdict.device_ms
+        news: list[Progress] = []
+        decided = zip(members, round_.rows, verdict.decisions, drafts, strict=True)
+        for sequence, row, decision, draft in decided:
+            sequence.in_flight = False
+            if sequence.cancelled:
+                self._end(sequence)
+            elif decision.error:
+                self._end(sequence)
+                news.append(Progress(sequence, (), (), (), "error", decision.error))
+            elif row.samples:
+                news.append(self._advance(sequence, row, decision, draft))
+            else:
+                sequence.computed = row.stop
+                sequence.table.commit(sequence.tokens, sequence.computed)
+        return news
+
+    def check(self) -> None:
+        """Assert every invariant: each block's holders are the tables that name it."""
+        self.pool.check()
+        holders = [0] * self.pool.capacity
+        for sequence in self._running.values():
+            sequence.table.check()
+            assert sequence.computed <= len(sequence.tokens), "more KV than tokens"
+            assert sequence.computed <= sequence.table.slots, "KV outside the table"
+            for block in sequence.table.blocks:
+                holders[block] += 1
+        assert not any(s.table.blocks for s in self._waiting), "a waiting sequence holds blocks"
+        assert all(self.pool.holders(b) == n for b, n in enumerate(holders)), "a block leaked"
+        in_flight = {id(s) for _, members in self._rounds.values() for s in members}
+        assert in_flight == {id(s) for s in self._running.values() if s.in_flight}
+
+    # --- planning ---------------------------------------------------------------------------
+
+    def _plan_decoding(self, plan: _Plan, ready: list[Sequence]) -> None:
+        """Give every decoding sequence its row, then share what is left among their drafts."""
+        room = self._draft_room(len(ready))
+        for sequence in ready:
+            if plan.tokens_left < 1:
+                return
+            if sequence.sequence_id in self._running:  # an earlier row may have preempted it
+                draft_max = min(room, sequence.draft_room(), plan.tokens_left - 1)
+                self._add_row(plan, sequence, 1, draft_max)
+
+    def _draft_room(self, row_count: int) -> int:
+        """Return how many drafts each row may carry: the budget is shared evenly.
+
+        While prompts wait, half of the budget is theirs: drafts must not starve them.
+        """
+        prompts_wait = self._waiting or row_count < len(self._running)
+        budget = self.limits.tokens_max // (2 if prompts_wait else 1)
+        return min(self.limits.draft_max, max(0, budget // max(1, row_count) - 1))
+
+    def _plan_prefill(self, plan: _Plan, ready: list[Sequence]) -> None:
+        for sequence in ready:
+            if plan.tokens_left < 1:
+                return
+            if sequence.sequence_id in self._running:
+                self._add_row(plan, sequence, min(sequence.pending, plan.tokens_left), 0)
+
+    def _admit(self, plan: _Plan) -> None:
+        """Start waiting sequences while there is room for all that is known of them."""
+        blocked: list[Sequence] = []
+        while self._waiting and plan.tokens_left > 0 and len(self._running) < self.limits.rows_max:
+            sequence = self._waiting.popleft()
+            if sequence.leader is not None and not sequence.leader.prefilled:
+                blocked.append(sequence)
+                continue
+            if not self._open(sequence):
+                blocked.append(sequence)
+                break
+            self._running[sequence.sequence_id] = sequence
+            self._add_row(plan, sequence, min(sequence.pending, plan.tokens_left), 0)
+        self._waiting.extendleft(reversed(blocked))
+
+    def _open(self, sequence: Sequence) -> bool:
+        """Find the sequence's prefix and take blocks for the rest, or leave it as it was."""
+        found = sequence.table.match(sequence.tokens)
+        if not sequence.table.reserve(len(sequence.tokens)):
+            sequence.table.release()
+            return False
+        sequence.computed = found
+        sequence.told = 0
+        self.stats.prefix_queries += len(sequence.tokens)
+        self.stats.prefix_hits += found
+        if sequence.tally.cached is None:
+            sequence.tally.cached = min(found, sequence.prompt_count)
+            self.stats.prompt_tokens += sequence.prompt_count
+        return True
+
+    def _add_row(self, plan: _Plan, sequence: Sequence, count: int, draft_max: int) -> None:
+        """Add a row of `count` known tokens if blocks can be had, with as many drafts as fit."""
+        start, stop = sequence.computed, sequence.computed + count
+        if not self._make_room(plan, sequence, stop, draft_max):
+            return
+        copies = sequence.table.own(start)
+        if copies is None:
+            self._preempt(sequence)
+            return
+        samples = stop == len(sequence.tokens)
+        fits = min(draft_max, sequence.table.slots - stop) if samples else 0
+        told = sequence.told
+        row = Row(
+            sequence.sequence_id,
+            start,
+            stop,
+            samples,
+            fits,
+            tuple(sequence.table.blocks[: self.pool.blocks_for(stop + fits)]),
+            tuple(sequence.tokens[told:]) if told else (),
+            None if told else sequence.opening(),
+        )
+        sequence.told = len(sequence.tokens)
+        sequence.in_flight = True
+        plan.copies.extend(copies)
+        plan.rows.append(row)
+        plan.members.append(sequence)
+        plan.tokens_left -= count + fits
+
+    def _make_room(self, plan: _Plan, sequence: Sequence, stop: int, draft_max: int) -> bool:
+        """Reserve a row's slots; drafts are given up first, then the youngest's blocks."""
+        if sequence.table.reserve(stop + draft_max):
+            return True
+        while not sequence.table.reserve(stop):
+            victim = self._victim()
+            if victim is None:
+                return False
+            self._preempt(victim)
+            if victim is sequence:
+                return False
+        return True
+
+    def _victim(self) -> Sequence | None:
+        """Return the sequence to preempt: the last admitted that is in no round."""
+        return next((s for s in reversed(self._running.values()) if not s.in_flight), None)
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Send a running sequence back to the queue's head; its text is kept, its KV is not."""
+        self.stats.preemptions += 1
+        sequence.tally.preemptions += 1
+        self._leave(sequence)
+        sequence.computed = 0
+        self._waiting.appendleft(sequence)
+
+    # --- committing --------------------------------------------------------------------------
+
+    def _advance(self, sequence: Sequence, row: Row, decision: Decision, draft: Draft) -> Progress:
+        """Append what the target decided; the last token's KV is computed in the next round."""
+        self.stats.count(decision, draft)
+        sequence.tally.count(decision, draft)
+        kept, finish_reason = sequence.extend(decision.tokens)
+        self.stats.generated_tokens += kept
+        sequence.computed = min(row.stop + len(decision.path), len(sequence.tokens))
+        sequence.table.commit(sequence.tokens, sequence.computed)
+        if finish_reason:
+            self._end(sequence)
+        return Progress(
+            sequence,
+            decision.tokens[:kept],
+            origins(decision, draft)[:kept],
+            decision.logprobs[:kept],
+            finish_reason,
+        )
+
+    def _end(self, sequence: Sequence) -> None:
+        sequence.ended = True
+        if sequence.sequence_id in self._running:
+            self._leave(sequence)
+        else:
+            self._waiting.remove(sequence)
+
+    def _leave(self, sequence: Sequence) -> None:
+        del self._running[sequence.sequence_id]
+        sequence.table.release()
+        if sequence.told:
+            self._closed.append(sequence.sequence_id)
+            sequence.told = 0
+
+
+def expand(sequences: Iterable[Sequence]) -> list[Sequence]:
+    """Make the first of a request's choices the leader of the others."""
+    leader, *others = sequences
+    for other in others:
+        other.leader = leader
+    return [leader, *others]

@@ -1,0 +1,122 @@
+"""A round is what one device step does; these are the integers that describe it.
+
+Cache --Round--> Draft --Proposal--> Verifier --Verdict--> Cache
+"""
+
+import msgspec
+
+from speculative.sampling import Sampling
+
+
+class Plain(msgspec.Struct, frozen=True, array_like=True):
+    """Base of everything that crosses to a device: immutable, compact, comparable."""
+
+
+class Opening(Plain, frozen=True):
+    """All that a device or a draft source must know of a sequence, sent with its first row."""
+
+    tokens: tuple[int, ...]
+    """The prompt, then whatever was committed before a preemption or a crash."""
+    prompt_count: int
+    sampling: Sampling
+    methods: tuple[str, ...] | None = None
+    """Draft sources the request allows; None means all."""
+    tenant: str = ""
+    """Whose finished outputs may serve this sequence as a draft source."""
+    prediction: tuple[int, ...] = ()
+    """The text the client expects, as tokens."""
+
+
+class Row(Plain, frozen=True):
+    """One sequence's part of a round.
+
+    known tokens     0 ............ start ........... stop
+                     |  KV in pages  |  computed now   |  then up to draft_max drafted nodes
+    slots reserved   0 .............................. stop + draft_max
+    """
+
+    sequence_id: int
+    start: int
+    stop: int
+    samples: bool
+    """Whether `stop` is the end of the known tokens, so that the row ends in new ones."""
+    draft_max: int
+    blocks: tuple[int, ...]
+    """The block table: covers every reserved slot."""
+    news: tuple[int, ...] = ()
+    """Tokens committed since this sequence's previous row."""
+    opening: Opening | None = None
+
+
+class Round(Plain, frozen=True):
+    """One device step: rows, the block copies to make first, and the sequences to forget."""
+
+    round_id: int
+    lane: int
+    rows: tuple[Row, ...]
+    copies: tuple[tuple[int, int], ...] = ()
+    """(from, to) block pairs, copied before anything is written."""
+    closed: tuple[int, ...] = ()
+    """Sequences that ended or were preempted since the previous round."""
+    step_cost: tuple[int, float] = (0, 0.0)
+    """The previous step's tokens and device milliseconds: how the controller learns T(N)."""
+
+
+class Draft(Plain, frozen=True):
+    """Drafted nodes of one row, a tree in topological order; a chain is the special case.
+
+    Node i follows node `parents[i]` < i, or the row's last known token if that is -1. No two
+    children of one node hold the same token.
+    """
+
+    tokens: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+    sources: tuple[str, ...] = ()
+    """Which source proposed each node."""
+
+
+NO_DRAFT = Draft()
+
+
+class Proposal(Plain, frozen=True):
+    """A round with its drafts, one per row."""
+
+    round: Round
+    drafts: tuple[Draft, ...]
+
+
+class TokenLogprob(Plain, frozen=True):
+    """A chosen token's log-probability under the raw model, and the best alternatives."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class Decision(Plain, frozen=True):
+    """What the target says of one row: the accepted path, then one token of its own.
+
+    `tokens` has one more entry than `path`, and is empty for a row that does not sample.
+    """
+
+    tokens: tuple[int, ...] = ()
+    path: tuple[int, ...] = ()
+    """Accepted nodes of the draft, by index, root side first."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    error: str = ""
+    """Why this row alone failed, in words for the client."""
+
+
+class Verdict(Plain, frozen=True):
+    """The answer to a proposal, one decision per row."""
+
+    round_id: int
+    lane: int
+    decisions: tuple[Decision, ...]
+    device_ms: float
+    token_count: int
+    """Tokens computed in the step, drafts included."""
+
+
+def chain(tokens: tuple[int, ...], source: str) -> Draft:
+    """Return the draft that is a single path."""
+    return Draft(tokens, tuple(range(-1, len(tokens) - 1)), (source,) * len(tokens))
