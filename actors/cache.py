@@ -1,0 +1,153 @@
+"""Owns every KV block and every sequence: admits, plans rounds, commits verdicts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import assert_never
+
+import anyio
+import msgspec
+
+from actors.mailbox import Inbox, Outbox, receive_all
+from actors.messages import (
+    CacheMessage,
+    Cancel,
+    Decided,
+    DetokenizerMessage,
+    Encoded,
+    Generated,
+    Opened,
+    Piece,
+    SequenceStats,
+)
+from cache.prefix import BlockNamer
+from cache.tables import BlockTable
+from speculative.planner import Planner, expand
+from speculative.rounds import Round
+from speculative.sequences import Progress, Sequence
+
+
+@dataclass(slots=True)
+class Cache:
+    inbox: Inbox[CacheMessage]
+    draft: Outbox[Round]
+    detokenizer: Outbox[DetokenizerMessage]
+    planner: Planner
+    namer: BlockNamer
+    stop_token_ids: tuple[int, ...]
+    context_max: int
+    clock: Callable[[], float] = anyio.current_time
+    progress_at: float = 0.0
+    """When work was last committed, or first came in after idleness; in the clock's seconds."""
+    _ids: "count[int]" = field(default_factory=lambda: count(1))
+
+    async def run(self) -> None:
+        """Drain the mailbox, then plan once: all that has come meanwhile shares the round."""
+        while True:
+            for message in await receive_all(self.inbox):
+                await self._handle(message)
+            while (round_ := self.planner.plan()) is not None:
+                # A round occupies one of `lanes` lanes and the mailbox holds `lanes`: never full.
+                self.draft.send_nowait(round_)
+            if self.planner.idle:
+                self.planner.check()
+
+    def progress_age_s(self) -> float:
+        """Return how long no round was committed while work was pending; 0 when idle."""
+        return 0.0 if self.planner.idle else self.clock() - self.progress_at
+
+    async def _handle(self, message: CacheMessage) -> None:
+        match message:
+            case Encoded():
+                await self._open(message)
+            case Cancel():
+                self.planner.cancel(message.request_id, message.choice)
+                await self.detokenizer.send(message)
+            case Decided():
+                self.progress_at = self.clock()
+                progress = self.planner.commit(message.verdict, message.drafts)
+                if progress:
+                    await self.detokenizer.send(Generated(pieces=tuple(map(piece, progress))))
+            case _:
+                assert_never(message)
+
+    async def _open(self, encoded: Encoded) -> None:
+        if self.planner.idle:
+            self.progress_at = self.clock()
+        await self.detokenizer.send(
+            Opened(
+                request_id=encoded.request_id,
+                prompt=encoded.tokens,
+                options=encoded.options,
+                committed=encoded.committed,
+                ended=encoded.ended,
+            )
+        )
+        for sequence in expand(
+            self._sequence(encoded, choice)
+            for choice in range(encoded.options.choices)
+            if choice not in encoded.ended
+        ):
+            self.planner.submit(sequence)
+
+    def _sequence(self, encoded: Encoded, choice: int) -> Sequence:
+        options = encoded.options
+        committed = encoded.committed[choice] if encoded.committed else ()
+        room = self.context_max - len(encoded.tokens)
+        return Sequence(
+            sequence_id=next(self._ids),
+            request_id=encoded.request_id,
+            choice=choice,
+            tokens=[*encoded.tokens, *committed],
+            prompt_count=len(encoded.tokens),
+            sampling=msgspec.structs.replace(
+                options.sampling,
+                branch=choice,
+                stop_token_ids=() if options.ignore_eos else self.stop_token_ids,
+            ),
+            tokens_max=room if options.tokens_max is None else min(room, options.tokens_max),
+            table=BlockTable(self.planner.pool, self.namer, options.cache_salt or options.tenant),
+            draft_max=draft_max(encoded, self.planner.limits.draft_max),
+            priority=options.priority,
+            methods=options.speculation.methods,
+            tenant=options.tenant,
+            prediction=encoded.prediction,
+        )
+
+
+def draft_max(encoded: Encoded, server_max: int) -> int:
+    """Return how many tokens a round may draft for this request."""
+    speculation = encoded.options.speculation
+    if not speculation.enabled:
+        return 0
+    return server_max if speculation.draft_max is None else min(server_max, speculation.draft_max)
+
+
+def piece(progress: Progress) -> Piece:
+    """Return what the detokenizer must know of one sequence's progress."""
+    sequence = progress.sequence
+    return Piece(
+        request_id=sequence.request_id,
+        choice=sequence.choice,
+        tokens=progress.tokens,
+        origins=progress.origins,
+        logprobs=progress.logprobs,
+        finish_reason=progress.finish_reason,
+        error=progress.error,
+        stats=stats(sequence),
+    )
+
+
+def stats(sequence: Sequence) -> SequenceStats:
+    """Return what the sequence cost so far."""
+    tally = sequence.tally
+    return SequenceStats(
+        prompt_count=sequence.prompt_count,
+        cached_count=tally.cached or 0,
+        step_count=tally.steps,
+        draft_count=tally.drafted,
+        accepted_histogram=tuple(tally.accepted_histogram),
+        predicted_accepted=tally.predicted_accepted,
+        predicted_rejected=tally.predicted_rejected,
+        preemption_count=tally.preemptions,
+    )

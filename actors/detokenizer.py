@@ -1,0 +1,154 @@
+"""Token ids in, text out: whole code points, stop strings, log-probabilities as text."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from actors.mailbox import Inbox, Outbox
+from actors.messages import (
+    Cancel,
+    Closed,
+    Delta,
+    DetokenizerMessage,
+    Ended,
+    Event,
+    Failed,
+    Generated,
+    Opened,
+    Piece,
+    RouterMessage,
+    TokenText,
+)
+from actors.stops import StopScanner
+from actors.text import TextStream, TextTools
+from speculative.rounds import TokenLogprob
+
+
+@dataclass(slots=True)
+class ChoiceText:
+    """The text state of one choice."""
+
+    stream: TextStream
+    scanner: StopScanner
+    preface: str = ""
+    """The echoed prompt, until it has been sent."""
+    token_count: int = 0
+
+    def push(self, token: int) -> tuple[str, str]:
+        """Take in one token; returns (text to send, the stop string found or "")."""
+        self.token_count += 1
+        text, stop = self.scanner.push(self.stream.push(token))
+        text, self.preface = self.preface + text, ""
+        return text, stop
+
+    def flush(self) -> str:
+        """Return the text still held at the end, with the last half code point as U+FFFD."""
+        text, stop = self.scanner.push(self.stream.flush())
+        text, self.preface = self.preface + text, ""
+        return text if stop else text + self.scanner.flush()
+
+
+@dataclass(slots=True)
+class Detokenizer:
+    inbox: Inbox[DetokenizerMessage]
+    router: Outbox[RouterMessage]
+    text: TextTools
+    _choices: dict[str, dict[int, ChoiceText]] = field(
+        default_factory=dict[str, dict[int, ChoiceText]]
+    )
+
+    async def run(self) -> None:
+        async for message in self.inbox:
+            match message:
+                case Opened():
+                    self._choices[message.request_id] = self._open(message)
+                case Generated():
+                    for piece in message.pieces:
+                        for event in self._events(piece):
+                            await self.router.send(event)
+                case Cancel():
+                    await self._cancel(message)
+                case _:
+                    assert_never(message)
+
+    def _open(self, opened: Opened) -> dict[int, ChoiceText]:
+        choices: dict[int, ChoiceText] = {}
+        for choice in range(opened.options.choices):
+            if choice not in opened.ended:
+                committed = opened.committed[choice] if opened.committed else ()
+                choices[choice] = self._choice(opened, committed)
+        return choices
+
+    def _choice(self, opened: Opened, committed: tuple[int, ...]) -> ChoiceText:
+        """Return a choice as it was after its committed tokens: their text has been sent."""
+        choice = ChoiceText(
+            self.text.stream(opened.prompt),
+            StopScanner(opened.options.stop),
+            self.text.decode(opened.prompt) if opened.options.echo else "",
+        )
+        for token in committed:
+            choice.push(token)
+        return choice
+
+    async def _cancel(self, cancel: Cancel) -> None:
+        if cancel.choice is not None:
+            self._choices.get(cancel.request_id, {}).pop(cancel.choice, None)
+        else:
+            self._choices.pop(cancel.request_id, None)
+            await self.router.send(Closed(request_id=cancel.request_id))
+
+    def _events(self, piece: Piece) -> Iterable[Event]:
+        """Return what one piece means for the client, at most a delta and an ending.
+
+        Pieces of a choice that already met its stop string, or was cancelled, mean nothing.
+        """
+        choice = self._choices.get(piece.request_id, {}).get(piece.choice)
+        if choice is None:
+            return
+        if piece.finish_reason == "error":
+            yield Failed(request_id=piece.request_id, kind="failed", reason=piece.error)
+            return
+        kept, text, stop = self._read(choice, piece.tokens)
+        if kept:
+            yield Delta(
+                request_id=piece.request_id,
+                choice=piece.choice,
+                text=text,
+                tokens=piece.tokens[:kept],
+                origins=piece.origins[:kept],
+                logprobs=tuple(
+                    self._logprob(token, logprob)
+                    for token, logprob in zip(piece.tokens[:kept], piece.logprobs, strict=False)
+                ),
+            )
+        if stop or piece.finish_reason:
+            del self._choices[piece.request_id][piece.choice]
+            if not self._choices[piece.request_id]:
+                del self._choices[piece.request_id]
+            yield Ended(
+                request_id=piece.request_id,
+                choice=piece.choice,
+                finish_reason="stop" if stop else piece.finish_reason,
+                text="" if stop else choice.flush(),
+                token_count=choice.token_count,
+                stats=piece.stats,
+                stopped_by=stop,
+            )
+
+    def _read(self, choice: ChoiceText, tokens: tuple[int, ...]) -> tuple[int, str, str]:
+        """Push tokens up to a stop string; returns (tokens kept, text to send, the stop string)."""
+        texts: list[str] = []
+        for kept, token in enumerate(tokens, start=1):
+            text, stop = choice.push(token)
+            texts.append(text)
+            if stop:
+                return kept, "".join(texts), stop
+        return len(tokens), "".join(texts), ""
+
+    def _logprob(self, token: int, logprob: TokenLogprob) -> TokenText:
+        top = tuple(self._token_text(other, value) for other, value in logprob.top)
+        return self._token_text(token, logprob.logprob, top)
+
+    def _token_text(self, token: int, logprob: float, top: tuple[TokenText, ...] = ()) -> TokenText:
+        data = self.text.token_bytes(token)
+        return TokenText(token, data.decode("utf-8", "replace"), data, logprob, top)

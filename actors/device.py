@@ -1,0 +1,48 @@
+"""The seam between the event loop and whatever runs a model."""
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+import anyio
+from anyio.to_thread import run_sync
+
+Work = TypeVar("Work", contravariant=True)
+Result = TypeVar("Result", covariant=True)
+W = TypeVar("W")
+R = TypeVar("R")
+
+
+class Worker(Protocol):
+    """Runs ordinary CPU work off the event loop; what is abandoned may run on, unheard."""
+
+    async def run(self, work: Callable[[], R]) -> R: ...
+
+
+class ThreadWorker:
+    """Runs work on any free thread."""
+
+    async def run(self, work: Callable[[], R]) -> R:
+        return await run_sync(work, abandon_on_cancel=True)
+
+
+class DeviceLostError(Exception):
+    """The model behind a device is gone; whatever it knew of sequences is gone with it."""
+
+
+class Device(Protocol[Work, Result]):
+    """Runs one piece of work at a time; plain data in, plain data out."""
+
+    async def run(self, work: Work) -> Result:
+        """Do the work off the event loop. Raises DeviceLostError."""
+        ...
+
+
+class ThreadDevice(Generic[W, R]):
+    """Runs the work on a thread. A step that has begun is never abandoned, even by a cancel."""
+
+    def __init__(self, step: Callable[[W], R]) -> None:
+        self._step = step
+        self._one_at_a_time = anyio.CapacityLimiter(1)
+
+    async def run(self, work: W) -> R:
+        return await run_sync(self._step, work, limiter=self._one_at_a_time)

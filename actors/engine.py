@@ -1,0 +1,303 @@
+"""The engine: every mailbox and actor, in the order the data flows, and the ledger beside them.
+
+    client ── generate ──> Tokenizer ──> Cache ──> Draft ──> Verifier
+                 ^                       ^  │                   │
+                 │                       └──┼───── verdict ─────┘
+                 └── ledger <── Detokenizer <┘
+
+Cache → Draft → Verifier → Cache is the only cycle; it runs on credits (`lanes`), so it never waits.
+If an actor or a device dies, all actors are built anew and each live request is submitted again,
+with the tokens that its client already has: a crash is only a preemption.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import anyio
+
+from actors.cache import Cache
+from actors.detokenizer import Detokenizer
+from actors.device import Device, ThreadWorker, Worker
+from actors.draft import Drafter
+from actors.drain_rate import DrainRate
+from actors.errors import DrainingError, OverloadedError
+from actors.ledger import Ledger
+from actors.mailbox import Inbox, mailbox
+from actors.messages import (
+    CacheMessage,
+    DetokenizerMessage,
+    Event,
+    Options,
+    Prompt,
+    RouterMessage,
+    Submit,
+    TokenizerMessage,
+)
+from actors.restarts import RestartLimit
+from actors.snapshot import Snapshot
+from actors.text import TextTools
+from actors.tokenizer import TextLimits, Tokenizer
+from actors.verifier import Verifier
+from cache.blocks import BlockPool
+from cache.prefix import BlockNamer
+from speculative.planner import Limits, Planner
+from speculative.proposer import Proposer
+from speculative.rounds import Draft, Proposal, Round, Verdict
+
+M = TypeVar("M")
+CHOICES_MAX = 16
+DEFAULT_LIMITS = Limits()
+THREADS = ThreadWorker()
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Parts:
+    """What an engine is made of; devices come from factories, so that they can be made again."""
+
+    text: TextTools
+    target: Callable[[], Device[Proposal, Verdict]]
+    draft: Callable[[], Device[Round, tuple[Draft, ...]] | None] = lambda: None
+    """The draft model, if there is one."""
+    block_count: int
+    block_size: int
+    context_max: int
+    """Tokens that the model can attend to."""
+    stop_token_ids: tuple[int, ...]
+    limits: Limits = DEFAULT_LIMITS
+    methods: tuple[str, ...] = ("ngram",)
+    """Draft sources that the server runs; with none and no draft model there is no speculation."""
+    requests_max: int = 256
+    name_secret: bytes = b""
+    """Keys the names of cached blocks."""
+    worker: Worker = THREADS
+    """Where prompts are tokenized."""
+    restarts: Callable[[], RestartLimit] = RestartLimit
+
+    @property
+    def tokens_max(self) -> int:
+        """Prompt and generated tokens of one choice: the context, if the pool can hold it."""
+        return min(self.context_max, self.block_count * self.block_size)
+
+
+class Port(Generic[M]):
+    """Both ends of one mailbox."""
+
+    def __init__(self, bound: int) -> None:
+        self.outbox, self.inbox = mailbox[M](bound)
+
+    @property
+    def depth(self) -> int:
+        return self.inbox.statistics().current_buffer_used
+
+    def close(self) -> None:
+        self.outbox.close()
+        self.inbox.close()
+
+
+class Pipeline:
+    """One generation of actors and their mailboxes; after a crash comes the next."""
+
+    def __init__(self, parts: Parts) -> None:
+        lanes = parts.limits.lanes
+        # A live request sends one Submit, a Cancel for each choice at most, and one for the whole.
+        messages_max = parts.requests_max * (CHOICES_MAX + 2)
+
+        self.to_tokenizer = Port[TokenizerMessage](messages_max)
+        # Whatever the tokenizer passes on, and a verdict for each lane.
+        self.to_cache = Port[CacheMessage](messages_max + lanes)
+        # The cycle's credits: a round is in one place at a time.
+        self.to_draft = Port[Round](lanes)
+        self.to_verifier = Port[Proposal](lanes)
+        # The cache may wait here, but never long: from here on nobody waits for the cache.
+        self.to_detokenizer = Port[DetokenizerMessage](messages_max + lanes)
+        # A refusal for each request, and what one round can cause: a delta and an ending a choice.
+        self.to_ledger = Port[RouterMessage](parts.requests_max * (2 * CHOICES_MAX + 1))
+
+        self.tokenizer = Tokenizer(
+            self.to_tokenizer.inbox,
+            self.to_cache.outbox,
+            self.to_ledger.outbox,
+            parts.text,
+            TextLimits(parts.tokens_max),
+            parts.worker,
+        )
+        self.cache = Cache(
+            self.to_cache.inbox,
+            self.to_draft.outbox,
+            self.to_detokenizer.outbox,
+            Planner(BlockPool(parts.block_count, parts.block_size), parts.limits),
+            BlockNamer(parts.name_secret),
+            parts.stop_token_ids,
+            parts.tokens_max,
+        )
+        self.drafter = Drafter(
+            self.to_draft.inbox,
+            self.to_verifier.outbox,
+            Proposer(parts.methods),
+            parts.draft(),
+        )
+        self.verifier = Verifier(
+            self.to_verifier.inbox,
+            self.to_cache.outbox,
+            parts.target(),
+        )
+        self.detokenizer = Detokenizer(
+            self.to_detokenizer.inbox,
+            self.to_ledger.outbox,
+            parts.text,
+        )
+
+    @property
+    def ports(
+        self,
+    ) -> dict[
+        str,
+        Port[TokenizerMessage]
+        | Port[CacheMessage]
+        | Port[Round]
+        | Port[Proposal]
+        | Port[DetokenizerMessage]
+        | Port[RouterMessage],
+    ]:
+        """Every mailbox, by the name of its reader."""
+        return {
+            "tokenizer": self.to_tokenizer,
+            "cache": self.to_cache,
+            "draft": self.to_draft,
+            "verifier": self.to_verifier,
+            "detokenizer": self.to_detokenizer,
+            "ledger": self.to_ledger,
+        }
+
+    async def run(self, ledger: Ledger) -> None:
+        """Run every actor, until one fails or the scope is cancelled."""
+        try:
+            async with anyio.create_task_group() as actors:
+                actors.start_soon(self.tokenizer.run)
+                actors.start_soon(self.cache.run)
+                actors.start_soon(self.drafter.run)
+                actors.start_soon(self.verifier.run)
+                actors.start_soon(self.detokenizer.run)
+                async for message in self.to_ledger.inbox:
+                    ledger.deliver(message)
+        finally:
+            for port in self.ports.values():
+                port.close()
+
+
+class Engine:
+    """The way in: takes requests, hands back streams, and keeps the actors running."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._pipeline = Pipeline(parts)
+        self._ledger = Ledger(send=self._send, on_closed=self._on_closed)
+        self._drain_rate = DrainRate()
+        self._restarts = 0
+        self._closed_to = ""
+        """Why no more requests are taken; empty while they are."""
+        self._empty = anyio.Event()
+
+    @asynccontextmanager
+    async def generate(
+        self, prompt: Prompt, options: Options, *, request_id: str
+    ) -> AsyncGenerator[Inbox[Event]]:
+        """Submit a request and stream its events; leaving the block cancels whatever is left.
+
+        The stream yields Delta and Ended events, `options.choices` Ended in all, and then ends; or
+        a Failed, and then ends. Raises OverloadedError or DrainingError before anything is
+        queued, and ValueError if the id is in use.
+        """
+        self._admit(options, request_id)
+        # All events but the endings carry a token, so this is never full: no reader stalls us.
+        events, stream = mailbox[Event](options.choices * (self._parts.tokens_max + 2))
+        entry = self._ledger.open(
+            Submit(request_id=request_id, prompt=prompt, options=options), events
+        )
+        try:
+            with stream:
+                yield stream
+        finally:
+            self._ledger.leave(entry)
+
+    def snapshot(self) -> Snapshot:
+        """Return the state and the counters of this moment."""
+        planner = self._pipeline.cache.planner
+        return Snapshot(
+            running=planner.running,
+            waiting=planner.waiting,
+            blocks_total=planner.pool.capacity,
+            blocks_used=planner.pool.used,
+            blocks_cached=planner.pool.cached,
+            restarts=self._restarts,
+            mailbox_depths={name: port.depth for name, port in self._pipeline.ports.items()},
+            progress_age_s=self._pipeline.cache.progress_age_s(),
+            draining=bool(self._closed_to),
+            **planner.stats.as_dict(),
+        )
+
+    async def drain(self) -> None:
+        """Refuse new requests and return when the last live one has ended."""
+        self._closed_to = "the server is shutting down"
+        while self._ledger.entries:
+            await self._empty.wait()
+
+    async def supervise(self) -> None:
+        """Keep a pipeline running; raises its failure once there have been too many."""
+        limit = self._parts.restarts()
+        while True:
+            try:
+                await self._pipeline.run(self._ledger)
+            except Exception:
+                if not limit.allows(anyio.current_time()):
+                    self.stop("the engine failed too often")
+                    raise
+                await anyio.sleep(limit.pause_s)
+                self._restarts += 1
+                self._pipeline = Pipeline(self._parts)
+                self._ledger.resubmit()
+
+    def stop(self, reason: str) -> None:
+        """Take no more requests, and give everyone still waiting a last word."""
+        self._closed_to = reason
+        self._ledger.fail(reason)
+
+    def check(self) -> None:
+        """Assert that blocks and tables agree."""
+        self._pipeline.cache.planner.check()
+
+    def _admit(self, options: Options, request_id: str) -> None:
+        if self._closed_to:
+            raise DrainingError(self._closed_to)
+        if len(self._ledger.entries) >= self._parts.requests_max:
+            raise OverloadedError(self._drain_rate.retry_after_ms(anyio.current_time()))
+        if request_id in self._ledger.entries:
+            raise ValueError(f"request id {request_id!r} is in use")
+        if not 1 <= options.choices <= CHOICES_MAX:
+            raise ValueError(f"choices must be between 1 and {CHOICES_MAX}")
+
+    def _send(self, message: TokenizerMessage) -> None:
+        # Closed between two pipelines: then the ledger tells the next one.
+        with suppress(anyio.ClosedResourceError):
+            self._pipeline.to_tokenizer.outbox.send_nowait(message)
+
+    def _on_closed(self) -> None:
+        self._drain_rate.record(anyio.current_time())
+        if not self._ledger.entries:
+            self._empty.set()
+            self._empty = anyio.Event()
+
+
+@asynccontextmanager
+async def running(parts: Parts) -> AsyncGenerator[Engine]:
+    """Run an engine for the length of the block; who still waits at its end gets a last word."""
+    engine = Engine(parts)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(engine.supervise)
+            yield engine
+            tasks.cancel_scope.cancel()
+    finally:
+        engine.stop("the server has stopped")

@@ -1,0 +1,149 @@
+"""The ledger: what must be known of every live request to serve it again after a crash.
+
+It is plain data outside every actor. What it says was delivered is exactly what was delivered,
+because both happen in one step. An entry lives until nothing of its request is left in any actor.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import anyio
+
+from actors.mailbox import Outbox
+from actors.messages import (
+    Cancel,
+    Closed,
+    Delta,
+    Ended,
+    Event,
+    Failed,
+    RouterMessage,
+    Submit,
+    TokenizerMessage,
+)
+
+
+@dataclass(slots=True)
+class Entry:
+    """One live request."""
+
+    submit: Submit
+    events: Outbox[Event]
+    committed: list[list[int]] = field(init=False)
+    """Per choice, the tokens that its client was sent."""
+    ended: set[int] = field(default_factory=set[int])
+    cancelled: bool = False
+    """A Cancel is on its way through the actors and will come back as Closed."""
+    ended_early: bool = False
+    """A choice was cancelled by itself, so the actors may still hold something of the request."""
+
+    def __post_init__(self) -> None:
+        self.committed = [[] for _ in range(self.submit.options.choices)]
+
+    @property
+    def over(self) -> bool:
+        """Whether the client has had the last word."""
+        return len(self.ended) == len(self.committed)
+
+    def record(self, event: Event) -> None:
+        """Note what the client is being sent."""
+        match event:
+            case Delta():
+                self.committed[event.choice].extend(event.tokens)
+            case Ended():
+                self.ended.add(event.choice)
+            case Failed():
+                self.ended.update(range(len(self.committed)))
+
+    def resubmission(self) -> Submit:
+        """Return the message that takes the request up where its client's text ends."""
+        return Submit(
+            request_id=self.submit.request_id,
+            prompt=self.submit.prompt,
+            options=self.submit.options,
+            committed=tuple(map(tuple, self.committed)),
+            ended=tuple(sorted(self.ended)),
+        )
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Every live request, by id."""
+
+    send: Callable[[TokenizerMessage], None]
+    """Takes a message to the head of the actors."""
+    on_closed: Callable[[], None]
+    """Called whenever a place has become free."""
+    entries: dict[str, Entry] = field(default_factory=dict[str, Entry])
+
+    def open(self, submit: Submit, events: Outbox[Event]) -> Entry:
+        """Enter a request and send it on its way."""
+        entry = self.entries[submit.request_id] = Entry(submit, events)
+        self.send(submit)
+        return entry
+
+    def leave(self, entry: Entry) -> None:
+        """Cancel what is left of a request whose client has gone or has had the last word."""
+        if self.entries.get(entry.submit.request_id) is entry and not entry.cancelled:
+            entry.cancelled = True
+            self.send(Cancel(request_id=entry.submit.request_id))
+
+    def deliver(self, message: RouterMessage) -> None:
+        """Hand an event to the request that waits for it; late events have no reader and vanish."""
+        entry = self.entries.get(message.request_id)
+        if entry is None:
+            return
+        if isinstance(message, Closed):
+            self._close(entry)
+        elif not entry.over:
+            entry.record(message)
+            _hand_over(entry, message)
+            self._settle(entry, message)
+
+    def resubmit(self) -> None:
+        """Send every request that still matters to a new generation of actors."""
+        for entry in list(self.entries.values()):
+            if entry.over or entry.cancelled:
+                self._close(entry)  # Nothing of it is left in the new actors.
+            else:
+                self.send(entry.resubmission())
+
+    def fail(self, reason: str) -> None:
+        """Give everyone still waiting a last word, and forget them."""
+        for entry in list(self.entries.values()):
+            if not entry.over:
+                last_word = Failed(request_id=entry.submit.request_id, kind="failed", reason=reason)
+                _hand_over(entry, last_word)
+            self._close(entry)
+
+    def _settle(self, entry: Entry, event: Event) -> None:
+        """Tell the actors what they do not know yet, and free the place if they know it all.
+
+        Only the detokenizer sees a stop string, and a failed row leaves its siblings running: there
+        a Cancel has to follow.
+        """
+        cache_knows = not (
+            (isinstance(event, Ended) and event.stopped_by)
+            or (isinstance(event, Failed) and event.kind == "failed")
+        )
+        if entry.over:
+            entry.events.close()
+            if not cache_knows or entry.ended_early:
+                self.leave(entry)
+            elif not entry.cancelled:
+                self._close(entry)
+        elif isinstance(event, Ended) and not cache_knows:
+            entry.ended_early = True
+            self.send(Cancel(request_id=event.request_id, choice=event.choice))
+
+    def _close(self, entry: Entry) -> None:
+        entry.events.close()
+        del self.entries[entry.submit.request_id]
+        self.on_closed()
+
+
+def _hand_over(entry: Entry, event: Event) -> None:
+    # The client may have left; then its Cancel is on the way.
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        entry.events.send_nowait(event)

@@ -1,0 +1,32 @@
+"""The engine's state and counters at one moment."""
+
+import msgspec
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """For /ready and /metrics; counters count since start."""
+
+    running: int = 0
+    waiting: int = 0
+    blocks_total: int = 0
+    blocks_used: int = 0
+    blocks_cached: int = 0
+    prefix_queries: int = 0
+    """Prompt tokens looked up in the prefix index."""
+    prefix_hits: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    preemptions: int = 0
+    rounds: int = 0
+    drafts: int = 0
+    """Rows that carried at least one drafted token."""
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    accepted_by_position: tuple[int, ...] = ()
+    accepted_by_source: dict[str, int] = {}
+    drafted_by_source: dict[str, int] = {}
+    restarts: int = 0
+    mailbox_depths: dict[str, int] = {}
+    progress_age_s: float = 0.0
+    """Seconds since the last committed round while work is pending; 0 when idle."""
+    draining: bool = False

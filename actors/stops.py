@@ -1,0 +1,40 @@
+"""Stop strings: finds the first, and holds back text that may turn out to be the start of one."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class StopScanner:
+    """Scans a growing text; what it lets through depends on the text alone, not on its chunks."""
+
+    stops: tuple[str, ...]
+    held: str = ""
+
+    def push(self, text: str) -> tuple[str, str]:
+        """Take in new text; returns (text to send, the stop string found or "").
+
+        After a stop is found nothing is held, and the scanner is done.
+        """
+        if not self.stops:
+            return text, ""
+        self.held += text
+        found = [(at, stop) for stop in self.stops if (at := self.held.find(stop)) >= 0]
+        if found:
+            at, stop = min(found, key=lambda pair: pair[0])
+            sent, self.held = self.held[:at], ""
+            return sent, stop
+        keep = max(_overlap(self.held, stop) for stop in self.stops)
+        cut = len(self.held) - keep
+        sent, self.held = self.held[:cut], self.held[cut:]
+        return sent, ""
+
+    def flush(self) -> str:
+        """Return what is held: the text is over and no stop string came."""
+        held, self.held = self.held, ""
+        return held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Return the length of the longest end of `text` that begins `stop` without completing it."""
+    longest = min(len(text), len(stop) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)

@@ -1,0 +1,52 @@
+"""What the actors need of a tokenizer."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from actors.messages import ChatMessage
+
+
+class TextStream(Protocol):
+    """Turns one text's tokens into characters as they come; never emits half a code point."""
+
+    def push(self, token: int) -> str:
+        """Return the text that became certain with this token, maybe ""."""
+        ...
+
+    def flush(self) -> str:
+        """Return what is left at the end of the text: unfinished bytes as U+FFFD."""
+        ...
+
+
+class TextTools(Protocol):
+    """A tokenizer and its chat template."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a plain prompt, with the beginning token if the model wants one."""
+        ...
+
+    def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
+        """Return the tokens of a rendered conversation, up to where the assistant speaks.
+
+        Raises ValueError, in words for the client, if the template refuses it.
+        """
+        ...
+
+    def encode_continuation(self, text: str) -> list[int]:
+        """Return the tokens of text that follows a prompt: no beginning token."""
+        ...
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of a prompt, special tokens left out."""
+        ...
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return the bytes that the token stands for; a special token's name."""
+        ...
+
+    def stream(self, prompt: Sequence[int]) -> TextStream:
+        """Return the text state of a choice that continues `prompt`."""
+        ...

@@ -1,0 +1,144 @@
+"""Text in, token ids out; refuses what cannot fit."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import assert_never
+
+import anyio
+
+from actors.device import Worker
+from actors.mailbox import Inbox, Outbox
+from actors.messages import (
+    CacheMessage,
+    Cancel,
+    Chat,
+    Encoded,
+    Failed,
+    Options,
+    Prompt,
+    Submit,
+    TokenizerMessage,
+)
+from actors.text import TextTools
+
+
+@dataclass(slots=True, frozen=True)
+class TextLimits:
+    """What a request must fit into; counts of tokens."""
+
+    context_max: int
+    """Prompt and generated tokens together."""
+    encode_s: float = 10.0
+    """Seconds that tokenizing one prompt may take."""
+
+
+class RefusedError(Exception):
+    """The request can never be served as it is."""
+
+    def __init__(self, reason: str, field: str) -> None:
+        super().__init__(reason)
+        self.field = field
+
+
+@dataclass(slots=True)
+class Tokenizer:
+    inbox: Inbox[TokenizerMessage]
+    cache: Outbox[CacheMessage]
+    refusals: Outbox[Failed]
+    text: TextTools
+    limits: TextLimits
+    worker: Worker
+
+    async def run(self) -> None:
+        """Encode one request after the other, so that no Cancel overtakes its request."""
+        async for message in self.inbox:
+            match message:
+                case Submit():
+                    await self._submit(message)
+                case Cancel():
+                    self.cache.send_nowait(message)
+                case _:
+                    assert_never(message)
+
+    async def _submit(self, submit: Submit) -> None:
+        try:
+            encoded = await self._encode(submit)
+            check_fits(encoded, self.text.vocab_size, self.limits, prompt_field(submit.prompt))
+        except RefusedError as error:
+            self.refusals.send_nowait(
+                Failed(
+                    request_id=submit.request_id,
+                    kind="refused",
+                    reason=str(error),
+                    field=error.field,
+                )
+            )
+        else:
+            self.cache.send_nowait(encoded)
+
+    async def _encode(self, submit: Submit) -> Encoded:
+        field = prompt_field(submit.prompt)
+        tokens = await self._on_thread(lambda: self._tokens(submit.prompt), field)
+        prediction = submit.options.speculation.prediction
+        return Encoded(
+            request_id=submit.request_id,
+            tokens=tokens,
+            options=submit.options,
+            prediction=await self._on_thread(
+                lambda: tuple(self.text.encode_continuation(prediction)), "prediction"
+            )
+            if prediction
+            else (),
+            committed=submit.committed,
+            ended=submit.ended,
+        )
+
+    async def _on_thread(self, work: Callable[[], tuple[int, ...]], field: str) -> tuple[int, ...]:
+        with anyio.move_on_after(self.limits.encode_s):
+            try:
+                return await self.worker.run(work)
+            except ValueError as error:
+                raise RefusedError(str(error), field) from error
+        raise RefusedError(f"tokenizing took longer than {self.limits.encode_s:g} s", field)
+
+    def _tokens(self, prompt: Prompt) -> tuple[int, ...]:
+        match prompt:
+            case Chat():
+                return tuple(self.text.encode_chat(prompt.messages))
+            case str():
+                return tuple(self.text.encode(prompt))
+            case _:
+                return prompt
+
+
+def prompt_field(prompt: Prompt) -> str:
+    """Return what the client calls its prompt."""
+    return "messages" if isinstance(prompt, Chat) else "prompt"
+
+
+def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str) -> None:
+    """Raise RefusedError if the model could not serve the request."""
+    count, context_max = len(encoded.tokens), limits.context_max
+    if count == 0:
+        raise RefusedError("the prompt is empty", field)
+    if not all(0 <= token < vocab_size for token in encoded.tokens):
+        raise RefusedError(f"a token id is outside the vocabulary of {vocab_size}", field)
+    if count >= context_max:
+        raise RefusedError(
+            f"the prompt has {count} tokens; with one generated it must fit into {context_max}",
+            field,
+        )
+    _check_options(encoded.options, count, vocab_size, context_max)
+
+
+def _check_options(options: Options, count: int, vocab_size: int, context_max: int) -> None:
+    if options.tokens_max is not None and count + options.tokens_max > context_max:
+        raise RefusedError(
+            f"{count} prompt tokens and {options.tokens_max} more do not fit into {context_max}",
+            "max_tokens",
+        )
+    if not all(0 <= token < vocab_size for token, _ in options.sampling.logit_bias):
+        raise RefusedError(
+            f"a token id is outside the vocabulary of {vocab_size}",
+            "logit_bias",
+        )
