@@ -1,0 +1,45 @@
+"""Hundreds of whole engines on virtual time; the checks themselves are in tests/simulation.py."""
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation import Setting, run
+
+
+def total(settings: list[Setting]) -> Counter[str]:
+    return sum((run(setting).counters for setting in settings), Counter[str]())
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_every_request_has_one_last_word_and_the_plain_text(lanes: int) -> None:
+    counters = total([Setting(seed, lanes=lanes) for seed in range(60)])
+    for happened in (
+        "finished",
+        "left",
+        "refused",
+        "preemptions",
+        "accepted",
+        "rejected",
+        "prefix_hits",
+    ):
+        assert counters[happened] > 0, counters
+    assert counters["failed"] == 0
+
+
+def test_a_lost_target_is_only_a_pause() -> None:
+    counters = total([Setting(seed, lost=0.05) for seed in range(60)])
+    assert counters["restarts"] > 50, counters
+    assert counters["finished"] > 100, counters
+    assert counters["failed"] == 0
+
+
+def test_a_lost_draft_model_is_not_even_a_pause() -> None:
+    counters = total([Setting(seed, draft_lost=0.1) for seed in range(30)])
+    assert counters["restarts"] == 0
+    assert counters["finished"] > 50, counters
+
+
+def test_one_seed_gives_one_schedule() -> None:
+    first, second = run(Setting(7)), run(Setting(7))
+    assert first.counters == second.counters

@@ -1,0 +1,157 @@
+"""A toy model that lives in real pages: it sees only what the block tables lead it to.
+
+Its logits are a hash of the last tokens, so a wrong block, slot, copy or path is a wrong text.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from actors.messages import ChatMessage
+from speculative.rounds import Decision, Draft, Proposal, Row, TokenLogprob, Verdict
+from speculative.sampling import Sampling, choose, edited
+
+VOCAB = 23
+STOP = 0
+
+
+def logits(context: Sequence[int]) -> list[float]:
+    """Return the toy's logits after a context: fixed, uneven, and sensitive to five tokens."""
+    state = len(context)
+    for token in context[-5:]:
+        state = (state * 31 + token + 7) * 2654435761 % 2**32
+    row: list[float] = []
+    for _ in range(VOCAB):
+        state = (state * 1664525 + 1013904223) % 2**32
+        row.append(state / 2**29)
+    row[STOP] -= 3.0
+    return row
+
+
+def next_token(context: Sequence[int], prompt_count: int, sampling: Sampling) -> int:
+    """Return the seeded toy's token at position len(context)."""
+    scores = edited(logits(context), context[:prompt_count], context[prompt_count:], sampling)
+    return choose(scores, len(context), sampling)
+
+
+def plain_text(prompt: Sequence[int], sampling: Sampling, tokens_max: int) -> list[int]:
+    """Return what a request must get: one token at a time, no engine at all."""
+    context = list(prompt)
+    while len(context) - len(prompt) < tokens_max:
+        context.append(next_token(context, len(prompt), sampling))
+        if context[-1] in sampling.stop_token_ids:
+            break
+    return context[len(prompt) :]
+
+
+@dataclass
+class ToyTarget:
+    """The target's side of a device step, over `block_count` blocks of token-sized KV."""
+
+    block_count: int
+    block_size: int
+    histories: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    openings: dict[int, tuple[int, Sampling]] = field(
+        default_factory=dict[int, tuple[int, Sampling]]
+    )
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.pages = [-1] * (self.block_count * self.block_size)
+
+    def step(self, proposal: Proposal) -> Verdict:
+        """Verify a proposal the way a real model does, except for the arithmetic."""
+        self.steps += 1
+        round_ = proposal.round
+        for sequence_id in round_.closed:
+            del self.histories[sequence_id], self.openings[sequence_id]
+        for source, target in round_.copies:
+            size = self.block_size
+            self.pages[target * size : (target + 1) * size] = self.pages[
+                source * size : (source + 1) * size
+            ]
+        for row, draft in zip(round_.rows, proposal.drafts, strict=True):
+            self._write(row, draft)
+        decisions = tuple(
+            self._decide(row, draft)
+            for row, draft in zip(round_.rows, proposal.drafts, strict=True)
+        )
+        tokens = sum(row.stop - row.start for row in round_.rows)
+        return Verdict(round_.round_id, round_.lane, decisions, 1.0, tokens)
+
+    def _write(self, row: Row, draft: Draft) -> None:
+        if row.opening is not None:
+            self.histories[row.sequence_id] = list(row.opening.tokens)
+            self.openings[row.sequence_id] = (row.opening.prompt_count, row.opening.sampling)
+        history = self.histories[row.sequence_id]
+        history.extend(row.news)
+        assert len(draft.tokens) <= row.draft_max, "more drafts than slots"
+        assert row.samples == (row.stop == len(history)), "a row must know its end"
+        for position in range(row.start, row.stop):
+            self.pages[self._slot(row, position)] = history[position]
+        for node, token in enumerate(draft.tokens):
+            self.pages[self._slot(row, row.stop + node)] = token
+
+    def _decide(self, row: Row, draft: Draft) -> Decision:
+        if not row.samples:
+            return Decision()
+        prompt_count, sampling = self.openings[row.sequence_id]
+        context = [self.pages[self._slot(row, position)] for position in range(row.stop)]
+        assert context == self.histories[row.sequence_id], "the pages hold another text"
+        path: list[int] = []
+        tokens: list[int] = []
+        while True:
+            token = next_token(context, prompt_count, sampling)
+            context.append(token)
+            tokens.append(token)
+            node = self._child(draft, path[-1] if path else -1, token)
+            if node is None or token in sampling.stop_token_ids:
+                break
+            path.append(node)
+        kept = [self.pages[self._slot(row, row.stop + node)] for node in path]
+        for depth, token in enumerate(kept):
+            self.pages[self._slot(row, row.stop + depth)] = token
+        logprobs = tuple(TokenLogprob(-0.5) for _ in tokens) if sampling.logprobs >= 0 else ()
+        return Decision(tuple(tokens), tuple(path), logprobs)
+
+    def _child(self, draft: Draft, parent: int, token: int) -> int | None:
+        children = zip(draft.parents, draft.tokens, strict=True)
+        return next((n for n, child in enumerate(children) if child == (parent, token)), None)
+
+    def _slot(self, row: Row, position: int) -> int:
+        return (
+            row.blocks[position // self.block_size] * self.block_size + position % self.block_size
+        )
+
+
+class ToyText:
+    """Tokens are words "w3 "; the template numbers the speakers."""
+
+    vocab_size = VOCAB
+
+    def encode(self, text: str) -> list[int]:
+        return [int(word.removeprefix("w")) for word in text.split()]
+
+    encode_continuation = encode
+
+    def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
+        return [token for message in messages for token in self.encode(message.content)]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(f"w{token} " for token in tokens if token != STOP)
+
+    def token_bytes(self, token: int) -> bytes:
+        return f"w{token} ".encode()
+
+    def stream(self, prompt: Sequence[int]) -> "ToyStream":
+        return ToyStream(self)
+
+
+@dataclass
+class ToyStream:
+    text: ToyText
+
+    def push(self, token: int) -> str:
+        return self.text.decode([token])
+
+    def flush(self) -> str:
+        return ""
