@@ -18,6 +18,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     generated_tokens: int = 0
     preemptions: int = 0
     rounds: int = 0
+    device_ms: float = 0.0
+    """Time that the target's device spent in steps."""
     drafts: int = 0
     """Rows that carried at least one drafted token."""
     draft_tokens: int = 0

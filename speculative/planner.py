@@ -35,6 +35,7 @@ class PlannerStats(msgspec.Struct, kw_only=True):
     """Counters since start."""
 
     rounds: int = 0
+    device_ms: float = 0.0
     preemptions: int = 0
     prefix_queries: int = 0
     prefix_hits: int = 0
@@ -147,6 +148,7 @@ class Planner:
         round_, members = self._rounds.pop(verdict.lane)
         assert round_.round_id == verdict.round_id, "a verdict for another round"
         self._step_cost = verdict.token_count, verdict.device_ms
+        self.stats.device_ms += verdict.device_ms
         news: list[Progress] = []
         decided = zip(members, round_.rows, verdict.decisions, drafts, strict=True)
         for sequence, row, decision, draft in decided:

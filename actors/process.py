@@ -1,0 +1,126 @@
+"""A device in a process of its own: its crash, its memory and its GIL are not the server's."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+import anyio
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from actors.device import DeviceLostError
+from speculative.wire import HEADER, Kind, Ready, decode, encode, frame
+
+W = TypeVar("W")
+R = TypeVar("R")
+Report = Callable[[str], None]
+
+SILENCE_S = 8.0
+"""A process beats every second; one that is silent for this long is stopped or stuck."""
+STEP_S = 120.0
+"""No step takes this long: one that does hangs, though its process beats."""
+LOAD_S = 600.0
+LOST = (
+    OSError,
+    DeviceLostError,
+    anyio.EndOfStream,
+    anyio.IncompleteRead,
+    anyio.ClosedResourceError,
+    anyio.BrokenResourceError,
+)
+
+
+class ModelRefusedError(Exception):
+    """The model cannot be served with these options; says why."""
+
+
+class ProcessDevice(Generic[W, R]):
+    """Runs a model in a child process, and runs the child again after it was lost."""
+
+    def __init__(self, command: Sequence[str], result_type: type[R]) -> None:
+        self._command = command
+        self._result_type = result_type
+        self._process: Process | None = None
+        self._frames: BufferedByteReceiveStream | None = None
+        self._stale = False
+        """Whether the child knows sequences of an earlier pipeline."""
+        self._one_at_a_time = anyio.Lock()
+
+    @property
+    def process_id(self) -> int | None:
+        """The child's, while there is one."""
+        return None if self._process is None else self._process.pid
+
+    async def start(self, report: Report = lambda _: None) -> Ready:
+        """Start the child and wait until it can work; `report` gets its progress lines.
+
+        Raises ModelRefusedError, and DeviceLostError if it dies before.
+        """
+        process = await anyio.open_process(self._command, stderr=None)
+        assert process.stdout is not None
+        self._process, self._frames = process, BufferedByteReceiveStream(process.stdout)
+        self._stale = False
+        try:
+            with anyio.fail_after(LOAD_S):
+                while True:
+                    kind, payload = await self._receive()
+                    if kind == Kind.READY:
+                        return decode(payload, type=Ready)
+                    if kind == Kind.REFUSED:
+                        raise ModelRefusedError(payload.decode())
+                    if kind == Kind.LOADING:
+                        report(payload.decode())
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self.close()
+            raise
+
+    def fresh(self) -> "ProcessDevice[W, R]":
+        """Return the device for a new pipeline: it will have forgotten every sequence."""
+        self._stale = True
+        return self
+
+    async def run(self, work: W) -> R:
+        """Do one step. A step that has begun is never abandoned, only its process is."""
+        async with self._one_at_a_time:
+            try:
+                result = await self._shielded(encode(work))
+            except LOST as error:
+                with anyio.CancelScope(shield=True):
+                    await self.close()
+                raise DeviceLostError(f"the model process was lost: {error!r}") from error
+        return decode(result, type=self._result_type)
+
+    async def _shielded(self, payload: bytes) -> bytes:
+        with anyio.CancelScope(shield=True):
+            if self._process is None:
+                await self.start()
+            with anyio.move_on_after(STEP_S):
+                return await self._step(payload)
+        raise DeviceLostError(f"a step took longer than {STEP_S:g} s")
+
+    async def close(self) -> None:
+        """End the child, if there is one."""
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.aclose()
+
+    async def _step(self, payload: bytes) -> bytes:
+        assert self._process is not None and self._process.stdin is not None
+        begin = frame(Kind.RESET) if self._stale else b""
+        self._stale = False
+        await self._process.stdin.send(begin + frame(Kind.WORK, payload))
+        while True:
+            kind, result = await self._receive()
+            if kind == Kind.DONE:
+                return result
+
+    async def _receive(self) -> tuple[int, bytes]:
+        """Return the child's next frame. Raises DeviceLostError once it is silent for too long."""
+        assert self._frames is not None
+        with anyio.move_on_after(SILENCE_S):
+            kind, length = HEADER.unpack(await self._frames.receive_exactly(HEADER.size))
+            return kind, await self._frames.receive_exactly(length)
+        raise DeviceLostError(f"no sign of life for {SILENCE_S:g} s")

@@ -1,0 +1,46 @@
+"""How rounds cross to a model process: frames of a kind, a length and a msgpack payload.
+
+parent -> child    WORK (Proposal or Round), RESET
+child -> parent    LOADING (a line to show), READY, BEAT, DONE (Verdict or drafts), REFUSED
+"""
+
+from enum import IntEnum
+from struct import Struct as Layout
+
+import msgspec
+
+HEADER = Layout("<BI")
+"""Kind, then the payload's length in bytes."""
+
+
+class Kind(IntEnum):
+    WORK = 1
+    RESET = 2
+    """Forget every sequence."""
+    LOADING = 3
+    READY = 4
+    BEAT = 5
+    """The process lives, though its step may take long."""
+    DONE = 6
+    REFUSED = 7
+    """The model can never be served like this; the payload is a sentence."""
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model process says of itself once it can work."""
+
+    device: str
+    attention: str
+    exact: bool
+    """Whether logits do not depend on the batch."""
+    step_costs: tuple[tuple[int, float], ...] = ()
+    """Measured (tokens, milliseconds) of a step."""
+
+
+def frame(kind: Kind, payload: bytes = b"") -> bytes:
+    """Return the bytes of one frame."""
+    return HEADER.pack(kind, len(payload)) + payload
+
+
+encode = msgspec.msgpack.encode
+decode = msgspec.msgpack.decode
