@@ -1,0 +1,1 @@
+"""Measurements of the whole system; each module is a command that prints a table."""
