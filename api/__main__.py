@@ -1,0 +1,154 @@
+"""The `draftwerk` command."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+from api.config import ConfigError, SettingField, Settings, fields_of, load
+
+if TYPE_CHECKING:
+    from api.ports import Running
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parsed = vars(parser().parse_args(arguments))
+    command = parsed.pop("command")
+    try:
+        return COMMANDS[command](parsed)
+    except ConfigError as error:
+        print(f"draftwerk: {error}", file=sys.stderr)
+        return 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser; the flags of `serve` are the fields of Settings."""
+    root = argparse.ArgumentParser(
+        prog="draftwerk", description="An LLM server that decodes speculatively and exactly."
+    )
+    commands = root.add_subparsers(dest="command", required=True)
+    serve = commands.add_parser("serve", help="serve a model", argument_default=argparse.SUPPRESS)
+    _add_settings(serve)
+    return root
+
+
+def serve_command(parsed: dict[str, Any]) -> int:
+    """Serve until a signal says stop."""
+    config = parsed.pop("config", None) or os.environ.get("DRAFTWERK_CONFIG")
+    settings = load(parsed, os.environ, Path(config) if config else None)
+
+    from api.server import serve
+
+    return serve(settings, build_engine)
+
+
+@asynccontextmanager
+async def build_engine(
+    settings: Settings, report: Callable[[str], None]
+) -> AsyncGenerator["Running", None]:
+    """Run the models, each in a process of its own, and the engine while the block lasts.
+
+    `report` gets progress lines. Raises ConfigError for a model that cannot be served.
+    """
+    from secrets import token_bytes
+
+    from actors.device import DeviceLostError
+    from actors.engine import Parts, running
+    from actors.process import ModelRefusedError, ProcessDevice
+    from api.plan import plan
+    from api.ports import ModelCard, Running
+    from model.card import read_card
+    from model.hub import locate
+    from model.refusal import Refused
+    from model.text import Text
+    from speculative.rounds import Draft, Proposal, Round, Verdict
+
+    try:
+        target_card = read_card(locate(settings.model or None, report))
+        draft_card = read_card(locate(settings.draft, report)) if settings.draft else None
+        text = Text(Path(target_card.directory))
+    except Refused as error:
+        raise ConfigError(str(error)) from None
+    planned = plan(settings, target_card, draft_card)
+    target = ProcessDevice[Proposal, Verdict](_worker("target", planned.target_options), Verdict)
+    draft = None
+    if planned.draft_options is not None:
+        draft = ProcessDevice[Round, tuple[Draft, ...]](
+            _worker("draft", planned.draft_options), tuple[Draft, ...]
+        )
+    try:
+        ready = await target.start(report)
+        if draft is not None:
+            await draft.start(report)
+        parts = Parts(
+            text=text,
+            target=target.fresh,
+            draft=lambda: None if draft is None else draft.fresh(),
+            block_count=planned.block_count,
+            block_size=planned.block_size,
+            context_max=target_card.context_max,
+            stop_token_ids=target_card.eos_token_ids,
+            limits=planned.limits,
+            methods=planned.methods,
+            requests_max=settings.requests_max,
+            name_secret=token_bytes(32),
+        )
+        async with running(parts) as engine:
+            card = ModelCard(
+                name=settings.served_name or target_card.name,
+                context_max=parts.tokens_max,
+                vocab_size=target_card.vocab_size,
+                draft_model="" if draft_card is None else draft_card.name,
+                draft_sources=planned.methods,
+                device=ready.device,
+                dtype=planned.dtype,
+                attention=ready.attention,
+                exact=ready.exact,
+            )
+            yield Running(engine=engine, text_tools=text, model=card)
+    except (ModelRefusedError, DeviceLostError) as error:
+        raise ConfigError(str(error)) from None
+    finally:
+        await target.close()
+        if draft is not None:
+            await draft.close()
+
+
+def _worker(role: str, options: dict[str, object]) -> list[str]:
+    """Return the command line of a model process."""
+    return [sys.executable, "-m", "model.worker", role, json.dumps(options)]
+
+
+COMMANDS: dict[str, Callable[[dict[str, Any]], int]] = {"serve": serve_command}
+
+
+def _add_settings(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--config", metavar="FILE.toml", help="a file of these settings")
+    for field in fields_of(Settings).values():
+        if field.name == "model":
+            command.add_argument("model", nargs="?", help=field.description)
+        else:
+            command.add_argument("--" + field.name.replace("_", "-"), **_flag(field))
+
+
+def _flag(field: SettingField) -> dict[str, Any]:
+    """Return argparse's description of one setting; values are checked later, with the rest."""
+    default = "" if field.default in ("", (), False) else f" (default: {field.default})"
+    help_text = (field.description + default).replace("%", "%%")
+    if field.type is bool:
+        return {"action": argparse.BooleanOptionalAction, "help": help_text}
+    if get_origin(field.type) is tuple:
+        return {"action": "append", "help": help_text, "metavar": field.metavar}
+    if get_origin(field.type) is Literal:
+        return {"choices": get_args(field.type), "help": help_text}
+    metavar = field.metavar or {int: "N", float: "N"}.get(field.type)
+    return {"help": help_text, "metavar": metavar}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""The words of `/v1/chat/completions`: engine events to chunks and replies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from actors.messages import Delta, Ended, TokenText
+from api.errors import ApiError
+from api.formats import Choice, Header
+from api.replies import (
+    ChatChoice,
+    ChatChunk,
+    ChatChunkChoice,
+    ChatDelta,
+    ChatLogprob,
+    ChatLogprobs,
+    ChatMessageReply,
+    ChatReply,
+    RequestMetrics,
+    TopLogprob,
+    Usage,
+)
+
+CHUNK = "chat.completion.chunk"
+
+
+@dataclass(slots=True)
+class ChatFormat:
+    """Remembers which choices have been given their role: it comes with their first token."""
+
+    header: Header
+    started: set[int] = field(default_factory=set[int])
+
+    def opening(self) -> list[msgspec.Struct]:
+        """Say nothing: a chunk before the first token would lie about its time."""
+        return []
+
+    def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
+        """Return the chunk for an event; tokens without text yet say nothing by themselves."""
+        header = self.header
+        role = "" if event.choice in self.started else "assistant"
+        if isinstance(event, Ended):
+            delta = ChatDelta(role, event.text if event.text or role else None)
+            choice = ChatChunkChoice(event.choice, delta, None, event.finish_reason)
+        elif event.text or (event.tokens and (header.logprobs or header.origins)):
+            logprobs = chat_logprobs(event.logprobs) if header.logprobs else None
+            origins = header.shown(event.origins)
+            choice = ChatChunkChoice(
+                event.choice, ChatDelta(role, event.text), logprobs, None, origins
+            )
+        else:
+            return []
+        self.started.add(event.choice)
+        return [self._wrapped((choice,), usage)]
+
+    def closing(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
+        """Return the chunk without choices that `include_usage` asks for."""
+        return [self._wrapped((), usage, metrics)] if self.header.usage else []
+
+    def failure(self, error: ApiError) -> list[msgspec.Struct]:
+        """Return the error body."""
+        return [error.reply]
+
+    def reply(self, choices: Sequence[Choice], usage: Usage, metrics: RequestMetrics) -> ChatReply:
+        """Return the whole answer."""
+        header = self.header
+        worded = tuple(
+            ChatChoice(
+                index=choice.index,
+                message=ChatMessageReply(choice.text),
+                logprobs=chat_logprobs(choice.logprobs) if header.logprobs else None,
+                finish_reason=choice.finish_reason,
+                token_origins=header.shown(tuple(choice.origins)),
+            )
+            for choice in choices
+        )
+        return ChatReply(
+            header.id, "chat.completion", header.created, header.model, worded, usage, metrics
+        )
+
+    def _wrapped(
+        self,
+        choices: tuple[ChatChunkChoice, ...],
+        usage: Usage | None,
+        metrics: RequestMetrics | UnsetType = UNSET,
+    ) -> ChatChunk:
+        header = self.header
+        shown = usage if header.usage else UNSET
+        return ChatChunk(header.id, CHUNK, header.created, header.model, choices, shown, metrics)
+
+
+def chat_logprobs(tokens: Sequence[TokenText]) -> ChatLogprobs:
+    """Return the chat endpoint's log-probabilities of some tokens."""
+    return ChatLogprobs(
+        [
+            ChatLogprob(
+                each.text,
+                each.logprob,
+                list(each.data),
+                [TopLogprob(top.text, top.logprob, list(top.data)) for top in each.top],
+            )
+            for each in tokens
+        ]
+    )

@@ -1,0 +1,133 @@
+"""What every endpoint shares: the system behind, the live generations, and the account of them."""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+
+import msgspec
+
+from actors.errors import DrainingError, OverloadedError
+from actors.messages import Failed, Options, Prompt
+from actors.text import TextTools
+from api.config import Settings
+from api.errors import ApiError, draining, overloaded
+from api.generation import Generation, opened
+from api.histogram import Histograms
+from api.meter import Clock, Meter
+from api.ports import Generator, ModelCard
+
+log = logging.getLogger("draftwerk")
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One client request, translated."""
+
+    request_id: str
+    kind: str
+    """Which endpoint, for the log."""
+    prompts: list[Prompt]
+    options: Options
+
+
+@dataclass(slots=True, eq=False)
+class Door:
+    """Plain state of the door; one per server, reachable from every request."""
+
+    engine: Generator
+    text_tools: TextTools
+    model: ModelCard
+    settings: Settings
+    clock: Clock = time.monotonic
+    now: Callable[[], float] = time.time
+    new_seed: Callable[[], int] = lambda: secrets.randbits(63)
+    histograms: Histograms = field(default_factory=Histograms)
+    outcomes: Counter[str] = field(default_factory=Counter[str])
+    """Requests by how they ended: stop, length, refused, failed, cancelled, overloaded…"""
+    live: set[Generation] = field(default_factory=set[Generation])
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while no generation is live; read it through `wait_idle`."""
+    loop_lag_s: float = 0.0
+    draining: bool = False
+    serials: Iterator[int] = field(default_factory=count)
+
+    @asynccontextmanager
+    async def generation(self, call: Call) -> AsyncGenerator[Generation, None]:
+        """Run a call in the engine for as long as the block lasts, and account for its end.
+
+        Raises ApiError if the engine takes no request now.
+        """
+        meter = Meter(self.clock, self.histograms, call.options.choices)
+        meter.predicted = bool(call.options.speculation.prediction)
+        outcome = "cancelled"
+        # A client may repeat a request id; the engine must not see it twice.
+        engine_id = f"{call.request_id}.{next(self.serials)}"
+        try:
+            if self.draining:
+                raise DrainingError
+            async with opened(
+                self.engine, call.prompts, call.options, engine_id, meter
+            ) as generation:
+                meter.admit()
+                self.live.add(generation)
+                try:
+                    yield generation
+                finally:
+                    self.live.discard(generation)
+                    if not self.live:
+                        self.idle.set()
+                    outcome = generation.outcome
+        except OverloadedError as error:
+            outcome = "overloaded"
+            raise overloaded(error.retry_after_ms) from None
+        except DrainingError:
+            outcome = "draining"
+            raise draining() from None
+        finally:
+            self._account(call, meter, outcome)
+
+    async def wait_idle(self) -> None:
+        """Return when every client has been told its last word."""
+        while self.live:
+            self.idle.clear()
+            await self.idle.wait()
+
+    def abort_all(self) -> None:
+        """End every live generation with an error, because the server is going."""
+        for generation in list(self.live):
+            generation.abort("The server is shutting down.", "draining")
+
+    def _account(self, call: Call, meter: Meter, outcome: str) -> None:
+        """Count the request and write its one line in the log."""
+        self.outcomes[outcome] += 1
+        if outcome in ("stop", "length"):
+            meter.finish()
+        usage, times = meter.usage(), meter.metrics()
+        speculation = times.speculative_decoding
+        log.info(
+            "id=%s tenant=%s %s %s prompt=%d tokens=%d ttft_ms=%s itl_ms=%s tok_s=%s accepted=%s",
+            call.request_id,
+            call.options.tenant or "-",
+            call.kind,
+            outcome,
+            usage.prompt_tokens,
+            meter.token_count,
+            times.time_to_first_token_ms,
+            times.mean_itl_ms,
+            times.tokens_per_second,
+            f"{speculation.mean_acceptance_length:.2f}" if speculation else "-",
+        )
+
+
+def error_of(failed: Failed) -> ApiError:
+    """Return the HTTP error that a request's last word stands for."""
+    if failed.kind == "refused":
+        return ApiError(400, failed.reason, param=failed.field or None, code="refused")
+    if failed.kind == "draining":
+        return draining()
+    return ApiError(500, failed.reason, code="failed")

@@ -1,0 +1,119 @@
+"""Every error a client can see: one body shape, our own sentences."""
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    408: "timeout_error",
+    413: "invalid_request_error",
+    429: "rate_limit_error",
+    431: "invalid_request_error",
+    503: "overloaded_error",
+}
+SENTENCES = {
+    404: "There is nothing at this address.",
+    405: "This address does not answer to this method.",
+}
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorReply(msgspec.Struct, frozen=True):
+    error: ErrorBody
+
+
+class ApiError(Exception):
+    """A request that ends in an HTTP error; `retry_after_ms` tells when to come back."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_ms: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.retry_after_ms = retry_after_ms
+
+    @property
+    def reply(self) -> ErrorReply:
+        """The body, as every endpoint and every stream sends it."""
+        kind = KINDS.get(self.status, "server_error")
+        return ErrorReply(ErrorBody(self.message, kind, self.param, self.code))
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers beside the body; both spellings of the delay, since clients differ."""
+        if self.retry_after_ms is not None:
+            seconds = -(-self.retry_after_ms // 1000)
+            return {"retry-after": str(seconds), "retry-after-ms": str(self.retry_after_ms)}
+        return {"www-authenticate": "Bearer"} if self.status == 401 else {}
+
+
+def refused(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    """Return the 400 that names the field to blame."""
+    return ApiError(400, message, param=param, code=code)
+
+
+def overloaded(retry_after_ms: int) -> ApiError:
+    """Return the 503 for a full server."""
+    return ApiError(
+        503,
+        "The server is full; try again after the time in Retry-After.",
+        code="overloaded",
+        retry_after_ms=retry_after_ms,
+    )
+
+
+def draining() -> ApiError:
+    """Return the 503 for a server that is shutting down."""
+    return ApiError(503, "The server is shutting down.", code="draining", retry_after_ms=5000)
+
+
+def internal() -> ApiError:
+    """Return the 500 that says nothing of its cause; the log has it under the request's id."""
+    return ApiError(500, "The server failed to answer; its log has the reason.", code="internal")
+
+
+def response(error: ApiError) -> Response:
+    """Return the error as an HTTP response."""
+    body = msgspec.json.encode(error.reply)
+    return Response(body, error.status, error.headers, media_type="application/json")
+
+
+async def on_api_error(request: Request, error: Exception) -> Response:
+    """Answer an ApiError raised by an endpoint."""
+    assert isinstance(error, ApiError)
+    return response(error)
+
+
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    """Answer what the framework itself refuses (404, 405) in our shape."""
+    assert isinstance(error, HTTPException)
+    sentence = SENTENCES.get(error.status_code, "The request cannot be served.")
+    answer = response(ApiError(error.status_code, sentence))
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def on_client_gone(request: Request, error: Exception) -> Response:
+    """Answer a client that left before its body was whole: nobody will read it."""
+    return Response(status_code=400)

@@ -1,0 +1,118 @@
+"""The generating endpoints: a body comes in, an Answer that owns its generation goes out."""
+
+import asyncio
+
+import msgspec
+from starlette.requests import Request
+
+from actors.messages import Chat, Options, Prompt
+from actors.text import TextTools
+from api.chat import ChatFormat
+from api.completions import CompletionFormat
+from api.connection import read_body
+from api.decode import Body, decoded
+from api.door import Call, Door
+from api.errors import refused
+from api.formats import Header
+from api.schema import ChatBody, CompletionBody, OpenAIBody
+from api.sse import Answer
+from api.translate import (
+    chat_options,
+    chat_prompt,
+    completion_options,
+    completion_prompts,
+)
+
+CHAT = msgspec.json.Decoder(ChatBody)
+COMPLETION = msgspec.json.Decoder(CompletionBody)
+
+
+async def chat(request: Request) -> Answer:
+    """`POST /v1/chat/completions`."""
+    door = door_of(request)
+    body = await body_of(request, CHAT)
+    options = chat_options(body, door.model, tenant_of(request), door.new_seed)
+    prompts: list[Prompt] = [chat_prompt(body.messages)]
+    header = _header(request, body, "chatcmpl-", bool(body.logprobs))
+    call = _call(request, "chat", prompts, options)
+    return await _answer(door, call, ChatFormat(header), body)
+
+
+async def completion(request: Request) -> Answer:
+    """`POST /v1/completions`."""
+    door = door_of(request)
+    body = await body_of(request, COMPLETION)
+    prompts = completion_prompts(body)
+    options = completion_options(body, door.model, tenant_of(request), door.new_seed)
+    header = _header(request, body, "cmpl-", body.logprobs is not None)
+    form = CompletionFormat(header, options.choices, body.n or 1)
+    return await _answer(door, _call(request, "completion", prompts, options), form, body)
+
+
+async def _answer(
+    door: Door, call: Call, form: ChatFormat | CompletionFormat, body: OpenAIBody
+) -> Answer:
+    wish = body.stream_options
+    count = None
+    if wish is not None and wish.continuous_usage_stats:
+        count = await count_tokens(door, call.prompts)
+    return Answer(door, call, form, bool(body.stream), count)
+
+
+def _header(request: Request, body: OpenAIBody, prefix: str, logprobs: bool) -> Header:
+    door, wish = door_of(request), body.stream_options
+    return Header(
+        id=prefix + request.scope["request_id"],
+        created=int(door.now()),
+        model=door.model.name,
+        logprobs=logprobs,
+        origins="token_origins" in (body.include or ()),
+        usage=wish is not None and bool(wish.include_usage or wish.continuous_usage_stats),
+    )
+
+
+def _call(request: Request, kind: str, prompts: list[Prompt], options: Options) -> Call:
+    return Call(request_id=request.scope["request_id"], kind=kind, prompts=prompts, options=options)
+
+
+async def count_tokens(door: Door, prompts: list[Prompt]) -> int:
+    """Return the prompts' length in tokens, counted on a worker thread."""
+    return sum([len(await encoded(door, prompt)) for prompt in prompts])
+
+
+async def encoded(door: Door, prompt: Prompt) -> list[int]:
+    """Return a prompt's tokens; encoding is too slow for the event loop."""
+    try:
+        return await asyncio.to_thread(_encode, door.text_tools, prompt)
+    except ValueError as error:
+        field = "messages" if isinstance(prompt, Chat) else "prompt"
+        raise refused(str(error), field, "invalid") from None
+
+
+def _encode(tools: TextTools, prompt: Prompt) -> list[int]:
+    match prompt:
+        case Chat():
+            return tools.encode_chat(prompt.messages)
+        case str():
+            return tools.encode(prompt)
+        case _:
+            return list(prompt)
+
+
+async def body_of(request: Request, decoder: msgspec.json.Decoder[Body]) -> Body:
+    """Return the request's checked body."""
+    settings = door_of(request).settings
+    raw = await read_body(
+        request.scope, request.receive, settings.body_bytes, settings.body_deadline_s
+    )
+    return decoded(raw, decoder)
+
+
+def door_of(request: Request) -> Door:
+    """Return the door that the app was made with."""
+    return request.app.state.door
+
+
+def tenant_of(request: Request) -> str:
+    """Return the name of the API key that came with the request; empty where none is needed."""
+    return request.scope.get("tenant", "")

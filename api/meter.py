@@ -1,0 +1,137 @@
+"""One request's clock and counters: what usage, metrics and the log line are computed from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+from actors.messages import Delta, Ended, Event
+from api.histogram import Histograms
+from api.replies import (
+    CompletionDetails,
+    PromptDetails,
+    RequestMetrics,
+    SpeculativeDecoding,
+    Usage,
+)
+
+Clock = Callable[[], float]
+
+
+@dataclass(slots=True)
+class Meter:
+    """Watches a request's events as the engine emits them; all times in seconds of `clock`."""
+
+    clock: Clock
+    histograms: Histograms
+    choices: int = 1
+    """Choices per prompt."""
+    arrived: float = field(init=False)
+    admitted: float | None = None
+    first: float | None = None
+    last: float | None = None
+    first_count: int = 0
+    token_count: int = 0
+    ends: list[Ended] = field(default_factory=list[Ended])
+    predicted: bool = False
+
+    def __post_init__(self) -> None:
+        self.arrived = self.clock()
+
+    def admit(self) -> None:
+        """Note that the wait at the door is over."""
+        self.admitted = self.clock()
+        self.histograms.queue.observe(self.admitted - self.arrived)
+
+    def saw(self, event: Event) -> None:
+        """Note an event; tokens that arrive together share the time since the last ones."""
+        now = self.clock()
+        if isinstance(event, Delta) and event.tokens:
+            count = len(event.tokens)
+            if self.last is None:
+                self.first, self.first_count = now, count
+                self.histograms.first_token.observe(now - self.arrived)
+            else:
+                self.histograms.between_tokens.observe((now - self.last) / count, count)
+            self.last = now
+            self.token_count += count
+        elif isinstance(event, Ended):
+            self.ends.append(event)
+
+    def finish(self) -> None:
+        """Note that the whole request ended well."""
+        now = self.clock()
+        self.histograms.whole.observe(now - self.arrived)
+        if self.last is not None and self.token_count > self.first_count and self.first is not None:
+            rest = self.token_count - self.first_count
+            self.histograms.per_token.observe((self.last - self.first) / rest)
+
+    def running_usage(self, prompt_count: int) -> Usage:
+        """Return the token counts of this moment, for a prompt of known length."""
+        return Usage(prompt_count, self.token_count, prompt_count + self.token_count)
+
+    def usage(self) -> Usage:
+        """Return the token counts of the choices that have ended."""
+        stats = [end.stats for end in self.ends]
+        firsts = [end.stats for end in self.ends if end.choice % self.choices == 0]
+        prompt = sum(each.prompt_count for each in firsts)
+        completion = sum(end.token_count for end in self.ends)
+        usage = Usage(
+            prompt,
+            completion,
+            prompt + completion,
+            PromptDetails(sum(each.cached_count for each in firsts)),
+        )
+        if not self.predicted:
+            return usage
+        return Usage(
+            prompt,
+            completion,
+            prompt + completion,
+            usage.prompt_tokens_details,
+            CompletionDetails(
+                sum(each.predicted_accepted for each in stats),
+                sum(each.predicted_rejected for each in stats),
+            ),
+        )
+
+    def metrics(self) -> RequestMetrics:
+        """Return the request's times and what speculation did for it."""
+        admitted = self.arrived if self.admitted is None else self.admitted
+        queue_ms = milliseconds(admitted - self.arrived)
+        if self.first is None or self.last is None:
+            return RequestMetrics(None, queue_ms, None, None, None, self.speculation())
+        generation = self.last - self.first
+        rest = self.token_count - self.first_count
+        busy = self.last - admitted
+        return RequestMetrics(
+            time_to_first_token_ms=milliseconds(self.first - self.arrived),
+            queue_time_ms=queue_ms,
+            generation_time_ms=milliseconds(generation),
+            mean_itl_ms=milliseconds(generation / rest) if rest else None,
+            tokens_per_second=round(self.token_count / busy, 2) if busy > 0 else None,
+            speculative_decoding=self.speculation(),
+        )
+
+    def speculation(self) -> SpeculativeDecoding | None:
+        """Return the sums over all ended choices, or None if no step was counted."""
+        columns = zip_longest(*(end.stats.accepted_histogram for end in self.ends), fillvalue=0)
+        histogram = tuple(sum(column) for column in columns)
+        steps = sum(histogram)
+        if not steps:
+            return None
+        accepted = sum(j * count for j, count in enumerate(histogram))
+        drafted = sum(end.stats.draft_count for end in self.ends)
+        return SpeculativeDecoding(
+            mean_acceptance_length=1 + accepted / steps,
+            draft_acceptance_rate=accepted / drafted if drafted else 0.0,
+            acceptance_histogram=histogram,
+            num_spec_steps=steps,
+            num_accepted_draft_tokens=accepted,
+            num_draft_tokens=drafted,
+            num_spec_tokens=len(histogram) - 1,
+        )
+
+
+def milliseconds(seconds: float) -> float:
+    """Return milliseconds to three places: finer is the clock's noise."""
+    return round(seconds * 1000, 3)

@@ -1,0 +1,82 @@
+"""From settings and model cards to what the engine and the model processes are told."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from api.config import ConfigError, Settings, bytes_of
+from speculative.planner import Limits
+
+SOURCES = ("ngram",)
+"""Draft sources that read text, in the order of the documentation."""
+BLOCK_SIZE = 16
+BYTES = {"fp32": 4, "bf16": 2, "int8": 2, "int4": 2}
+"""A number in the KV pages; quantised weights leave activations in bf16."""
+DTYPE = "bf16"
+
+
+class Card(Protocol):
+    """What must be known of a model before it is loaded."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def kv_elements_per_token(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What follows from the settings."""
+
+    target_options: dict[str, object]
+    draft_options: dict[str, object] | None
+    block_count: int
+    block_size: int
+    dtype: str
+    methods: tuple[str, ...]
+    limits: Limits
+
+
+def plan(settings: Settings, target: Card, draft: Card | None) -> Plan:
+    """Return the plan. Raises ConfigError for settings that contradict the models."""
+    if draft is not None and draft.vocab_size != target.vocab_size:
+        raise ConfigError(
+            f"the draft model's vocabulary has {draft.vocab_size} tokens, the target's has "
+            f"{target.vocab_size}; they must be the same"
+        )
+    dtype = DTYPE if settings.dtype == "auto" else settings.dtype
+    block_size = settings.block_size or BLOCK_SIZE
+    elements = sum(card.kv_elements_per_token for card in (target, draft) if card is not None)
+    block_count = bytes_of(settings.kv_memory) // (elements * block_size * BYTES[dtype])
+    if block_count < 1:
+        raise ConfigError(f"kv_memory {settings.kv_memory} does not hold a single block")
+    methods = sources(settings.speculate, draft is not None)
+    options: dict[str, object] = {
+        "dtype": dtype,
+        "device": settings.device,
+        "attention": settings.attention,
+        "block_count": block_count,
+        "block_size": block_size,
+    }
+    return Plan(
+        target_options={"source": settings.model or None, **options},
+        draft_options={"source": settings.draft, **options} if "draft" in methods else None,
+        block_count=block_count,
+        block_size=block_size,
+        dtype=dtype,
+        methods=methods,
+        limits=Limits() if methods else Limits(draft_max=0),
+    )
+
+
+def sources(speculate: str, draft_model: bool) -> tuple[str, ...]:
+    """Return the draft sources that `--speculate` names. Raises ConfigError for an unknown one."""
+    known = (*SOURCES, "draft") if draft_model else SOURCES
+    if speculate == "off":
+        return ()
+    if speculate == "auto":
+        return known
+    names = tuple(name.strip() for name in speculate.split(",") if name.strip())
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"speculate: {name!r} is not one of auto, off, {', '.join(known)}")
+    return names

@@ -1,0 +1,201 @@
+"""What clients may send: every field with its bounds in the type.
+
+All fields may be null, which means absent. Fields not named here are ignored; a field of type
+`Refused` is known and not served, so anything but its harmless values is an error.
+"""
+
+from collections.abc import Iterable
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+BIAS_MAX = 1024
+CHOICES_MAX = 16
+"""As many as the engine takes for one prompt."""
+MESSAGES_MAX = 4096
+PROMPTS_MAX = 256
+RAW_HARMLESS_MAX = 64
+SAYS_NOTHING = (b"", b"null", b"[]", b"{}", b"false")
+STOP_LENGTH_MAX = 256
+TEXT_MAX = 4 * 2**20
+TOKENS_MAX = 2**20
+TOKEN_ID_MAX = 2**31 - 1
+
+Text = Annotated[str, Meta(max_length=TEXT_MAX)]
+Name = Annotated[str, Meta(min_length=1, max_length=256)]
+Salt = Annotated[str, Meta(max_length=256)]
+TokenId = Annotated[int, Meta(ge=0, le=TOKEN_ID_MAX)]
+TokenIds = Annotated[list[TokenId], Meta(max_length=TOKENS_MAX)]
+TokenCount = Annotated[int, Meta(ge=1, le=TOKENS_MAX)]
+StopString = Annotated[str, Meta(min_length=1, max_length=STOP_LENGTH_MAX)]
+Stop = StopString | Annotated[list[StopString], Meta(max_length=4)]
+Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Bias = Annotated[dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]], Meta(max_length=BIAS_MAX)]
+Include = Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(max_length=8)]
+Refused = msgspec.Raw
+NOTHING = msgspec.Raw()
+
+
+class TextPart(Struct, frozen=True):
+    type: Literal["text", "input_text", "output_text"]
+    text: Text
+
+
+Content = Text | Annotated[list[TextPart], Meta(max_length=MESSAGES_MAX)]
+
+
+class Message(Struct, frozen=True):
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Content | None = None
+    tool_calls: Refused = NOTHING
+    function_call: Refused = NOTHING
+
+
+class StreamOptions(Struct, frozen=True):
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class Prediction(Struct, frozen=True):
+    """The text the client expects; it is drafted from, and costs nothing when wrong."""
+
+    type: Literal["content"]
+    content: Content
+
+
+class SpeculationBody(Struct, frozen=True):
+    """How to draft for this request; the text does not depend on it."""
+
+    enabled: bool | None = None
+    methods: Annotated[list[Name], Meta(max_length=16)] | None = None
+    draft_max: Annotated[int, Meta(ge=0, le=64)] | None = None
+
+
+class SamplingBody(Struct, frozen=True, kw_only=True):
+    """The fields that every generating endpoint shares."""
+
+    model: Name | None = None
+    stream: bool | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=TOKEN_ID_MAX)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
+    logit_bias: Bias | None = None
+    seed: Seed | None = None
+    stop: Stop | None = None
+    min_tokens: Annotated[int, Meta(ge=0, le=TOKENS_MAX)] | None = None
+    ignore_eos: bool | None = None
+    prediction: Prediction | None = None
+    speculation: SpeculationBody | None = None
+    include: Include | None = None
+    user: Annotated[str, Meta(max_length=1024)] | None = None
+    cache_salt: Salt | None = None
+    priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
+
+    guided_choice: Refused = NOTHING
+    guided_grammar: Refused = NOTHING
+    guided_json: Refused = NOTHING
+    guided_regex: Refused = NOTHING
+    structured_outputs: Refused = NOTHING
+    bad_words: Refused = NOTHING
+    stop_token_ids: Refused = NOTHING
+    prompt_logprobs: Refused = NOTHING
+    chat_template: Refused = NOTHING
+    chat_template_kwargs: Refused = NOTHING
+    beam_width: Refused = NOTHING
+    length_penalty: Refused = NOTHING
+    early_stopping: Refused = NOTHING
+
+    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
+        "beam_width": (b"1",),
+        "length_penalty": (b"1", b"1.0"),
+    }
+    """Values of refused fields that ask for what happens anyway."""
+
+
+class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
+    """The fields that chat and completions share and Responses does not."""
+
+    stream_options: StreamOptions | None = None
+    max_tokens: TokenCount | None = None
+    n: Annotated[int, Meta(ge=1, le=CHOICES_MAX)] | None = None
+    response_format: Refused = NOTHING
+
+    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
+        **SamplingBody.harmless,
+        "response_format": (b'{"type":"text"}',),
+    }
+
+
+class ChatBody(OpenAIBody, frozen=True, kw_only=True):
+    """`POST /v1/chat/completions`."""
+
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=MESSAGES_MAX)]
+    max_completion_tokens: TokenCount | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    tools: Refused = NOTHING
+    tool_choice: Refused = NOTHING
+    functions: Refused = NOTHING
+    function_call: Refused = NOTHING
+    audio: Refused = NOTHING
+    modalities: Refused = NOTHING
+    web_search_options: Refused = NOTHING
+
+    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
+        **OpenAIBody.harmless,
+        "tool_choice": (b'"none"', b'"auto"'),
+        "function_call": (b'"none"', b'"auto"'),
+        "modalities": (b'["text"]',),
+    }
+
+
+class CompletionBody(OpenAIBody, frozen=True, kw_only=True):
+    """`POST /v1/completions`."""
+
+    prompt: Text | Annotated[list[Text | TokenId | TokenIds], Meta(max_length=TOKENS_MAX)]
+    best_of: Annotated[int, Meta(ge=1, le=CHOICES_MAX)] | None = None
+    echo: bool | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    suffix: Refused = NOTHING
+
+    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
+        **OpenAIBody.harmless,
+        "suffix": (b'""',),
+    }
+
+
+class TokenizeBody(Struct, frozen=True, kw_only=True):
+    """`POST /tokenize`: a prompt or a conversation."""
+
+    model: Name | None = None
+    prompt: Text | None = None
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=MESSAGES_MAX)] | None = None
+
+
+class DetokenizeBody(Struct, frozen=True, kw_only=True):
+    """`POST /detokenize`."""
+
+    model: Name | None = None
+    tokens: TokenIds
+
+
+def refused_fields(body: Struct) -> Iterable[str]:
+    """Name the fields that are known, not served, and asked for."""
+    harmless: dict[str, tuple[bytes, ...]] = getattr(body, "harmless", {})
+    for name in body.__struct_fields__:
+        value = getattr(body, name)
+        if isinstance(value, msgspec.Raw) and not _says_nothing(bytes(value), harmless.get(name)):
+            yield name
+
+
+def _says_nothing(raw: bytes, harmless: tuple[bytes, ...] | None) -> bool:
+    if len(raw) > RAW_HARMLESS_MAX:
+        return False
+    compact = msgspec.json.format(raw, indent=-1) if raw else b""
+    return compact in SAYS_NOTHING or compact in (harmless or ())

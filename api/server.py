@@ -1,0 +1,202 @@
+"""The process: a socket that answers at once, an engine that comes up behind it, an orderly end.
+
+bind ── 503 while build() loads ── ready ── signal ── 503, streams finish ── limit ── exit 0
+                                              └── second signal: no waiting, exit 128 + n
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Generator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+
+import uvicorn
+import uvloop
+
+from api.app import create_app
+from api.banner import banner
+from api.config import ConfigError, Settings
+from api.door import Door
+from api.gate import Gate
+from api.ports import Running
+
+FLUSH_S = 2
+"""For the last bytes of streams that were told the server is going."""
+LAG_PERIOD_S = 0.5
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+Report = Callable[[str], None]
+Build = Callable[[Settings, Report], AbstractAsyncContextManager[Running]]
+
+log = logging.getLogger("draftwerk")
+
+
+def serve(settings: Settings, build: Build) -> int:
+    """Serve until a signal or the engine's end; returns the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    listener = bind(settings)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(Server(settings, build, listener).run())
+
+
+def bind(settings: Settings) -> socket.socket:
+    """Return the listening socket; ConfigError if the address is taken or not ours."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        place = f"{settings.host}:{settings.port}"
+        raise ConfigError(f"cannot listen on {place}: {error.strerror}") from None
+    return listener
+
+
+class Host(uvicorn.Server):
+    """uvicorn without its signal handlers: when to stop is ours to say."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+@dataclass(slots=True)
+class Server:
+    """One run of the process."""
+
+    settings: Settings
+    build: Build
+    listener: socket.socket
+    gate: Gate = field(default_factory=Gate)
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    door: Door | None = None
+    signals: list[int] = field(default_factory=list[int])
+    main: asyncio.Task[object] | None = None
+
+    async def run(self) -> int:
+        """Serve; returns the exit code."""
+        self.main = asyncio.current_task()
+        host = Host(uvicorn_config(self.settings, self.gate))
+        hosting = asyncio.create_task(host.serve(sockets=[self.listener]))
+        try:
+            with self._signals_caught():
+                await self._engine()
+            return 0
+        except asyncio.CancelledError:
+            if not self.signals:
+                raise
+            return 128 + self.signals[0]
+        except ConfigError:
+            raise
+        except Exception:
+            log.exception("the engine ended")
+            return 1
+        finally:
+            host.should_exit = True
+            await hosting
+
+    async def _engine(self) -> None:
+        """Build the engine, open the gate, wait for the end, drain."""
+        async with self.build(self.settings, self._report) as running:
+            self.door = door = Door(
+                engine=running.engine,
+                text_tools=running.text_tools,
+                model=running.model,
+                settings=self.settings,
+            )
+            self.gate.app = create_app(door)
+            self.ready.set()
+            print(banner(running.model, self.url), flush=True)
+            lag = asyncio.create_task(_watch_lag(door))
+            try:
+                await self.stop.wait()
+                await drain(door, self.settings.drain_s)
+            finally:
+                lag.cancel()
+                door.abort_all()
+
+    @property
+    def url(self) -> str:
+        """Where the server listens."""
+        host, port = self.listener.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def _report(self, line: str) -> None:
+        """Show one line of progress while loading; callable from any thread."""
+        self.gate.progress = line
+        print(f"  {line}", flush=True)
+
+    @contextlib.contextmanager
+    def _signals_caught(self) -> Generator[None, None, None]:
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            with contextlib.suppress(ValueError, RuntimeError):  # not the main thread: a test
+                loop.add_signal_handler(number, self.on_signal, number)
+        try:
+            yield
+        finally:
+            for number in SIGNALS:
+                with contextlib.suppress(ValueError, RuntimeError):
+                    loop.remove_signal_handler(number)
+
+    def on_signal(self, number: int) -> None:
+        """First: stop in order. Then: stop now. Then: be gone."""
+        self.signals.append(number)
+        if self.ready.is_set() and len(self.signals) == 1:
+            log.info("stopping: live requests have %g s", self.settings.drain_s)
+            self.stop.set()
+        elif len(self.signals) <= 2 and self.main is not None:
+            self.main.cancel()
+        else:
+            os._exit(128 + number)
+
+
+async def drain(door: Door, limit_s: float) -> None:
+    """Refuse new requests, let live ones finish within the limit, then end them with an error."""
+    door.draining = True
+    try:
+        async with asyncio.timeout(limit_s):
+            await door.engine.drain()
+            await door.wait_idle()
+    except TimeoutError:
+        log.warning("ending %d live requests", len(door.live))
+        door.abort_all()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_S):
+                await door.wait_idle()
+
+
+async def _watch_lag(door: Door) -> None:
+    """Measure how late the event loop wakes a sleeper."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + LAG_PERIOD_S
+        await asyncio.sleep(LAG_PERIOD_S)
+        door.loop_lag_s = loop.time() - due
+
+
+def uvicorn_config(settings: Settings, gate: Gate) -> uvicorn.Config:
+    """Return uvicorn's configuration: transport only, no logging, no proxies, no lifespan."""
+    return uvicorn.Config(
+        gate,
+        http="httptools",
+        ws="websockets-sansio",
+        interface="asgi3",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        ws_max_size=2**20,
+        ws_per_message_deflate=False,
+        timeout_keep_alive=int(settings.idle_s),
+        timeout_graceful_shutdown=FLUSH_S,
+    )

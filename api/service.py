@@ -1,0 +1,107 @@
+"""The endpoints about the server itself: models, health, capabilities, tokens, metrics."""
+
+import asyncio
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from actors.messages import Prompt
+from api.capabilities import capabilities
+from api.errors import ApiError, refused
+from api.generate import body_of, door_of, encoded
+from api.metrics import DoorCollector
+from api.schema import DetokenizeBody, TokenizeBody
+from api.translate import chat_prompt, check_model
+
+DETOKENIZE = msgspec.json.Decoder(DetokenizeBody)
+TOKENIZE = msgspec.json.Decoder(TokenizeBody)
+
+
+async def models(request: Request) -> Response:
+    """`GET /v1/models`: the one model served."""
+    return _json({"object": "list", "data": [_model(request)]})
+
+
+async def model(request: Request) -> Response:
+    """`GET /v1/models/{name}`."""
+    check_model(request.path_params["name"], door_of(request).model)
+    return _json(_model(request))
+
+
+async def health(request: Request) -> Response:
+    """`GET /health`: the event loop answers, no more."""
+    return _json({"status": "ok"})
+
+
+async def ready(request: Request) -> Response:
+    """`GET /ready`: takes requests, and those it has make progress."""
+    door = door_of(request)
+    snapshot = door.engine.snapshot()
+    reason = ""
+    if door.draining or snapshot.draining:
+        reason = "The server is shutting down."
+    elif snapshot.waiting > door.settings.queue_max:
+        reason = "The queue is full."
+    elif snapshot.progress_age_s > door.settings.stall_s:
+        reason = f"No round was committed for {snapshot.progress_age_s:.0f} s."
+    if reason:
+        raise ApiError(503, reason, code="not_ready", retry_after_ms=1000)
+    return _json({"status": "ready"})
+
+
+async def metrics(request: Request) -> Response:
+    """`GET /metrics`, in Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(DoorCollector(door_of(request)))
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+async def abilities(request: Request) -> Response:
+    """`GET /v1/capabilities`: what is obeyed and what is refused."""
+    return _json(capabilities(door_of(request)))
+
+
+async def tokenize(request: Request) -> Response:
+    """`POST /tokenize`: the tokens of a prompt, or of a conversation as the model sees it."""
+    door = door_of(request)
+    body = await body_of(request, TOKENIZE)
+    check_model(body.model, door.model)
+    if (body.prompt is None) == (body.messages is None):
+        raise refused("Give `prompt` or `messages`, one of them.", "prompt", "invalid")
+    prompt: Prompt = body.prompt or ""
+    if body.messages is not None:
+        prompt = chat_prompt(body.messages)
+    tokens = await encoded(door, prompt)
+    most = door.model.context_max
+    return _json({"tokens": tokens, "count": len(tokens), "max_model_len": most})
+
+
+async def detokenize(request: Request) -> Response:
+    """`POST /detokenize`: the text of tokens."""
+    door = door_of(request)
+    body = await body_of(request, DETOKENIZE)
+    check_model(body.model, door.model)
+    if body.tokens and max(body.tokens) >= (door.model.vocab_size or 2**31):
+        raise refused(f"`tokens` must be under {door.model.vocab_size}.", "tokens", "invalid")
+    try:
+        text = await asyncio.to_thread(door.text_tools.decode, body.tokens)
+    except ValueError:
+        raise refused("`tokens` names unknown tokens.", "tokens", "invalid") from None
+    return _json({"prompt": text})
+
+
+def _model(request: Request) -> dict[str, object]:
+    card = door_of(request).model
+    return {
+        "id": card.name,
+        "object": "model",
+        "created": card.created,
+        "owned_by": "draftwerk",
+        "max_model_len": card.context_max,
+    }
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")

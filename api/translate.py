@@ -1,0 +1,203 @@
+"""Checked bodies to what the engine is asked: prompts and Options."""
+
+from collections.abc import Callable, Sequence
+
+from actors.messages import Chat, ChatMessage, Options, Prompt, Speculation
+from api.errors import ApiError, refused
+from api.ports import ModelCard
+from api.schema import (
+    PROMPTS_MAX,
+    ChatBody,
+    CompletionBody,
+    Content,
+    Message,
+    Prediction,
+    SamplingBody,
+    SpeculationBody,
+)
+from speculative.sampling import Sampling
+
+COMPLETION_TOKENS = 16
+"""Tokens of a completion that names no limit, as OpenAI documents it."""
+INCLUDES = ("token_origins",)
+TEMPERATURE_MIN = 1e-6
+"""Below this, one unit in the last place of a float32 logit outweighs any noise: it is greedy."""
+
+
+def chat_prompt(messages: Sequence[Message]) -> Chat:
+    """Return the conversation as plain text messages."""
+    return Chat(tuple(_chat_message(each, index) for index, each in enumerate(messages)))
+
+
+def _chat_message(message: Message, index: int) -> ChatMessage:
+    place = f"messages[{index}]"
+    for name in ("tool_calls", "function_call"):
+        if bytes(getattr(message, name)) not in (b"", b"null", b"[]"):
+            raise refused(f"`{place}.{name}` is not supported.", f"{place}.{name}", "unsupported")
+    if message.content is None and message.role != "assistant":
+        raise refused(f"`{place}.content` is required.", f"{place}.content", "missing")
+    role = "system" if message.role == "developer" else message.role
+    return ChatMessage(role, plain(message.content))
+
+
+def plain(content: Content | None) -> str:
+    """Return the text of a content, its parts joined."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part.text for part in content)
+
+
+def completion_prompts(body: CompletionBody) -> list[Prompt]:
+    """Return the prompts of a completion: one, or a list of texts or of token ids."""
+    given = body.prompt
+    if isinstance(given, str):
+        return [given]
+    if given and all(isinstance(each, int) for each in given):
+        return [tuple(each for each in given if isinstance(each, int))]
+    prompts: list[Prompt] = []
+    for each in given:
+        if isinstance(each, int):
+            raise refused("`prompt` mixes token ids with texts or lists.", "prompt", "invalid")
+        prompts.append(each if isinstance(each, str) else tuple(each))
+    if not prompts or () in prompts:
+        raise refused("`prompt` is empty.", "prompt", "invalid")
+    if len(prompts) > PROMPTS_MAX:
+        raise refused(f"`prompt` has more than {PROMPTS_MAX} prompts.", "prompt", "invalid")
+    return prompts
+
+
+def chat_options(
+    body: ChatBody, model: ModelCard, tenant: str, new_seed: Callable[[], int]
+) -> Options:
+    """Return the options of a chat request."""
+    if body.top_logprobs is not None and not body.logprobs:
+        raise refused("`top_logprobs` needs `logprobs` to be true.", "top_logprobs", "invalid")
+    given = {body.max_tokens, body.max_completion_tokens} - {None}
+    if len(given) > 1:
+        raise refused(
+            "`max_tokens` and `max_completion_tokens` differ.", "max_completion_tokens", "invalid"
+        )
+    _check_stream_options(body)
+    return options(
+        body,
+        model,
+        tenant,
+        new_seed,
+        tokens_max=given.pop() if given else None,
+        choices=body.n or 1,
+        logprobs=(body.top_logprobs or 0) if body.logprobs else -1,
+    )
+
+
+def completion_options(
+    body: CompletionBody, model: ModelCard, tenant: str, new_seed: Callable[[], int]
+) -> Options:
+    """Return the options of a completion; `best_of` choices are generated where asked."""
+    choices, kept = body.best_of or body.n or 1, body.n or 1
+    if choices < kept:
+        raise refused("`best_of` must be at least `n`.", "best_of", "invalid")
+    if choices > kept and body.stream:
+        raise refused("`best_of` above `n` cannot be streamed.", "best_of", "invalid")
+    if body.echo and body.logprobs is not None:
+        raise refused("`echo` with `logprobs` is not supported.", "logprobs", "unsupported")
+    if body.echo and choices > kept:
+        raise refused("`echo` with `best_of` is not supported.", "best_of", "unsupported")
+    _check_stream_options(body)
+    wanted = -1 if body.logprobs is None else body.logprobs
+    return options(
+        body,
+        model,
+        tenant,
+        new_seed,
+        tokens_max=body.max_tokens or COMPLETION_TOKENS,
+        choices=choices,
+        logprobs=max(wanted, 0) if choices > kept else wanted,
+        echo=bool(body.echo),
+    )
+
+
+def options(
+    body: SamplingBody,
+    model: ModelCard,
+    tenant: str,
+    new_seed: Callable[[], int],
+    *,
+    tokens_max: int | None,
+    choices: int = 1,
+    logprobs: int = -1,
+    echo: bool = False,
+) -> Options:
+    """Return the options of any body; null and absent fields take their neutral values."""
+    check_model(body.model, model)
+    _check_include(body)
+    if tokens_max is not None and (body.min_tokens or 0) > tokens_max:
+        raise refused("`min_tokens` is above the token limit.", "min_tokens", "invalid")
+    temperature = 1.0 if body.temperature is None else body.temperature
+    return Options(
+        sampling=Sampling(
+            temperature=temperature if temperature >= TEMPERATURE_MIN else 0.0,
+            top_k=max(body.top_k or 0, 0),
+            top_p=1.0 if body.top_p is None else body.top_p,
+            min_p=body.min_p or 0.0,
+            repetition_penalty=body.repetition_penalty or 1.0,
+            presence_penalty=body.presence_penalty or 0.0,
+            frequency_penalty=body.frequency_penalty or 0.0,
+            logit_bias=_bias(body, model),
+            tokens_min=body.min_tokens or 0,
+            seed=(new_seed() if body.seed is None else body.seed) & (2**64 - 1),
+            logprobs=logprobs,
+        ),
+        tokens_max=tokens_max,
+        ignore_eos=bool(body.ignore_eos),
+        stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
+        choices=choices,
+        echo=echo,
+        speculation=_speculation(body.speculation, body.prediction, model),
+        tenant=tenant,
+        cache_salt=body.cache_salt or "",
+        priority=body.priority or 0,
+    )
+
+
+def check_model(name: str | None, model: ModelCard) -> None:
+    """Refuse a model that is not the one served; no name means that one."""
+    if name is not None and name != model.name:
+        sentence = f"The model `{name[:80]}` is not served here; see /v1/models."
+        raise ApiError(404, sentence, param="model", code="model_not_found")
+
+
+def _check_include(body: SamplingBody) -> None:
+    for each in body.include or ():
+        if each not in INCLUDES:
+            raise refused(f"`include` may hold {INCLUDES[0]!r} only.", "include", "unsupported")
+
+
+def _check_stream_options(body: ChatBody | CompletionBody) -> None:
+    if body.stream_options is not None and not body.stream:
+        raise refused("`stream_options` needs `stream` to be true.", "stream_options", "invalid")
+
+
+def _bias(body: SamplingBody, model: ModelCard) -> tuple[tuple[int, float], ...]:
+    bias = body.logit_bias or {}
+    for token in bias:
+        if model.vocab_size and token >= model.vocab_size:
+            sentence = f"`logit_bias` names token {token}; there are {model.vocab_size}."
+            raise refused(sentence, "logit_bias", "invalid")
+    return tuple(sorted(bias.items()))
+
+
+def _speculation(
+    wish: SpeculationBody | None, prediction: Prediction | None, model: ModelCard
+) -> Speculation:
+    wish = wish or SpeculationBody()
+    for name in wish.methods or ():
+        if name not in model.draft_sources:
+            known = ", ".join(model.draft_sources) or "none"
+            sentence = f"`speculation.methods` names {name[:80]!r}; this server has {known}."
+            raise refused(sentence, "speculation.methods", "unsupported")
+    return Speculation(
+        enabled=wish.enabled is not False,
+        methods=None if wish.methods is None else tuple(wish.methods),
+        draft_max=wish.draft_max,
+        prediction=plain(prediction.content) if prediction else "",
+    )
