@@ -1,0 +1,58 @@
+"""One round as tensors: what `forward` reads."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+
+@dataclass(slots=True)
+class Pages:
+    """The KV cache's tensors: keys and values [layers, blocks, block_size, kv_heads, head_size]."""
+
+    keys: Tensor
+    values: Tensor
+
+    @property
+    def block_size(self) -> int:
+        return self.keys.shape[2]
+
+
+@dataclass(slots=True)
+class Batch:
+    """A flattened round of T tokens in R rows; int32 tensors on the model's device unless said.
+
+        row r owns the new tokens   row_starts[r] .. row_starts[r + 1]
+        it sees the slots           0 .. kv_lengths[r]   of its block table, its new tokens last
+        so its committed prefix is  kv_lengths[r] - (row_starts[r + 1] - row_starts[r]) long
+
+    New token i of a row lives in slot `prefix + i`. It sees the whole prefix and, of the row's own
+    new tokens, those named by `ancestors`: bit j (int64) for new token j, itself included; -1 means
+    plain causal order (every j <= i), which prefill chunks of any length use. Masked rows have at
+    most 63 new tokens.
+    """
+
+    tokens: Tensor
+    """[T] token ids."""
+    positions: Tensor
+    """[T] rope positions; in a tree row a token's position is prefix + depth, not prefix + i."""
+    slots: Tensor
+    """[T] where K and V go: block * block_size + offset, in the flattened (block, offset) axis."""
+    row_starts: Tensor
+    """[R + 1] ("cu_seqlens_q")."""
+    kv_lengths: Tensor
+    """[R] ("seqused_k")."""
+    block_tables: Tensor
+    """[R, width], padded with 0."""
+    ancestors: Tensor
+    """[T] int64."""
+    outputs: Tensor
+    """[S] indexes into T of the tokens whose logits are wanted, ascending."""
+
+
+class Forward(Protocol):
+    """A model bound to its weights: writes the batch's K and V into the pages, returns logits."""
+
+    def __call__(self, batch: Batch, pages: Pages) -> Tensor:
+        """Return float32 logits [S, vocab]."""
+        ...
