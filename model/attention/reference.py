@@ -1,0 +1,50 @@
+"""Attention in plain torch, one row after another: the twin of every other backend."""
+
+import torch
+from torch import Tensor
+
+from model.batch import Batch
+
+
+def attend(query: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+    """Return softmax(q k^T / sqrt(D)) v of every new token over what it may see.
+
+    query [T, heads, D]; keys and values are one layer's pages [blocks, block_size, kv_heads, D],
+    the new tokens' own included. Returns [T, heads, D] in the query's dtype; computes in float32.
+    """
+    out = torch.empty_like(query)
+    bounds = batch.row_starts.tolist()
+    for row, length in enumerate(batch.kv_lengths.tolist()):
+        begin, end = bounds[row], bounds[row + 1]
+        block_count = -(-length // keys.shape[1])
+        blocks = batch.block_tables[row, :block_count].long()
+        seen = _visible(batch.ancestors[begin:end], length)
+        out[begin:end] = _attend_row(
+            query[begin:end].float(),
+            keys[blocks].flatten(0, 1)[:length].float(),
+            values[blocks].flatten(0, 1)[:length].float(),
+            seen,
+        )
+    return out
+
+
+def _visible(ancestors: Tensor, length: int) -> Tensor:
+    """Return [new tokens, length] booleans: the whole prefix, then ancestors or causal order."""
+    count = len(ancestors)
+    tokens = torch.arange(count, device=ancestors.device)
+    causal = tokens <= tokens[:, None]
+    # Bits past 63 belong to rows that are causal anyway.
+    masked = (ancestors[:, None] >> tokens.clamp(max=63)) & 1 == 1
+    own = torch.where(ancestors[:, None] == -1, causal, masked)
+    prefix = own.new_ones(count, length - count)
+    return torch.cat([prefix, own], dim=1)
+
+
+def _attend_row(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
+    """Attend for one row: query [n, heads, D], keys and values [length, kv_heads, D]."""
+    count, heads, size = query.shape
+    kv_heads = keys.shape[1]
+    grouped = query.view(count, kv_heads, heads // kv_heads, size)
+    scores = torch.einsum("nkgd,lkd->kgnl", grouped, keys) * size**-0.5
+    weights = scores.masked_fill(~seen, float("-inf")).softmax(dim=-1)
+    return torch.einsum("kgnl,lkd->nkgd", weights, values).reshape(count, heads, size)

@@ -1,0 +1,46 @@
+"""The KV cache's tensors: made once, then only written, copied and compacted."""
+
+import torch
+
+from model.batch import Pages
+from model.config import ModelConfig
+
+
+def allocate(
+    config: ModelConfig,
+    block_count: int,
+    block_size: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Pages:
+    """Return zeroed pages; on a CPU the memory is taken only as blocks are first written."""
+    shape = (
+        config.layer_count,
+        block_count,
+        block_size,
+        config.kv_head_count,
+        config.head_size,
+    )
+    return Pages(
+        torch.zeros(shape, dtype=dtype, device=device),
+        torch.zeros(shape, dtype=dtype, device=device),
+    )
+
+
+def copy_blocks(pages: Pages, copies: tuple[tuple[int, int], ...]) -> None:
+    """Copy whole blocks, all layers, as if at once."""
+    if not copies:
+        return
+    sources, targets = torch.tensor(copies, device=pages.keys.device).T
+    for tensor in (pages.keys, pages.values):
+        tensor[:, targets] = tensor[:, sources]
+
+
+def move_slots(pages: Pages, moves: list[tuple[int, int]]) -> None:
+    """Copy (from, to) slots of the flattened (block, offset) axis, all layers, as if at once."""
+    if not moves:
+        return
+    sources, targets = torch.tensor(moves, device=pages.keys.device).T
+    for tensor in (pages.keys, pages.values):
+        flat = tensor.view(tensor.shape[0], -1, *tensor.shape[3:])
+        flat[:, targets] = flat[:, sources]
