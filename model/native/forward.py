@@ -1,0 +1,179 @@
+"""The whole decoder as one native call, bit for bit independent of what else is in the batch."""
+
+import ctypes
+import weakref
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+from model.batch import Batch, Pages
+from model.config import ModelConfig
+from model.native.build import NativeUnavailable
+from model.native.library import RoundArrays, Shape, library
+from model.native.pool import Pool
+from model.weights import LayerWeights, Weights
+
+FORMATS = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 3}
+HIDDEN_MAX = 16384
+GROUP_MAX = 256
+
+
+class Part(IntEnum):
+    """Mirrors `Part` in source/model.h."""
+
+    QKV = 0
+    OUTPUT = 1
+    GATE_UP = 2
+    DOWN = 3
+    HEAD = 4
+
+
+class Vector(IntEnum):
+    """Mirrors `Vector` in source/model.h."""
+
+    ATTENTION_NORM = 0
+    FFN_NORM = 1
+    QUERY_NORM = 2
+    KEY_NORM = 3
+    NORM = 4
+
+
+class NativeForward:
+    """A `Forward` for Llama-family models on a CPU; not for two threads at once.
+
+    `dtype` names the weights' format: fp32, bf16 (every intermediate value rounded where Hugging
+    Face's bf16 model rounds it), int8 (W8A8) or int4 (Q4_1 blocks, 8-bit activations). Matrices are
+    repacked; of `weights` only the embedding is kept.
+    """
+
+    def __init__(
+        self, config: ModelConfig, weights: Weights, dtype: str = "bf16", pool: Pool | None = None
+    ) -> None:
+        _check(config, dtype)
+        self.page_dtype = torch.float32 if dtype == "fp32" else torch.bfloat16
+        self.format = FORMATS[dtype]
+        self._config = config
+        self._pool = pool or Pool()
+        frequencies = (ctypes.c_float * (config.head_size // 2))(*config.rope_inverse_frequencies)
+        self._model: int = library().model_create(
+            self._pool.handle, _shape(config, dtype), frequencies
+        )
+        weakref.finalize(self, library().model_destroy, self._model)
+        for index, layer in enumerate(weights.layers):
+            self._set_layer(index, layer)
+        self._set_matrix(0, Part.HEAD, weights.head)
+        self._set_vector(0, Vector.NORM, weights.norm)
+        embedding = weights.embedding
+        if embedding.dtype != torch.float32 or dtype == "bf16":
+            embedding = embedding.to(torch.bfloat16)
+        self._embedding = embedding.contiguous()
+        library().model_set_embedding(
+            self._model, self._embedding.data_ptr(), embedding.dtype == torch.bfloat16
+        )
+
+    def __call__(self, batch: Batch, pages: Pages) -> Tensor:
+        """Return float32 logits [S, vocab]; the batch's keys and values are in the pages."""
+        self._check_pages(pages)
+        logits = torch.empty(len(batch.outputs), self._config.vocab_size)
+        refusal = library().model_forward(self._model, _arrays(batch, pages, logits))
+        if refusal:
+            raise ValueError(refusal.decode())
+        return logits
+
+    def _check_pages(self, pages: Pages) -> None:
+        config = self._config
+        for name, tensor in (("keys", pages.keys), ("values", pages.values)):
+            _check_tensor(name, tensor, self.page_dtype)
+            layers, _, _, kv_heads, head_size = tensor.shape
+            if (layers, kv_heads, head_size) != (
+                config.layer_count,
+                config.kv_head_count,
+                config.head_size,
+            ):
+                raise ValueError(f"{name} are pages of another model: {tuple(tensor.shape)}")
+
+    def _set_layer(self, index: int, layer: LayerWeights) -> None:
+        self._set_matrix(index, Part.QKV, layer.qkv, layer.qkv_bias)
+        self._set_matrix(index, Part.OUTPUT, layer.output, layer.output_bias)
+        self._set_matrix(index, Part.GATE_UP, layer.gate_up, layer.gate_up_bias)
+        self._set_matrix(index, Part.DOWN, layer.down, layer.down_bias)
+        self._set_vector(index, Vector.ATTENTION_NORM, layer.attention_norm)
+        self._set_vector(index, Vector.FFN_NORM, layer.ffn_norm)
+        if layer.query_norm is not None and layer.key_norm is not None:
+            self._set_vector(index, Vector.QUERY_NORM, layer.query_norm)
+            self._set_vector(index, Vector.KEY_NORM, layer.key_norm)
+
+    def _set_matrix(
+        self, layer: int, part: Part, matrix: Tensor, bias: Tensor | None = None
+    ) -> None:
+        is_bf16 = matrix.dtype == torch.bfloat16
+        source = matrix.contiguous() if is_bf16 else matrix.float().contiguous()
+        bias = None if bias is None else bias.float().contiguous()
+        library().model_set_matrix(
+            self._model,
+            layer,
+            part,
+            source.data_ptr(),
+            is_bf16,
+            *source.shape,
+            None if bias is None else bias.data_ptr(),
+        )
+
+    def _set_vector(self, layer: int, which: Vector, values: Tensor) -> None:
+        source = values.float().contiguous()
+        library().model_set_vector(self._model, layer, which, source.data_ptr(), len(source))
+
+
+def _check(config: ModelConfig, dtype: str) -> None:
+    if dtype not in FORMATS:
+        raise ValueError(f"dtype {dtype!r} is none of {', '.join(FORMATS)}")
+    if config.hidden_size > HIDDEN_MAX or config.head_count // config.kv_head_count > GROUP_MAX:
+        raise NativeUnavailable("the model is too wide for the native kernels")
+
+
+def _shape(config: ModelConfig, dtype: str) -> Shape:
+    return Shape(
+        vocab=config.vocab_size,
+        hidden=config.hidden_size,
+        layers=config.layer_count,
+        heads=config.head_count,
+        kv_heads=config.kv_head_count,
+        head_size=config.head_size,
+        ffn=config.ffn_size,
+        format=FORMATS[dtype],
+        rounds=dtype == "bf16",
+        kv_is_fp32=dtype == "fp32",
+        norm_epsilon=config.norm_eps,
+        rope_magnitude=config.rope_magnitude,
+    )
+
+
+def _arrays(batch: Batch, pages: Pages, logits: Tensor) -> RoundArrays:
+    arrays = RoundArrays(
+        token_count=len(batch.tokens),
+        row_count=len(batch.kv_lengths),
+        table_width=batch.block_tables.shape[1],
+        output_count=len(batch.outputs),
+        block_count=pages.keys.shape[1],
+        block_size=pages.block_size,
+        keys=pages.keys.data_ptr(),
+        values=pages.values.data_ptr(),
+        logits=logits.data_ptr(),
+    )
+    tokens, rows = arrays.token_count, arrays.row_count
+    sizes = {"tokens": tokens, "positions": tokens, "slots": tokens, "row_starts": rows + 1}
+    sizes |= {"kv_lengths": rows, "block_tables": rows, "ancestors": tokens}
+    sizes |= {"outputs": arrays.output_count}
+    for name, size in sizes.items():
+        tensor: Tensor = getattr(batch, name)
+        _check_tensor(name, tensor, torch.int64 if name == "ancestors" else torch.int32)
+        if len(tensor) != size:
+            raise ValueError(f"{name} has {len(tensor)} entries, not {size}")
+        setattr(arrays, name, tensor.data_ptr())
+    return arrays
+
+
+def _check_tensor(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
+    if tensor.dtype != dtype or tensor.device.type != "cpu" or not tensor.is_contiguous():
+        raise ValueError(f"{name} must be a contiguous {dtype} tensor on the CPU")

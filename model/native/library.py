@@ -1,0 +1,56 @@
+"""The compiled library's functions, typed; ctypes releases the GIL while one runs."""
+
+import ctypes
+import functools
+from ctypes import POINTER, Structure, c_char_p, c_float, c_int, c_int32, c_void_p
+from typing import ClassVar
+
+from model.native.build import library_path
+
+
+class Shape(Structure):
+    """Mirrors `Shape` in source/model.h."""
+
+    _fields_: ClassVar = [
+        *((name, c_int32) for name in ("vocab", "hidden", "layers", "heads", "kv_heads")),
+        *((name, c_int32) for name in ("head_size", "ffn", "format", "rounds", "kv_is_fp32")),
+        ("norm_epsilon", c_float),
+        ("rope_magnitude", c_float),
+    ]
+
+
+class RoundArrays(Structure):
+    """Mirrors `Batch` in source/model.h."""
+
+    _fields_: ClassVar = [
+        *((name, c_void_p) for name in ("tokens", "positions", "slots", "row_starts")),
+        *((name, c_void_p) for name in ("kv_lengths", "block_tables", "ancestors", "outputs")),
+        *((name, c_void_p) for name in ("keys", "values", "logits")),
+        *((name, c_int32) for name in ("token_count", "row_count", "table_width")),
+        *((name, c_int32) for name in ("output_count", "block_count", "block_size")),
+    ]
+
+
+SIGNATURES = {
+    "pool_create": (c_void_p, [c_int]),
+    "pool_destroy": (None, [c_void_p]),
+    "model_create": (c_void_p, [c_void_p, POINTER(Shape), POINTER(c_float)]),
+    "model_destroy": (None, [c_void_p]),
+    "model_set_matrix": (
+        None,
+        [c_void_p, c_int, c_int, c_void_p, c_int, c_int, c_int, c_void_p],
+    ),
+    "model_set_vector": (None, [c_void_p, c_int, c_int, c_void_p, c_int]),
+    "model_set_embedding": (None, [c_void_p, c_void_p, c_int]),
+    "model_forward": (c_char_p, [c_void_p, POINTER(RoundArrays)]),
+}
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """Return the loaded library; raises NativeUnavailable where it cannot be built."""
+    loaded = ctypes.CDLL(str(library_path()))
+    for name, (result, arguments) in SIGNATURES.items():
+        function = getattr(loaded, name)
+        function.restype, function.argtypes = result, arguments
+    return loaded

@@ -1,0 +1,305 @@
+#include "attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace {
+
+// out[r][j] = sum over steps of a[r][step] * b[step][j]; a step is one float or one bf16 pair.
+template <bool FP32, int COUNT, int WIDTH>
+void product(const uint8_t *a, size_t a_stride, const uint8_t *b, size_t b_stride, int steps,
+             float *out, size_t out_stride) {
+    __m512 acc[COUNT][WIDTH] = {};
+    for (int step = 0; step < steps; step++, b += b_stride) {
+        __m512i w[WIDTH];
+        for (int j = 0; j < WIDTH; j++) w[j] = _mm512_load_si512(b + 64 * j);
+        for (int r = 0; r < COUNT; r++) {
+            __m512i x = _mm512_set1_epi32(load_int(a + r * a_stride + 4 * step));
+            for (int j = 0; j < WIDTH; j++) {
+                acc[r][j] = FP32 ? _mm512_fmadd_ps(_mm512_castsi512_ps(x),
+                                                   _mm512_castsi512_ps(w[j]), acc[r][j])
+                                 : dot_pairs(acc[r][j], x, w[j]);
+            }
+        }
+    }
+    for (int r = 0; r < COUNT; r++) {
+        for (int j = 0; j < WIDTH; j++) {
+            _mm512_store_ps(out + r * out_stride + j * LANES, acc[r][j]);
+        }
+    }
+}
+
+using Product = void (*)(const uint8_t *, size_t, const uint8_t *, size_t, int, float *, size_t);
+constexpr int PRODUCT_ROWS = 6, PRODUCT_WIDTH = 4;
+
+#define FOR_WIDTHS(fp32, rows) \
+    {product<fp32, rows, 1>, product<fp32, rows, 2>, product<fp32, rows, 3>, product<fp32, rows, 4>}
+#define FOR_ROWS(fp32)                                                                  \
+    {FOR_WIDTHS(fp32, 1), FOR_WIDTHS(fp32, 2), FOR_WIDTHS(fp32, 3), FOR_WIDTHS(fp32, 4), \
+     FOR_WIDTHS(fp32, 5), FOR_WIDTHS(fp32, 6)}
+constexpr Product PRODUCTS[2][PRODUCT_ROWS][PRODUCT_WIDTH] = {FOR_ROWS(false), FOR_ROWS(true)};
+#undef FOR_ROWS
+#undef FOR_WIDTHS
+
+void multiply_rows(bool fp32, const uint8_t *a, size_t a_stride, int rows, const uint8_t *b,
+                   size_t b_stride, int width, int steps, float *out, size_t out_stride) {
+    for (int row = 0; row < rows; row += PRODUCT_ROWS) {
+        int count = std::min(PRODUCT_ROWS, rows - row);
+        for (int j = 0; j < width; j += PRODUCT_WIDTH) {
+            int wide = std::min(PRODUCT_WIDTH, width - j);
+            PRODUCTS[fp32][count - 1][wide - 1](a + row * a_stride, a_stride, b + 64 * j, b_stride,
+                                                steps, out + row * out_stride + j * LANES,
+                                                out_stride);
+        }
+    }
+}
+
+void transpose(__m512i (&rows)[16]) {
+    __m512i t[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        rows[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        rows[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        rows[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        rows[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_i32x4(rows[i], rows[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_i32x4(rows[i], rows[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_i32x4(rows[i + 8], rows[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_i32x4(rows[i + 8], rows[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 4; i++) {
+        rows[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+        rows[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+        rows[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
+        rows[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
+    }
+}
+
+// What one tile of one lane looks like to the rows that share it.
+struct Tile {
+    const AttentionShape &shape;
+    const Lane &lane;
+    AttentionScratch &scratch;
+    const int64_t *slots;
+    int count;
+
+    size_t element() const { return shape.kv_is_fp32 ? 4 : 2; }
+    size_t row_bytes() const { return shape.padded() * element(); }
+    const uint8_t *at(const void *base, int index) const {
+        return static_cast<const uint8_t *>(base) + slots[index] * lane.stride * element();
+    }
+
+    // Keys as [head dimension, or pair of them][128 positions].
+    void gather_keys() const {
+        int words = shape.head_size * static_cast<int>(element()) / 4;
+        for (int first = 0; first < count; first += LANES) {
+            for (int word = 0; word < words; word += LANES) {
+                __mmask16 mask = lanes_below(words - word);
+                __m512i rows[LANES];
+                for (int i = 0; i < LANES; i++) {
+                    rows[i] = first + i < count ? _mm512_maskz_loadu_epi32(
+                                                      mask, at(lane.keys, first + i) + 4 * word)
+                                                : _mm512_setzero_si512();
+                }
+                transpose(rows);
+                uint8_t *to = scratch.keys + (static_cast<size_t>(word) * SPAN + first) * 4;
+                for (int i = 0; i < LANES && word + i < words; i++, to += SPAN * 4) {
+                    _mm512_store_si512(to, rows[i]);
+                }
+            }
+        }
+    }
+
+    // Values as [position][head dimension], or in bf16 [pair of positions][head dimension][2].
+    void gather_values() const {
+        for (int first = 0; first < count; first += shape.kv_is_fp32 ? 1 : 2) {
+            for (int i = 0; i < shape.padded(); i += LANES) {
+                __mmask16 mask = lanes_below(shape.head_size - i);
+                __m512i both;
+                if (shape.kv_is_fp32) {
+                    both = _mm512_maskz_loadu_epi32(mask, at(lane.values, first) + 4 * i);
+                } else {
+                    __m256i low = _mm256_maskz_loadu_epi16(mask, at(lane.values, first) + 2 * i);
+                    __m256i high = first + 1 < count ? _mm256_maskz_loadu_epi16(
+                                                           mask, at(lane.values, first + 1) + 2 * i)
+                                                     : _mm256_setzero_si256();
+                    both = _mm512_or_si512(_mm512_cvtepu16_epi32(low),
+                                           _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+                }
+                size_t pair = shape.kv_is_fp32 ? first : first / 2;
+                _mm512_store_si512(scratch.values + (pair * shape.padded() + i) * 4, both);
+            }
+        }
+    }
+
+    // Scores of one row to probabilities (unnormalised), of which `seen` positions are not zero.
+    void softmax(int row, int seen) const {
+        float *scores = scratch.scores + row * SPAN;
+        const __m512 scale = _mm512_set1_ps(1.0f / std::sqrt(static_cast<float>(shape.head_size)));
+        __m512 best = _mm512_set1_ps(-INFINITY);
+        for (int i = 0; i < seen; i += LANES) {
+            __m512 score = _mm512_mul_ps(_mm512_load_ps(scores + i), scale);
+            _mm512_store_ps(scores + i, score);
+            best = _mm512_mask_max_ps(best, lanes_below(seen - i), best, score);
+        }
+        float largest = _mm512_reduce_max_ps(best);
+        __m512 total = _mm512_setzero_ps();
+        for (int i = 0; i < count; i += LANES) {
+            __m512 shifted = _mm512_sub_ps(_mm512_load_ps(scores + i), _mm512_set1_ps(largest));
+            __m512 p = _mm512_maskz_mov_ps(lanes_below(seen - i), exponential(shifted));
+            if (shape.kv_is_fp32) {
+                _mm512_store_ps(reinterpret_cast<float *>(scratch.probabilities) + row * SPAN + i, p);
+            } else {
+                __m256i narrowed = narrow(p);
+                _mm256_store_si256(reinterpret_cast<__m256i *>(
+                                       reinterpret_cast<bf16 *>(scratch.probabilities) +
+                                       row * SPAN + i),
+                                   narrowed);
+                p = widen(narrowed);
+            }
+            total = _mm512_add_ps(total, p);
+        }
+        scratch.tile.largest[row] = largest;
+        scratch.tile.total[row] = _mm512_reduce_add_ps(total);
+    }
+
+    // Rows first .. last; row r sees seen[r] positions.
+    void attend(int first, int last, const int *seen) const {
+        gather_keys();
+        gather_values();
+        bool fp32 = shape.kv_is_fp32;
+        int words = shape.head_size * static_cast<int>(element()) / 4;
+        multiply_rows(fp32, scratch.query + first * row_bytes(), row_bytes(), last - first,
+                      scratch.keys, SPAN * 4, round_up(count, LANES) / LANES, words,
+                      scratch.scores + first * SPAN, SPAN);
+        for (int row = first; row < last; row++) softmax(row, seen[row]);
+        multiply_rows(fp32, scratch.probabilities + first * SPAN * element(), SPAN * element(),
+                      last - first, scratch.values, shape.padded() * 4, shape.padded() / LANES,
+                      fp32 ? count : (count + 1) / 2,
+                      scratch.tile.output + first * shape.padded(), shape.padded());
+    }
+};
+
+}  // namespace
+
+int Block::length(int token) const {
+    if (!ancestors) return row.prefix + token + 1;
+    return row.prefix + __builtin_popcountll(static_cast<uint64_t>(ancestors[token - begin]));
+}
+
+int Block::length_max() const {
+    int longest = 0;
+    for (int token = begin; token < end; token++) longest = std::max(longest, length(token));
+    return longest;
+}
+
+int tile_count(const Block &block) { return (block.length_max() + SPAN - 1) / SPAN; }
+
+AttentionScratch::AttentionScratch(const AttentionShape &shape) {
+    size_t rows = std::max(shape.group(), QUERY_ROWS), padded = shape.padded();
+    size_t sizes[] = {rows * padded * 4, SPAN * padded * 4, SPAN * padded * 4, rows * SPAN * 4,
+                      rows * SPAN * 4,   rows * padded * 4, rows * 4,          rows * 4,
+                      rows * padded * 4, rows * 4,          rows * 4};
+    uint8_t *parts[11];
+    size_t bytes = 0;
+    for (size_t &size : sizes) bytes += size = (size + 63) / 64 * 64;
+    memory = Memory(bytes);
+    uint8_t *next = memory.as<uint8_t>();
+    for (int i = 0; i < 11; next += sizes[i++]) parts[i] = next;
+    query = parts[0], keys = parts[1], values = parts[2], probabilities = parts[3];
+    scores = reinterpret_cast<float *>(parts[4]);
+    auto partial = [&](int first) {
+        return Partial{reinterpret_cast<float *>(parts[first]),
+                       reinterpret_cast<float *>(parts[first + 1]),
+                       reinterpret_cast<float *>(parts[first + 2])};
+    };
+    tile = partial(5), sum = partial(8);
+}
+
+void load_queries(const AttentionShape &shape, const float *const *heads, int rows,
+                  AttentionScratch &scratch) {
+    for (int row = 0; row < rows; row++) {
+        for (int i = 0; i < shape.padded(); i += LANES) {
+            __m512 value = _mm512_maskz_loadu_ps(lanes_below(shape.head_size - i), heads[row] + i);
+            size_t at = static_cast<size_t>(row) * shape.padded() + i;
+            if (shape.kv_is_fp32) {
+                _mm512_store_ps(reinterpret_cast<float *>(scratch.query) + at, value);
+            } else {
+                _mm256_store_si256(
+                    reinterpret_cast<__m256i *>(reinterpret_cast<bf16 *>(scratch.query) + at),
+                    narrow(value));
+            }
+        }
+    }
+}
+
+void attend_tile(const AttentionShape &shape, const Block &block, const Lane &lane, int tile,
+                 AttentionScratch &scratch) {
+    const int group = shape.group(), start = tile * SPAN;
+    int64_t slots[SPAN];
+    int seen[QUERY_ROWS + 256];
+    int tokens = block.end - block.begin, longest = 0, first_seeing = tokens;
+    for (int i = tokens - 1; i >= 0; i--) {
+        int count = std::clamp(block.length(block.begin + i) - start, 0, SPAN);
+        longest = std::max(longest, count);
+        if (count > 0) first_seeing = i;
+        for (int g = 0; g < group; g++) {
+            seen[i * group + g] = count;
+            if (count == 0) scratch.tile.total[i * group + g] = 0;
+        }
+    }
+    if (!block.ancestors || start + SPAN <= block.row.prefix) {
+        for (int i = 0; i < longest; i++) slots[i] = block.row.slot(start + i);
+        Tile{shape, lane, scratch, slots, longest}.attend(first_seeing * group, tokens * group, seen);
+        return;
+    }
+    // Tokens of a tree see different slots at the same logical position.
+    for (int token = first_seeing; token < tokens; token++) {
+        int count = seen[token * group], position = 0;
+        auto place = [&](int slot_position) {
+            if (position >= start && position < start + count) {
+                slots[position - start] = block.row.slot(slot_position);
+            }
+            position++;
+        };
+        for (position = std::min(start, block.row.prefix); position < block.row.prefix;) {
+            place(position);
+        }
+        uint64_t ancestors = static_cast<uint64_t>(block.ancestors[token]);
+        for (; ancestors; ancestors &= ancestors - 1) {
+            place(block.row.prefix + __builtin_ctzll(ancestors));
+        }
+        if (count == 0) continue;
+        Tile{shape, lane, scratch, slots, count}.attend(token * group, (token + 1) * group, seen);
+    }
+}
+
+void merge(const AttentionShape &shape, const Partial &sum, const Partial &tile, int rows,
+           bool is_first) {
+    for (int row = 0; row < rows; row++) {
+        float *out = sum.output + row * shape.padded();
+        const float *in = tile.output + row * shape.padded();
+        if (is_first) {
+            memcpy(out, in, shape.padded() * sizeof(float));
+            sum.largest[row] = tile.largest[row];
+            sum.total[row] = tile.total[row];
+            continue;
+        }
+        if (tile.total[row] == 0) continue;
+        float largest = std::max(sum.largest[row], tile.largest[row]);
+        float old_factor = exponential(sum.largest[row] - largest);
+        float new_factor = exponential(tile.largest[row] - largest);
+        for (int i = 0; i < shape.padded(); i += LANES) {
+            __m512 added = _mm512_mul_ps(_mm512_load_ps(in + i), _mm512_set1_ps(new_factor));
+            _mm512_store_ps(out + i, _mm512_fmadd_ps(_mm512_load_ps(out + i),
+                                                     _mm512_set1_ps(old_factor), added));
+        }
+        sum.total[row] = sum.total[row] * old_factor + tile.total[row] * new_factor;
+        sum.largest[row] = largest;
+    }
+}

@@ -1,0 +1,132 @@
+#include "model.h"
+
+#include <algorithm>
+
+namespace {
+
+// Packs a matrix tile by tile on all threads.
+struct Packing : Job {
+    Matrix &matrix;
+    const Source &source;
+    const std::vector<int> &columns;
+
+    Packing(Matrix &matrix, const Source &source, const std::vector<int> &columns)
+        : matrix(matrix), source(source), columns(columns) {}
+    int open(int stage) override { return stage == 0 ? matrix.tiles : -1; }
+    void run(int, int item, int) override { matrix.pack(item, source, &columns[item * TILE]); }
+};
+
+// Which source row each packed column holds. Gate and up alternate tile by tile, so that whoever
+// computes a gate tile has its up tile at hand.
+std::vector<int> column_order(Part part, int n) {
+    int parts = part == Part::gate_up ? 2 : 1, size = n / parts;
+    std::vector<int> columns;
+    for (int begin = 0; begin < size; begin += TILE) {
+        for (int which = 0; which < parts; which++) {
+            for (int i = begin; i < begin + TILE; i++) {
+                columns.push_back(i < size ? which * size + i : -1);
+            }
+        }
+    }
+    return columns;
+}
+
+}  // namespace
+
+Model::Model(Pool &pool, const Shape &shape, const float *frequencies)
+    : shape(shape), pool(pool),
+      inverse_frequencies(frequencies, frequencies + shape.head_size / 2), layers(shape.layers) {
+    for (int thread = 0; thread < pool.size(); thread++) {
+        scratch.push_back(std::make_unique<AttentionScratch>(attention()));
+    }
+}
+
+AttentionShape Model::attention() const {
+    return {shape.heads, shape.kv_heads, shape.head_size, shape.kv_is_fp32 != 0};
+}
+
+void Model::set_matrix(int layer, Part part, const Source &source) {
+    std::vector<int> columns = column_order(part, source.n);
+    Matrix matrix(format(), static_cast<int>(columns.size()) / TILE, source.k);
+    if (source.bias) matrix.bias.assign(columns.size(), 0.0f);
+    Packing packing(matrix, source, columns);
+    pool.run(packing);
+    if (part == Part::head) {
+        head = std::move(matrix);
+        return;
+    }
+    Layer &of = layers[layer];
+    Matrix *places[] = {&of.qkv, &of.output, &of.gate_up, &of.down};
+    *places[static_cast<int>(part)] = std::move(matrix);
+}
+
+void Model::set_vector(int layer, Vector which, const float *values, int size) {
+    std::vector<float> copy(values, values + size);
+    if (which == Vector::norm) {
+        norm = std::move(copy);
+        return;
+    }
+    Layer &of = layers[layer];
+    std::vector<float> *places[] = {&of.attention_norm, &of.ffn_norm, &of.query_norm, &of.key_norm};
+    *places[static_cast<int>(which)] = std::move(copy);
+}
+
+void Model::reserve(int rows, int outputs) {
+    Workspace &space = workspace;
+    if (rows > space.rows) {
+        rows = round_up(rows, 64);
+        auto floats = [&](int width) {
+            return Memory(static_cast<size_t>(rows) * round_up(width, TILE) * sizeof(float));
+        };
+        space.rows = rows;
+        space.hidden = floats(shape.hidden);
+        space.qkv = floats(qkv_width());
+        space.attended = floats(attended_width());
+        space.gated = floats(shape.ffn);
+        space.cosine = floats(shape.head_size / 2);
+        space.sine = floats(shape.head_size / 2);
+        space.normal.reserve(format(), rows, shape.hidden);
+        space.attention.reserve(format(), rows, attended_width());
+        space.ffn.reserve(format(), rows, shape.ffn);
+    }
+    if (outputs > space.outputs) {
+        space.outputs = round_up(outputs, 64);
+        space.last.reserve(format(), space.outputs, shape.hidden);
+    }
+}
+
+const char *Model::refusal(const Batch &batch) const {
+    auto outside = [](int32_t value, int32_t end) { return value < 0 || value >= end; };
+    const int slot_count = batch.block_count * batch.block_size;
+    for (int i = 0; i < batch.token_count; i++) {
+        if (outside(batch.tokens[i], shape.vocab)) return "a token is outside the vocabulary";
+        if (outside(batch.slots[i], slot_count)) return "a slot is outside the pages";
+        if (batch.positions[i] < 0) return "a position is negative";
+    }
+    for (int i = 0; i < batch.output_count; i++) {
+        if (outside(batch.outputs[i], batch.token_count)) return "an output is outside the batch";
+    }
+    if (batch.row_starts[0] != 0 || batch.row_starts[batch.row_count] != batch.token_count) {
+        return "row_starts do not cover the tokens";
+    }
+    for (int r = 0; r < batch.row_count; r++) {
+        int count = batch.row_starts[r + 1] - batch.row_starts[r];
+        int blocks = (batch.kv_lengths[r] + batch.block_size - 1) / batch.block_size;
+        if (count <= 0 || batch.kv_lengths[r] < count) return "a row's kv_length is too short";
+        if (blocks > batch.table_width) return "a row's block table is too short";
+        for (int i = 0; i < blocks; i++) {
+            if (outside(batch.block_tables[static_cast<size_t>(r) * batch.table_width + i],
+                        batch.block_count)) {
+                return "a block is outside the pages";
+            }
+        }
+        for (int i = 0; i < count; i++) {
+            int64_t mask = batch.ancestors[batch.row_starts[r] + i];
+            if (mask == -1) continue;
+            if (count > 63 || mask < 0 || mask >> i != 1) {
+                return "ancestors name tokens that are not earlier ones of the row";
+            }
+        }
+    }
+    return nullptr;
+}
