@@ -1,0 +1,117 @@
+"""From options to a running model: the factory a device process calls."""
+
+from typing import NamedTuple
+
+import msgspec
+import torch
+
+from model.attention.choice import choose_attention
+from model.batch import Forward, Pages
+from model.drafter import Drafter
+from model.forward import TorchForward
+from model.hub import Progress
+from model.loader import LoadedModel, load
+from model.native.build import NativeUnavailable
+from model.native.forward import NativeForward
+from model.native.pool import Pool
+from model.pages import allocate
+from model.refusal import Refused
+from model.runner import Chooser, Runner
+from model.sampler import choose_many
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+NATIVE_DTYPES = (*DTYPES, "int8", "int4")
+NATIVE = "native"
+"""The attention that comes with the C++ forward."""
+
+
+class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How one model is to run; plain data, so that it can cross to a device process."""
+
+    source: str | None = None
+    """A directory, GGUF file or hub name; None is the embedded default."""
+    dtype: str = "bf16"
+    device: str = "auto"
+    attention: str = "auto"
+    threads: int = 0
+    """0 means one per CPU core."""
+    block_count: int = 256
+    block_size: int = 16
+
+
+class Parts(NamedTuple):
+    """What a Runner and a Drafter are made of."""
+
+    forward: Forward
+    pages: Pages
+    vocab_size: int
+    choose: Chooser
+
+
+def build_runner(options: ModelOptions, progress: Progress = lambda _: None) -> Runner:
+    """Return the target model, ready to step. Raises Refused."""
+    return Runner(*_build(options, progress))
+
+
+def build_drafter(
+    options: ModelOptions, target_vocab_size: int, progress: Progress = lambda _: None
+) -> Drafter:
+    """Return a draft model, ready to propose. Raises Refused, also for another vocabulary."""
+    parts = _build(options, progress)
+    if parts.vocab_size != target_vocab_size:
+        raise Refused(
+            f"the draft model's vocabulary has {parts.vocab_size} tokens, the target's has "
+            f"{target_vocab_size}; they must be the same"
+        )
+    return Drafter(*parts)
+
+
+def _build(options: ModelOptions, progress: Progress) -> Parts:
+    if options.dtype not in NATIVE_DTYPES:
+        raise Refused(f"dtype {options.dtype!r} is not one of {', '.join(NATIVE_DTYPES)}")
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    device = _device(options.device)
+    if device.type == "cpu" and options.attention in ("auto", NATIVE):
+        try:
+            return _native(options, progress)
+        except NativeUnavailable as error:
+            if options.attention == NATIVE:
+                raise Refused(f"attention native: {error}") from error
+            progress(f"the native kernels cannot run here, torch will be slower: {error}")
+    return _torch(options, device, progress)
+
+
+def _native(options: ModelOptions, progress: Progress) -> Parts:
+    pool = Pool(options.threads or None)  # first: it fails before anything large is read
+    model = load(options.source, None, progress=progress)
+    forward = NativeForward(model.config, model.weights, options.dtype, pool)
+    pages = _pages(model, options, forward.page_dtype, torch.device("cpu"))
+    return Parts(forward, pages, model.config.vocab_size, choose_many)
+
+
+def _torch(options: ModelOptions, device: torch.device, progress: Progress) -> Parts:
+    dtype = DTYPES.get(options.dtype)
+    if dtype is None:
+        raise Refused(f"dtype {options.dtype!r} needs the native kernels of a CPU")
+    attention = choose_attention(options.attention, device)
+    model = load(options.source, dtype, device, progress)
+    forward = TorchForward(model.config, model.weights, attention)
+    pages = _pages(model, options, dtype, device)
+    return Parts(forward, pages, model.config.vocab_size, choose_many)
+
+
+def _pages(
+    model: LoadedModel, options: ModelOptions, dtype: torch.dtype, device: torch.device
+) -> Pages:
+    return allocate(model.config, options.block_count, options.block_size, dtype, device)
+
+
+def _device(name: str) -> torch.device:
+    if name not in ("auto", "cpu", "cuda"):
+        raise Refused(f"device {name!r} is not one of auto, cpu, cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise Refused("device cuda: torch sees none here")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)

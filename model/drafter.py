@@ -1,0 +1,166 @@
+"""A draft model beside the target: fed the same tokens, asked what the target will say.
+
+Its KV lives in pages of its own under the target's block ids, so prefix hits, forks and truncation
+are decided once. It draws with the target's own noise: same seed, branch and position.
+"""
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from model.batch import Forward, Pages
+from model.edits import touched
+from model.flatten import Layout
+from model.history import BadRow, Histories, Sequence
+from model.mirror import Mirror
+from model.pages import copy_blocks
+from model.rows import check_row
+from model.runner import Chooser
+from model.sampler import Ask, choose_many
+from speculative.rounds import NO_DRAFT, Draft, Round, Row, chain
+
+SOURCE = "draft"
+CATCH_UP_MAX = 512
+"""Most tokens a row is fed in one round beyond the target's own: the other rows are waiting."""
+LENGTH_MAX = 8
+
+
+@dataclass(slots=True)
+class Reading:
+    """How far the draft model has read one sequence."""
+
+    wanted: bool
+    """Whether the request allows this source; if not, it is not read either."""
+    valid: int
+    """Leading slots that hold its KV of the known tokens."""
+    guesses: list[int] = field(default_factory=list)
+    """Tokens it fed itself after those, not known to be right."""
+
+    def settle(self, known: list[int], stop: int) -> None:
+        """Keep the guesses that came true; leave at least one token to be read again."""
+        for guess in self.guesses:
+            if self.valid >= len(known) or known[self.valid] != guess:
+                break
+            self.valid += 1
+        self.guesses.clear()
+        self.valid = min(self.valid, stop - 1)
+
+
+@dataclass(slots=True)
+class Guess:
+    """A chain under construction."""
+
+    row: Row
+    sequence: Sequence
+    reading: Reading
+    index: int
+    """Of the row in its round."""
+    logits_row: int
+    length_max: int
+    tokens: list[int] = field(default_factory=list)
+
+    def ask(self) -> Ask:
+        """Return the question after the tokens guessed so far."""
+        sampling = self.sequence.sampling
+        edits = touched(self.sequence, self.tokens) if sampling.edits_logits else None
+        return Ask(self.logits_row, self.row.stop + len(self.tokens), sampling, edits)
+
+    def advance(self, token: int) -> bool:
+        """Take a guess; return whether to go on."""
+        self.tokens.append(token)
+        ended = token in self.sequence.sampling.stop_token_ids
+        return not ended and len(self.tokens) < self.length_max
+
+
+class Drafter:
+    """The draft model on its device, and how far it has read the sequences."""
+
+    def __init__(
+        self,
+        forward: Forward,
+        pages: Pages,
+        vocab_size: int,
+        choose: Chooser = choose_many,
+        length_max: int = LENGTH_MAX,
+    ) -> None:
+        self.forward = forward
+        self.pages = pages
+        self.vocab_size = vocab_size
+        self.choose = choose
+        self.length_max = length_max
+        self.histories = Histories()
+        self.readings: dict[int, Reading] = {}
+        self.mirror = Mirror(pages.keys.shape[1], pages.block_size)
+
+    def propose(self, round_: Round) -> tuple[Draft, ...]:
+        """Read what is new, then guess on; NO_DRAFT for a row that is not to be drafted."""
+        self._begin(round_)
+        layout = Layout(self.pages.block_size)
+        opened = (self._read(layout, row, index) for index, row in enumerate(round_.rows))
+        guesses = [guess for guess in opened if guess is not None]
+        logits = self._run(layout)
+        drafts = [NO_DRAFT] * len(round_.rows)
+        if logits is not None:
+            self._guess(logits, guesses)
+        for guess in guesses:
+            drafts[guess.index] = chain(tuple(guess.tokens), SOURCE)
+        return tuple(drafts)
+
+    def _begin(self, round_: Round) -> None:
+        self.histories.close(round_.closed)
+        for sequence_id in round_.closed:
+            self.readings.pop(sequence_id, None)
+        copy_blocks(self.pages, round_.copies)
+        self.mirror.copy(round_.copies)
+
+    def _read(self, layout: Layout, row: Row, index: int) -> Guess | None:
+        """Lay out the tokens of a row not read yet; return a guess to begin if it is wanted."""
+        try:
+            sequence = self.histories.read(row)
+            check_row(row, NO_DRAFT, sequence, self.pages, self.vocab_size)
+        except BadRow:
+            return None  # the target says so, in words
+        reading = self._reading(row)
+        reading.settle(sequence.tokens, row.stop)
+        if not reading.wanted:
+            self.mirror.missed(row.blocks, row.start, row.stop)
+            return None
+        start = reading.valid
+        stop = min(row.stop, start + row.stop - row.start + CATCH_UP_MAX)
+        length_max = min(row.draft_max, self.length_max) if row.samples and stop == row.stop else 0
+        first = layout.add(sequence.tokens[start:stop], start, row.blocks, NO_DRAFT, length_max > 0)
+        self.mirror.missed(row.blocks, row.start, row.stop)
+        self.mirror.fed(row.blocks, start, stop)
+        reading.valid = stop
+        if length_max < 1:
+            return None
+        return Guess(row, sequence, reading, index, first, length_max)
+
+    def _reading(self, row: Row) -> Reading:
+        if row.opening is not None:
+            methods = row.opening.methods
+            self.readings[row.sequence_id] = Reading(
+                methods is None or SOURCE in methods, self.mirror.leading(row.blocks, row.start)
+            )
+        return self.readings[row.sequence_id]
+
+    def _run(self, layout: Layout) -> Tensor | None:
+        if not layout.tokens:
+            return None
+        return self.forward(layout.batch(self.pages.keys.device), self.pages)
+
+    def _guess(self, logits: Tensor, guesses: list[Guess]) -> None:
+        """Extend all chains by one token at a time, the rows together."""
+        while guesses:
+            tokens = self.choose(logits, [guess.ask() for guess in guesses])
+            pairs = zip(guesses, tokens, strict=True)
+            guesses = [guess for guess, token in pairs if guess.advance(token)]
+            layout = Layout(self.pages.block_size)
+            for guess in guesses:
+                slot = guess.row.stop + len(guess.tokens) - 1
+                newest = guess.tokens[-1]
+                guess.logits_row = layout.add([newest], slot, guess.row.blocks, NO_DRAFT, True)
+                guess.reading.guesses.append(newest)
+            found = self._run(layout)
+            if found is not None:
+                logits = found

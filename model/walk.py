@@ -1,0 +1,65 @@
+"""The way from a row's last known token down its draft, one target token at a time."""
+
+from dataclasses import dataclass, field
+
+from model.edits import touched
+from model.history import Sequence
+from model.sampler import Ask
+from speculative.rounds import Draft, Row
+
+
+@dataclass(slots=True)
+class Walk:
+    """The way down one row's tree: where it stands, and what it has committed."""
+
+    row: Row
+    sequence: Sequence
+    draft: Draft
+    first: int
+    """Index of the row's first logits: those after the last known token."""
+    children: dict[tuple[int, int], int] = field(init=False)
+    node: int = -1
+    tokens: list[int] = field(default_factory=list)
+    path: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        edges = zip(self.draft.parents, self.draft.tokens, strict=True)
+        self.children = {edge: node for node, edge in enumerate(edges)}
+
+    def ask(self) -> Ask:
+        """Return the question at the node where the walk stands."""
+        sampling = self.sequence.sampling
+        edits = touched(self.sequence, self.tokens) if sampling.edits_logits else None
+        position = self.row.stop + len(self.tokens)
+        return Ask(self.first + self.node + 1, position, sampling, edits)
+
+    def advance(self, token: int) -> bool:
+        """Commit the target's token; return whether it was drafted, so that the walk goes on."""
+        child = self.children.get((self.node, token))
+        self.tokens.append(token)
+        if child is None or token in self.sequence.sampling.stop_token_ids:
+            return False
+        self.path.append(child)
+        self.node = child
+        return True
+
+    def moves(self, block_size: int) -> list[tuple[int, int]]:
+        """Return the (from, to) slots that put the accepted path right after the known tokens."""
+        stop, blocks = self.row.stop, self.row.blocks
+
+        def slot(index: int) -> int:
+            return blocks[index // block_size] * block_size + index % block_size
+
+        return [
+            (slot(stop + node), slot(stop + index))
+            for index, node in enumerate(self.path)
+            if node != index
+        ]
+
+    def asked_logprobs(self) -> list[tuple[int, int, int]]:
+        """Return (logits row, token, alternatives wanted) of every committed token."""
+        wanted = self.sequence.sampling.logprobs
+        if wanted < 0:
+            return []
+        rows = [self.first, *(self.first + node + 1 for node in self.path)]
+        return [(row, token, wanted) for row, token in zip(rows, self.tokens, strict=False)]

@@ -1,0 +1,90 @@
+"""A model process: reads work from its standard input, does it, writes the result, and beats.
+
+Run by the server as `python -m model.worker ROLE OPTIONS`, with OPTIONS as JSON. It ends when its
+input does, and the kernel ends it when its parent dies.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from threading import Lock, Thread
+from time import sleep
+from typing import TYPE_CHECKING, BinaryIO
+
+import msgspec
+
+from speculative.wire import HEADER, Kind, encode, frame
+
+if TYPE_CHECKING:
+    from model.role import Role
+
+BEAT_S = 1.0
+PR_SET_PDEATHSIG = 1
+
+
+class Pipe:
+    """The way back to the parent; whole frames, from any thread."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._lock = Lock()
+
+    def send(self, kind: Kind, payload: bytes = b"") -> None:
+        with self._lock:
+            self._file.write(frame(kind, payload))
+            self._file.flush()
+
+    def beat(self) -> None:
+        """Beat until the parent is gone."""
+        while True:
+            sleep(BEAT_S)
+            try:
+                self.send(Kind.BEAT)
+            except OSError:
+                return
+
+
+def main(role: str, options: str) -> None:
+    die_with_parent()
+    # Nothing else may write to the pipe: whatever prints, prints to standard error.
+    results, work = os.fdopen(os.dup(1), "wb"), sys.stdin.buffer
+    os.dup2(2, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, who ends us in order.
+    pipe = Pipe(results)
+    Thread(target=pipe.beat, daemon=True).start()
+
+    from model.refusal import Refused
+    from model.role import build_role  # torch: seconds, so the beat comes first
+
+    try:
+        model = build_role(
+            role, options.encode(), lambda line: pipe.send(Kind.LOADING, line.encode())
+        )
+    except Refused as error:
+        pipe.send(Kind.REFUSED, str(error).encode())
+        return
+    pipe.send(Kind.READY, encode(model.ready))
+    serve(work, pipe, model)
+
+
+def serve(work: BinaryIO, pipe: Pipe, model: "Role") -> None:
+    """Answer every WORK frame with a DONE frame, until the input ends."""
+    decoder = msgspec.msgpack.Decoder(model.work_type)
+    while header := work.read(HEADER.size):
+        kind, length = HEADER.unpack(header)
+        payload = work.read(length)
+        if kind == Kind.RESET:
+            model.reset()
+        else:
+            pipe.send(Kind.DONE, encode(model.step(decoder.decode(payload))))
+
+
+def die_with_parent() -> None:
+    """Ask Linux for a SIGKILL when the parent ends, however it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
