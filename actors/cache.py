@@ -7,6 +7,7 @@ from typing import assert_never
 
 import anyio
 import msgspec
+from anyio.lowlevel import checkpoint
 
 from actors.mailbox import Inbox, Outbox, receive_all
 from actors.messages import (
@@ -27,6 +28,10 @@ from speculative.rounds import Round
 from speculative.sequences import Progress, Sequence
 
 
+TICKS_TO_DEVICE = 3
+"""Turns of the event loop until a round has passed the drafter and the verifier."""
+
+
 @dataclass(slots=True)
 class Cache:
     inbox: Inbox[CacheMessage]
@@ -42,13 +47,20 @@ class Cache:
     _ids: "count[int]" = field(default_factory=lambda: count(1))
 
     async def run(self) -> None:
-        """Drain the mailbox, then plan once: all that has come meanwhile shares the round."""
+        """Drain the mailbox, then plan once: all that has come meanwhile shares the round.
+
+        The next round leaves before the last one's text does, so that the device never waits for it.
+        """
         while True:
-            for message in await receive_all(self.inbox):
-                await self._handle(message)
+            news = [self._handle(message) for message in await receive_all(self.inbox)]
             while (round_ := self.planner.plan()) is not None:
                 # A round occupies one of `lanes` lanes and the mailbox holds `lanes`: never full.
                 self.draft.send_nowait(round_)
+            for _ in range(TICKS_TO_DEVICE):
+                await checkpoint()
+            for message in news:
+                if message is not None:
+                    await self.detokenizer.send(message)
             if self.planner.idle:
                 self.planner.check()
 
@@ -56,39 +68,37 @@ class Cache:
         """Return how long no round was committed while work was pending; 0 when idle."""
         return 0.0 if self.planner.idle else self.clock() - self.progress_at
 
-    async def _handle(self, message: CacheMessage) -> None:
+    def _handle(self, message: CacheMessage) -> DetokenizerMessage | None:
+        """Apply one message; returns what the detokenizer must hear of it."""
         match message:
             case Encoded():
-                await self._open(message)
+                return self._open(message)
             case Cancel():
                 self.planner.cancel(message.request_id, message.choice)
-                await self.detokenizer.send(message)
+                return message
             case Decided():
                 self.progress_at = self.clock()
                 progress = self.planner.commit(message.verdict, message.drafts)
-                if progress:
-                    await self.detokenizer.send(Generated(pieces=tuple(map(piece, progress))))
+                return Generated(pieces=tuple(map(piece, progress))) if progress else None
             case _:
                 assert_never(message)
 
-    async def _open(self, encoded: Encoded) -> None:
+    def _open(self, encoded: Encoded) -> Opened:
         if self.planner.idle:
             self.progress_at = self.clock()
-        await self.detokenizer.send(
-            Opened(
-                request_id=encoded.request_id,
-                prompt=encoded.tokens,
-                options=encoded.options,
-                committed=encoded.committed,
-                ended=encoded.ended,
-            )
-        )
         for sequence in expand(
             self._sequence(encoded, choice)
             for choice in range(encoded.options.choices)
             if choice not in encoded.ended
         ):
             self.planner.submit(sequence)
+        return Opened(
+            request_id=encoded.request_id,
+            prompt=encoded.tokens,
+            options=encoded.options,
+            committed=encoded.committed,
+            ended=encoded.ended,
+        )
 
     def _sequence(self, encoded: Encoded, choice: int) -> Sequence:
         options = encoded.options

@@ -44,7 +44,7 @@ class ProcessDevice(Generic[W, R]):
         self._frames: BufferedByteReceiveStream | None = None
         self._stale = False
         """Whether the child knows sequences of an earlier pipeline."""
-        self._one_at_a_time = anyio.Lock()
+        self._one_at_a_time = anyio.Lock(fast_acquire=True)
 
     @property
     def process_id(self) -> int | None:
