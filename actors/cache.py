@@ -27,7 +27,6 @@ from speculative.planner import Planner, expand
 from speculative.rounds import Round
 from speculative.sequences import Progress, Sequence
 
-
 TICKS_TO_DEVICE = 3
 """Turns of the event loop until a round has passed the drafter and the verifier."""
 
@@ -49,7 +48,7 @@ class Cache:
     async def run(self) -> None:
         """Drain the mailbox, then plan once: all that has come meanwhile shares the round.
 
-        The next round leaves before the last one's text does, so that the device never waits for it.
+        The next round leaves before the last one's text: the device never waits for that.
         """
         while True:
             news = [self._handle(message) for message in await receive_all(self.inbox)]

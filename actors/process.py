@@ -37,9 +37,12 @@ class ModelRefusedError(Exception):
 class ProcessDevice(Generic[W, R]):
     """Runs a model in a child process, and runs the child again after it was lost."""
 
-    def __init__(self, command: Sequence[str], result_type: type[R]) -> None:
+    def __init__(
+        self, command: Sequence[str], result_type: type[R], silence_s: float = SILENCE_S
+    ) -> None:
         self._command = command
         self._result_type = result_type
+        self._silence_s = silence_s
         self._process: Process | None = None
         self._frames: BufferedByteReceiveStream | None = None
         self._stale = False
@@ -61,19 +64,25 @@ class ProcessDevice(Generic[W, R]):
         self._process, self._frames = process, BufferedByteReceiveStream(process.stdout)
         self._stale = False
         try:
-            with anyio.fail_after(LOAD_S):
-                while True:
-                    kind, payload = await self._receive()
-                    if kind == Kind.READY:
-                        return decode(payload, type=Ready)
-                    if kind == Kind.REFUSED:
-                        raise ModelRefusedError(payload.decode())
-                    if kind == Kind.LOADING:
-                        report(payload.decode())
-        except BaseException:
+            return await self._wait_until_ready(report)
+        except BaseException as error:
             with anyio.CancelScope(shield=True):
                 await self.close()
+            if isinstance(error, LOST):
+                raise DeviceLostError(f"the model process died: {error!r}") from error
             raise
+
+    async def _wait_until_ready(self, report: Report) -> Ready:
+        with anyio.move_on_after(LOAD_S):
+            while True:
+                kind, payload = await self._receive()
+                if kind == Kind.READY:
+                    return decode(payload, type=Ready)
+                if kind == Kind.REFUSED:
+                    raise ModelRefusedError(payload.decode())
+                if kind == Kind.LOADING:
+                    report(payload.decode())
+        raise DeviceLostError(f"the model took longer than {LOAD_S:g} s to load")
 
     def fresh(self) -> "ProcessDevice[W, R]":
         """Return the device for a new pipeline: it will have forgotten every sequence."""
@@ -120,7 +129,7 @@ class ProcessDevice(Generic[W, R]):
     async def _receive(self) -> tuple[int, bytes]:
         """Return the child's next frame. Raises DeviceLostError once it is silent for too long."""
         assert self._frames is not None
-        with anyio.move_on_after(SILENCE_S):
+        with anyio.move_on_after(self._silence_s):
             kind, length = HEADER.unpack(await self._frames.receive_exactly(HEADER.size))
             return kind, await self._frames.receive_exactly(length)
-        raise DeviceLostError(f"no sign of life for {SILENCE_S:g} s")
+        raise DeviceLostError(f"no sign of life for {self._silence_s:g} s")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 class RestartLimit:
     """Allows `failures_max` failures within any `window_s` seconds."""
 
-    failures_max: int = 5
+    failures_max: int = 20
     window_s: float = 60.0
     pause_s: float = 0.05
     """Before a restart: a device that fails at once must not spin."""
