@@ -1,0 +1,71 @@
+"""The command line: `python -m loadtest run|sweep|search|compare|report|peers`."""
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from loadtest import commands
+from loadtest.arguments import add_options
+from loadtest.options import Options, PeersOptions, SearchOptions, SweepOptions
+
+Command = Callable[[argparse.Namespace, list[str]], int]
+# What a sweep or a search sets itself.
+LOAD = ("concurrency", "rate", "replay", "time_scale", "label")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the parser; every option comes from a struct in `options`."""
+    top = argparse.ArgumentParser(prog="loadtest", description="Load tests for LLM servers.")
+    subs = top.add_subparsers(required=True, metavar="COMMAND")
+    _loading(subs.add_parser("run", help="one load"), commands.run, (Options,))
+    _loading(
+        subs.add_parser("sweep", help="several loads"), commands.sweep, (Options, SweepOptions)
+    )
+    searching = subs.add_parser("search", help="the highest load that keeps the SLOs")
+    _loading(searching, commands.search, (Options, SearchOptions))
+    racing = subs.add_parser("peers", help="start several servers in turn and sweep each")
+    _loading(racing, commands.peers, (Options, SweepOptions, PeersOptions), url=False)
+    _files(subs.add_parser("compare", help="two results"), commands.compare, ("before", "after"))
+    reporting = subs.add_parser("report", help="a result as an HTML page")
+    _files(reporting, commands.report, ("result",))
+    reporting.add_argument("--html", help="where to; beside the result if left out")
+    return top
+
+
+def _loading(
+    sub: argparse.ArgumentParser, command: Command, kinds: Sequence[type[Struct]], url: bool = True
+) -> None:
+    if url:
+        sub.add_argument("url", help="the server, with or without /v1")
+    skip = ("url",) if len(kinds) == 1 else ("url", *LOAD)
+    for kind in kinds:
+        add_options(sub, kind, skip)
+    sub.set_defaults(command=command)
+
+
+def _files(sub: argparse.ArgumentParser, command: Command, names: Sequence[str]) -> None:
+    for name in names:
+        sub.add_argument(name, help="a result file")
+    sub.set_defaults(command=command)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a subcommand; what the user got wrong is one line on stderr and exit code 2."""
+    argv = sys.argv[1:] if argv is None else argv
+    given = parser().parse_args(argv)
+    # Being told to end is like Ctrl-C: servers that were started must not outlive their tester.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        return given.command(given, argv)
+    except (ValueError, OSError) as error:
+        print(f"loadtest: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

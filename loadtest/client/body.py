@@ -1,0 +1,78 @@
+"""The body of a request, for each endpoint."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from loadtest.options import Options
+from loadtest.workloads.prompt import Prompt
+
+Fields = dict[str, Any]
+Conversation = list[dict[str, str]]
+
+
+class BodyMaker:
+    """Turns a conversation into the bytes to send; files and JSON options are read once."""
+
+    def __init__(self, options: Options, model: str) -> None:
+        self._options = options
+        self._fields: Fields = {"model": model} | _sampling(options)
+        if options.schema:
+            self._fields |= _response_format(options, msgspec.json.decode(_bytes(options.schema)))
+        if options.extra:
+            self._fields |= msgspec.json.decode(options.extra, type=Fields)
+
+    def body(self, prompt: Prompt, conversation: Conversation) -> bytes:
+        """Encode one request; `conversation` ends with the user's newest turn."""
+        limit = prompt.output_tokens or self._options.max_tokens
+        asked = _asked(self._options, prompt, conversation, limit)
+        # The fields come last so that --extra has the final say.
+        return msgspec.json.encode(asked | self._fields)
+
+
+def _asked(options: Options, prompt: Prompt, conversation: Conversation, limit: int) -> Fields:
+    match options.endpoint:
+        case "chat":
+            return {"messages": conversation, "max_tokens": limit} | _stream(options)
+        case "completions":
+            text = "\n".join(message["content"] for message in conversation)
+            return {"prompt": prompt.token_ids or text, "max_tokens": limit} | _stream(options)
+        case "responses":
+            asked: Fields = {"input": conversation, "max_output_tokens": limit}
+            if options.transport == "ws":
+                return {"type": "response.create"} | asked
+            return asked | {"stream": options.transport == "sse"}
+
+
+def _stream(options: Options) -> Fields:
+    if options.transport == "json":
+        return {"stream": False}
+    if not options.usage:
+        return {"stream": True}
+    asked = {"include_usage": True}
+    if options.continuous_usage:
+        asked["continuous_usage_stats"] = True
+    return {"stream": True, "stream_options": asked}
+
+
+def _sampling(options: Options) -> Fields:
+    fields: Fields = {"temperature": options.temperature}
+    if options.request_seed is not None:
+        fields["seed"] = options.request_seed
+    if options.ignore_eos:
+        fields["ignore_eos"] = True
+    if options.beam_width is not None:
+        fields["beam_width"] = options.beam_width
+    return fields
+
+
+def _response_format(options: Options, schema: object) -> Fields:
+    named = {"name": "answer", "schema": schema, "strict": True}
+    if options.endpoint == "responses":
+        return {"text": {"format": {"type": "json_schema"} | named}}
+    return {"response_format": {"type": "json_schema", "json_schema": named}}
+
+
+def _bytes(path: str) -> bytes:
+    return Path(path).read_bytes()

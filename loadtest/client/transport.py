@@ -1,0 +1,160 @@
+"""Ways to send a body and feed an exchange: HTTP (SSE or whole replies) and WebSocket."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import aiohttp
+
+from loadtest.client.exchange import Exchange, Failure
+from loadtest.client.sse import SSEParser
+from loadtest.client.target import Target
+from loadtest.options import Options
+
+Clock = Callable[[], float]
+CLOSE_S = 2.0
+
+
+class Transport(Protocol):
+    """Sends one body; returns when the answer is complete, raises `Failure` when it cannot be."""
+
+    async def send(self, body: bytes, exchange: Exchange) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class HttpTransport:
+    """POST, answered by an event stream or one JSON object."""
+
+    session: aiohttp.ClientSession
+    url: str
+    clock: Clock
+
+    async def send(self, body: bytes, exchange: Exchange) -> None:
+        try:
+            exchange.sent_s = self.clock()
+            async with self.session.post(self.url, data=body) as response:
+                if response.status != 200:
+                    raise await refusal(response)
+                await self._read(response, exchange)
+        except (aiohttp.ClientError, ConnectionError) as error:
+            raise connection_failure(error) from error
+        exchange.finish()
+
+    async def close(self) -> None:
+        await self.session.close()
+
+    async def _read(self, response: aiohttp.ClientResponse, exchange: Exchange) -> None:
+        if exchange.whole or response.content_type == "application/json":
+            exchange.whole = True
+            exchange.receive(await response.read(), self.clock())
+            return
+        parser = SSEParser()
+        async for received in response.content.iter_any():
+            at_s = self.clock()
+            for event in parser.feed(received):
+                exchange.receive(event, at_s)
+        for event in parser.close():
+            exchange.receive(event, self.clock())
+
+
+@dataclass(slots=True)
+class WsTransport:
+    """Responses over WebSocket; a connection carries one request at a time and is then reused."""
+
+    session: aiohttp.ClientSession
+    url: str
+    clock: Clock
+    keep_alive: bool
+    _idle: list[aiohttp.ClientWebSocketResponse] = field(
+        default_factory=list[aiohttp.ClientWebSocketResponse]
+    )
+
+    async def send(self, body: bytes, exchange: Exchange) -> None:
+        exchange.sent_s = self.clock()
+        try:
+            socket = await self._connection()
+        except aiohttp.WSServerHandshakeError as error:
+            raise Failure(f"HTTP {error.status}", error.message, error.status) from error
+        except (aiohttp.ClientError, ConnectionError) as error:
+            raise connection_failure(error) from error
+        clean = False
+        try:
+            await self._converse(socket, body, exchange)
+            clean = self.keep_alive
+        finally:
+            # A socket in the middle of an answer cannot carry another; closing it is the cancel.
+            await self._put_back(socket, clean)
+        exchange.finish()
+
+    async def close(self) -> None:
+        for socket in self._idle:
+            await socket.close()
+        await self.session.close()
+
+    async def _connection(self) -> aiohttp.ClientWebSocketResponse:
+        while self._idle:
+            socket = self._idle.pop()
+            if not socket.closed:
+                return socket
+        return await self.session.ws_connect(self.url, max_msg_size=0, compress=0)
+
+    async def _put_back(self, socket: aiohttp.ClientWebSocketResponse, clean: bool) -> None:
+        if clean:
+            self._idle.append(socket)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await socket.close()
+
+    async def _converse(
+        self, socket: aiohttp.ClientWebSocketResponse, body: bytes, exchange: Exchange
+    ) -> None:
+        try:
+            await socket.send_str(body.decode())
+            while not exchange.done:
+                message = await socket.receive()
+                at_s = self.clock()
+                if message.type not in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+                    raise Failure("disconnect", f"closed with {socket.close_code}")
+                data: str | bytes = message.data
+                exchange.receive(data.encode() if isinstance(data, str) else data, at_s)
+        except (aiohttp.ClientError, ConnectionError) as error:
+            raise connection_failure(error) from error
+
+
+def connection_failure(error: Exception) -> Failure:
+    """Name what broke: no connection at all, or one that was lost."""
+    kind = "connect" if isinstance(error, aiohttp.ClientConnectorError) else "disconnect"
+    return Failure(kind, f"{type(error).__name__}: {error}")
+
+
+async def refusal(response: aiohttp.ClientResponse) -> Failure:
+    """Make the failure of a reply that is not 200."""
+    text = (await response.read())[:300].decode(errors="replace")
+    retry_after = response.headers.get("Retry-After")
+    return Failure(f"HTTP {response.status}", text, response.status, retry_after)
+
+
+def open_session(options: Options, target: Target) -> aiohttp.ClientSession:
+    """Open a session without any limit on connections: the plan alone decides how many."""
+    connector = (
+        aiohttp.TCPConnector(limit=0, keepalive_timeout=15)
+        if options.keep_alive
+        else aiohttp.TCPConnector(limit=0, force_close=True)
+    )
+    return aiohttp.ClientSession(
+        connector=connector, headers=target.headers, timeout=aiohttp.ClientTimeout(total=None)
+    )
+
+
+def open_transport(options: Options, target: Target, clock: Clock) -> Transport:
+    """Choose the transport; call it inside a running loop."""
+    session = open_session(options, target)
+    if options.transport == "ws":
+        url = target.url(options.endpoint).replace("http", "ws", 1)
+        return WsTransport(session, url, clock, options.keep_alive)
+    return HttpTransport(session, target.url(options.endpoint), clock)

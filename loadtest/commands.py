@@ -1,0 +1,62 @@
+"""The subcommands: each reads its options, does its work and leaves its result behind."""
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from loadtest.arguments import read_options
+from loadtest.client.run import run_load
+from loadtest.client.sweep import search as search_load
+from loadtest.client.sweep import sweep as sweep_loads
+from loadtest.options import Options, PeersOptions, SearchOptions, SweepOptions
+from loadtest.peers.tournament import tournament
+from loadtest.report.page import result_page
+from loadtest.results.comparison import comparison_text
+from loadtest.results.result import Result, Run, read_result, write_result
+from loadtest.results.table import run_text, sweep_text, write_csv
+
+
+def run(given: argparse.Namespace, argv: list[str]) -> int:
+    options = read_options(given, Options)
+    return leave(asyncio.run(run_load(options, argv)), options)
+
+
+def sweep(given: argparse.Namespace, argv: list[str]) -> int:
+    options, asked = read_options(given, Options), read_options(given, SweepOptions)
+    return leave(asyncio.run(sweep_loads(options, asked, argv)), options)
+
+
+def search(given: argparse.Namespace, argv: list[str]) -> int:
+    options, asked = read_options(given, Options), read_options(given, SearchOptions)
+    return leave(asyncio.run(search_load(options, asked, argv)), options)
+
+
+def peers(given: argparse.Namespace, argv: list[str]) -> int:
+    options, asked = read_options(given, Options), read_options(given, SweepOptions)
+    found = asyncio.run(tournament(options, asked, read_options(given, PeersOptions), argv))
+    return leave(found, options)
+
+
+def compare(given: argparse.Namespace, argv: list[str]) -> int:
+    print(comparison_text(read_result(Path(given.before)), read_result(Path(given.after))))
+    return 0
+
+
+def report(given: argparse.Namespace, argv: list[str]) -> int:
+    target = Path(given.html or Path(given.result).with_suffix(".html"))
+    target.write_text(result_page(read_result(Path(given.result))))
+    print(target)
+    return 0
+
+
+def leave(found: Result, options: Options) -> int:
+    """Print the table, write the files asked for; the exit code says whether anything worked."""
+    runs = [found] if isinstance(found, Run) else found.runs
+    print(run_text(found) if isinstance(found, Run) else sweep_text(found))
+    if options.output:
+        write_result(Path(options.output), found)
+    if options.csv:
+        write_csv(Path(options.csv), [row for run in runs for row in run.rows])
+    if options.html:
+        Path(options.html).write_text(result_page(found))
+    return 0 if any(row.ok for run in runs for row in run.rows) else 1

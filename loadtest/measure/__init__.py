@@ -1,0 +1,1 @@
+"""Numbers from rows: percentiles, windows, SLOs, summaries, the knee and the search."""

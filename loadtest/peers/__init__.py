@@ -1,0 +1,1 @@
+"""Other servers, each in its own virtual environment, started and measured in turn."""

@@ -1,0 +1,1 @@
+"""A single HTML page with inline SVG plots, from a result."""

@@ -1,0 +1,67 @@
+"""The result of a command, as it is kept: self-describing JSON."""
+
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from loadtest.client.health import ClientHealth
+from loadtest.measure.server_metrics import ServerMetrics
+from loadtest.measure.summary import Summary
+from loadtest.options import Options
+from loadtest.results.environment import Environment
+from loadtest.results.rows import Row
+
+SCHEMA_VERSION = 1
+
+
+class Run(Struct, kw_only=True, tag_field="kind", tag="run"):
+    """One run: how it was asked for, what came of it, and every request.
+
+    In a sweep `load` is the concurrency or rate of this run, `repeat` which round it was in.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    environment: Environment
+    options: Options
+    label: str = ""
+    group: str = ""
+    load: float | None = None
+    repeat: int = 0
+    interrupted: bool = False
+    warnings: list[str] = []
+    health: ClientHealth
+    server: ServerMetrics | None = None
+    summary: Summary
+    rows: list[Row]
+
+
+class Sweep(Struct, kw_only=True, tag_field="kind", tag="sweep"):
+    """Runs over several loads. `knees` is the load at each label's knee, `held` a search's find."""
+
+    schema_version: int = SCHEMA_VERSION
+    environment: Environment
+    over: str
+    runs: list[Run]
+    knees: dict[str, float] = {}
+    held: float | None = None
+    notes: list[str] = []
+
+
+Result = Run | Sweep
+
+
+def write_result(path: Path, result: Result) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.encode(result) + b"\n")
+
+
+def read_result(path: Path) -> Result:
+    """Read a result of this schema version; `ValueError` for any other file."""
+    try:
+        result = msgspec.json.decode(path.read_bytes(), type=Run | Sweep)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"{path} is not a loadtest result: {error}") from error
+    if result.schema_version != SCHEMA_VERSION:
+        raise ValueError(f"{path} has schema {result.schema_version}, not {SCHEMA_VERSION}")
+    return result

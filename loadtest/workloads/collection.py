@@ -1,0 +1,46 @@
+"""Prompts read from a file, handed out for ever in a seeded order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from msgspec.structs import replace
+
+from loadtest.workloads.prompt import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """Goes round the prompts again and again, in a new order each time unless `in_order`."""
+
+    prompts: Sequence[Prompt]
+    seed: int
+    in_order: bool = False
+
+    @property
+    def timestamps_s(self) -> list[float] | None:
+        times = [prompt.at_s for prompt in self.prompts if prompt.at_s is not None]
+        return times if len(times) == len(self.prompts) else None
+
+    def prompt(self, index: int) -> Prompt:
+        lap, place = divmod(index, len(self.prompts))
+        return self.prompts[place if self.in_order else self._order(lap)[place]]
+
+    def _order(self, lap: int) -> list[int]:
+        order = list(range(len(self.prompts)))
+        Random(f"{self.seed}/order/{lap}").shuffle(order)
+        return order
+
+
+def chosen(
+    prompts: Sequence[Prompt], categories: Sequence[str], turns_max: int, output_tokens: int | None
+) -> list[Prompt]:
+    """Keep the named categories (all if none) and the first turns (all if 0).
+
+    With `output_tokens` every prompt asks for that many, whatever its file says.
+    """
+    kept = [p for p in prompts if not categories or p.category in categories]
+    if not kept:
+        raise ValueError("no prompt is left in the workload")
+    cut = [replace(p, turns=p.turns[: turns_max or None]) for p in kept]
+    return [replace(p, output_tokens=output_tokens) for p in cut] if output_tokens else cut

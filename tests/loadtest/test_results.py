@@ -1,0 +1,175 @@
+"""Results are kept whole, compared fairly and drawn."""
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from loadtest.client.health import ClientHealth
+from loadtest.measure.server_metrics import ServerMetrics
+from loadtest.measure.slo import parse_slo
+from loadtest.measure.summary import summarise
+from loadtest.options import Options
+from loadtest.report.axis import linear, log_ticks, logarithmic, short, ticks
+from loadtest.report.page import result_page
+from loadtest.results.comparison import compare_runs, comparison_text, same_texts
+from loadtest.results.curves import knees
+from loadtest.results.environment import environment
+from loadtest.results.result import Run, Sweep, read_result, write_result
+from loadtest.results.rows import Row
+from loadtest.results.standings import standing_table
+from loadtest.results.table import run_text, sweep_text, write_csv
+from tests.loadtest.helpers import row
+
+HEALTH = ClientHealth(ticks=100, lag_p50_ms=0, lag_p99_ms=1, lag_max_ms=2, cpu_share=0.1)
+
+
+def run_of(rows: list[Row], **fields: object) -> Run:
+    made = Run(
+        environment=environment("2030-01-01", ["run", "<url>"]),
+        options=Options(label="a <b> & c"),
+        health=HEALTH,
+        summary=summarise(rows, [parse_slo("e2e=2s")], offered=True),
+        server=ServerMetrics({"running": [(0.0, 1.0), (1.0, 2.0)]}, {"x_total": 3.0}),
+        rows=rows,
+    )
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def rows_of(slower: float = 1.0, count: int = 30) -> list[Row]:
+    return [
+        row(
+            session=n,
+            scheduled_s=n * 0.2,
+            category="math" if n % 2 else "<prose>",
+            chunk_s=[n * 0.2 + slower * (0.5 + n % 7 / 50 + 0.1 * k) for k in range(10)],
+            spec_steps=5,
+            spec_accepted=5,
+            spec_drafted=10,
+            spec_histogram=[1, 3, 1],
+            text_hash=str(n % 10 if slower > 1 else n),
+        )
+        for n in range(count)
+    ]
+
+
+def sweep_of() -> Sweep:
+    runs = [
+        run_of(
+            rows_of(1.0 + load / 10 * (name == "slow")), label=name, group="class", load=float(load)
+        )
+        for name in ("fast", "slow")
+        for load in (1, 4, 16)
+    ]
+    return Sweep(
+        environment=environment("2030-01-01", []),
+        over="concurrency",
+        runs=runs,
+        knees=knees(runs),
+        notes=["a <note>"],
+    )
+
+
+@pytest.mark.parametrize("result", [run_of(rows_of()), sweep_of()], ids=["run", "sweep"])
+def test_a_result_survives_its_file(result: Run | Sweep, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "result.json"
+    write_result(path, result)
+    assert read_result(path) == result
+
+
+def test_other_files_and_other_schemas_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text("{}")
+    with pytest.raises(ValueError, match="not a loadtest result"):
+        read_result(path)
+    write_result(path, run_of(rows_of(), schema_version=99))
+    with pytest.raises(ValueError, match="schema 99"):
+        read_result(path)
+
+
+def svgs(page: str) -> list[ElementTree.Element]:
+    return [ElementTree.fromstring(found) for found in re.findall(r"<svg.*?</svg>", page, re.S)]
+
+
+@pytest.mark.parametrize("result", [run_of(rows_of()), sweep_of()], ids=["run", "sweep"])
+def test_a_page_is_whole_escaped_and_needs_nobody(result: Run | Sweep) -> None:
+    page = result_page(result)
+    assert len(svgs(page)) >= 6
+    assert "<prose>" not in page and "<note>" not in page and "<url>" not in page
+    for outside in ("http:", "https:", "<script", "<link", "@import", "nan", "url("):
+        assert outside not in page.replace("http://127.0.0.1", "")
+    for drawing in svgs(page):
+        labels = [text.text for text in drawing.iter("text")]
+        assert len(labels) >= 6 and all(labels)
+
+
+def test_a_run_in_which_nothing_worked_still_has_a_page() -> None:
+    failed = row(outcome="error", error="connect", chunk_s=[])
+    for rows in ([failed], []):
+        page = result_page(run_of(rows))
+        assert "<h1>" in page
+
+
+def test_a_table_shows_every_latency_and_stars_the_thin_ones() -> None:
+    text = run_text(run_of(rows_of()))
+    for name in ("TTFT", "TPOT", "inter-chunk", "E2E", "lateness", "goodput", "speculation"):
+        assert name in text
+    assert re.search(r"TTFT +30 .*\d\*", text)
+    assert "knee of fast" in sweep_text(sweep_of())
+
+
+def test_csv_has_a_line_per_request(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    write_csv(path, rows_of())
+    head, *lines = path.read_text().splitlines()
+    assert len(lines) == 30 and head.endswith("ttft_s,tpot_s,e2e_s")
+
+
+def test_a_clear_change_is_told_from_chance() -> None:
+    before, after = run_of(rows_of()), run_of(rows_of(slower=1.5))
+    changes = {change.name: change for change in compare_runs(before, after)}
+    assert changes["TPOT p50 ms"].ratio == pytest.approx(1.5)
+    assert changes["E2E p50 ms"].clear
+    assert not any(change.clear for change in compare_runs(before, before))
+    assert "clear" in comparison_text(before, after)
+
+
+def test_equal_questions_should_have_equal_answers() -> None:
+    before, after = run_of(rows_of()), run_of(rows_of(slower=2.0))
+    assert same_texts(before, before) == (30, 30)
+    assert same_texts(before, after) == (10, 30)
+    elsewhere = run_of(rows_of(), options=Options(seed=9))
+    assert same_texts(before, elsewhere) == (0, 0)
+
+
+def test_sweeps_are_compared_where_they_meet() -> None:
+    text = comparison_text(sweep_of(), sweep_of())
+    assert text.count("requests/s") == 6
+    with pytest.raises(ValueError, match="in common"):
+        comparison_text(sweep_of(), run_of(rows_of(), label="alone", load=7.0))
+
+
+def test_standings_compare_with_the_best_other_of_the_class() -> None:
+    table = standing_table(sweep_of().runs)
+    first = next(one for one in table if one.label == "fast" and one.load == 16)
+    second = next(one for one in table if one.label == "slow" and one.load == 16)
+    assert first.ratio is not None and second.ratio is not None
+    assert first.ratio > 1 and first.ratio * second.ratio == pytest.approx(1)
+
+
+def test_ticks_are_round_and_inside() -> None:
+    assert ticks(0, 10) == [0, 2, 4, 6, 8, 10]
+    assert ticks(0, 0.07) == pytest.approx([0, 0.02, 0.04, 0.06])
+    assert ticks(3, 3) == [3]
+    assert log_ticks(10, 1000) == [10, 20, 50, 100, 200, 500, 1000]
+    assert [short(v) for v in (0.5, 1500, 25_000, 3e6)] == ["0.5", "1,500", "25k", "3M"]
+
+
+def test_scales_keep_every_value_on_the_paper() -> None:
+    for scale in (linear(0, 87, 300, 10), logarithmic(0.5, 900, 50, 500)):
+        ends = sorted((scale.start, scale.stop))
+        for value in (-5.0, 0.0, 1.0, 50.0, 1e9):
+            assert ends[0] <= scale(max(value, 1e-6)) <= ends[1]
