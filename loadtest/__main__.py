@@ -4,6 +4,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 
 from msgspec import Struct
 
@@ -57,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     given = parser().parse_args(argv)
     # Being told to end is like Ctrl-C: servers that were started must not outlive their tester.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         return given.command(given, argv)
     except (ValueError, OSError) as error:
@@ -65,6 +66,10 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    signal.raise_signal(signal.SIGINT)
 
 
 if __name__ == "__main__":
