@@ -8,6 +8,7 @@ from actors.mailbox import Inbox, Outbox
 from actors.messages import (
     Cancel,
     Closed,
+    Delivery,
     Delta,
     DetokenizerMessage,
     Ended,
@@ -41,11 +42,11 @@ class ChoiceText:
         text, self.preface = self.preface + text, ""
         return text, stop
 
-    def flush(self) -> str:
-        """Return the text still held at the end, with the last half code point as U+FFFD."""
+    def flush(self) -> tuple[str, str]:
+        """End the text, its last half code point as U+FFFD; returns what `push` does."""
         text, stop = self.scanner.push(self.stream.flush())
         text, self.preface = self.preface + text, ""
-        return text if stop else text + self.scanner.flush()
+        return text + self.scanner.flush(), stop
 
 
 @dataclass(slots=True)
@@ -64,8 +65,10 @@ class Detokenizer:
                     self._choices[message.request_id] = self._open(message)
                 case Generated():
                     for piece in message.pieces:
-                        for event in self._events(piece):
-                            await self.router.send(event)
+                        if events := tuple(self._events(piece)):
+                            await self.router.send(
+                                Delivery(request_id=piece.request_id, events=events)
+                            )
                 case Cancel():
                     await self._cancel(message)
                 case _:
@@ -125,11 +128,12 @@ class Detokenizer:
             del self._choices[piece.request_id][piece.choice]
             if not self._choices[piece.request_id]:
                 del self._choices[piece.request_id]
+            rest, stop = ("", stop) if stop else choice.flush()
             yield Ended(
                 request_id=piece.request_id,
                 choice=piece.choice,
                 finish_reason="stop" if stop else piece.finish_reason,
-                text="" if stop else choice.flush(),
+                text=rest,
                 token_count=choice.token_count,
                 stats=piece.stats,
                 stopped_by=stop,

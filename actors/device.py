@@ -36,6 +36,10 @@ class Device(Protocol[Work, Result]):
         """Do the work off the event loop. Raises DeviceLostError."""
         ...
 
+    async def revive(self) -> None:
+        """Bring a lost device back; it knows no sequence then. Raises DeviceLostError."""
+        ...
+
 
 class ThreadDevice(Generic[W, R]):
     """Runs the work on a thread. A step that has begun is never abandoned, even by a cancel."""
@@ -46,3 +50,6 @@ class ThreadDevice(Generic[W, R]):
 
     async def run(self, work: W) -> R:
         return await run_sync(self._step, work, limiter=self._one_at_a_time)
+
+    async def revive(self) -> None:
+        """Do nothing: a thread is never lost."""

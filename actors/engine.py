@@ -68,6 +68,8 @@ class Parts:
     limits: Limits = DEFAULT_LIMITS
     methods: tuple[str, ...] = ("ngram",)
     """Draft sources that the server runs; with none and no draft model there is no speculation."""
+    step_costs: tuple[tuple[int, float], ...] = ()
+    """Measured (tokens, milliseconds) of the target's steps."""
     requests_max: int = 256
     name_secret: bytes = b""
     """Keys the names of cached blocks."""
@@ -135,7 +137,7 @@ class Pipeline:
         self.drafter = Drafter(
             self.to_draft.inbox,
             self.to_verifier.outbox,
-            Proposer(parts.methods),
+            Proposer(parts.methods, parts.step_costs),
             parts.draft(),
         )
         self.verifier = Verifier(

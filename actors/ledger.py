@@ -7,6 +7,7 @@ because both happen in one step. An entry lives until nothing of its request is 
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import assert_never
 
 import anyio
 
@@ -14,6 +15,7 @@ from actors.mailbox import Outbox
 from actors.messages import (
     Cancel,
     Closed,
+    Delivery,
     Delta,
     Ended,
     Event,
@@ -94,12 +96,16 @@ class Ledger:
         entry = self.entries.get(message.request_id)
         if entry is None:
             return
-        if isinstance(message, Closed):
-            self._close(entry)
-        elif not entry.over:
-            entry.record(message)
-            _hand_over(entry, message)
-            self._settle(entry, message)
+        match message:
+            case Closed():
+                self._close(entry)
+            case Delivery():
+                for event in message.events:
+                    self._tell(entry, event)
+            case Failed():
+                self._tell(entry, message)
+            case _:
+                assert_never(message)
 
     def resubmit(self) -> None:
         """Send every request that still matters to a new generation of actors."""
@@ -116,6 +122,12 @@ class Ledger:
                 last_word = Failed(request_id=entry.submit.request_id, kind="failed", reason=reason)
                 _hand_over(entry, last_word)
             self._close(entry)
+
+    def _tell(self, entry: Entry, event: Event) -> None:
+        if not entry.over:
+            entry.record(event)
+            _hand_over(entry, event)
+            self._settle(entry, event)
 
     def _settle(self, entry: Entry, event: Event) -> None:
         """Tell the actors what they do not know yet, and free the place if they know it all.

@@ -217,4 +217,13 @@ class Closed(Message, frozen=True):
 
 
 Event = Delta | Ended | Failed
-RouterMessage = Event | Closed
+
+
+class Delivery(Message, frozen=True):
+    """What one piece means for its client: a crash loses all of it or nothing."""
+
+    request_id: str
+    events: tuple[Event, ...]
+
+
+RouterMessage = Delivery | Failed | Closed

@@ -108,6 +108,12 @@ class ProcessDevice(Generic[W, R]):
                 return await self._step(payload)
         raise DeviceLostError(f"a step took longer than {STEP_S:g} s")
 
+    async def revive(self) -> None:
+        """Start the child again if it is gone."""
+        async with self._one_at_a_time:
+            if self._process is None:
+                await self.start()
+
     async def close(self) -> None:
         """End the child, if there is one."""
         process, self._process = self._process, None

@@ -18,9 +18,12 @@ class StopScanner:
         if not self.stops:
             return text, ""
         self.held += text
-        found = [(at, stop) for stop in self.stops if (at := self.held.find(stop)) >= 0]
+        found = [
+            (at + len(stop), at, stop) for stop in self.stops if (at := self.held.find(stop)) >= 0
+        ]
         if found:
-            at, stop = min(found, key=lambda pair: pair[0])
+            # The first to be complete, as if the text had come character by character.
+            _, at, stop = min(found)
             sent, self.held = self.held[:at], ""
             return sent, stop
         keep = max(_overlap(self.held, stop) for stop in self.stops)

@@ -73,6 +73,16 @@ class Tokenizer:
                     field=error.field,
                 )
             )
+        except Exception:
+            # Whatever a prompt does to the tokenizer, it does to itself alone.
+            self.refusals.send_nowait(
+                Failed(
+                    request_id=submit.request_id,
+                    kind="failed",
+                    reason="the prompt could not be tokenized",
+                    field=prompt_field(submit.prompt),
+                )
+            )
         else:
             self.cache.send_nowait(encoded)
 

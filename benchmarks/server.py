@@ -28,7 +28,7 @@ async def engine(settings: Settings) -> AsyncGenerator[Engine]:
         [sys.executable, "-m", "model.worker", "target", options], Verdict
     )
     try:
-        await target.start(print)
+        ready = await target.start(print)
         parts = Parts(
             text=Text(Path(card.directory)),
             target=target.fresh,
@@ -38,6 +38,7 @@ async def engine(settings: Settings) -> AsyncGenerator[Engine]:
             stop_token_ids=card.eos_token_ids,
             limits=planned.limits,
             methods=planned.methods,
+            step_costs=ready.step_costs,
         )
         async with running(parts) as running_engine:
             yield running_engine

@@ -15,7 +15,7 @@ from actors.errors import OverloadedError
 from actors.messages import Delta, Ended, Failed, Options, Speculation
 from actors.restarts import RestartLimit
 from speculative.planner import Limits
-from speculative.rounds import Draft, Proposal, Round, Verdict
+from speculative.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
 from speculative.sampling import Sampling
 from tests.toy import STOP, VOCAB, ToyTarget, ToyText, logits, next_token, plain_text
 
@@ -41,6 +41,9 @@ class SlowDevice(Generic[W, R]):
             if self.rng.random() < self.lost:
                 raise DeviceLostError("simulated")
             return self.step(work)
+
+    async def revive(self) -> None:
+        await anyio.sleep(self.rng.uniform(0.0, 0.1))
 
 
 @dataclass
@@ -71,6 +74,9 @@ class Guesser:
                     opening.prompt_count,
                     opening.sampling,
                 )
+            if row.sequence_id not in self.contexts:  # it came while this model was away
+                drafts.append(NO_DRAFT)
+                continue
             self.contexts[row.sequence_id][0].extend(row.news)
             drafts.append(self._tree(row.sequence_id, row.draft_max if row.samples else 0))
         return tuple(drafts)
