@@ -21,6 +21,7 @@ from actors.messages import (
     Piece,
     SequenceStats,
 )
+from actors.trace import Trace
 from cache.prefix import BlockNamer
 from cache.tables import BlockTable
 from speculative.planner import Planner, expand
@@ -40,6 +41,7 @@ class Cache:
     namer: BlockNamer
     stop_token_ids: tuple[int, ...]
     context_max: int
+    trace: Trace = field(default_factory=Trace)
     clock: Callable[[], float] = anyio.current_time
     progress_at: float = 0.0
     """When work was last committed, or first came in after idleness; in the clock's seconds."""
@@ -51,10 +53,12 @@ class Cache:
         The next round leaves before the last one's text: the device never waits for that.
         """
         while True:
-            news = [self._handle(message) for message in await receive_all(self.inbox)]
-            while (round_ := self.planner.plan()) is not None:
-                # A round occupies one of `lanes` lanes and the mailbox holds `lanes`: never full.
-                self.draft.send_nowait(round_)
+            messages = await receive_all(self.inbox)
+            with self.trace.span("cache", "commit and plan"):
+                news = [self._handle(message) for message in messages]
+                while (round_ := self.planner.plan()) is not None:
+                    # A round has one of `lanes` lanes and the mailbox holds `lanes`: never full.
+                    self.draft.send_nowait(round_)
             for _ in range(TICKS_TO_DEVICE):
                 await checkpoint()
             for message in news:

@@ -22,6 +22,7 @@ from actors.messages import (
 )
 from actors.stops import StopScanner
 from actors.text import TextStream, TextTools
+from actors.trace import Trace
 from speculative.rounds import TokenLogprob
 
 
@@ -54,6 +55,7 @@ class Detokenizer:
     inbox: Inbox[DetokenizerMessage]
     router: Outbox[RouterMessage]
     text: TextTools
+    trace: Trace = field(default_factory=Trace)
     _choices: dict[str, dict[int, ChoiceText]] = field(
         default_factory=dict[str, dict[int, ChoiceText]]
     )
@@ -64,15 +66,17 @@ class Detokenizer:
                 case Opened():
                     self._choices[message.request_id] = self._open(message)
                 case Generated():
-                    for piece in message.pieces:
-                        if events := tuple(self._events(piece)):
-                            await self.router.send(
-                                Delivery(request_id=piece.request_id, events=events)
-                            )
+                    with self.trace.span("detokenizer", f"{len(message.pieces)} pieces"):
+                        await self._deliver(message.pieces)
                 case Cancel():
                     await self._cancel(message)
                 case _:
                     assert_never(message)
+
+    async def _deliver(self, pieces: tuple[Piece, ...]) -> None:
+        for piece in pieces:
+            if events := tuple(self._events(piece)):
+                await self.router.send(Delivery(request_id=piece.request_id, events=events))
 
     def _open(self, opened: Opened) -> dict[int, ChoiceText]:
         choices: dict[int, ChoiceText] = {}

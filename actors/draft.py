@@ -8,6 +8,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from actors.device import Device, DeviceLostError
 from actors.mailbox import Inbox, Outbox
+from actors.trace import Trace
 from speculative.proposer import Proposer
 from speculative.rounds import NO_DRAFT, Draft, Proposal, Round
 
@@ -25,6 +26,7 @@ class Drafter:
     verifier: Outbox[Proposal]
     proposer: Proposer
     model: Device[Round, tuple[Draft, ...]] | None
+    trace: Trace = field(default_factory=Trace)
     lost: bool = False
     """Whether the draft model is away; rounds go on without it."""
     _in_order: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
@@ -32,8 +34,9 @@ class Drafter:
     async def run(self) -> None:
         async with anyio.create_task_group() as beside:
             async for round_ in self.inbox:
-                model_drafts, model_ms = await self._model_drafts(round_, beside)
-                drafts = self.proposer.propose(round_, model_drafts, model_ms)
+                with self.trace.span("draft", f"round {round_.round_id}"):
+                    model_drafts, model_ms = await self._model_drafts(round_, beside)
+                    drafts = self.proposer.propose(round_, model_drafts, model_ms)
                 # One proposal per round under way, and the mailbox holds `lanes`: never full.
                 self.verifier.send_nowait(Proposal(round_, drafts))
 

@@ -12,11 +12,12 @@ with the tokens that its client already has: a crash is only a preemption.
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import anyio
 
+from actors.audit import Audit
 from actors.cache import Cache
 from actors.detokenizer import Detokenizer
 from actors.device import Device, ThreadWorker, Worker
@@ -39,6 +40,7 @@ from actors.restarts import RestartLimit
 from actors.snapshot import Snapshot
 from actors.text import TextTools
 from actors.tokenizer import TextLimits, Tokenizer
+from actors.trace import Trace
 from actors.verifier import Verifier
 from cache.blocks import BlockPool
 from cache.prefix import BlockNamer
@@ -76,6 +78,8 @@ class Parts:
     worker: Worker = THREADS
     """Where prompts are tokenized."""
     restarts: Callable[[], RestartLimit] = RestartLimit
+    trace: Trace = field(default_factory=Trace)
+    audit: Audit = field(default_factory=lambda: Audit(0.0))
 
     @property
     def tokens_max(self) -> int:
@@ -124,6 +128,7 @@ class Pipeline:
             parts.text,
             TextLimits(parts.tokens_max),
             parts.worker,
+            parts.trace,
         )
         self.cache = Cache(
             self.to_cache.inbox,
@@ -133,22 +138,26 @@ class Pipeline:
             BlockNamer(parts.name_secret),
             parts.stop_token_ids,
             parts.tokens_max,
+            parts.trace,
         )
         self.drafter = Drafter(
             self.to_draft.inbox,
             self.to_verifier.outbox,
             Proposer(parts.methods, parts.step_costs),
             parts.draft(),
+            parts.trace,
         )
         self.verifier = Verifier(
             self.to_verifier.inbox,
             self.to_cache.outbox,
             parts.target(),
+            parts.trace,
         )
         self.detokenizer = Detokenizer(
             self.to_detokenizer.inbox,
             self.to_ledger.outbox,
             parts.text,
+            parts.trace,
         )
 
     @property
@@ -223,6 +232,7 @@ class Engine:
                 yield stream
         finally:
             self._ledger.leave(entry)
+            self._parts.audit.offer(entry)
 
     def snapshot(self) -> Snapshot:
         """Return the state and the counters of this moment."""
@@ -237,12 +247,17 @@ class Engine:
             mailbox_depths={name: port.depth for name, port in self._pipeline.ports.items()},
             progress_age_s=self._pipeline.cache.progress_age_s(),
             draining=bool(self._closed_to),
+            audits=dict(self._parts.audit.counts),
             **planner.stats.as_dict(),
         )
 
     async def drain(self) -> None:
         """Refuse new requests and return when the last live one has ended."""
         self._closed_to = "the server is shutting down"
+        await self.idle()
+
+    async def idle(self) -> None:
+        """Return once no request is live."""
         while self._ledger.entries:
             await self._empty.wait()
 
@@ -299,6 +314,7 @@ async def running(parts: Parts) -> AsyncGenerator[Engine]:
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(engine.supervise)
+            tasks.start_soon(parts.audit.run, engine)
             yield engine
             tasks.cancel_scope.cancel()
     finally:

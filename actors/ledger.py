@@ -37,6 +37,7 @@ class Entry:
     ended: set[int] = field(default_factory=set[int])
     cancelled: bool = False
     """A Cancel is on its way through the actors and will come back as Closed."""
+    failed: bool = False
     ended_early: bool = False
     """A choice was cancelled by itself, so the actors may still hold something of the request."""
 
@@ -56,6 +57,7 @@ class Entry:
             case Ended():
                 self.ended.add(event.choice)
             case Failed():
+                self.failed = True
                 self.ended.update(range(len(self.committed)))
 
     def resubmission(self) -> Submit:

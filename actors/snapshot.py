@@ -32,3 +32,5 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     progress_age_s: float = 0.0
     """Seconds since the last committed round while work is pending; 0 when idle."""
     draining: bool = False
+    audits: dict[str, int] = {}
+    """Finished requests decoded again, by outcome: equal, token, length, failed."""

@@ -1,7 +1,7 @@
 """Text in, token ids out; refuses what cannot fit."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
 import anyio
@@ -20,6 +20,7 @@ from actors.messages import (
     TokenizerMessage,
 )
 from actors.text import TextTools
+from actors.trace import Trace
 
 
 @dataclass(slots=True, frozen=True)
@@ -48,13 +49,15 @@ class Tokenizer:
     text: TextTools
     limits: TextLimits
     worker: Worker
+    trace: Trace = field(default_factory=Trace)
 
     async def run(self) -> None:
         """Encode one request after the other, so that no Cancel overtakes its request."""
         async for message in self.inbox:
             match message:
                 case Submit():
-                    await self._submit(message)
+                    with self.trace.span("tokenizer", message.request_id):
+                        await self._submit(message)
                 case Cancel():
                     self.cache.send_nowait(message)
                 case _:
