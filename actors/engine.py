@@ -54,6 +54,11 @@ DEFAULT_LIMITS = Limits()
 THREADS = ThreadWorker()
 
 
+def text_proposer() -> Proposer:
+    """Return a proposer that drafts from each request's own text."""
+    return Proposer(("ngram",))
+
+
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Parts:
     """What an engine is made of; devices come from factories, so that they can be made again."""
@@ -68,10 +73,8 @@ class Parts:
     """Tokens that the model can attend to."""
     stop_token_ids: tuple[int, ...]
     limits: Limits = DEFAULT_LIMITS
-    methods: tuple[str, ...] = ("ngram",)
-    """Draft sources that the server runs; with none and no draft model there is no speculation."""
-    step_costs: tuple[tuple[int, float], ...] = ()
-    """Measured (tokens, milliseconds) of the target's steps."""
+    proposer: Callable[[], Proposer] = text_proposer
+    """The draft sources that the server runs; with none and no draft model nothing is drafted."""
     requests_max: int = 256
     name_secret: bytes = b""
     """Keys the names of cached blocks."""
@@ -143,7 +146,7 @@ class Pipeline:
         self.drafter = Drafter(
             self.to_draft.inbox,
             self.to_verifier.outbox,
-            Proposer(parts.methods, parts.step_costs),
+            parts.proposer(),
             parts.draft(),
             parts.trace,
         )

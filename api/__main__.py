@@ -66,6 +66,7 @@ async def build_engine(
     from model.hub import locate
     from model.refusal import Refused
     from model.text import Text
+    from speculative.proposer import Proposer
     from speculative.rounds import Draft, Proposal, Round, Verdict
 
     try:
@@ -94,7 +95,7 @@ async def build_engine(
             context_max=target_card.context_max,
             stop_token_ids=target_card.eos_token_ids,
             limits=planned.limits,
-            methods=planned.methods,
+            proposer=lambda: Proposer(planned.methods, ready.step_costs),
             requests_max=settings.requests_max,
             name_secret=token_bytes(32),
         )

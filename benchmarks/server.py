@@ -15,6 +15,7 @@ from api.plan import plan
 from model.card import read_card
 from model.hub import locate
 from model.text import Text
+from speculative.proposer import Proposer
 from speculative.rounds import Proposal, Verdict
 
 
@@ -37,8 +38,7 @@ async def engine(settings: Settings) -> AsyncGenerator[Engine]:
             context_max=card.context_max,
             stop_token_ids=card.eos_token_ids,
             limits=planned.limits,
-            methods=planned.methods,
-            step_costs=ready.step_costs,
+            proposer=lambda: Proposer(planned.methods, ready.step_costs),
         )
         async with running(parts) as running_engine:
             yield running_engine

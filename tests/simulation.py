@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, TypeVar
 
 import anyio
@@ -15,6 +16,7 @@ from actors.errors import OverloadedError
 from actors.messages import Delta, Ended, Failed, Options, Speculation
 from actors.restarts import RestartLimit
 from speculative.planner import Limits
+from speculative.proposer import Proposer
 from speculative.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
 from speculative.sampling import Sampling
 from tests.toy import STOP, VOCAB, ToyTarget, ToyText, logits, next_token, plain_text
@@ -23,6 +25,7 @@ W = TypeVar("W")
 R = TypeVar("R")
 
 CONTEXT = 64
+METHODS = ("ngram", "suffix", "store", "recycle")
 
 
 @dataclass
@@ -99,6 +102,22 @@ class Guesser:
         return Draft(tuple(tokens), tuple(parents), ("draft",) * len(tokens))
 
 
+class Reckless(Proposer):
+    """Verifies every guess of the draft model, whatever it costs: trees come often."""
+
+    def wants_model(self, round_: Round) -> tuple[int, ...]:
+        return tuple(row.draft_max for row in round_.rows)
+
+    def propose(
+        self, round_: Round, model_drafts: tuple[Draft, ...], model_ms: float = 0.0
+    ) -> tuple[Draft, ...]:
+        own = super().propose(round_, model_drafts, model_ms)
+        return tuple(
+            theirs if theirs.tokens else ours
+            for ours, theirs in zip(own, model_drafts, strict=True)
+        )
+
+
 @dataclass
 class Outcome:
     """What one client saw."""
@@ -127,6 +146,7 @@ class Setting:
     lost: float = 0.0
     draft_lost: float = 0.0
     guesser: bool = True
+    reckless: bool = True
 
 
 def parts(setting: Setting, rng: random.Random) -> Parts:
@@ -152,6 +172,7 @@ def parts(setting: Setting, rng: random.Random) -> Parts:
         limits=Limits(lanes=setting.lanes, rows_max=5, tokens_max=24, draft_max=6),
         requests_max=8,
         worker=SlowWorker(rng),
+        proposer=partial(Reckless if setting.reckless else Proposer, METHODS),
         restarts=lambda: RestartLimit(failures_max=10**6),
     )
 

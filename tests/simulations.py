@@ -23,6 +23,7 @@ def setting(seed: int) -> Setting:
         lost=rng.choice([0.0, 0.0, 0.02, 0.1]),
         draft_lost=rng.choice([0.0, 0.1]),
         guesser=rng.random() < 0.8,
+        reckless=rng.random() < 0.7,
     )
 
 
