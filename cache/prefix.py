@@ -4,8 +4,8 @@ from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
 
-ROOT = b""
-"""The name before the first block."""
+ROOT = bytes(16)
+"""The name before the first block: as long as any other, so no name space can pose as a parent."""
 
 
 class BlockNamer:

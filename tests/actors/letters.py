@@ -1,0 +1,41 @@
+"""A tokenizer whose tokens are the bytes of UTF-8: most code points take several tokens."""
+
+from codecs import getincrementaldecoder
+from collections.abc import Sequence
+
+from actors.messages import ChatMessage
+
+END = 256
+"""A special token: it has a name, but no text."""
+
+
+class Letters:
+    vocab_size = 257
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    encode_continuation = encode
+
+    def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
+        return [byte for message in messages for byte in self.encode(message.content)]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return bytes(token for token in tokens if token != END).decode("utf-8", "replace")
+
+    def token_bytes(self, token: int) -> bytes:
+        return b"<end>" if token == END else bytes([token])
+
+    def stream(self, prompt: Sequence[int]) -> "LetterStream":
+        return LetterStream()
+
+
+class LetterStream:
+    def __init__(self) -> None:
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        return "" if token == END else self._decoder.decode(bytes([token]))
+
+    def flush(self) -> str:
+        return self._decoder.decode(b"", final=True)

@@ -1,0 +1,30 @@
+"""Runs an asynchronous test on both event loops."""
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+
+DEADLINE_S = 20
+
+
+def on_both_loops(test: Callable[[], Awaitable[None]]) -> Callable[[str], None]:
+    """Make an async function a test on asyncio and on trio, with a deadline."""
+
+    async def within_the_deadline() -> None:
+        with anyio.fail_after(DEADLINE_S):
+            await test()
+
+    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+    def on_one_loop(backend: str) -> None:
+        anyio.run(within_the_deadline, backend=backend)
+
+    on_one_loop.__name__ = test.__name__
+    on_one_loop.__doc__ = test.__doc__
+    return on_one_loop
+
+
+async def settle() -> None:
+    """Let every other task do what it can."""
+    for _ in range(30):
+        await anyio.lowlevel.checkpoint()

@@ -1,0 +1,259 @@
+"""The cache actor: turns requests into sequences, and progress into pieces."""
+
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from actors.cache import Cache, draft_max, piece, stats
+from actors.mailbox import mailbox
+from actors.messages import (
+    CacheMessage,
+    Cancel,
+    Decided,
+    DetokenizerMessage,
+    Encoded,
+    Generated,
+    Opened,
+    Options,
+    SequenceStats,
+    Speculation,
+)
+from cache.blocks import BlockPool
+from cache.prefix import BlockNamer
+from speculative.planner import Limits, Planner
+from speculative.rounds import NO_DRAFT, Decision, Round, TokenLogprob, Verdict
+from speculative.sampling import Sampling
+from speculative.sequences import Progress, Sequence
+from tests.actors.loops import on_both_loops, settle
+
+PLAIN = Options(sampling=Sampling(seed=5))
+
+
+def encoded(options: Options = PLAIN, **how: object) -> Encoded:
+    return Encoded(request_id="r", tokens=(1, 2, 3), options=options, **how)  # type: ignore[arg-type]
+
+
+def make_cache(inbox: Any = None, draft: Any = None, detokenizer: Any = None, **how: Any) -> Cache:
+    return Cache(
+        inbox=inbox,
+        draft=draft,
+        detokenizer=detokenizer,
+        planner=Planner(BlockPool(16, 4), Limits(draft_max=7)),
+        namer=BlockNamer(b""),
+        stop_token_ids=(0, 9),
+        context_max=20,
+        **how,
+    )
+
+
+class Desk:
+    """A cache actor with its neighbours' mailboxes, on a clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.outbox, inbox = mailbox[CacheMessage](99)
+        to_draft, self.rounds = mailbox[Round](1)
+        to_detokenizer, self.said = mailbox[DetokenizerMessage](99)
+        self.streams = [self.outbox, inbox, to_draft, self.rounds, to_detokenizer, self.said]
+        self.now = 100.0
+        self.cache = make_cache(inbox, to_draft, to_detokenizer, clock=lambda: self.now)
+        self.planner = self.cache.planner
+
+    async def send(self, *messages: CacheMessage) -> None:
+        for message in messages:
+            self.outbox.send_nowait(message)
+        await settle()
+
+    def decided(self, round_: Round, *decisions: Decision) -> Decided:
+        return Decided(
+            verdict=Verdict(round_.round_id, round_.lane, decisions, 1.0, 3),
+            drafts=(NO_DRAFT,) * len(round_.rows),
+        )
+
+
+@asynccontextmanager
+async def at_work() -> AsyncGenerator[Desk]:
+    """Run a cache actor for the length of the block."""
+    desk = Desk()
+    with ExitStack() as streams:
+        for stream in desk.streams:
+            streams.enter_context(stream)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(desk.cache.run)
+            yield desk
+            tasks.cancel_scope.cancel()
+
+
+@on_both_loops
+async def test_a_request_is_announced_planned_and_told_of() -> None:
+    async with at_work() as desk:
+        await desk.send(encoded())
+        assert desk.said.receive_nowait() == Opened(request_id="r", prompt=(1, 2, 3), options=PLAIN)
+        round_ = desk.rounds.receive_nowait()
+        await desk.send(desk.decided(round_, Decision((9,))))
+        generated = desk.said.receive_nowait()
+        assert isinstance(generated, Generated)
+        (one,) = generated.pieces
+        assert (one.request_id, one.choice, one.tokens, one.finish_reason) == ("r", 0, (9,), "stop")
+
+
+@on_both_loops
+async def test_all_that_has_come_meanwhile_shares_a_round() -> None:
+    async with at_work() as desk:
+        await desk.send(*[replace(encoded(), request_id=str(n)) for n in range(3)])
+        assert len(desk.rounds.receive_nowait().rows) == 3
+
+
+@on_both_loops
+async def test_every_choice_has_its_branch_and_its_leader() -> None:
+    async with at_work() as desk:
+        await desk.send(encoded(replace(PLAIN, choices=3)))
+        (row,) = desk.rounds.receive_nowait().rows
+        assert row.opening is not None
+        assert row.opening.sampling == Sampling(seed=5, branch=0, stop_token_ids=(0, 9))
+        followers = list(desk.planner._waiting)
+        assert [follower.sampling.branch for follower in followers] == [1, 2]
+        assert all(follower.leader is not None for follower in followers)
+
+
+@on_both_loops
+async def test_a_cancel_follows_its_request_to_the_detokenizer() -> None:
+    async with at_work() as desk:
+        await desk.send(encoded(), Cancel(request_id="r"))
+        assert isinstance(desk.said.receive_nowait(), Opened)
+        assert desk.said.receive_nowait() == Cancel(request_id="r")
+        assert desk.planner.idle
+
+
+@on_both_loops
+async def test_after_a_crash_a_request_goes_on_where_it_was() -> None:
+    async with at_work() as desk:
+        again = encoded(replace(PLAIN, choices=3), committed=((5,), (6, 7), (8,)), ended=(0,))
+        await desk.send(again)
+        opened = desk.said.receive_nowait()
+        assert isinstance(opened, Opened)
+        assert (opened.committed, opened.ended) == (again.committed, (0,))
+        (row,) = desk.rounds.receive_nowait().rows
+        assert row.opening is not None
+        assert (row.opening.tokens, row.opening.prompt_count) == ((1, 2, 3, 6, 7), 3)
+        assert row.opening.sampling.branch == 1
+
+
+@on_both_loops
+async def test_the_age_of_progress_counts_while_work_is_pending() -> None:
+    async with at_work() as desk:
+        assert desk.cache.progress_age_s() == 0.0
+        await desk.send(encoded())
+        desk.now += 3
+        assert desk.cache.progress_age_s() == 3.0
+        await desk.send(replace(encoded(), request_id="another"))
+        assert desk.cache.progress_age_s() == 3.0, "new work is no progress"
+        await desk.send(desk.decided(desk.rounds.receive_nowait(), Decision((4,))))
+        assert desk.cache.progress_age_s() == 0.0
+        desk.now += 2
+        await desk.send(Cancel(request_id="another"))
+        assert desk.cache.progress_age_s() == 2.0
+        await desk.send(desk.decided(desk.rounds.receive_nowait(), Decision((9,)), Decision((4,))))
+        desk.now += 5
+        assert desk.cache.progress_age_s() == 0.0, "an idle server is not stuck"
+
+
+def made(options: Options, **how: object) -> Sequence:
+    return make_cache()._sequence(encoded(options, **how), 1)
+
+
+def test_a_sequence_obeys_its_options() -> None:
+    sequence = made(
+        replace(
+            PLAIN,
+            tokens_max=4,
+            priority=3,
+            tenant="t",
+            speculation=Speculation(methods=("ngram",), draft_max=2),
+        ),
+        prediction=(7, 8),
+    )
+    assert (sequence.request_id, sequence.choice) == ("r", 1)
+    assert (sequence.tokens, sequence.prompt_count) == ([1, 2, 3], 3)
+    assert (sequence.tokens_max, sequence.draft_max, sequence.priority) == (4, 2, 3)
+    assert (sequence.methods, sequence.tenant, sequence.prediction) == (("ngram",), "t", (7, 8))
+
+
+@pytest.mark.parametrize(("asked", "given"), [(None, 17), (5, 5), (17, 17), (99, 17)])
+def test_a_text_is_as_long_as_asked_for_or_as_the_context_holds(
+    asked: int | None, given: int
+) -> None:
+    assert made(replace(PLAIN, tokens_max=asked)).tokens_max == given
+
+
+def test_a_request_that_ignores_the_end_has_no_stop_tokens() -> None:
+    assert made(replace(PLAIN, ignore_eos=True)).sampling.stop_token_ids == ()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        ({"tenant": "a"}, {"tenant": "a"}, True),
+        ({"tenant": "a"}, {"tenant": "b"}, False),
+        ({"tenant": "a", "cache_salt": "s"}, {"tenant": "b", "cache_salt": "s"}, True),
+        ({"tenant": "a", "cache_salt": "s"}, {"tenant": "a"}, False),
+    ],
+)
+def test_a_prefix_is_shared_within_a_tenant_or_a_salt(
+    one: dict[str, str], other: dict[str, str], shared: bool
+) -> None:
+    cache = make_cache()
+    first = cache._sequence(encoded(replace(PLAIN, **one)), 0).table
+    second = cache._sequence(encoded(replace(PLAIN, **other)), 0).table
+    first.reserve(4)
+    first.commit([1, 2, 3, 4], 4)
+    assert second.match([1, 2, 3, 4, 5]) == (4 if shared else 0)
+
+
+@pytest.mark.parametrize(
+    ("speculation", "length"),
+    [
+        (Speculation(), 7),
+        (Speculation(draft_max=3), 3),
+        (Speculation(draft_max=30), 7),
+        (Speculation(draft_max=0), 0),
+        (Speculation(enabled=False, draft_max=3), 0),
+    ],
+)
+def test_a_request_may_draft_what_it_asks_for_up_to_the_servers_limit(
+    speculation: Speculation, length: int
+) -> None:
+    assert draft_max(encoded(replace(PLAIN, speculation=speculation)), 7) == length
+
+
+def test_a_piece_tells_progress_and_cost() -> None:
+    sequence = made(PLAIN)
+    sequence.tally.cached = 2
+    sequence.tally.preemptions = 1
+    sequence.tally.steps = 4
+    sequence.tally.drafted = 5
+    sequence.tally.accepted_histogram = [3, 1]
+    progress = Progress(sequence, (5,), ("ngram",), (TokenLogprob(-1.0),), "length")
+    told = piece(progress)
+    assert (told.choice, told.tokens, told.origins, told.finish_reason) == (
+        1,
+        (5,),
+        ("ngram",),
+        "length",
+    )
+    assert told.stats == stats(sequence)
+    assert told.stats == SequenceStats(
+        prompt_count=3,
+        cached_count=2,
+        step_count=4,
+        draft_count=5,
+        accepted_histogram=(3, 1),
+        preemption_count=1,
+    )
+
+
+def test_a_sequence_that_was_never_admitted_has_nothing_cached() -> None:
+    assert stats(made(PLAIN)).cached_count == 0

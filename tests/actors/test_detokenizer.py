@@ -1,0 +1,322 @@
+"""Tokens in, text out: the same text for every chunking and after every crash."""
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actors.detokenizer import Detokenizer
+from actors.mailbox import mailbox
+from actors.messages import (
+    Cancel,
+    Closed,
+    Delivery,
+    Delta,
+    DetokenizerMessage,
+    Ended,
+    Event,
+    Failed,
+    Generated,
+    Opened,
+    Options,
+    Piece,
+    RouterMessage,
+    SequenceStats,
+)
+from speculative.rounds import TokenLogprob
+from speculative.sampling import Sampling
+from tests.actors.letters import END, Letters
+
+text = Letters()
+
+
+def told(*messages: DetokenizerMessage) -> list[RouterMessage]:
+    """Run a detokenizer over some messages; returns all that it said."""
+
+    async def main() -> list[RouterMessage]:
+        outbox, inbox = mailbox[DetokenizerMessage](len(messages))
+        to_router, router = mailbox[RouterMessage](1000)
+        with inbox, router:
+            for message in messages:
+                outbox.send_nowait(message)
+            outbox.close()
+            with to_router:
+                detokenizer = Detokenizer(inbox, to_router, text)
+                await detokenizer.run()
+            return [message async for message in router]
+
+    return anyio.run(main)
+
+
+def events(*messages: DetokenizerMessage) -> list[Event]:
+    return [
+        event
+        for message in told(*messages)
+        if isinstance(message, Delivery)
+        for event in message.events
+    ]
+
+
+def opened(prompt: str = "", committed: tuple[tuple[int, ...], ...] = (), **how: object) -> Opened:
+    ended = how.pop("ended", ())
+    options = Options(sampling=Sampling(), **how)  # type: ignore[arg-type]
+    return Opened(
+        request_id="r",
+        prompt=tuple(text.encode(prompt)),
+        options=options,
+        committed=committed,
+        ended=ended,  # type: ignore[arg-type]
+    )
+
+
+def piece(tokens: tuple[int, ...] = (), finish_reason: str = "", **how: object) -> Piece:
+    """Return a piece whose origins and log-probabilities tell which token they belong to."""
+    return Piece(
+        request_id="r",
+        tokens=tokens,
+        origins=tuple(f"o{token}" for token in tokens),
+        logprobs=tuple(TokenLogprob(-float(token)) for token in tokens),
+        finish_reason=finish_reason,
+        **{"choice": 0, **how},  # type: ignore[arg-type]
+    )
+
+
+def said(*pieces: Piece) -> Generated:
+    return Generated(pieces=pieces)
+
+
+def joined(events: list[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, Delta | Ended))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_half_a_code_point_is_never_sent(size: int) -> None:
+    tokens = tuple(text.encode("aé€😀b"))
+    rounds = [said(piece(tokens[at : at + size])) for at in range(0, len(tokens), size)]
+    deltas = events(opened(), *rounds)
+    assert joined(deltas) == "aé€😀b"
+    assert all("\ufffd" not in delta.text for delta in deltas if isinstance(delta, Delta))
+    assert sum(len(delta.tokens) for delta in deltas if isinstance(delta, Delta)) == len(tokens)
+
+
+def test_half_a_code_point_at_the_end_is_a_replacement_character() -> None:
+    (delta, end) = events(opened(), said(piece((0x61, 0xE2, 0x82), "length")))
+    assert isinstance(delta, Delta) and isinstance(end, Ended)
+    assert (delta.text, end.text) == ("a", "\ufffd")
+
+
+def test_a_delta_has_an_origin_and_a_logprob_for_each_token() -> None:
+    (delta,) = events(opened(), said(piece((0x61, 0xE2))))
+    assert isinstance(delta, Delta)
+    assert delta.tokens == (0x61, 0xE2)
+    assert delta.origins == ("o97", "o226")
+    assert [(one.token_id, one.text, one.data) for one in delta.logprobs] == [
+        (0x61, "a", b"a"),
+        (0xE2, "\ufffd", b"\xe2"),
+    ]
+
+
+def test_alternatives_are_told_as_text_too() -> None:
+    logprob = TokenLogprob(-1.0, ((0x61, -1.0), (END, -2.0)))
+    (delta,) = events(
+        opened(),
+        said(Piece(request_id="r", choice=0, tokens=(0x61,), origins=("o",), logprobs=(logprob,))),
+    )
+    assert isinstance(delta, Delta)
+    assert [(one.text, one.data, one.logprob) for one in delta.logprobs[0].top] == [
+        ("a", b"a", -1.0),
+        ("<end>", b"<end>", -2.0),
+    ]
+
+
+def test_a_piece_of_many_tokens_is_one_delta_and_its_ending_comes_with_it() -> None:
+    """In one delivery: a crash between the two would let the text go on after its end."""
+    (delivery,) = told(
+        opened(), said(piece(tuple(b"abc"), "length", stats=SequenceStats(step_count=3)))
+    )
+    assert isinstance(delivery, Delivery)
+    delta, end = delivery.events
+    assert isinstance(delta, Delta) and isinstance(end, Ended)
+    assert delta.text == "abc"
+    assert (end.finish_reason, end.text, end.token_count, end.stopped_by) == ("length", "", 3, "")
+    assert end.stats.step_count == 3
+
+
+def test_a_stop_token_has_no_text_but_counts() -> None:
+    delta, end = events(opened(), said(piece((0x61, END), "stop")))
+    assert isinstance(delta, Delta) and isinstance(end, Ended)
+    assert (delta.text, delta.tokens) == ("a", (0x61, END))
+    assert (end.finish_reason, end.token_count, end.stopped_by) == ("stop", 2, "")
+
+
+def test_everything_is_cut_at_a_stop_string() -> None:
+    delta, end = events(opened(stop=("cd",)), said(piece(tuple(b"abcdef"), "length")))
+    assert isinstance(delta, Delta) and isinstance(end, Ended)
+    assert delta.text == "ab"
+    assert delta.tokens == tuple(b"abcd")
+    assert delta.origins == tuple(f"o{byte}" for byte in b"abcd")
+    assert len(delta.logprobs) == 4
+    assert (end.finish_reason, end.stopped_by, end.token_count, end.text) == ("stop", "cd", 4, "")
+
+
+def test_what_was_held_for_a_stop_string_is_sent_at_the_end() -> None:
+    delta, end = events(opened(stop=("cde",)), said(piece(tuple(b"abcd"), "length")))
+    assert isinstance(delta, Delta) and isinstance(end, Ended)
+    assert (delta.text, end.text, end.stopped_by) == ("ab", "cd", "")
+
+
+def test_a_stop_string_that_the_last_half_code_point_completes_ends_the_text() -> None:
+    delta, end = events(opened(stop=("b\ufffd",)), said(piece((0x61, 0x62, 0xE2), "length")))
+    assert isinstance(delta, Delta) and isinstance(end, Ended)
+    assert (delta.text, end.text) == ("a", "")
+    assert (end.finish_reason, end.stopped_by) == ("stop", "b\ufffd")
+
+
+def test_nothing_comes_after_a_stop_string() -> None:
+    assert len(events(opened(stop=("b",)), said(piece((0x62,))), said(piece((0x63,), "stop")))) == 2
+
+
+def test_an_echo_comes_once_and_first() -> None:
+    first, second = events(opened("hi ", echo=True), said(piece((0x61,))), said(piece((0x62,))))
+    assert isinstance(first, Delta) and isinstance(second, Delta)
+    assert (first.text, second.text) == ("hi a", "b")
+
+
+def test_a_stop_string_in_an_echo_stops_nothing() -> None:
+    assert (
+        joined(events(opened("xx", echo=True, stop=("x",)), said(piece((0x61,), "stop")))) == "xxa"
+    )
+
+
+def test_choices_do_not_mix() -> None:
+    found = events(
+        opened(choices=2),
+        said(piece((0xC3,)), piece((0x62,), choice=1)),
+        said(piece((0xA9,)), piece((0x63,), "stop", choice=1)),
+        said(piece((0x64,), "length")),
+    )
+    assert joined([event for event in found if event.choice == 0]) == "éd"  # type: ignore[union-attr]
+    assert joined([event for event in found if event.choice == 1]) == "bc"  # type: ignore[union-attr]
+
+
+def test_a_failed_row_fails_the_request_once() -> None:
+    found = events(opened(choices=2), said(piece(finish_reason="error", error="why")))
+    assert found == [Failed(request_id="r", kind="failed", reason="why")]
+
+
+def test_a_cancel_is_answered_and_nothing_follows_it() -> None:
+    assert told(opened(), Cancel(request_id="r"), said(piece((0x61,), "stop"))) == [
+        Closed(request_id="r")
+    ]
+
+
+def test_a_cancel_of_the_unknown_is_answered_too() -> None:
+    assert told(Cancel(request_id="r")) == [Closed(request_id="r")]
+
+
+def test_a_cancel_of_one_choice_leaves_the_others() -> None:
+    found = told(
+        opened(choices=2),
+        Cancel(request_id="r", choice=1),
+        said(piece((0x61,)), piece((0x62,), choice=1)),
+    )
+    assert len(found) == 1
+    assert isinstance(found[0], Delivery)
+    assert joined(list(found[0].events)) == "a"
+
+
+def test_a_finished_request_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        outbox, inbox = mailbox[DetokenizerMessage](3)
+        to_router, router = mailbox[RouterMessage](9)
+        with inbox, router, to_router:
+            detokenizer = Detokenizer(inbox, to_router, text)
+            outbox.send_nowait(opened(choices=2))
+            outbox.send_nowait(said(piece((1,), "stop"), piece((1,), "length", choice=1)))
+            outbox.close()
+            await detokenizer.run()
+            assert detokenizer._choices == {}
+
+    anyio.run(main)
+
+
+# --- any chunking, any crash ----------------------------------------------------------------------
+
+token_lists = st.one_of(
+    st.lists(st.sampled_from([*b"abc", 0xC3, 0xA9, 0xE2, 0x82, 0xAC, END]), max_size=14),
+    st.text("abé€", max_size=8).map(text.encode),
+).map(tuple)
+stop_lists = st.lists(st.text("abé", min_size=1, max_size=3), max_size=2).map(tuple)
+
+
+def cuts(data: st.DataObject, tokens: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Cut tokens into rounds."""
+    rounds: list[tuple[int, ...]] = []
+    while tokens:
+        size = data.draw(st.integers(1, len(tokens)))
+        rounds.append(tokens[:size])
+        tokens = tokens[size:]
+    return rounds
+
+
+def spoken(rounds: list[tuple[int, ...]], finish_reason: str = "length") -> list[Generated]:
+    pieces = [piece(tokens) for tokens in rounds[:-1]]
+    return [said(one) for one in [*pieces, piece(rounds[-1], finish_reason)]]
+
+
+def story(found: list[Event]) -> tuple[str, list[int], list[str], list[float], Ended]:
+    """Return all that a client has in the end, however it came."""
+    deltas = [event for event in found if isinstance(event, Delta)]
+    (end,) = [event for event in found if isinstance(event, Ended)]
+    assert found[-1] is end
+    return (
+        joined(found),
+        [token for delta in deltas for token in delta.tokens],
+        [origin for delta in deltas for origin in delta.origins],
+        [one.logprob for delta in deltas for one in delta.logprobs],
+        end,
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(token_lists.filter(bool), stop_lists, st.data())
+def test_the_text_does_not_depend_on_the_rounds(
+    tokens: tuple[int, ...], stops: tuple[str, ...], data: st.DataObject
+) -> None:
+    one_by_one = story(events(opened(stop=stops), *spoken([(token,) for token in tokens])))
+    in_rounds = story(events(opened(stop=stops), *spoken(cuts(data, tokens))))
+    assert in_rounds[:4] == one_by_one[:4]
+    whole, end = one_by_one[0], one_by_one[4]
+    assert (end.finish_reason == "stop") == bool(end.stopped_by)
+    if not end.stopped_by:
+        assert whole == text.decode(tokens)
+        assert not any(stop in whole for stop in stops)
+    else:
+        assert text.decode(tokens).startswith(whole + end.stopped_by)
+    assert end.token_count == in_rounds[4].token_count == len(one_by_one[1])
+
+
+@settings(deadline=None, max_examples=60)
+@given(token_lists.filter(bool), stop_lists, st.booleans(), st.data())
+def test_a_crash_repeats_nothing_and_loses_nothing(
+    tokens: tuple[int, ...], stops: tuple[str, ...], echo: bool, data: st.DataObject
+) -> None:
+    calm = story(events(opened("hé", stop=stops, echo=echo), *spoken([tokens])))
+    kept = calm[4].token_count
+    crash = data.draw(st.integers(0, kept - 1), label="tokens delivered before the crash")
+    before = events(
+        opened("hé", stop=stops, echo=echo),
+        *map(said, map(piece, cuts(data, tokens[:crash]))),
+    )
+    after = events(
+        opened("hé", (tokens[:crash],), stop=stops, echo=echo),
+        *spoken(cuts(data, tokens[crash:])),
+    )
+    assert story([*before, *after]) == calm
+
+
+def test_a_choice_that_ended_before_a_crash_is_not_opened_again() -> None:
+    again = opened(committed=((0x61,), (0x62,)), ended=(0,), choices=2)
+    found = events(again, said(piece((0x63,), "stop"), piece((0x64,), "stop", choice=1)))
+    assert joined(found) == "d"
+    assert {event.choice for event in found if isinstance(event, Ended)} == {1}

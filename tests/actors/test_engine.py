@@ -1,0 +1,356 @@
+"""The engine from its door: who is let in, what is streamed, and that every stream has an end."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from actors.device import DeviceLostError
+from actors.engine import CHOICES_MAX, Engine, Parts, running
+from actors.errors import DrainingError, OverloadedError
+from actors.messages import Delta, Ended, Event, Failed, Options
+from actors.restarts import RestartLimit
+from speculative.planner import Limits
+from speculative.rounds import Proposal, Verdict
+from speculative.sampling import Sampling
+from tests.actors.loops import on_both_loops, settle
+from tests.simulation import expected
+from tests.toy import STOP, ToyTarget, ToyText
+
+PROMPT = (1, 2, 3, 4, 5)
+PLAIN = Options(sampling=Sampling(seed=3), tokens_max=6, ignore_eos=True)
+
+
+@dataclass
+class Bench:
+    """Toy devices that a test can hold still and break."""
+
+    open: anyio.Event | None = None
+    """Steps wait for it, if there is one."""
+    breaks_at: set[int] = field(default_factory=set)
+    """Steps, counted over all devices, in which the device is lost."""
+    patience: int = 0
+    """Turns of the event loop that a lost device takes to be noticed."""
+    steps: int = 0
+
+    def target(self) -> "BenchDevice":
+        return BenchDevice(self, ToyTarget(24, 4).step)
+
+    def parts(self, **how: Any) -> Parts:
+        return Parts(
+            **{
+                "text": ToyText(),
+                "target": self.target,
+                "block_count": 24,
+                "block_size": 4,
+                "context_max": 32,
+                "stop_token_ids": (STOP,),
+                "limits": Limits(draft_max=3),
+                "restarts": lambda: RestartLimit(failures_max=5, pause_s=0),
+                **how,
+            }
+        )
+
+
+@dataclass
+class BenchDevice:
+    bench: Bench
+    step: Callable[[Proposal], Verdict]
+
+    async def run(self, work: Proposal) -> Verdict:
+        self.bench.steps += 1
+        mine = self.bench.steps
+        if mine in self.bench.breaks_at:
+            for _ in range(self.bench.patience):
+                await checkpoint()
+            raise DeviceLostError("on purpose")
+        if self.bench.open is not None:
+            await self.bench.open.wait()
+        await checkpoint()
+        return self.step(work)
+
+
+async def events(
+    engine: Engine, options: Options = PLAIN, request_id: str = "r", prompt: Any = PROMPT
+) -> list[Event]:
+    async with engine.generate(prompt, options, request_id=request_id) as stream:
+        return [event async for event in stream]
+
+
+def text_of(found: list[Event], choice: int = 0) -> tuple[str, str]:
+    """Return one choice's text and finish reason; checks that the ending is the last word."""
+    mine = [event for event in found if isinstance(event, Delta | Ended) and event.choice == choice]
+    end = mine[-1]
+    assert isinstance(end, Ended)
+    assert all(isinstance(event, Delta) for event in mine[:-1])
+    tokens = [token for event in mine[:-1] for token in event.tokens]  # type: ignore[union-attr]
+    assert end.token_count == len(tokens)
+    return "".join(event.text for event in mine), end.finish_reason
+
+
+def plain(options: Options, choice: int = 0, prompt: tuple[int, ...] = PROMPT) -> tuple[str, str]:
+    return expected(list(prompt), options, choice)
+
+
+# --- in and out -----------------------------------------------------------------------------------
+
+
+@on_both_loops
+async def test_a_request_gets_its_text_and_leaves_nothing_behind() -> None:
+    async with running(Bench().parts()) as engine:
+        assert text_of(await events(engine)) == plain(PLAIN)
+        await settle()
+        snapshot = engine.snapshot()
+        assert (snapshot.blocks_used, snapshot.running, snapshot.waiting) == (0, 0, 0)
+        assert snapshot.generated_tokens == 6
+        engine.check()
+
+
+@on_both_loops
+async def test_every_choice_gets_its_own_text() -> None:
+    options = Options(sampling=Sampling(seed=4), tokens_max=5, choices=3)
+    async with running(Bench().parts()) as engine:
+        found = await events(engine, options)
+        assert [text_of(found, n) for n in range(3)] == [plain(options, n) for n in range(3)]
+
+
+@on_both_loops
+async def test_a_request_that_cannot_fit_is_refused_through_its_stream() -> None:
+    async with running(Bench().parts()) as engine:
+        (refusal,) = await events(engine, prompt=(1,) * 40)
+        assert isinstance(refusal, Failed)
+        assert (refusal.kind, refusal.field) == ("refused", "prompt")
+
+
+@on_both_loops
+async def test_the_pool_bounds_the_context() -> None:
+    parts = Bench().parts(block_count=2)
+    assert parts.tokens_max == 8
+    async with running(parts) as engine:
+        (refusal,) = await events(engine)
+        assert isinstance(refusal, Failed) and refusal.field == "max_tokens"
+
+
+@on_both_loops
+async def test_a_row_that_fails_fails_its_request_alone() -> None:
+    class Unlucky(ToyTarget):
+        def _decide(self, row: Any, draft: Any) -> Any:
+            decision = super()._decide(row, draft)
+            if self.histories[row.sequence_id][0] == 7:
+                return type(decision)(error="not this one")
+            return decision
+
+    bench = Bench()
+    parts = bench.parts(target=lambda: BenchDevice(bench, Unlucky(24, 4).step))
+    async with running(parts) as engine, anyio.create_task_group() as clients:
+        found: dict[str, list[Event]] = {}
+
+        async def client(request_id: str, prompt: tuple[int, ...]) -> None:
+            found[request_id] = await events(engine, request_id=request_id, prompt=prompt)
+
+        clients.start_soon(client, "good", PROMPT)
+        clients.start_soon(client, "bad", (7, 8))
+    assert text_of(found["good"]) == plain(PLAIN)
+    assert found["bad"] == [Failed(request_id="bad", kind="failed", reason="not this one")]
+
+
+# --- the door -------------------------------------------------------------------------------------
+
+
+@on_both_loops
+async def test_a_full_engine_refuses_at_once_and_takes_the_next_when_a_place_is_free() -> None:
+    bench = Bench(open=anyio.Event())
+    async with running(bench.parts(requests_max=1)) as engine:
+        async with engine.generate(PROMPT, PLAIN, request_id="first") as stream:
+            with pytest.raises(OverloadedError) as refusal:
+                await events(engine, request_id="second")
+            assert refusal.value.retry_after_ms > 0
+            assert bench.open is not None
+            bench.open.set()
+            assert text_of([event async for event in stream]) == plain(PLAIN)
+        assert text_of(await events(engine, request_id="second")) == plain(PLAIN)
+
+
+@on_both_loops
+async def test_an_id_in_use_is_refused_and_the_first_request_goes_on() -> None:
+    async with (
+        running(Bench().parts()) as engine,
+        engine.generate(PROMPT, PLAIN, request_id="r") as stream,
+    ):
+        with pytest.raises(ValueError, match="in use"):
+            await events(engine)
+        assert text_of([event async for event in stream]) == plain(PLAIN)
+        assert text_of(await events(engine)) == plain(PLAIN), "the id is free again"
+
+
+@on_both_loops
+async def test_only_so_many_choices_are_taken() -> None:
+    async with running(Bench().parts()) as engine:
+        for choices in (0, CHOICES_MAX + 1):
+            with pytest.raises(ValueError, match="choices"):
+                await events(engine, Options(sampling=Sampling(), choices=choices))
+        assert engine.snapshot().waiting == 0
+
+
+@on_both_loops
+async def test_a_draining_engine_finishes_what_it_has_and_takes_nothing_new() -> None:
+    bench = Bench(open=anyio.Event())
+    found: list[Event] = []
+    drained = anyio.Event()
+    async with running(bench.parts()) as engine, anyio.create_task_group() as tasks:
+
+        async def client() -> None:
+            found.extend(await events(engine))
+
+        async def drain() -> None:
+            await engine.drain()
+            drained.set()
+
+        tasks.start_soon(client)
+        await settle()
+        tasks.start_soon(drain)
+        await settle()
+        assert not drained.is_set()
+        assert engine.snapshot().draining
+        with pytest.raises(DrainingError):
+            await events(engine, request_id="late")
+        assert bench.open is not None
+        bench.open.set()
+        await drained.wait()
+    assert text_of(found) == plain(PLAIN)
+
+
+@on_both_loops
+async def test_an_empty_engine_drains_at_once() -> None:
+    async with running(Bench().parts()) as engine:
+        await engine.drain()
+
+
+@on_both_loops
+async def test_a_stopped_engine_gives_everyone_a_last_word() -> None:
+    found: list[Event] = []
+
+    async def client(engine: Engine) -> None:
+        found.extend(await events(engine))
+
+    parts = Bench(open=anyio.Event()).parts()
+    async with anyio.create_task_group() as clients, running(parts) as engine:
+        clients.start_soon(client, engine)
+        await settle()
+    assert found == [Failed(request_id="r", kind="failed", reason="the server has stopped")]
+    with pytest.raises(DrainingError):
+        await events(engine)
+
+
+# --- leaving early --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("read", [0, 1, 3])
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_leaving_early_cancels_and_frees_everything(read: int, backend: str) -> None:
+    async def main() -> None:
+        bench = Bench()
+        options = Options(sampling=Sampling(seed=1), tokens_max=25, choices=2, ignore_eos=True)
+        async with running(bench.parts()) as engine:
+            async with engine.generate(PROMPT, options, request_id="r") as stream:
+                for _ in range(read):
+                    await stream.receive()
+            with anyio.fail_after(5):
+                await engine.drain()
+            await settle()
+            assert engine.snapshot().blocks_used == 0
+            assert engine.snapshot().running == 0
+            steps = bench.steps
+            await settle()
+            assert bench.steps == steps, "nobody reads it, and it is still computed"
+            assert bench.steps < 25
+            engine.check()
+
+    anyio.run(main, backend=backend)
+
+
+@on_both_loops
+async def test_a_client_that_is_cancelled_is_a_client_that_leaves() -> None:
+    async with running(Bench(open=anyio.Event()).parts()) as engine:
+        with anyio.move_on_after(0.01):
+            await events(engine)
+        await settle()
+        assert not engine._ledger.entries
+        assert engine.snapshot().running == 1, "its row is in flight: a step is never abandoned"
+
+
+# --- crashes --------------------------------------------------------------------------------------
+
+ODD = Options(sampling=Sampling(seed=8), tokens_max=9, stop=("w7 ", "5 "))
+EVEN = Options(sampling=Sampling(seed=9, logit_bias=((STOP, 2.0),)), tokens_max=7, choices=2)
+
+
+async def compare_all(engine: Engine) -> None:
+    """Serve requests of all kinds at once, and compare each text with the plain one."""
+
+    async def client(number: int, options: Options) -> None:
+        prompt = (1, 2, 3 + number)
+        found = await events(engine, options, str(number), prompt)
+        for choice in range(options.choices):
+            assert text_of(found, choice) == plain(options, choice, prompt), (number, choice)
+
+    async with anyio.create_task_group() as clients:
+        for number, options in enumerate([PLAIN, ODD, EVEN, ODD, EVEN]):
+            clients.start_soon(client, number, options)
+
+
+@pytest.mark.parametrize("step", range(1, 8))
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_crash_at_any_moment_changes_no_text(step: int, backend: str) -> None:
+    """The device is lost at once, or while the last round's text is still on its way."""
+
+    async def main(patience: int) -> None:
+        bench = Bench(breaks_at={step}, patience=patience)
+        async with running(bench.parts()) as engine:
+            with anyio.fail_after(5):
+                await compare_all(engine)
+            assert engine.snapshot().restarts == (1 if bench.steps >= step else 0)
+
+    for patience in range(10):
+        anyio.run(main, patience, backend=backend)
+
+
+@on_both_loops
+async def test_crash_after_crash_changes_no_text_either() -> None:
+    bench = Bench(breaks_at={2, 3, 5, 8})
+    async with running(bench.parts()) as engine:
+        await compare_all(engine)
+        assert engine.snapshot().restarts == 4
+
+
+@on_both_loops
+async def test_a_request_that_comes_between_two_pipelines_is_served() -> None:
+    bench = Bench(breaks_at={1})
+    limit = RestartLimit(failures_max=5, pause_s=0.02)
+    parts = bench.parts(restarts=lambda: limit)
+    async with running(parts) as engine, anyio.create_task_group() as clients:
+        clients.start_soon(events, engine)
+        await settle()
+        assert engine.snapshot().restarts == 0
+        found = await events(engine, request_id="between")
+    assert text_of(found) == plain(PLAIN)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_after_too_many_crashes_everyone_has_a_last_word_and_the_engine_fails(backend: str) -> None:
+    found: list[Event] = []
+
+    async def main() -> None:
+        bench = Bench(breaks_at=set(range(100)))
+        async with running(bench.parts()) as engine:
+            with anyio.CancelScope(shield=True):
+                found.extend(await events(engine))
+            await anyio.sleep(5)
+
+    with pytest.raises(BaseExceptionGroup) as failure:
+        anyio.run(main, backend=backend)
+    assert failure.group_contains(DeviceLostError)
+    assert found == [Failed(request_id="r", kind="failed", reason="the engine failed too often")]

@@ -1,0 +1,70 @@
+"""Small rules about time: how often to restart, when to come again."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.drain_rate import RETRY_MS_MAX, RETRY_MS_MIN, WINDOW, DrainRate
+from actors.errors import OverloadedError
+from actors.restarts import RestartLimit
+
+moments = st.lists(st.floats(0, 1000), max_size=30).map(sorted)
+
+
+def test_so_many_failures_are_allowed_and_one_more_is_not() -> None:
+    limit = RestartLimit(failures_max=3, window_s=10)
+    assert [limit.allows(1.0 + n) for n in range(4)] == [True, True, True, False]
+
+
+def test_a_failure_is_forgotten_after_the_window() -> None:
+    limit = RestartLimit(failures_max=1, window_s=10)
+    assert limit.allows(0.0)
+    assert not limit.allows(9.0)
+    assert limit.allows(19.0)
+
+
+@given(moments, st.integers(0, 5), st.floats(0.1, 100))
+def test_a_restart_is_allowed_if_few_failures_are_recent(
+    failures: list[float], failures_max: int, window_s: float
+) -> None:
+    limit = RestartLimit(failures_max=failures_max, window_s=window_s)
+    for n, now in enumerate(failures):
+        recent = sum(then > now - window_s for then in failures[: n + 1])
+        assert limit.allows(now) == (recent <= failures_max)
+
+
+@pytest.mark.parametrize("endings", [[], [5.0]])
+def test_a_second_is_asked_for_while_nothing_is_known(endings: list[float]) -> None:
+    rate = DrainRate()
+    for moment in endings:
+        rate.record(moment)
+    assert rate.retry_after_ms(6.0) == 1000
+
+
+def test_the_mean_time_between_endings_is_asked_for() -> None:
+    rate = DrainRate()
+    for moment in (0.0, 1.0, 2.0, 3.0):
+        rate.record(moment)
+    assert rate.retry_after_ms(4.0) == 1000
+    assert rate.retry_after_ms(8.0) == 2000, "a server that hangs lets its clients wait longer"
+
+
+def test_only_the_latest_endings_count() -> None:
+    rate = DrainRate()
+    rate.record(-1e6)
+    for n in range(WINDOW):
+        rate.record(n / 2)
+    assert rate.retry_after_ms(WINDOW / 2) == 500
+
+
+@given(moments, st.floats(0, 1e6))
+def test_what_is_asked_for_is_bounded(endings: list[float], later: float) -> None:
+    rate = DrainRate()
+    for moment in endings:
+        rate.record(moment)
+    assert RETRY_MS_MIN <= rate.retry_after_ms(1000 + later) <= RETRY_MS_MAX
+
+
+def test_a_refusal_says_when_to_come_again() -> None:
+    assert OverloadedError(250).retry_after_ms == 250
+    assert "250 ms" in str(OverloadedError(250))

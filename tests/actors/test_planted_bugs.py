@@ -1,0 +1,409 @@
+"""Planted bugs: each is a small slip in the product, and the tests' own machinery must catch it.
+
+A test that cannot fail proves nothing. If a plant no longer takes because its line was rewritten,
+plant the same slip in the new line.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from textwrap import dedent
+from typing import Any
+
+import anyio
+import pytest
+
+from actors import stops
+from actors.detokenizer import Detokenizer
+from actors.ledger import Entry, Ledger
+from actors.messages import Cancel, Delivery, Generated, Opened, Submit
+from actors.restarts import RestartLimit
+from actors.stops import StopScanner
+from actors.tokenizer import Tokenizer
+from cache.blocks import BlockPool
+from cache.prefix import BlockNamer
+from cache.tables import BlockTable
+from speculative import noise, sampling
+from speculative.planner import Planner
+from speculative.sampling import Sampling
+from speculative.sequences import Sequence
+from tests import toy
+from tests.actors import test_detokenizer, test_engine, test_ledger, test_stops, test_tokenizer
+from tests.cache import tables_world
+from tests.simulation import Setting, run
+from tests.speculative import test_law
+from tests.speculative.planner_world import story
+from tests.toy import ToyTarget
+
+SEEDS = 20
+"""Simulations or stories within which a bug must show."""
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+Hunt = Callable[[], object]
+
+
+# --- who hunts ------------------------------------------------------------------------------------
+
+
+def tables() -> None:
+    """The random life of block tables."""
+    for seed in range(200):
+        tables_world.story(seed)
+
+
+def stories() -> None:
+    """Planners over a toy target."""
+    for seed in range(2 * SEEDS):
+        story(seed)
+
+
+def simulations(**how: Any) -> Hunt:
+    """Return a hunt over whole engines; where no device is lost, nothing may need a restart."""
+
+    def hunt() -> None:
+        for seed in range(SEEDS):
+            counters = run(Setting(seed, **how)).counters
+            assert counters["restarts"] == 0 or how.get("lost")
+
+    return hunt
+
+
+def joint_law() -> None:
+    law = test_law.joint_law(2, Sampling())
+    assert test_law.chi_square_excess(test_law.texts(2, Sampling()), law) < 1
+
+
+def ledger(test: Callable[[test_ledger.Desk], None]) -> Hunt:
+    return lambda: test(test_ledger.Desk())
+
+
+def ledger_in_any_order() -> None:
+    for seed in range(200):
+        desk = test_ledger.Desk()
+        test_ledger.play(desk, Random(seed))
+        assert desk.freed == len(desk.entries)
+
+
+def crashes() -> None:
+    for step in range(1, 8):
+        test_engine.test_a_crash_at_any_moment_changes_no_text("trio", step)
+
+
+# --- what is planted ------------------------------------------------------------------------------
+
+
+def slip(owner: Any, name: str, right: str, wrong: str) -> Plant:
+    """Return a plant that rewrites one expression of a function."""
+
+    def plant(monkeypatch: pytest.MonkeyPatch) -> None:
+        function = getattr(owner, name)
+        source = dedent(inspect.getsource(function))
+        assert source.count(right) == 1, f"plant it anew: {name} has no single {right!r}"
+        made: dict[str, Any] = {}
+        exec(source.replace(right, wrong), sys.modules[function.__module__].__dict__, made)
+        monkeypatch.setattr(owner, name, made[name])
+
+    return plant
+
+
+def cancels_overtake(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(self: Tokenizer) -> None:
+        async with anyio.create_task_group() as tasks:
+            async for message in self.inbox:
+                match message:
+                    case Submit():
+                        tasks.start_soon(self._submit, message)
+                    case Cancel():
+                        self.cache.send_nowait(message)
+
+    monkeypatch.setattr(Tokenizer, "run", run)
+
+
+def endings_travel_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(self: Detokenizer) -> None:
+        async for message in self.inbox:
+            match message:
+                case Opened():
+                    self._choices[message.request_id] = self._open(message)
+                case Generated():
+                    for piece in message.pieces:
+                        for event in self._events(piece):
+                            await self.router.send(
+                                Delivery(request_id=piece.request_id, events=(event,))
+                            )
+                case Cancel():
+                    await self._cancel(message)
+
+    monkeypatch.setattr(Detokenizer, "run", run)
+
+
+@dataclass
+class Bug:
+    name: str
+    plant: Plant
+    hunt: Hunt
+
+
+BUGS = [
+    # cache
+    Bug(
+        "a released table keeps its first block's holder",
+        slip(BlockTable, "truncate", "self.blocks[keep:])", "self.blocks[keep + 1 :])"),
+        simulations(),
+    ),
+    Bug(
+        "a shared block is copied, but the copy is never made",
+        slip(BlockTable, "own", "return copies", "return []"),
+        tables,
+    ),
+    Bug(
+        "a shared block is written in place",
+        slip(BlockTable, "own", "if self._pool.shared(self.blocks[i])", "if False"),
+        tables,
+    ),
+    Bug(
+        "a copied block keeps its old holder",
+        slip(BlockTable, "own", "self._pool.drop([self.blocks[i]])", "pass"),
+        tables,
+    ),
+    Bug(
+        "an overwritten block keeps its name",
+        slip(BlockTable, "own", "self._pool.unname(block)", "pass"),
+        tables,
+    ),
+    Bug(
+        "a block is named before its last slot is committed",
+        slip(BlockTable, "commit", "computed // size", "-(-computed // size)"),
+        tables,
+    ),
+    Bug(
+        "a block that was found is not held",
+        slip(BlockTable, "match", "self._pool.hold(block)", "pass"),
+        simulations(),
+    ),
+    Bug(
+        "the whole prompt is found, and nothing is left to compute",
+        slip(BlockTable, "match", "(len(tokens) - 1)", "len(tokens)"),
+        stories,
+    ),
+    Bug(
+        "a fork does not hold what it shares",
+        slip(BlockTable, "fork", "self._pool.hold(block)", "pass"),
+        tables,
+    ),
+    Bug(
+        "a name forgets its name space",
+        slip(BlockNamer, "name", 'name_space.encode("utf-8", "surrogatepass")', 'b""'),
+        tables,
+    ),
+    Bug(
+        "a name forgets what came before its block",
+        slip(BlockNamer, "name", "blake2b(parent,", 'blake2b(b"",'),
+        tables,
+    ),
+    Bug(
+        "a revived block may still be evicted",
+        slip(BlockPool, "hold", "self._cached.pop(block, None)", "pass"),
+        simulations(),
+    ),
+    Bug(
+        "a second block takes over the first one's name",
+        slip(BlockPool, "name", "name not in self._block_by_name and ", ""),
+        simulations(),
+    ),
+    # planner
+    Bug(
+        "the target's own token counts as computed",
+        slip(
+            Planner, "_advance", "row.stop + len(decision.path)", "row.stop + len(decision.tokens)"
+        ),
+        stories,
+    ),
+    Bug(
+        "a device misses one token of the news",
+        slip(Planner, "_add_row", "sequence.tokens[told:]", "sequence.tokens[told + 1 :]"),
+        simulations(),
+    ),
+    Bug(
+        "a preempted sequence is not opened again",
+        slip(
+            Planner,
+            "_add_row",
+            "None if told else",
+            "None if told or sequence.tally.preemptions else",
+        ),
+        simulations(),
+    ),
+    Bug(
+        "devices never hear of an ending",
+        slip(Planner, "_leave", "self._closed.append(sequence.sequence_id)", "pass"),
+        stories,
+    ),
+    Bug(
+        "a row that is in flight is cancelled on the spot",
+        slip(Planner, "cancel", "if not sequence.in_flight", "if True"),
+        stories,
+    ),
+    Bug(
+        "a row that is in flight is preempted",
+        slip(Planner, "_victim", "if not s.in_flight", "if True"),
+        stories,
+    ),
+    Bug(
+        "drafts get slots without blocks",
+        slip(Planner, "_add_row", "min(draft_max, sequence.table.slots - stop)", "draft_max"),
+        stories,
+    ),
+    Bug(
+        "a long prompt overruns the round",
+        slip(
+            Planner, "_plan_prefill", "min(sequence.pending, plan.tokens_left)", "sequence.pending"
+        ),
+        stories,
+    ),
+    Bug(
+        "a draft goes beyond the last token that was asked for",
+        slip(Sequence, "draft_room", "self.generated - 1", "self.generated"),
+        stories,
+    ),
+    Bug(
+        "an opening takes generated tokens for the prompt",
+        slip(Sequence, "opening", "self.prompt_count", "len(self.tokens)"),
+        stories,
+    ),
+    Bug(
+        "a stop token does not end the text",
+        slip(Sequence, "extend", "token in self.sampling.stop_token_ids", "False"),
+        simulations(),
+    ),
+    Bug(
+        "a text is one token too long",
+        slip(
+            Sequence,
+            "extend",
+            "self.generated >= self.tokens_max",
+            "self.generated > self.tokens_max",
+        ),
+        simulations(),
+    ),
+    Bug(
+        "a request that does not fit keeps what it found",
+        slip(Planner, "_open", "sequence.table.release()", "pass"),
+        stories,
+    ),
+    # the law and the target
+    Bug(
+        "two positions share their noise",
+        slip(sampling, "gumbel", "branch, position, token)))", "branch, position // 2, token)))"),
+        joint_law,
+    ),
+    Bug(
+        "the key of the noise forgets the position",
+        slip(noise, "uniform", "(token // 4, position, branch, 0)", "(token // 4, 0, branch, 0)"),
+        lambda: test_law.test_choices_follow_the_law_along_each_part_of_the_key(
+            test_law.over_positions
+        ),
+    ),
+    Bug(
+        "every node of a row has the noise of the first",
+        slip(
+            toy.ToyTarget,
+            "_decide",
+            "next_token(context, prompt_count, sampling)",
+            "choose(edited(logits(context), context[:prompt_count], context[prompt_count:],"
+            " sampling), row.stop, sampling)",
+        ),
+        stories,
+    ),
+    Bug(
+        "a draft is accepted without a look at its parent",
+        slip(ToyTarget, "_child", "child == (parent, token)", "child[1] == token"),
+        stories,
+    ),
+    Bug(
+        "an accepted path is not moved to where its tokens belong",
+        slip(ToyTarget, "_decide", "enumerate(kept)", "enumerate([])"),
+        stories,
+    ),
+    # actors
+    Bug(
+        "a token is delivered twice after a restart",
+        slip(Entry, "record", "extend(event.tokens)", "extend(event.tokens[1:])"),
+        simulations(lost=0.05),
+    ),
+    Bug(
+        "a choice that had ended comes back after a restart",
+        slip(Entry, "resubmission", "tuple(sorted(self.ended))", "()"),
+        simulations(lost=0.05),
+    ),
+    Bug(
+        "a restart begins the text anew",
+        slip(Entry, "resubmission", "tuple(map(tuple, self.committed))", "()"),
+        simulations(lost=0.05),
+    ),
+    Bug(
+        "a crash may come between the last text and its ending",
+        endings_travel_alone,
+        crashes,
+    ),
+    Bug(
+        "a restart forgets half a code point and half a stop string",
+        slip(Detokenizer, "_choice", "choice.push(token)", "pass"),
+        test_detokenizer.test_a_crash_repeats_nothing_and_loses_nothing,
+    ),
+    Bug(
+        "a place is not freed",
+        slip(Ledger, "_close", "self.on_closed()", "pass"),
+        ledger_in_any_order,
+    ),
+    Bug(
+        "a client that left twice is cancelled twice",
+        slip(Ledger, "leave", " and not entry.cancelled", ""),
+        ledger(
+            test_ledger.test_a_client_that_leaves_is_cancelled_once_and_keeps_its_place_until_that_is_done
+        ),
+    ),
+    Bug(
+        "a sequence runs on behind its stop string",
+        slip(Ledger, "_settle", "isinstance(event, Ended) and event.stopped_by", "False"),
+        ledger(test_ledger.test_a_stop_string_ends_the_sequence_behind_it_too),
+    ),
+    Bug(
+        "a cancel overtakes its request",
+        cancels_overtake,
+        lambda: test_tokenizer.test_no_cancel_overtakes_its_request("trio"),
+    ),
+    Bug(
+        "a stop string's beginning leaks",
+        slip(stops, "_overlap", "len(stop) - 1", "len(stop) - 2"),
+        simulations(),
+    ),
+    Bug(
+        "the last stop string wins",
+        slip(StopScanner, "push", "min(found)", "max(found)"),
+        test_stops.test_what_is_let_through_depends_on_the_text_alone,
+    ),
+]
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
+def test_a_planted_bug_is_caught(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A broken actor restarts over and over: give up soon.
+    monkeypatch.setattr(
+        "tests.simulation.RestartLimit", lambda failures_max: RestartLimit(failures_max=30)
+    )
+    bug.plant(monkeypatch)
+    with pytest.raises(Exception):  # noqa: B017  Whatever it is, it is noticed.
+        bug.hunt()
+
+
+@pytest.mark.parametrize("hunt", [stories, simulations(), simulations(lost=0.05)])
+def test_where_nothing_is_planted_nothing_is_caught(
+    hunt: Hunt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "tests.simulation.RestartLimit", lambda failures_max: RestartLimit(failures_max=30)
+    )
+    hunt()

@@ -1,0 +1,244 @@
+"""The tokenizer: what fits goes on in order, what does not is refused by the name of its field."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from actors.device import ThreadWorker
+from actors.mailbox import mailbox
+from actors.messages import (
+    CacheMessage,
+    Cancel,
+    Chat,
+    ChatMessage,
+    Encoded,
+    Failed,
+    Options,
+    Prompt,
+    RouterMessage,
+    Speculation,
+    Submit,
+    TokenizerMessage,
+)
+from actors.tokenizer import TextLimits, Tokenizer, check_fits
+from speculative.sampling import Sampling
+from tests.actors.letters import Letters
+
+R = TypeVar("R")
+
+PLAIN = Options(sampling=Sampling())
+LIMITS = TextLimits(context_max=10, encode_s=0.05)
+
+
+class Hurried:
+    """Does work on the spot."""
+
+    async def run(self, work: Callable[[], R]) -> R:
+        return work()
+
+
+@dataclass
+class Slow:
+    """Takes its time for every piece of work."""
+
+    delay_s: float
+
+    async def run(self, work: Callable[[], R]) -> R:
+        await anyio.sleep(self.delay_s)
+        return work()
+
+
+def submit(prompt: Prompt = "abc", options: Options = PLAIN, request_id: str = "r") -> Submit:
+    return Submit(request_id=request_id, prompt=prompt, options=options)
+
+
+def handled(
+    *messages: TokenizerMessage,
+    worker: object = None,
+    text: object = None,
+    backend: str = "asyncio",
+) -> tuple[list[CacheMessage], list[RouterMessage]]:
+    """Run a tokenizer over some messages; returns (what went on, what was refused)."""
+
+    async def main() -> tuple[list[CacheMessage], list[RouterMessage]]:
+        outbox, inbox = mailbox[TokenizerMessage](len(messages))
+        to_cache, cache = mailbox[CacheMessage](len(messages))
+        to_router, router = mailbox[RouterMessage](len(messages))
+        with inbox, cache, router:
+            for message in messages:
+                outbox.send_nowait(message)
+            outbox.close()
+            with to_cache, to_router:
+                tokenizer = Tokenizer(
+                    inbox,
+                    to_cache,
+                    to_router,
+                    text or Letters(),  # type: ignore[arg-type]
+                    LIMITS,
+                    worker or Hurried(),  # type: ignore[arg-type]
+                )
+                await tokenizer.run()
+            return [m async for m in cache], [m async for m in router]
+
+    return anyio.run(main, backend=backend)
+
+
+def passed(message: Submit) -> Encoded:
+    (encoded,), refusals = handled(message)
+    assert not refusals
+    assert isinstance(encoded, Encoded)
+    return encoded
+
+
+def refused(message: Submit, **how: object) -> Failed:
+    went_on, (refusal,) = handled(message, **how)  # type: ignore[arg-type]
+    assert not went_on
+    assert isinstance(refusal, Failed)
+    return refusal
+
+
+@pytest.mark.parametrize(
+    "prompt", ["abc", (97, 98, 99), Chat((ChatMessage("user", "ab"), ChatMessage("user", "c")))]
+)
+def test_every_kind_of_prompt_becomes_tokens(prompt: Prompt) -> None:
+    assert passed(submit(prompt)) == Encoded(
+        request_id="r", tokens=(97, 98, 99), options=PLAIN, prediction=()
+    )
+
+
+def test_a_prediction_becomes_tokens_too() -> None:
+    options = replace(PLAIN, speculation=Speculation(prediction="xy"))
+    assert passed(submit(options=options)).prediction == (120, 121)
+
+
+def test_what_was_committed_before_a_crash_goes_on_as_it_is() -> None:
+    message = replace(submit(), committed=((1,), (2, 3)), ended=(0,))
+    encoded = passed(message)
+    assert (encoded.committed, encoded.ended) == (((1,), (2, 3)), (0,))
+
+
+@pytest.mark.parametrize(
+    ("message", "field", "words"),
+    [
+        (submit(""), "prompt", "empty"),
+        (submit(()), "prompt", "empty"),
+        (submit(Chat(())), "messages", "empty"),
+        (submit("a" * 10), "prompt", "has 10 tokens"),
+        (submit(Chat((ChatMessage("user", "a" * 10),))), "messages", "has 10 tokens"),
+        (submit((1, 257)), "prompt", "outside the vocabulary of 257"),
+        (submit((-1,)), "prompt", "outside the vocabulary"),
+        (submit(options=replace(PLAIN, tokens_max=8)), "max_tokens", "3 prompt tokens and 8"),
+        (
+            submit(options=replace(PLAIN, sampling=Sampling(logit_bias=((257, 1.0),)))),
+            "logit_bias",
+            "outside the vocabulary",
+        ),
+        (
+            submit(options=replace(PLAIN, sampling=Sampling(logit_bias=((-1, 1.0),)))),
+            "logit_bias",
+            "outside the vocabulary",
+        ),
+    ],
+)
+def test_what_cannot_be_served_is_refused_by_the_name_of_its_field(
+    message: Submit, field: str, words: str
+) -> None:
+    refusal = refused(message)
+    assert (refusal.request_id, refusal.kind, refusal.field) == ("r", "refused", field)
+    assert words in refusal.reason
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        submit("a" * 9),
+        submit(options=replace(PLAIN, tokens_max=7)),
+        submit((0, 256)),
+        submit(options=replace(PLAIN, sampling=Sampling(logit_bias=((256, 1.0), (0, 1.0))))),
+    ],
+)
+def test_what_just_fits_is_served(message: Submit) -> None:
+    passed(message)
+
+
+def test_check_fits_takes_what_fits() -> None:
+    check_fits(passed(submit()), 257, LIMITS, "prompt")
+
+
+class Choosy(Letters):
+    """Refuses some texts, and breaks on others."""
+
+    def encode(self, text: str) -> list[int]:
+        if text == "bad":
+            raise ValueError("no such text, please")
+        if text == "worse":
+            raise KeyError("a bug of somebody else's")
+        return super().encode(text)
+
+    encode_continuation = encode
+
+
+def test_a_text_that_the_tokenizer_refuses_is_refused_in_its_words() -> None:
+    refusal = refused(submit("bad"), text=Choosy())
+    assert (refusal.kind, refusal.field) == ("refused", "prompt")
+    assert refusal.reason == "no such text, please"
+
+
+def test_a_prediction_that_the_tokenizer_refuses_is_refused_by_its_own_name() -> None:
+    options = replace(PLAIN, speculation=Speculation(prediction="bad"))
+    assert refused(submit(options=options), text=Choosy()).field == "prediction"
+
+
+def test_a_text_that_breaks_the_tokenizer_fails_alone() -> None:
+    went_on, failures = handled(submit("worse", request_id="a"), submit("fine"), text=Choosy())
+    assert [message.request_id for message in went_on] == ["r"]
+    (failure,) = failures
+    assert isinstance(failure, Failed)
+    assert (failure.request_id, failure.kind) == ("a", "failed")
+    assert "KeyError" not in failure.reason and "bug" not in failure.reason
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_tokenizing_has_a_deadline_and_the_next_request_is_served(backend: str) -> None:
+    went_on, refusals = handled(
+        submit(request_id="slow"), submit((1,)), worker=Slow(1.0), backend=backend
+    )
+    assert [message.request_id for message in went_on] == []
+    assert [refusal.request_id for refusal in refusals] == ["slow", "r"]
+    assert isinstance(refusals[0], Failed)
+    assert (refusals[0].kind, refusals[0].field) == ("refused", "prompt")
+    assert "longer than 0.05 s" in refusals[0].reason
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_no_cancel_overtakes_its_request(backend: str) -> None:
+    went_on, _ = handled(
+        submit(request_id="a"),
+        Cancel(request_id="a"),
+        submit(request_id="b"),
+        Cancel(request_id="b", choice=1),
+        worker=Slow(0.002),
+        backend=backend,
+    )
+    assert [(type(message), getattr(message, "request_id", "")) for message in went_on] == [
+        (Encoded, "a"),
+        (Cancel, "a"),
+        (Encoded, "b"),
+        (Cancel, "b"),
+    ]
+
+
+def test_a_cancel_of_a_refused_request_goes_on_to_be_answered() -> None:
+    went_on, refusals = handled(submit(""), Cancel(request_id="r"))
+    assert went_on == [Cancel(request_id="r")]
+    assert len(refusals) == 1
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_tokenizing_happens_on_a_thread(backend: str) -> None:
+    (encoded,), _ = handled(submit(), worker=ThreadWorker(), backend=backend)
+    assert isinstance(encoded, Encoded)

@@ -1,0 +1,224 @@
+"""Random life of block tables over simulated pages, against texts kept in plain lists.
+
+A table goes through what the planner puts one through: match, reserve, own, write drafts behind the
+known tokens, commit what was accepted; and it may be forked, truncated and released. Whatever was
+committed must read back through the table, whoever else came, copied, was evicted or left.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+
+from cache.blocks import BlockPool
+from cache.prefix import BlockNamer
+from cache.tables import BlockTable, Copy
+
+Content = tuple[int, ...]
+"""What a slot holds: like real KV, it depends on every token up to its own."""
+
+PROMPTS = ([0] * 9, [0, 0, 0, 1, 1, 1, 0, 0, 0], [0, 1] * 4)
+"""Few and alike, so that they meet each other's blocks."""
+
+
+@dataclass
+class Text:
+    """One live table, and what must be read back from it."""
+
+    table: BlockTable
+    space: str
+    tokens: list[int]
+    computed: int
+    """Committed slots; the tokens behind them are known, but not in the pages."""
+    drafts: list[int] = field(default_factory=list)
+    planned_to: int = 0
+    in_round: bool = False
+
+
+class Tables:
+    """Tables of a tiny pool, whose rounds copy first and then write, as a device does."""
+
+    def __init__(self, capacity: int, size: int) -> None:
+        self.size = size
+        self.pool = BlockPool(capacity, size)
+        self.namer = BlockNamer(b"secret")
+        self.pages: list[Content] = [()] * (capacity * size)
+        self.texts: list[Text] = []
+        self.past: list[list[int]] = list(PROMPTS)
+        self.copies: list[Copy] = []
+        self.writes: list[tuple[int, Content]] = []
+
+    # --- what may happen ----------------------------------------------------------------------
+
+    def open(self, pick: int, length: int, space: str) -> None:
+        """Start a text that begins as an earlier one did."""
+        tokens = self.past[pick % len(self.past)][:length]
+        table = BlockTable(self.pool, self.namer, space)
+        found = table.match(tokens)
+        assert found % self.size == 0, "half a block was found"
+        assert found < len(tokens), "nothing was left to compute"
+        assert found == table.slots
+        self.texts.append(Text(table, space, tokens, found))
+        self.check_content(self.texts[-1])
+
+    def reserve(self, pick: int, slots: int) -> None:
+        """Take slots early, as an admission does."""
+        text = self.pick(self.resting(), pick)
+        blocks, available = list(text.table.blocks), self.pool.available
+        if text.table.reserve(slots):
+            assert text.table.slots >= slots
+            assert text.table.blocks[: len(blocks)] == blocks, "growing moves nothing"
+        else:
+            assert self.pool.blocks_for(slots) - len(blocks) > available, "there was room"
+            assert (blocks, available) == (text.table.blocks, self.pool.available)
+
+    def plan(self, pick: int, count: int, drafts: list[int], room: int) -> None:
+        """Take slots for some known tokens, and for drafts behind the last of them."""
+        text = self.pick(self.resting(), pick)
+        stop = min(text.computed + count, len(text.tokens))
+        drafts = drafts if stop == len(text.tokens) else []
+        if not text.table.reserve(stop + len(drafts) + room):
+            return
+        before = list(text.table.blocks), self.pool.available
+        copies = text.table.own(text.computed)
+        if copies is None:
+            assert before == (text.table.blocks, self.pool.available), "a refusal changes nothing"
+            return
+        written = text.table.blocks[text.computed // self.size :]
+        assert all(self.pool.holders(block) == 1 for block in written), "a shared block is written"
+        self.copies += copies
+        content = (*text.tokens[:stop], *drafts)
+        for slot in range(text.computed, len(content)):
+            self.writes.append((self.place(text.table, slot), content[: slot + 1]))
+        text.drafts = drafts
+        text.in_round = True
+        text.planned_to = stop
+
+    def run_round(self, accepted: list[int], own: int) -> None:
+        """Copy, write, and commit the accepted drafts and one token more."""
+        for source, target in self.copies:
+            for offset in range(self.size):
+                self.pages[target * self.size + offset] = self.pages[source * self.size + offset]
+        for place, content in self.writes:
+            self.pages[place] = content
+        self.copies, self.writes = [], []
+        members = [text for text in self.texts if text.in_round]
+        for number, text in enumerate(members):
+            text.in_round = False
+            text.computed = text.planned_to
+            if text.computed == len(text.tokens):
+                kept = text.drafts[: accepted[number % len(accepted)]]
+                text.tokens += [*kept, own]
+                text.computed += len(kept)
+            text.table.commit(text.tokens, text.computed)
+
+    def advance(self, pick: int, drafts: list[int], accepted: int, own: int) -> None:
+        """Run a round of this text to the end, with whoever is in the round already."""
+        self.plan(pick, 9, drafts, 0)
+        self.run_round([accepted], own)
+
+    def fork(self, pick: int) -> None:
+        text = self.pick(self.resting(), pick)
+        self.texts.append(Text(text.table.fork(), text.space, list(text.tokens), text.computed))
+
+    def truncate(self, pick: int, slots: int, other: list[int]) -> None:
+        """Go back, and on with another text."""
+        text = self.pick(self.resting(), pick)
+        self.remember(text)
+        text.computed = slots % (text.computed + 1)
+        text.tokens = [*text.tokens[: text.computed], *(other or [0])]
+        text.table.truncate(text.computed)
+        assert text.table.slots - text.computed < self.size, "more blocks are kept than needed"
+
+    def release(self, pick: int) -> None:
+        text = self.pick(self.resting(), pick)
+        text.table.release()
+        assert text.table.slots == 0
+        self.texts.remove(text)
+        self.remember(text)
+
+    # --- what must always hold ----------------------------------------------------------------
+
+    def check(self) -> None:
+        self.every_committed_slot_reads_back()
+        self.the_blocks_balance()
+        self.no_block_is_shared_across_name_spaces()
+
+    def every_committed_slot_reads_back(self) -> None:
+        for text in self.texts:
+            if not text.in_round:
+                self.check_content(text)
+
+    def the_blocks_balance(self) -> None:
+        self.pool.check()
+        holders = Counter(block for text in self.texts for block in text.table.blocks)
+        for text in self.texts:
+            text.table.check()
+        for block in range(self.pool.capacity):
+            assert self.pool.holders(block) == holders[block]
+            assert self.pool.shared(block) == (holders[block] > 1)
+        assert self.pool.free + self.pool.used + self.pool.cached == self.pool.capacity
+        assert self.pool.used == len(holders)
+        assert self.pool.available == self.pool.capacity - len(holders)
+
+    def no_block_is_shared_across_name_spaces(self) -> None:
+        spaces: dict[int, str] = {}
+        for text in self.texts:
+            for block in text.table.blocks:
+                assert spaces.setdefault(block, text.space) == text.space
+
+    def finish(self) -> None:
+        """When all have left, every block is free or worth keeping."""
+        for text in self.texts:
+            text.table.release()
+        self.pool.check()
+        assert self.pool.used == 0
+
+    # --- helpers ------------------------------------------------------------------------------
+
+    def remember(self, text: Text) -> None:
+        """Let later texts begin as this one did."""
+        self.past = [*self.past[-5:], list(text.tokens)]
+
+    def resting(self) -> list[Text]:
+        return [text for text in self.texts if not text.in_round]
+
+    def pick(self, texts: list[Text], number: int) -> Text:
+        return texts[number % len(texts)]
+
+    def place(self, table: BlockTable, slot: int) -> int:
+        return table.blocks[slot // self.size] * self.size + slot % self.size
+
+    def check_content(self, text: Text) -> None:
+        for slot in range(text.computed):
+            content = self.pages[self.place(text.table, slot)]
+            assert content == tuple(text.tokens[: slot + 1]), f"slot {slot} holds another text"
+
+
+def story(seed: int, steps: int = 60) -> None:
+    """Live one random life of tables."""
+    rng = Random(seed)
+    tables = Tables(rng.randint(3, 8), rng.randint(1, 3))
+    acts = ["open", "plan", "run", "advance", "advance", "fork", "truncate", "release", "reserve"]
+    for _ in range(steps):
+        act, pick = rng.choice(acts), rng.randrange(1000)
+        few = [rng.randrange(2) for _ in range(rng.randint(0, 4))]
+        if act == "open":
+            tables.open(pick, rng.randint(1, 9), rng.choice(["", "", "", "a"]))
+        elif act == "run":
+            tables.run_round([rng.randint(0, 3), rng.randint(0, 3)], rng.randrange(2))
+        elif tables.resting():
+            match act:
+                case "plan":
+                    tables.plan(pick, rng.randint(1, 8), few, rng.randint(0, 2))
+                case "advance":
+                    tables.advance(pick, few, rng.randint(0, 3), rng.randrange(2))
+                case "fork":
+                    tables.fork(pick)
+                case "truncate":
+                    tables.truncate(pick, rng.randrange(1000), few)
+                case "release":
+                    tables.release(pick)
+                case "reserve":
+                    tables.reserve(pick, rng.randint(0, 12))
+        tables.check()
+    tables.finish()
