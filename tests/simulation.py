@@ -36,12 +36,14 @@ class SlowDevice(Generic[W, R]):
     step: Callable[[W], R]
     lost: float = 0.0
     """The chance that a step kills the device."""
+    losses: list[float] = field(default_factory=list[float])
     lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def run(self, work: W) -> R:
         async with self.lock:
             await anyio.sleep(self.rng.uniform(0.001, 0.02))
             if self.rng.random() < self.lost:
+                self.losses.append(anyio.current_time())
                 raise DeviceLostError("simulated")
             return self.step(work)
 
@@ -147,6 +149,8 @@ class Setting:
     draft_lost: float = 0.0
     guesser: bool = True
     reckless: bool = True
+    losses: list[float] = field(default_factory=list[float])
+    """When the target was lost."""
 
 
 def parts(setting: Setting, rng: random.Random) -> Parts:
@@ -154,7 +158,8 @@ def parts(setting: Setting, rng: random.Random) -> Parts:
     size = 4
 
     def target() -> SlowDevice[Proposal, Verdict]:
-        return SlowDevice(rng, ToyTarget(setting.block_count, size).step, setting.lost)
+        toy = ToyTarget(setting.block_count, size)
+        return SlowDevice(rng, toy.step, setting.lost, setting.losses)
 
     def draft() -> SlowDevice[Round, tuple[Draft, ...]] | None:
         if not setting.guesser:
@@ -193,6 +198,7 @@ async def simulate(setting: Setting) -> Report:
                 await anyio.sleep(0.01)
         snapshot = engine.snapshot()
         engine.check()
+    assert snapshot.restarts == len(setting.losses), "only injected losses may restart anything"
     assert snapshot.blocks_used == 0, "every block came home"
     assert not any(snapshot.mailbox_depths.values()), snapshot.mailbox_depths
     report.counters.update(
@@ -243,6 +249,7 @@ async def client(engine: Engine, rng: random.Random, number: int, outcome: Outco
         with anyio.move_on_after(patience) as scope:
             await read(engine, prompt, options, str(number), rng.choice([0.0, 0.1]), outcome)
         if scope.cancelled_caught:
+            assert patience < 1, "a patient client waited for nothing"
             outcome.ending = "left"
     except OverloadedError:
         outcome.ending = "refused"

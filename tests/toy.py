@@ -56,7 +56,8 @@ class ToyTarget:
     steps: int = 0
 
     def __post_init__(self) -> None:
-        self.pages = [-1] * (self.block_count * self.block_size)
+        # As in real KV, a slot's content depends on its token and on all that the token saw.
+        self.pages = [(-1, 0)] * (self.block_count * self.block_size)
 
     def step(self, proposal: Proposal) -> Verdict:
         """Verify a proposal the way a real model does, except for the arithmetic."""
@@ -87,16 +88,25 @@ class ToyTarget:
         assert len(draft.tokens) <= row.draft_max, "more drafts than slots"
         assert row.samples == (row.stop == len(history)), "a row must know its end"
         for position in range(row.start, row.stop):
-            self.pages[self._slot(row, position)] = history[position]
-        for node, token in enumerate(draft.tokens):
-            self.pages[self._slot(row, row.stop + node)] = token
+            seen = self.pages[self._slot(row, position - 1)] if position else (-1, 0)
+            self.pages[self._slot(row, position)] = (history[position], hash((seen, position)))
+        for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
+            before = row.stop - 1 if parent < 0 else row.stop + parent
+            seen = self.pages[self._slot(row, before)]
+            depth = self._depth(draft, node)
+            self.pages[self._slot(row, row.stop + node)] = (token, hash((seen, row.stop + depth)))
 
     def _decide(self, row: Row, draft: Draft) -> Decision:
         if not row.samples:
             return Decision()
         prompt_count, sampling = self.openings[row.sequence_id]
-        context = [self.pages[self._slot(row, position)] for position in range(row.stop)]
+        cells = [self.pages[self._slot(row, position)] for position in range(row.stop)]
+        context = [token for token, _ in cells]
         assert context == self.histories[row.sequence_id], "the pages hold another text"
+        assert all(
+            cell[1] == hash((seen, position))
+            for position, (seen, cell) in enumerate(zip([(-1, 0), *cells], cells, strict=False))
+        ), "a token's KV was computed after another text"
         path: list[int] = []
         tokens: list[int] = []
         while True:
@@ -108,10 +118,17 @@ class ToyTarget:
                 break
             path.append(node)
         kept = [self.pages[self._slot(row, row.stop + node)] for node in path]
-        for depth, token in enumerate(kept):
-            self.pages[self._slot(row, row.stop + depth)] = token
+        for depth, cell in enumerate(kept):
+            self.pages[self._slot(row, row.stop + depth)] = cell
         logprobs = tuple(TokenLogprob(-0.5) for _ in tokens) if sampling.logprobs >= 0 else ()
         return Decision(tuple(tokens), tuple(path), logprobs)
+
+    def _depth(self, draft: Draft, node: int) -> int:
+        depth = 0
+        while draft.parents[node] >= 0:
+            node = draft.parents[node]
+            depth += 1
+        return depth
 
     def _child(self, draft: Draft, parent: int, token: int) -> int | None:
         children = zip(draft.parents, draft.tokens, strict=True)
