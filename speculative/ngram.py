@@ -1,45 +1,43 @@
-"""Prompt lookup: what followed the last occurrence of the latest tokens will follow again.
+"""Prompt lookup: what followed the best match of the latest tokens will follow again.
 
-Saxena, "Prompt lookup decoding" (2023); here over prompt and output, longest n-gram first.
+Saxena, "Prompt lookup decoding" (2023); here over prompt and output, the longest match first, and
+the newest of those.
 """
 
-from speculative.rounds import Draft, chain
+from speculative.occurrences import Text
+from speculative.survival import NGRAM, kind
+from speculative.tree import Tree
 
-NGRAM_SIZES = (4, 3, 2)
-"""Longest first: a longer match is a better guess."""
+
+class NgramSource:
+    """One chain from the text's own past."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: Text) -> None:
+        self._text = text
+
+    def learn(self, news: tuple[int, ...]) -> None:
+        """Nothing: the text is the memory."""
+
+    def propose(self, tree: Tree, reach: int) -> None:
+        """Copy from the best match; past the end the copy reads itself, so loops unroll."""
+        matches = self._text.matches()
+        if not matches:
+            return
+        place, level = best(matches)
+        tokens = self._text.tokens
+        copy = tokens[place : place + reach]
+        period = len(copy)
+        while len(copy) < reach:
+            copy.extend(copy[: min(period, reach - len(copy))])
+        tree.add_chain(-1, copy, kind(NGRAM, level))
 
 
-class NgramText:
-    """One sequence's text, indexed by its n-grams as it grows."""
-
-    def __init__(self, tokens: tuple[int, ...]) -> None:
-        self._tokens: list[int] = []
-        self._follower: dict[
-            tuple[int, ...], int
-        ] = {}  # n-gram -> position after its last occurrence
-        self.extend(tokens)
-
-    def extend(self, tokens: tuple[int, ...]) -> None:
-        """Append committed tokens; about 1 us each."""
-        text, follower = self._tokens, self._follower
-        for token in tokens:
-            # The n-grams that end just before this token are complete, and now have a follower.
-            end = len(text)
-            for size in NGRAM_SIZES:
-                if end >= size:
-                    follower[tuple(text[end - size :])] = end
-            text.append(token)
-
-    def propose(self, length: int) -> Draft:
-        """Return up to `length` tokens that followed the longest known suffix."""
-        text = self._tokens
-        for size in NGRAM_SIZES:
-            start = self._follower.get(tuple(text[-size:])) if len(text) >= size else None
-            if start is not None:
-                return chain(tuple(self._continuation(start, length)), "ngram")
-        return chain((), "ngram")
-
-    def _continuation(self, start: int, length: int) -> list[int]:
-        """Copy from `start`; past the end of the text the copy reads itself, so loops unroll."""
-        period = len(self._tokens) - start
-        return [self._tokens[start + i % period] for i in range(length)]
+def best(matches: list[tuple[int, int]]) -> tuple[int, int]:
+    """Return the longest match, the newest of equals."""
+    found = matches[0]
+    for match in matches:
+        if match[1] > found[1]:
+            found = match
+    return found

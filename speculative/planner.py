@@ -259,8 +259,10 @@ class Planner:
             tuple(sequence.table.blocks[: self.pool.blocks_for(stop + fits)]),
             tuple(sequence.tokens[told:]) if told else (),
             None if told else sequence.opening(),
+            sequence.successors,
         )
         sequence.told = len(sequence.tokens)
+        sequence.successors = ()
         sequence.in_flight = True
         plan.copies.extend(copies)
         plan.rows.append(row)
@@ -300,6 +302,7 @@ class Planner:
         sequence.tally.count(decision, draft)
         kept, finish_reason = sequence.extend(decision.tokens)
         self.stats.generated_tokens += kept
+        sequence.successors = decision.successors
         sequence.computed = min(row.stop + len(decision.path), len(sequence.tokens))
         sequence.table.commit(sequence.tokens, sequence.computed)
         if finish_reason:

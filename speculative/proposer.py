@@ -1,52 +1,240 @@
 """The proposer: keeps each sequence's draft sources and fills rounds with their guesses."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from speculative.lengths import AdaptiveLength
-from speculative.ngram import NgramText
-from speculative.rounds import NO_DRAFT, Draft, Round, Row
+from speculative.auction import Bid
+from speculative.breaker import Breaker
+from speculative.controller import Controller, Load, Lot
+from speculative.ngram import NgramSource
+from speculative.occurrences import PAD, Text
+from speculative.prediction import PredictionSource
+from speculative.recycle import RecycleSource
+from speculative.rounds import NO_DRAFT, Draft, Opening, Round, Row
+from speculative.sources import Source
+from speculative.store import Memories, Memory, StoreSource
+from speculative.suffix import SuffixSource
+from speculative.survival import DRAFT, NAMES, Trust, kind
+from speculative.tree import NODES_MAX, Tree
+
+REACH_MIN = 4
+REACH_START = 12
+"""Tokens in a path; it follows what is accepted, since every guess costs a microsecond."""
+INDEX_MAX = 2048
+"""Tokens of one text that are indexed in a round: under a millisecond; long prompts take more."""
 
 
 @dataclass(slots=True)
 class _Drafted:
     """What the proposer remembers of one sequence."""
 
-    ngram: NgramText
-    methods: tuple[str, ...] | None
-    length: AdaptiveLength = field(default_factory=AdaptiveLength)
-    last: Draft = NO_DRAFT
+    text: Text
+    sources: list[Source]
+    memory: Memory
+    opened: int
+    """Tokens that came with the opening: an earlier life's output is in the store already."""
+    takes_model: bool
+    trust: Trust = field(default_factory=Trust)
+    breaker: Breaker = field(default_factory=Breaker)
+    tree: Tree | None = None
+    """The guesses of the sequence's last row, verified or not."""
+    reach: int = REACH_START
+    drafts: bool = False
+    """Whether it ever had room for a draft; without speculation a request teaches nothing."""
+
+    def output(self) -> list[int]:
+        """Return what was committed here, and the tokens before it that it can be found by."""
+        if self.text.length == self.opened:
+            return []
+        return self.text.tokens[self.opened :]  # PAD tokens early: positions count from the padding
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """A round with every guess but the draft model's."""
+
+    round_id: int
+    load: Load
+    rows: list[int]
+    """Indices of the rows that draft."""
+    states: list[_Drafted]
+    lots: list[Lot]
+    wanted: bool = False
+    """Whether the draft model was asked for anything."""
 
 
 class Proposer:
     """Turns rounds into drafts; learns from the tokens that each round says were committed."""
 
-    def __init__(self, methods: tuple[str, ...]) -> None:
-        self._methods = methods
+    def __init__(
+        self,
+        methods: tuple[str, ...],
+        measured: Iterable[tuple[int, float]] = (),
+        memories: Memories | None = None,
+    ) -> None:
+        """Run these sources; `measured` are steps of the target, (tokens, ms)."""
+        self._methods = frozenset(methods) | {"draft", "prediction"}
+        self._controller = Controller(measured)
+        self._memories = Memories() if memories is None else memories
         self._sequences: dict[int, _Drafted] = {}
+        self._prepared: _Prepared | None = None
 
-    def propose(self, round_: Round, model_drafts: tuple[Draft, ...]) -> tuple[Draft, ...]:
+    def seed(self, measured: Iterable[tuple[int, float]]) -> None:
+        """Take in steps of the target, (tokens, ms), measured before the first round."""
+        self._controller.cost.seed(measured)
+
+    def wants_model(self, round_: Round) -> tuple[int, ...]:
+        """Return how many tokens to ask of the draft model for each row; all 0: do not run it."""
+        prepared = self._prepare(round_)
+        lengths = [0] * len(round_.rows)
+        asked = [n for n, state in enumerate(prepared.states) if state.takes_model]
+        found = self._controller.model_lengths([prepared.lots[n] for n in asked], prepared.load)
+        for place, length in zip(asked, found, strict=True):
+            lengths[prepared.rows[place]] = length
+        return tuple(lengths)
+
+    def propose(
+        self, round_: Round, model_drafts: tuple[Draft, ...], model_ms: float = 0.0
+    ) -> tuple[Draft, ...]:
         """Return a draft for every row, NO_DRAFT where there is nothing to guess or no room.
 
-        `model_drafts` are the draft model's, one per row; they are used where it has any.
+        `model_drafts` are the draft model's, one per row, and `model_ms` what they cost.
         """
-        for sequence_id in round_.closed:
-            self._sequences.pop(sequence_id, None)
-        return tuple(map(self._draft, round_.rows, model_drafts))
+        prepared = self._prepare(round_)
+        self._prepared = None
+        self._controller.learn_model(
+            max((len(draft.tokens) for draft in model_drafts), default=0), model_ms
+        )
+        bids: list[Bid] = []
+        for row, state, lot in zip(prepared.rows, prepared.states, prepared.lots, strict=True):
+            if state.takes_model:
+                _add_draft(lot.tree, model_drafts[row])
+            bids.append(Bid(lot.tree.chances(), lot.room))
+        outcome = self._controller.admit(bids, prepared.load, model_ms)
+        drafts = [NO_DRAFT] * len(round_.rows)
+        for place, nodes in enumerate(outcome.nodes):
+            state, tree = prepared.states[place], prepared.lots[place].tree
+            if len(tree):
+                state.breaker.learn(bool(nodes))
+            drafts[prepared.rows[place]] = tree.draft(nodes)
+        return tuple(drafts)
 
-    def _draft(self, row: Row, model_draft: Draft) -> Draft:
+    def check(self) -> None:
+        """Assert that nothing is kept of what is gone, and that everything kept is sound."""
+        self._controller.check()
+        self._memories.check()
+        for state in self._sequences.values():
+            state.text.occurrences.check()
+            if state.tree is not None:
+                state.tree.check()
+
+    @property
+    def sequence_count(self) -> int:
+        """Return how many sequences are remembered."""
+        return len(self._sequences)
+
+    # --- a round, before the draft model ------------------------------------------------------
+
+    def _prepare(self, round_: Round) -> _Prepared:
+        """Learn from a round and guess for it, once."""
+        if self._prepared is not None and self._prepared.round_id == round_.round_id:
+            return self._prepared
+        self._controller.cost.learn(*round_.step_cost)
+        for sequence_id in round_.closed:
+            self._close(sequence_id)
+        rows: list[int] = []
+        states: list[_Drafted] = []
+        lots: list[Lot] = []
+        for index, row in enumerate(round_.rows):
+            state = self._read(row)
+            room = min(row.draft_max, NODES_MAX) if row.samples else 0
+            if room:
+                state.drafts = True
+                state.tree = self._guess(state, room)
+                rows.append(index)
+                states.append(state)
+                lots.append(Lot(state.tree, state.trust, room))
+        load = Load(
+            sum(row.stop - row.start for row in round_.rows),
+            sum(row.samples for row in round_.rows),
+            sum(lot.room for lot in lots),
+        )
+        self._prepared = _Prepared(round_.round_id, load, rows, states, lots)
+        return self._prepared
+
+    def _read(self, row: Row) -> _Drafted:
+        """Take in a row: its opening, what was committed, what the target thought."""
         if row.opening is not None:
-            self._sequences[row.sequence_id] = _Drafted(
-                NgramText(row.opening.tokens), row.opening.methods
-            )
+            self._sequences[row.sequence_id] = self._open(row.opening)
         state = self._sequences[row.sequence_id]
-        self._learn(state, row.news)
-        allowed = "ngram" in self._methods and (state.methods is None or "ngram" in state.methods)
-        room = min(row.draft_max, state.length.length)
-        ngram = state.ngram.propose(room) if allowed and room > 0 else NO_DRAFT
-        state.last = ngram if ngram.tokens or not model_draft.tokens else model_draft
-        return state.last
+        if row.successors:
+            state.memory.successors.learn(row.successors)
+        if row.news:
+            self._learn(state, row.news)
+        return state
 
     def _learn(self, state: _Drafted, news: tuple[int, ...]) -> None:
-        if news:
-            state.ngram.extend(news)
-            state.length.learn(len(state.last.tokens), len(news) - 1)
+        if state.tree is not None:
+            right = self._controller.learn(state.tree, state.trust, news)
+            grown = 2 * state.reach if right >= state.reach else (state.reach + right + 2) // 2
+            state.reach = min(max(grown, REACH_MIN), NODES_MAX)
+            state.tree = None
+        state.text.occurrences.append(news)
+        for source in state.sources:
+            source.learn(news)
+
+    def _guess(self, state: _Drafted, room: int) -> Tree:
+        """Ask every source, unless it has not paid for a while."""
+        tree = Tree(self._controller.survival, state.trust)
+        if state.breaker.asks():
+            state.text.occurrences.index(INDEX_MAX)
+            reach = min(state.reach, room)
+            for source in state.sources:
+                source.propose(tree, reach)
+        return tree
+
+    # --- sequences ----------------------------------------------------------------------------
+
+    def _open(self, opening: Opening) -> _Drafted:
+        text = Text(opening.tokens)
+        memory = self._memories.of(opening.tenant)
+        allowed = self._methods if opening.methods is None else self._methods & {*opening.methods}
+        sources: list[Source] = []
+        if opening.prediction:
+            output = opening.tokens[opening.prompt_count :]
+            sources.append(PredictionSource(text, opening.prediction, output))
+        if "ngram" in allowed:
+            sources.append(NgramSource(text))
+        if "suffix" in allowed:
+            sources.append(SuffixSource(text))
+        if "store" in allowed:
+            sources.append(StoreSource(text, memory.store))
+        if "recycle" in allowed:
+            sources.append(RecycleSource(text, memory.successors))
+        return _Drafted(text, sources, memory, len(opening.tokens), "draft" in allowed)
+
+    def _close(self, sequence_id: int) -> None:
+        """Forget a sequence; what it said goes to the store.
+
+        A preempted sequence comes back with an opening that holds what is stored now, and then only
+        what it says after that is added.
+        """
+        state = self._sequences.pop(sequence_id, None)
+        if state is not None and state.drafts and "store" in self._methods:
+            output = state.output()
+            if output:
+                state.memory.store.learn(output)
+
+
+def _add_draft(tree: Tree, draft: Draft) -> None:
+    """Merge the draft model's guesses into a tree."""
+    first = kind(DRAFT, 0)
+    places = [-1]  # of each drafted node in the tree, from the root on; -2 where it found no room
+    for token, parent in zip(draft.tokens, draft.parents, strict=True):
+        above = places[parent + 1]
+        node = tree.add(above, token, first) if above >= -1 else -1
+        places.append(node if node >= 0 else -2)
+
+
+assert NAMES[DRAFT] == "draft"
+assert PAD <= INDEX_MAX

@@ -27,6 +27,19 @@ class Opening(Plain, frozen=True):
     """The text the client expects, as tokens."""
 
 
+class Branch(Plain, frozen=True):
+    """What makes a row one of a beam search: it asks what is likely, and decides nothing itself."""
+
+    group_id: int
+    """The sequence that read the prompt; it stays open as long as the search."""
+    offers: int
+    """How many of the best next tokens are wanted, after the last known token and every node."""
+    origin: int = 0
+    """The sequence that this new one copies, as it was before the round; 0 if it is not new."""
+    score: float = 0.0
+    """Log-probability of the generated tokens: how the branches of a group compare."""
+
+
 class Row(Plain, frozen=True):
     """One sequence's part of a round.
 
@@ -46,6 +59,9 @@ class Row(Plain, frozen=True):
     news: tuple[int, ...] = ()
     """Tokens committed since this sequence's previous row."""
     opening: Opening | None = None
+    successors: tuple[tuple[int, ...], ...] = ()
+    """Of the sequence's previous decision: what the target thought could follow."""
+    branch: Branch | None = None
 
 
 class Round(Plain, frozen=True):
@@ -60,6 +76,9 @@ class Round(Plain, frozen=True):
     """Sequences that ended or were preempted since the previous round."""
     step_cost: tuple[int, float] = (0, 0.0)
     """The previous step's tokens and device milliseconds: how the controller learns T(N)."""
+    moves: tuple[tuple[int, int], ...] = ()
+    """(from, to) slots, block * block_size + offset, moved as if at once: after the copies, before
+    anything is written."""
 
 
 class Draft(Plain, frozen=True):
@@ -104,6 +123,11 @@ class Decision(Plain, frozen=True):
     logprobs: tuple[TokenLogprob, ...] = ()
     error: str = ""
     """Why this row alone failed, in words for the client."""
+    successors: tuple[tuple[int, ...], ...] = ()
+    """(token, its best next tokens, best first) of every node that was computed, if asked for."""
+    offers: tuple[tuple[tuple[int, float], ...], ...] = ()
+    """Of a branch, after its last known token and after each node: the best next tokens with their
+    log-probabilities after penalties and bias, best first."""
 
 
 class Verdict(Plain, frozen=True):

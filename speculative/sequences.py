@@ -37,6 +37,8 @@ class Sequence:
     computed: int = 0
     told: int = 0
     """Tokens that the devices know of; 0 means that they must be sent an Opening."""
+    successors: tuple[tuple[int, ...], ...] = ()
+    """Of the newest decision, until the draft sources are told."""
     in_flight: bool = False
     cancelled: bool = False
     ended: bool = False

@@ -1,0 +1,77 @@
+"""The auction: which guesses of which rows to verify, decided for the whole round at once.
+
+DSpark Algorithm 1 (arXiv 2607.05147): take slots by falling chance, and keep as many as make
+tokens per millisecond highest; none is among the choices.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Bid(NamedTuple):
+    """One row's tree: the chance of each node's path, in topological order, and its free slots."""
+
+    chances: list[float]
+    room: int
+
+
+class Outcome(NamedTuple):
+    """What the auction came to."""
+
+    nodes: list[list[int]]
+    """Admitted nodes of each bid, parents included."""
+    gain: float
+    """Tokens that they are expected to add to the round."""
+    rate: float
+    """Tokens per millisecond of the whole round."""
+
+
+WORTH = 1.03
+"""How much better than no drafts the round must promise to be: chances and costs are estimates."""
+CHANCE_MIN = 0.005
+"""Slots below this are not looked at."""
+
+
+def auction(bids: Sequence[Bid], row_count: int, costs: Sequence[float]) -> Outcome:
+    """Admit the prefix of all slots, by falling chance, with the best rate.
+
+    `row_count` tokens are certain without drafts; `costs[k]` is what the round costs in ms with k
+    drafted tokens, and its length bounds k.
+    """
+    slots = _ranked(bids)
+    rooms = [bid.room for bid in bids]
+    expected = float(row_count)
+    best_rate, best_count, best_gain = WORTH * expected / costs[0], 0, 0.0
+    order: list[tuple[int, int]] = []
+    for chance, row, node in slots:
+        if len(order) + 1 == len(costs):
+            break
+        if rooms[row] <= 0:
+            continue  # and so for all that follow in this row: the tree stays closed
+        rooms[row] -= 1
+        order.append((row, node))
+        expected += chance
+        rate = expected / costs[len(order)]
+        if rate > best_rate:
+            best_rate, best_count, best_gain = rate, len(order), expected - row_count
+    nodes: list[list[int]] = [[] for _ in bids]
+    for row, node in order[:best_count]:
+        nodes[row].append(node)
+    return Outcome(nodes, best_gain, best_rate if best_count else row_count / costs[0])
+
+
+def _ranked(bids: Sequence[Bid]) -> list[tuple[float, int, int]]:
+    """Return (chance, row, node), best first; equals keep their order, so parents come first."""
+    slots = [
+        (chance, row, node)
+        for row, bid in enumerate(bids)
+        if bid.room > 0
+        for node, chance in enumerate(bid.chances)
+        if chance > CHANCE_MIN
+    ]
+    slots.sort(key=_chance, reverse=True)
+    return slots
+
+
+def _chance(slot: tuple[float, int, int]) -> float:
+    return slot[0]

@@ -1,0 +1,42 @@
+"""Stops asking for guesses where they do not pay, and asks again now and then."""
+
+from dataclasses import dataclass
+
+PATIENCE = 8
+"""Rounds without a guess worth verifying before the breaker opens."""
+PERIOD_MIN, PERIOD_MAX = 2, 32
+"""Rounds let pass between two probes; doubles with each in vain."""
+CONFIRMATIONS = 2
+"""Probes in a row that must pay before it closes: text that collapses acceptance also lures."""
+
+
+@dataclass(slots=True)
+class Breaker:
+    """One sequence's, or the draft model's."""
+
+    period: int = 0
+    """0 while closed."""
+    _skip: int = 0
+    _vain: int = 0
+    _paid: int = 0
+
+    def asks(self) -> bool:
+        """Return whether to ask in this round; call it once a round."""
+        if self._skip:
+            self._skip -= 1
+            return False
+        return True
+
+    def learn(self, paid: bool) -> None:
+        """Take in whether asking led to anything."""
+        if paid:
+            self._vain = 0
+            self._paid += 1
+            if self._paid >= CONFIRMATIONS:
+                self.period = 0
+            return
+        self._paid = 0
+        self._vain += 1
+        if self.period or self._vain >= PATIENCE:
+            self.period = min(max(2 * self.period, PERIOD_MIN), PERIOD_MAX)
+            self._skip = self.period

@@ -1,0 +1,102 @@
+"""How likely a guess is to be right if what it follows is right: counted, never trained.
+
+A cell is one (source, bucket, depth); a bucket is a source's own word for how good a match it had.
+Verdicts teach every source that had an opinion, verified or not: the committed text shows what
+each guess was worth, so there is nothing to censor and no bandit to play.
+"""
+
+PREDICTION, NGRAM, SUFFIX, STORE, RECYCLE, DRAFT = range(6)
+NAMES = ("prediction", "ngram", "suffix", "store", "recycle", "draft")
+"""By source number; these are the names that requests, metrics and token origins use."""
+
+DEPTHS = 8
+"""Depths that have statistics of their own; deeper nodes share the last."""
+BUCKETS = 32
+"""How many kinds of guess a source may tell apart."""
+PER_SOURCE = BUCKETS * DEPTHS
+
+PRIOR_WEIGHT = 6
+"""Observations that a prior is worth."""
+WEIGHT_MAX = 300
+"""Observations after which old ones fade."""
+TRUST_WEIGHT = 4.0
+"""Expected hits that a sequence's trust in a source starts with."""
+TRUST_DECAY = 0.97
+"""Per round: a sequence's text changes its character within about thirty rounds."""
+TRUST_MAX = 1.25
+
+
+def kind(source: int, bucket: int) -> int:
+    """Return the first cell, that of depth 0, of a source's one kind of guess."""
+    return (source * BUCKETS + bucket) * DEPTHS
+
+
+def source_of(cell: int) -> int:
+    """Return the source that a cell or a kind belongs to."""
+    return cell // PER_SOURCE
+
+
+def _priors() -> list[float]:
+    """Return the chances to start with, by cell; a few dozen guesses correct a wrong one."""
+    by_bucket: dict[int, list[float]] = {
+        PREDICTION: [0.25, 0.35, 0.4, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.8],
+        NGRAM: [0.3, 0.4, 0.5, 0.7, 0.85],
+        # Five match lengths, each with four levels of agreement between the places that match.
+        SUFFIX: [
+            base * share for base in (0.5, 0.6, 0.7, 0.85, 0.95) for share in (0.2, 0.4, 0.7, 0.9)
+        ],
+        STORE: [
+            base * share for base in (0.4, 0.5, 0.7, 0.85, 0.95) for share in (0.2, 0.4, 0.7, 0.9)
+        ],
+        # Eight ranks, under parents of four ranks.
+        RECYCLE: [
+            chance * scale
+            for scale in (1.0, 0.8, 0.7, 0.6)
+            for chance in (0.3, 0.13, 0.08, 0.05, 0.04, 0.03, 0.03, 0.02)
+        ],
+        DRAFT: [0.65],
+    }
+    chances = [0.3] * (len(NAMES) * PER_SOURCE)
+    for source, buckets in by_bucket.items():
+        for bucket, chance in enumerate(buckets):
+            first = kind(source, bucket)
+            chances[first : first + DEPTHS] = [chance] * DEPTHS
+    return chances
+
+
+class Survival:
+    """The chances of every cell, shared by all sequences."""
+
+    def __init__(self) -> None:
+        self.chances = _priors()
+        self._weights = [PRIOR_WEIGHT] * len(self.chances)
+
+    def learn(self, cell: int, hit: bool) -> None:
+        """Count one guess whose parent was right."""
+        weight = self._weights[cell]
+        if weight < WEIGHT_MAX:
+            weight += 1
+            self._weights[cell] = weight
+        self.chances[cell] += (hit - self.chances[cell]) / weight
+
+    def check(self) -> None:
+        """Assert that every chance is one."""
+        assert all(0.0 <= chance <= 1.0 for chance in self.chances)
+
+
+class Trust:
+    """How much better or worse than usual each source does for one sequence."""
+
+    __slots__ = ("_expected", "_hits", "factors")
+
+    def __init__(self) -> None:
+        self.factors = [1.0] * len(NAMES)
+        self._hits = [TRUST_WEIGHT] * len(NAMES)
+        self._expected = [TRUST_WEIGHT] * len(NAMES)
+
+    def learn(self, source: int, expected: float, hits: int) -> None:
+        """Take in one round: hits, and what the chances that all sequences share had promised."""
+        hoped = (self._expected[source] - TRUST_WEIGHT) * TRUST_DECAY + expected + TRUST_WEIGHT
+        had = (self._hits[source] - TRUST_WEIGHT) * TRUST_DECAY + hits + TRUST_WEIGHT
+        self._expected[source], self._hits[source] = hoped, had
+        self.factors[source] = min(had / hoped, TRUST_MAX)
