@@ -25,6 +25,9 @@ from actors.messages import (
     TokenizerMessage,
 )
 
+FRUITLESS_MAX = 8
+"""Restarts in a row without a token of a request: then it is taken for their cause."""
+
 
 @dataclass(slots=True)
 class Entry:
@@ -38,6 +41,8 @@ class Entry:
     cancelled: bool = False
     """A Cancel is on its way through the actors and will come back as Closed."""
     failed: bool = False
+    fruitless: int = 0
+    """Restarts since its client was last sent a token."""
     ended_early: bool = False
     """A choice was cancelled by itself, so the actors may still hold something of the request."""
 
@@ -53,6 +58,7 @@ class Entry:
         """Note what the client is being sent."""
         match event:
             case Delta():
+                self.fruitless = 0
                 self.committed[event.choice].extend(event.tokens)
             case Ended():
                 self.ended.add(event.choice)
@@ -110,20 +116,32 @@ class Ledger:
                 assert_never(message)
 
     def resubmit(self) -> None:
-        """Send every request that still matters to a new generation of actors."""
+        """Send every request that still matters to a new generation of actors.
+
+        One that has seen several restarts and no token between them may be their cause: it fails,
+        so that the others can live.
+        """
         for entry in list(self.entries.values()):
+            entry.fruitless += 1
             if entry.over or entry.cancelled:
                 self._close(entry)  # Nothing of it is left in the new actors.
+            elif entry.fruitless > FRUITLESS_MAX:
+                self._end(entry, "the engine was restarted again and again during this request")
             else:
                 self.send(entry.resubmission())
 
     def fail(self, reason: str) -> None:
         """Give everyone still waiting a last word, and forget them."""
         for entry in list(self.entries.values()):
-            if not entry.over:
-                last_word = Failed(request_id=entry.submit.request_id, kind="failed", reason=reason)
-                _hand_over(entry, last_word)
-            self._close(entry)
+            self._end(entry, reason)
+
+    def _end(self, entry: Entry, reason: str) -> None:
+        """Give a request its last word, unless it had that, and forget it."""
+        if not entry.over:
+            failed = Failed(request_id=entry.submit.request_id, kind="failed", reason=reason)
+            entry.record(failed)
+            _hand_over(entry, failed)
+        self._close(entry)
 
     def _tell(self, entry: Entry, event: Event) -> None:
         if not entry.over:

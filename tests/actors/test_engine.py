@@ -8,7 +8,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from actors.device import DeviceLostError
+from actors.device import DeviceLostError, ThreadDevice
 from actors.engine import CHOICES_MAX, Engine, Parts, running
 from actors.errors import DrainingError, OverloadedError
 from actors.messages import Delta, Ended, Event, Failed, Options
@@ -354,3 +354,40 @@ def test_after_too_many_crashes_everyone_has_a_last_word_and_the_engine_fails(ba
         anyio.run(main, backend=backend)
     assert failure.group_contains(DeviceLostError)
     assert found == [Failed(request_id="r", kind="failed", reason="the engine failed too often")]
+
+
+async def test_a_request_that_kills_every_device_fails_and_the_others_live() -> None:
+    """The device dies on a poisonous token; everyone else is served all the same."""
+    poison = 13
+
+    class Poisoned(ThreadDevice[Proposal, Verdict]):
+        async def run(self, work: Proposal) -> Verdict:
+            if any(row.opening and poison in row.opening.tokens for row in work.round.rows):
+                raise DeviceLostError("poisoned")
+            return await super().run(work)
+
+    server = Parts(
+        text=ToyText(),
+        target=lambda: Poisoned(ToyTarget(24, 4).step),
+        block_count=24,
+        block_size=4,
+        context_max=32,
+        stop_token_ids=(STOP,),
+    )
+    endings: dict[str, Ended | Failed] = {}
+
+    async def ask(engine: Engine, name: str, prompt: tuple[int, ...]) -> None:
+        options = Options(sampling=Sampling(temperature=0.0), tokens_max=4, ignore_eos=True)
+        async with engine.generate(prompt, options, request_id=name) as events:
+            async for event in events:
+                if isinstance(event, Ended | Failed):
+                    endings[name] = event
+
+    async with running(server) as engine:
+        await ask(engine, "early", (1, 2))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, engine, "poisonous", (1, poison))
+        await ask(engine, "late", (1, 2, 3))
+    assert isinstance(endings["early"], Ended)
+    assert isinstance(endings["poisonous"], Failed)
+    assert isinstance(endings["late"], Ended)
