@@ -4,20 +4,25 @@ from typing import NamedTuple
 
 import msgspec
 import torch
+from torch import Tensor
 
 from model.attention.choice import choose_attention
-from model.batch import Forward, Pages
+from model.batch import Pages
 from model.drafter import Drafter
 from model.forward import TorchForward
+from model.grammar import Grammars, grammars_of
 from model.hub import Progress
+from model.kit import Kit, Parts
 from model.loader import LoadedModel, load
 from model.native.build import NativeUnavailable
+from model.native.copies import copy_blocks, move_slots
 from model.native.forward import NativeForward
 from model.native.pool import Pool
+from model.native.sampler import NativeSampler
 from model.pages import allocate
 from model.refusal import Refused
-from model.runner import Chooser, Runner
-from model.sampler import choose_many
+from model.runner import Runner
+from model.sampler import offers
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 NATIVE_DTYPES = (*DTYPES, "int8", "int4")
@@ -37,40 +42,24 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     """0 means one per CPU core."""
     block_count: int = 256
     block_size: int = 16
+    successor_count: int = 0
+    """How many of the best next tokens to report of every node computed."""
 
 
-class Parts(NamedTuple):
-    """What a Runner and a Drafter are made of."""
+class Built(NamedTuple):
+    """A model, and what "auto" came to."""
 
-    forward: Forward
-    pages: Pages
-    vocab_size: int
-    choose: Chooser
-
-
-def build_runner(options: ModelOptions, progress: Progress = lambda _: None) -> Runner:
-    """Return the target model, ready to step. Raises Refused."""
-    return Runner(*_build(options, progress))
+    parts: Parts
+    device: str
+    attention: str
+    exact: bool
+    """Whether a token's logits are the same bits whatever else is in the batch."""
 
 
-def build_drafter(
-    options: ModelOptions, target_vocab_size: int, progress: Progress = lambda _: None
-) -> Drafter:
-    """Return a draft model, ready to propose. Raises Refused, also for another vocabulary."""
-    parts = _build(options, progress)
-    if parts.vocab_size != target_vocab_size:
-        raise Refused(
-            f"the draft model's vocabulary has {parts.vocab_size} tokens, the target's has "
-            f"{target_vocab_size}; they must be the same"
-        )
-    return Drafter(*parts)
-
-
-def _build(options: ModelOptions, progress: Progress) -> Parts:
+def build(options: ModelOptions, progress: Progress = lambda _: None) -> Built:
+    """Load a model and make it ready to run. Raises Refused."""
     if options.dtype not in NATIVE_DTYPES:
         raise Refused(f"dtype {options.dtype!r} is not one of {', '.join(NATIVE_DTYPES)}")
-    if options.threads:
-        torch.set_num_threads(options.threads)
     device = _device(options.device)
     if device.type == "cpu" and options.attention in ("auto", NATIVE):
         try:
@@ -82,23 +71,58 @@ def _build(options: ModelOptions, progress: Progress) -> Parts:
     return _torch(options, device, progress)
 
 
-def _native(options: ModelOptions, progress: Progress) -> Parts:
+def build_runner(options: ModelOptions, progress: Progress = lambda _: None) -> Runner:
+    """Return a target model. Raises Refused."""
+    return Runner(build(options, progress).parts, options.successor_count)
+
+
+def build_drafter(
+    options: ModelOptions, target_vocab_size: int, progress: Progress = lambda _: None
+) -> Drafter:
+    """Return a draft model. Raises Refused, also for another vocabulary than the target's."""
+    parts = build(options, progress).parts
+    if parts.vocab_size != target_vocab_size:
+        raise Refused(
+            f"the draft model's vocabulary has {parts.vocab_size} tokens, the target's has "
+            f"{target_vocab_size}; they must be the same"
+        )
+    return Drafter(parts)
+
+
+def _native(options: ModelOptions, progress: Progress) -> Built:
     pool = Pool(options.threads or None)  # first: it fails before anything large is read
+    torch.set_num_threads(1)  # a second pool of spinning threads would fight the first
     model = load(options.source, None, progress=progress)
     forward = NativeForward(model.config, model.weights, options.dtype, pool)
+    sampler = NativeSampler(pool)
+
+    def rank(logits: Tensor, count: int) -> list[list[int]]:
+        found = sampler.logprobs(logits, [(row, 0, count) for row in range(len(logits))])
+        return [[token for token, _ in one.top] for one in found]
+
+    kit = Kit(sampler.choose_many, sampler.logprobs, rank, offers, copy_blocks, move_slots)
     pages = _pages(model, options, forward.page_dtype, torch.device("cpu"))
-    return Parts(forward, pages, model.config.vocab_size, choose_many)
+    parts = Parts(forward, pages, model.config.vocab_size, kit, _grammars(model))
+    return Built(parts, "cpu", NATIVE, exact=True)
 
 
-def _torch(options: ModelOptions, device: torch.device, progress: Progress) -> Parts:
+def _torch(options: ModelOptions, device: torch.device, progress: Progress) -> Built:
     dtype = DTYPES.get(options.dtype)
     if dtype is None:
         raise Refused(f"dtype {options.dtype!r} needs the native kernels of a CPU")
-    attention = choose_attention(options.attention, device)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    name, attention = choose_attention(options.attention, device)
     model = load(options.source, dtype, device, progress)
     forward = TorchForward(model.config, model.weights, attention)
     pages = _pages(model, options, dtype, device)
-    return Parts(forward, pages, model.config.vocab_size, choose_many)
+    parts = Parts(forward, pages, model.config.vocab_size, grammars=_grammars(model))
+    return Built(parts, device.type, name, exact=False)
+
+
+def _grammars(model: LoadedModel) -> Grammars | None:
+    config = model.config
+    return grammars_of(model.directory, config.vocab_size, config.eos_token_ids)
 
 
 def _pages(

@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from model.batch import Forward, Pages
-from model.edits import touched
 from model.flatten import Layout
+from model.grammar import BadGrammar
 from model.history import BadRow, Histories, Sequence
+from model.kit import Parts
 from model.mirror import Mirror
-from model.pages import copy_blocks
 from model.rows import check_row
-from model.runner import Chooser
-from model.sampler import Ask, choose_many
+from model.sampler import Ask
 from speculative.rounds import NO_DRAFT, Draft, Round, Row, chain
 
 SOURCE = "draft"
@@ -31,7 +29,7 @@ class Reading:
 
     wanted: bool
     """Whether the request allows this source; if not, it is not read either."""
-    valid: int
+    valid: int = 0
     """Leading slots that hold its KV of the known tokens."""
     guesses: list[int] = field(default_factory=list)
     """Tokens it fed itself after those, not known to be right."""
@@ -59,11 +57,12 @@ class Guess:
     length_max: int
     tokens: list[int] = field(default_factory=list)
 
-    def ask(self) -> Ask:
-        """Return the question after the tokens guessed so far."""
-        sampling = self.sequence.sampling
-        edits = touched(self.sequence, self.tokens) if sampling.edits_logits else None
-        return Ask(self.logits_row, self.row.stop + len(self.tokens), sampling, edits)
+    def ask(self) -> Ask | None:
+        """Return the question after the tokens guessed so far; None ends the guess."""
+        try:
+            return self.sequence.ask(self.logits_row, self.tokens)
+        except BadGrammar:
+            return None  # the target says so, in words
 
     def advance(self, token: int) -> bool:
         """Take a guess; return whether to go on."""
@@ -75,22 +74,13 @@ class Guess:
 class Drafter:
     """The draft model on its device, and how far it has read the sequences."""
 
-    def __init__(
-        self,
-        forward: Forward,
-        pages: Pages,
-        vocab_size: int,
-        choose: Chooser = choose_many,
-        length_max: int = LENGTH_MAX,
-    ) -> None:
-        self.forward = forward
-        self.pages = pages
-        self.vocab_size = vocab_size
-        self.choose = choose
+    def __init__(self, parts: Parts, length_max: int = LENGTH_MAX) -> None:
+        self.parts = parts
+        self.forward, self.pages, self.vocab_size, self.kit, grammars = parts
         self.length_max = length_max
-        self.histories = Histories()
+        self.histories = Histories(grammars)
         self.readings: dict[int, Reading] = {}
-        self.mirror = Mirror(pages.keys.shape[1], pages.block_size)
+        self.mirror = Mirror(self.pages.keys.shape[1], self.pages.block_size)
 
     def propose(self, round_: Round) -> tuple[Draft, ...]:
         """Read what is new, then guess on; NO_DRAFT for a row that is not to be drafted."""
@@ -106,11 +96,22 @@ class Drafter:
             drafts[guess.index] = chain(tuple(guess.tokens), SOURCE)
         return tuple(drafts)
 
+    def check(self) -> None:
+        """Assert that every sequence known is read, and none further than it goes."""
+        self.mirror.check()
+        assert self.readings.keys() == self.histories.sequences.keys()
+        for sequence_id, reading in self.readings.items():
+            assert 0 <= reading.valid <= len(self.histories.sequences[sequence_id].tokens)
+
     def _begin(self, round_: Round) -> None:
-        self.histories.close(round_.closed)
+        self.histories.begin(round_)
+        for row in round_.rows:
+            origin = self.readings.get(row.branch.origin) if row.branch is not None else None
+            if origin is not None:
+                self.readings[row.sequence_id] = Reading(origin.wanted)
         for sequence_id in round_.closed:
             self.readings.pop(sequence_id, None)
-        copy_blocks(self.pages, round_.copies)
+        self.kit.copy_blocks(self.pages, round_.copies)
         self.mirror.copy(round_.copies)
 
     def _read(self, layout: Layout, row: Row, index: int) -> Guess | None:
@@ -139,10 +140,13 @@ class Drafter:
     def _reading(self, row: Row) -> Reading:
         if row.opening is not None:
             methods = row.opening.methods
-            self.readings[row.sequence_id] = Reading(
-                methods is None or SOURCE in methods, self.mirror.leading(row.blocks, row.start)
-            )
-        return self.readings[row.sequence_id]
+            self.readings[row.sequence_id] = Reading(methods is None or SOURCE in methods)
+        reading = self.readings[row.sequence_id]
+        if row.opening is not None or row.branch is not None:
+            # New blocks, or some that a search has shuffled: only what the mirror knows is there.
+            reading.valid = self.mirror.leading(row.blocks, row.start)
+            reading.guesses.clear()
+        return reading
 
     def _run(self, layout: Layout) -> Tensor | None:
         if not layout.tokens:
@@ -152,9 +156,10 @@ class Drafter:
     def _guess(self, logits: Tensor, guesses: list[Guess]) -> None:
         """Extend all chains by one token at a time, the rows together."""
         while guesses:
-            tokens = self.choose(logits, [guess.ask() for guess in guesses])
-            pairs = zip(guesses, tokens, strict=True)
-            guesses = [guess for guess, token in pairs if guess.advance(token)]
+            asked = [(guess, ask) for guess in guesses if (ask := guess.ask()) is not None]
+            tokens = self.kit.choose(logits, [ask for _, ask in asked])
+            pairs = zip(asked, tokens, strict=True)
+            guesses = [guess for (guess, _), token in pairs if guess.advance(token)]
             layout = Layout(self.pages.block_size)
             for guess in guesses:
                 slot = guess.row.stop + len(guess.tokens) - 1

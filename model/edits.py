@@ -1,11 +1,16 @@
 """Penalties, bias and min_tokens as sparse changes: the twin of `speculative.sampling.edited`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.history import Sequence
+from speculative.sampling import Sampling
+
+RATE, LOSS, BIAS, COUNT = range(4)
+UNTOUCHED = ((1.0,), (0.0,), (0.0,), (0.0,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,26 +31,88 @@ class Touched:
         return scores - self.losses + self.biases
 
 
-def touched(sequence: Sequence, path: list[int]) -> Touched:
-    """Return the edits at a node whose path, after the known tokens, is `path`."""
-    sampling = sequence.sampling
-    counts = sequence.counts.copy()
-    counts.update(path)
-    penalised = {*counts, *sequence.prompt}
-    biases = dict.fromkeys(penalised, 0.0)
-    for token, bias in sampling.logit_bias:
-        biases[token] = biases.get(token, 0.0) + bias
-    if len(sequence.tokens) - sequence.prompt_count + len(path) < sampling.tokens_min:
-        biases.update(dict.fromkeys(sampling.stop_token_ids, float("-inf")))
-    rate = sampling.repetition_penalty
-    frequency, presence = sampling.frequency_penalty, sampling.presence_penalty
-    return Touched(
-        np.array(list(biases), np.int64),
-        np.array([rate if token in penalised else 1.0 for token in biases]),
-        np.array([_loss(counts[token], frequency, presence) for token in biases]),
-        np.array(list(biases.values())),
-    )
+class Edits:
+    """What a growing text does to the logits after it, kept up to date token by token.
 
+    Column i of `table` holds the rate, loss, bias and count of token `tokens[i]`; `places` finds
+    the column of a token. Both arrays have room beyond `len(places)`.
+    """
 
-def _loss(count: int, frequency: float, presence: float) -> float:
-    return frequency * count + presence if count else 0.0
+    __slots__ = ("length", "penalises", "places", "sampling", "table", "tokens")
+
+    def __init__(self, sampling: Sampling, prompt: Sequence[int]) -> None:
+        self.sampling = sampling
+        self.penalises = (
+            sampling.repetition_penalty != 1.0
+            or sampling.presence_penalty != 0.0
+            or sampling.frequency_penalty != 0.0
+        )
+        self.length = 0
+        """Generated tokens."""
+        self.places: dict[int, int] = {}
+        self.tokens = np.zeros(0, np.int64)
+        self.table = np.zeros((4, 0))
+        if sampling.repetition_penalty != 1.0:  # the only one that looks at the prompt
+            columns = self._columns(prompt)
+            self.table[RATE, columns] = sampling.repetition_penalty
+        for token, bias in sampling.logit_bias:
+            (column,) = self._columns((token,))
+            self.table[BIAS, column] += bias
+
+    def extend(self, output: Sequence[int]) -> None:
+        """Take in generated tokens."""
+        self.length += len(output)
+        if not self.penalises:
+            return
+        sampling = self.sampling
+        for column in self._columns(output):  # one by one: a token may come twice
+            count = self.table[COUNT, column] + 1
+            loss = sampling.frequency_penalty * count + sampling.presence_penalty
+            bias = self.table[BIAS, column]
+            self.table[:, column] = sampling.repetition_penalty, loss, bias, count
+
+    def after(self, path: Sequence[int]) -> Touched:
+        """Return the edits at a node whose path, after the known tokens, is `path`.
+
+        The arrays are the sequence's own; they hold until it is extended.
+        """
+        early = self.length + len(path) < self.sampling.tokens_min
+        node = self.copy() if path or early else self
+        if path:
+            node.extend(path)
+        if early:
+            stops = node._columns(self.sampling.stop_token_ids)
+            node.table[BIAS, stops] = float("-inf")
+        size = len(node.places)
+        rates, losses, biases, _ = node.table[:, :size]
+        return Touched(node.tokens[:size], rates, losses, biases)
+
+    def check(self) -> None:
+        """Assert that tokens and places are each other's inverse, and what is free is untouched."""
+        size = len(self.places)
+        assert self.tokens[:size].tolist() == list(self.places)
+        assert list(self.places.values()) == list(range(size))
+        assert (self.table[:, size:] == np.array(UNTOUCHED)).all()
+
+    def _columns(self, tokens: Sequence[int]) -> list[int]:
+        """Return the tokens' columns, with room made for new ones."""
+        places = self.places
+        begin = len(places)
+        columns = [places.setdefault(token, len(places)) for token in tokens]
+        end = len(places)
+        if end > len(self.tokens):
+            room = 2 * end - len(self.tokens)
+            self.tokens = np.concatenate([self.tokens, np.zeros(room, np.int64)])
+            self.table = np.concatenate([self.table, np.repeat(UNTOUCHED, room, axis=1)], axis=1)
+        for token, column in zip(tokens, columns, strict=True):
+            if column >= begin:
+                self.tokens[column] = token
+        return columns
+
+    def copy(self) -> Self:
+        """Return edits that go on apart from these."""
+        node = object.__new__(type(self))
+        node.sampling, node.penalises, node.length = self.sampling, self.penalises, self.length
+        node.places = self.places.copy()
+        node.tokens, node.table = self.tokens.copy(), self.table.copy()
+        return node

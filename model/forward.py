@@ -1,7 +1,6 @@
 """The decoder of the Llama family in plain torch, over one flattened round.
 
-It is the twin the fast kernels are compared with, and what runs where they cannot. Every product
-has `TILE` rows, so that a row's bits do not depend on how many others are in the round.
+It is the twin the fast kernels are compared with, and what runs where they cannot.
 """
 
 import torch
@@ -14,7 +13,10 @@ from model.config import ModelConfig
 from model.weights import LayerWeights, Weights
 
 TILE = 32
-"""The most rows up to which oneDNN's bf16 products were measured to be row-invariant."""
+"""Rows of every product on a CPU, so that a row's bits depend less on how many others there are.
+
+The most up to which oneDNN's bf16 products were measured to be row-invariant.
+"""
 
 
 class TorchForward:
@@ -24,6 +26,8 @@ class TorchForward:
         self.config = config
         self.weights = weights
         self.attention = attention
+        # A GPU has kernels for every height, and is asked for exactness elsewhere.
+        self.tile = TILE if weights.embedding.device.type == "cpu" else 0
         self.frequencies = torch.tensor(
             config.rope_inverse_frequencies, device=weights.embedding.device
         )
@@ -38,7 +42,7 @@ class TorchForward:
             hidden = hidden + self._attend(layer, index, normed, rotation, batch, pages)
             hidden = hidden + self._feed(layer, self._norm(hidden, layer.ffn_norm))
         final = self._norm(hidden[batch.outputs], self.weights.norm)
-        return tiled(final, self.weights.head, None).float()
+        return self._linear(final, self.weights.head, None).float()
 
     def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return cos and sin [T, 1, head_size / 2], in the weights' dtype."""
@@ -61,7 +65,7 @@ class TorchForward:
         pages: Pages,
     ) -> Tensor:
         heads, kv_heads = self.config.head_count, self.config.kv_head_count
-        qkv = tiled(normed, layer.qkv, layer.qkv_bias)
+        qkv = self._linear(normed, layer.qkv, layer.qkv_bias)
         by_head = qkv.view(len(qkv), heads + 2 * kv_heads, self.config.head_size)
         query, key, value = by_head.split([heads, kv_heads, kv_heads], dim=1)
         if layer.query_norm is not None and layer.key_norm is not None:
@@ -70,11 +74,18 @@ class TorchForward:
         keys.view(-1, *keys.shape[2:])[batch.slots] = rotated(key, rotation)
         values.view(-1, *values.shape[2:])[batch.slots] = value
         attended = self.attention(rotated(query, rotation), keys, values, batch)
-        return tiled(attended.flatten(1), layer.output, layer.output_bias)
+        return self._linear(attended.flatten(1), layer.output, layer.output_bias)
 
     def _feed(self, layer: LayerWeights, normed: Tensor) -> Tensor:
-        gate, up = tiled(normed, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
-        return tiled(silu(gate) * up, layer.down, layer.down_bias)
+        gate, up = self._linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
+        return self._linear(silu(gate) * up, layer.down, layer.down_bias)
+
+    def _linear(self, values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if not self.tile:
+            return linear(values, weight, bias)
+        padded = pad(values, (0, 0, 0, -len(values) % self.tile))
+        parts = [linear(tile, weight, bias) for tile in padded.split(self.tile)]
+        return (parts[0] if len(parts) == 1 else torch.cat(parts))[: len(values)]
 
 
 def rotated(values: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
@@ -82,11 +93,3 @@ def rotated(values: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     cos, sin = rotation
     first, second = values.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
-
-
-def tiled(values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return `linear` of [T, in], computed as if T were a multiple of `TILE`, tile by tile."""
-    count = len(values)
-    padded = pad(values, (0, 0, 0, -count % TILE))
-    parts = [linear(tile, weight, bias) for tile in padded.split(TILE)]
-    return (parts[0] if len(parts) == 1 else torch.cat(parts))[:count]

@@ -1,6 +1,6 @@
 """A GGUF file dequantised once into an ordinary Hugging Face directory, weights in bf16.
 
-The weights so rounded are the reference model; torch is not needed to make them.
+The weights so rounded are the reference model.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,6 +14,7 @@ from gguf.quants import dequantize
 from numpy.typing import NDArray
 
 from model.refusal import Refused
+from model.rope import rotary
 from model.safetensors_file import write_bf16
 
 ARCHITECTURES = {
@@ -38,6 +39,14 @@ NAMES = {
     "ffn_down": "mlp.down_proj",
 }
 
+ROPE_DIVISORS = "rope_freqs.weight"
+LLAMA3_DEFAULTS = {
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+"""Those of every Llama 3.x; a GGUF does not name them."""
+
 Progress = Callable[[str], None]
 
 
@@ -61,7 +70,7 @@ def convert(path: Path, directory: Path, progress: Progress) -> None:
     shapes = {
         _name(tensor.name): tuple(int(size) for size in reversed(tensor.shape))
         for tensor in source.reader.tensors
-        if tensor.name != "rope_freqs.weight"
+        if tensor.name != ROPE_DIVISORS
     }
     write_bf16(directory / "model.safetensors", shapes, _tensors(source, config))
     (directory / "config.json").write_bytes(
@@ -128,17 +137,18 @@ def _rope_scaling(source: Source, head_size: int) -> dict[str, Any] | None:
 
 
 def _llama3_scaling(source: Source, head_size: int) -> dict[str, Any] | None:
-    """Read Llama 3.1's rule back from the factors that `rope_freqs.weight` spells out."""
-    factors = next((t.data for t in source.reader.tensors if t.name == "rope_freqs.weight"), None)
-    if factors is None:
+    """Read Llama 3.1's rule back from the divisors that `rope_freqs.weight` spells out."""
+    tensors = source.reader.tensors
+    divisors = next((t.data for t in tensors if t.name == ROPE_DIVISORS), None)
+    if divisors is None:
         return None
-    return {
-        "rope_type": "llama3",
-        "factor": float(np.max(factors)),
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 8192,
-    }
+    scaling = {"rope_type": "llama3", "factor": float(np.max(divisors)), **LLAMA3_DEFAULTS}
+    theta = source.get(".rope.freq_base", 10_000.0)
+    plain, _ = rotary(head_size, theta, {}, 0)
+    scaled, _ = rotary(head_size, theta, scaling, 0)
+    if not np.allclose(np.divide(plain, scaled), divisors, rtol=1e-3):
+        raise Refused(f"{ROPE_DIVISORS} does not follow Llama 3.1's rule")
+    return scaling
 
 
 def _name(name: str) -> str:
@@ -158,7 +168,7 @@ def _tensors(source: Source, config: dict[str, Any]) -> Iterator[NDArray[np.floa
         "attn_k": config["num_key_value_heads"],
     }
     for tensor in source.reader.tensors:
-        if tensor.name == "rope_freqs.weight":
+        if tensor.name == ROPE_DIVISORS:
             continue
         values = dequantize(tensor.data, tensor.tensor_type)
         kind = tensor.name.split(".")[-2]

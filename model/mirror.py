@@ -36,6 +36,10 @@ class Mirror:
         """Note that the target wrote slots start .. stop and the draft model did not."""
         self._set(blocks, start, stop, start)
 
+    def check(self) -> None:
+        """Assert that no block is filled beyond its size."""
+        assert ((self.filled >= 0) & (self.filled <= self.block_size)).all()
+
     def _set(self, blocks: tuple[int, ...], start: int, stop: int, filled: int) -> None:
         size = self.block_size
         for index in range(start // size, -(-stop // size)):

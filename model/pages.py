@@ -1,5 +1,7 @@
 """The KV cache's tensors: made once, then only written, copied and compacted."""
 
+from collections.abc import Sequence
+
 import torch
 
 from model.batch import Pages
@@ -27,7 +29,7 @@ def allocate(
     )
 
 
-def copy_blocks(pages: Pages, copies: tuple[tuple[int, int], ...]) -> None:
+def copy_blocks(pages: Pages, copies: Sequence[tuple[int, int]]) -> None:
     """Copy whole blocks, all layers, as if at once."""
     if not copies:
         return
@@ -36,7 +38,7 @@ def copy_blocks(pages: Pages, copies: tuple[tuple[int, int], ...]) -> None:
         tensor[:, targets] = tensor[:, sources]
 
 
-def move_slots(pages: Pages, moves: list[tuple[int, int]]) -> None:
+def move_slots(pages: Pages, moves: Sequence[tuple[int, int]]) -> None:
     """Copy (from, to) slots of the flattened (block, offset) axis, all layers, as if at once."""
     if not moves:
         return

@@ -1,26 +1,36 @@
 """The Gumbel noise of `speculative.noise` over tensors of tokens, on any device."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
 from speculative.noise import MASK, MULTIPLIERS, ROUNDS, WEYL
 
 
-def gumbel(seed: int, branch: int, position: int, tokens: Tensor) -> Tensor:
-    """Return float64 noise for int64 tokens of one position; same shape."""
-    words = torch.stack(_philox(tokens // 4, position, branch, seed), dim=-1)
-    word = words.gather(-1, (tokens % 4)[..., None])[..., 0]
+def noise_keys(asked: Iterable[tuple[int, int, int]], device: torch.device) -> Tensor:
+    """Return int64 [R, 4] for (seed, branch, position): what is common to one row's noise."""
+    rows = [(seed & MASK, seed >> 32 & MASK, position, branch) for seed, branch, position in asked]
+    return torch.tensor(rows, dtype=torch.int64, device=device)
+
+
+def gumbel(tokens: Tensor, rows: Tensor, keys: Tensor) -> Tensor:
+    """Return float64 noise [n] of int64 tokens [n], each under the key of its row."""
+    # Four neighbouring tokens share a counter, and neighbours mostly come together.
+    counters, inverse = torch.unique_consecutive(rows << 32 | tokens // 4, return_inverse=True)
+    words = torch.stack(_philox(counters & MASK, *keys[counters >> 32].T), dim=-1)
+    word = words[inverse, tokens % 4]
     return -torch.log(-torch.log((word.double() + 0.5) * 2.0**-32))
 
 
-def _philox(first: Tensor, second: int, third: int, seed: int) -> list[Tensor]:
-    """Return the four words of counters (first, second, third, 0), each 32 bits in an int64.
+def _philox(
+    token: Tensor, k0: Tensor, k1: Tensor, position: Tensor, branch: Tensor
+) -> list[Tensor]:
+    """Return the four words of counters (token, position, branch, 0), 32 bits in an int64 each.
 
     Products wrap modulo 2**64 as two's complement does, so masking after the shift is enough.
     """
-    c0 = first
-    c1, c2, c3 = (torch.full_like(first, word) for word in (second, third, 0))
-    k0, k1 = seed & MASK, seed >> 32 & MASK
+    c0, c1, c2, c3 = token, position, branch, torch.zeros_like(token)
     for _ in range(ROUNDS):
         product0, product1 = MULTIPLIERS[0] * c0, MULTIPLIERS[1] * c2
         c0, c1 = (product1 >> 32 & MASK) ^ c1 ^ k0, product1 & MASK

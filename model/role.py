@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 
-from model.build import ModelOptions, build_drafter, build_runner
-from model.card import read_card
+from model.build import Built, ModelOptions, build
 from model.drafter import Drafter
-from model.hub import Progress, locate
+from model.hub import Progress
 from model.runner import Runner
 from speculative.rounds import NO_DRAFT, Opening, Proposal, Round, Row
 from speculative.sampling import Sampling
@@ -41,17 +40,15 @@ class Role:
 def build_role(role: str, options: bytes, progress: Progress) -> Role:
     """Return the target or the draft model, loaded and warm. Raises Refused."""
     decoded = msgspec.json.decode(options, type=ModelOptions)
+    built = build(decoded, progress)
     if role == "draft":
         # The server compared the vocabularies before it started anybody.
-        vocab_size = read_card(locate(decoded.source)).vocab_size
-        drafter = build_drafter(decoded, vocab_size, progress)
-        parts = drafter.forward, drafter.pages, drafter.vocab_size, drafter.choose
-        return Role(Round, lambda: Drafter(*parts).propose, _ready(decoded, ()))
-    runner = build_runner(decoded, progress)
-    parts = runner.forward, runner.pages, runner.vocab_size, runner.choose
+        return Role(Round, lambda: Drafter(built.parts).propose, _ready(built, ()))
     progress("measuring the cost of a step")
-    costs = step_costs(Runner(*parts), decoded)
-    return Role(Proposal, lambda: Runner(*parts).step, _ready(decoded, costs))
+    costs = step_costs(Runner(built.parts, decoded.successor_count), decoded)
+    return Role(
+        Proposal, lambda: Runner(built.parts, decoded.successor_count).step, _ready(built, costs)
+    )
 
 
 def step_costs(runner: Runner, options: ModelOptions) -> tuple[tuple[int, float], ...]:
@@ -71,5 +68,7 @@ def _step_ms(runner: Runner, options: ModelOptions, size: int) -> float:
     return runner.step(Proposal(Round(0, 0, (row,)), (NO_DRAFT,))).device_ms
 
 
-def _ready(options: ModelOptions, costs: tuple[tuple[int, float], ...]) -> Ready:
-    return Ready(device=options.device, attention=options.attention, exact=True, step_costs=costs)
+def _ready(built: Built, costs: tuple[tuple[int, float], ...]) -> Ready:
+    return Ready(
+        device=built.device, attention=built.attention, exact=built.exact, step_costs=costs
+    )

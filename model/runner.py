@@ -1,26 +1,17 @@
 """One device step of the target model: a proposal in, a verdict out, plain data both."""
 
 from collections.abc import Callable
-from collections.abc import Sequence as SequenceOf
+from itertools import islice
 from time import perf_counter
-from typing import Protocol
 
 from torch import Tensor
 
-from model.batch import Forward, Pages
 from model.flatten import Layout
 from model.history import BadRow, Histories
-from model.pages import copy_blocks, move_slots
+from model.kit import Parts
 from model.rows import check_row
-from model.sampler import Ask, choose_many, logprobs
 from model.walk import Walk
-from speculative.rounds import Decision, Draft, Proposal, Row, TokenLogprob, Verdict
-
-
-class Chooser(Protocol):
-    """`model.sampler.choose_many`, or a faster twin of it."""
-
-    def __call__(self, logits: Tensor, asks: SequenceOf[Ask]) -> list[int]: ...
+from speculative.rounds import Decision, Draft, Proposal, Row, Verdict
 
 
 class Runner:
@@ -28,36 +19,35 @@ class Runner:
 
     def __init__(
         self,
-        forward: Forward,
-        pages: Pages,
-        vocab_size: int,
-        choose: Chooser = choose_many,
+        parts: Parts,
+        successor_count: int = 0,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        self.forward = forward
-        self.pages = pages
-        self.vocab_size = vocab_size
-        self.choose = choose
+        """`successor_count` best next tokens are reported of every node that is computed."""
+        self.parts = parts
+        self.forward, self.pages, self.vocab_size, self.kit, grammars = parts
+        self.successor_count = successor_count
         self.clock = clock
-        self.histories = Histories()
+        self.histories = Histories(grammars)
 
     def step(self, proposal: Proposal) -> Verdict:
         """Compute one round; a row that cannot be computed fails alone."""
         round_ = proposal.round
-        self.histories.close(round_.closed)
+        self.histories.begin(round_)
         layout = Layout(self.pages.block_size)
         walks = [
             self._open(layout, row, draft)
             for row, draft in zip(round_.rows, proposal.drafts, strict=True)
         ]
         begun = self.clock()
-        copy_blocks(self.pages, round_.copies)
+        self.kit.copy_blocks(self.pages, round_.copies)
+        self.kit.move_slots(self.pages, round_.moves)
         sampling = [walk for walk in walks if isinstance(walk, Walk) and walk.row.samples]
-        found = self._compute(layout, sampling)
+        self._compute(layout, sampling)
         return Verdict(
             round_.round_id,
             round_.lane,
-            tuple(_decision(walk, found) for walk in walks),
+            tuple(_decision(walk) for walk in walks),
             (self.clock() - begun) * 1e3,
             len(layout.tokens),
         )
@@ -73,32 +63,48 @@ class Runner:
         first = layout.add(known, row.start, row.blocks, draft, row.samples)
         return Walk(row, sequence, draft, first)
 
-    def _compute(self, layout: Layout, walks: list[Walk]) -> dict[int, list[TokenLogprob]]:
-        """Run the model and walk every sampling row; return logprobs by sequence."""
+    def _compute(self, layout: Layout, walks: list[Walk]) -> None:
+        """Run the model and walk every sampling row."""
         if not layout.tokens:
-            return {}
+            return
         logits = self.forward(layout.batch(self.pages.keys.device), self.pages)
-        walking = walks
+        walking = [walk for walk in walks if walk.row.branch is None]
         while walking:
-            tokens = self.choose(logits, [walk.ask() for walk in walking])
+            asked = [(walk, ask) for walk in walking if (ask := walk.ask()) is not None]
+            tokens = self.kit.choose(logits, [ask for _, ask in asked])
             walking = [
-                walk for walk, token in zip(walking, tokens, strict=True) if walk.advance(token)
+                walk for (walk, _), token in zip(asked, tokens, strict=True) if walk.advance(token)
             ]
-        move_slots(
-            self.pages, [move for walk in walks for move in walk.moves(self.pages.block_size)]
-        )
-        return _logprobs(logits, walks)
+        moves = [move for walk in walks for move in walk.moves(self.pages.block_size)]
+        self.kit.move_slots(self.pages, moves)
+        self._report(logits, walks)
+
+    def _report(self, logits: Tensor, walks: list[Walk]) -> None:
+        """Add what is asked for beside the tokens: all rows at once, or nothing."""
+        asked = [walk.asked_logprobs() for walk in walks]
+        if any(asked):
+            found = iter(self.kit.report(logits, [one for wanted in asked for one in wanted]))
+            for walk, wanted in zip(walks, asked, strict=True):
+                walk.logprobs = tuple(next(found) for _ in wanted)
+        branches = [walk for walk in walks if walk.row.branch is not None]
+        offers = iter(self.kit.offer(logits, [one for b in branches for one in b.offer_asks()]))
+        for walk in branches:
+            walk.offers = tuple(islice(offers, 1 + len(walk.draft.tokens)))
+        if self.successor_count and walks:
+            best = self.kit.rank(logits, self.successor_count)
+            for walk in walks:
+                walk.successors = walk.named(best)
 
 
-def _logprobs(logits: Tensor, walks: list[Walk]) -> dict[int, list[TokenLogprob]]:
-    """Return the log-probabilities of the rows that want them, all computed at once."""
-    asked = [(walk.row.sequence_id, walk.asked_logprobs()) for walk in walks]
-    found = iter(logprobs(logits, [one for _, wanted in asked for one in wanted]))
-    return {sequence_id: [next(found) for _ in wanted] for sequence_id, wanted in asked if wanted}
-
-
-def _decision(walk: Walk | BadRow, found: dict[int, list[TokenLogprob]]) -> Decision:
+def _decision(walk: Walk | BadRow) -> Decision:
     if isinstance(walk, BadRow):
         return Decision(error=str(walk))
-    reported = tuple(found.get(walk.row.sequence_id, ()))
-    return Decision(tuple(walk.tokens), tuple(walk.path), reported)
+    if walk.error:
+        return Decision(error=walk.error)
+    return Decision(
+        tuple(walk.tokens),
+        tuple(walk.path),
+        walk.logprobs,
+        successors=walk.successors,
+        offers=walk.offers,
+    )

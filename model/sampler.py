@@ -5,13 +5,15 @@ Scores are float64 from the edits on, as in the reference, so both choose the sa
 
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
-from math import log
+from math import inf, log
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from model.edits import Touched
-from model.philox import gumbel
+from model.philox import gumbel, noise_keys
 from speculative.rounds import TokenLogprob
 from speculative.sampling import WINDOW_NATS, Sampling
 
@@ -27,39 +29,76 @@ class Ask:
     position: int
     sampling: Sampling
     edits: Touched | None = None
+    allowed: NDArray[np.int32] | None = None
+    """A bit for each token that the grammar allows, from the lowest bit of the first word."""
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the most likely token is wanted, after edits."""
+        return self.sampling.temperature == 0.0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the raw logits' argmax is all that is wanted."""
+        return self.edits is None and self.allowed is None and self.sampling.temperature == 0.0
 
 
 def choose_many(logits: Tensor, asks: SequenceOf[Ask]) -> list[int]:
     """Return the seeded target's token for each ask, from raw float32 logits [S, vocab]."""
-    greedy = [index for index, ask in enumerate(asks) if _is_plain_greedy(ask)]
-    chosen = [-1] * len(asks)
-    if greedy:
-        rows = [asks[index].logits_row for index in greedy]
-        for index, token in zip(greedy, _argmax(logits, rows), strict=True):
-            chosen[index] = token
-    for index, ask in enumerate(asks):
-        if chosen[index] < 0:
-            chosen[index] = choose(scores_of(logits, ask), ask.position, ask.sampling)
+    plain = [index for index, ask in enumerate(asks) if ask.is_plain]
+    edited = [index for index, ask in enumerate(asks) if ask.is_greedy and not ask.is_plain]
+    sampled = [index for index, ask in enumerate(asks) if not ask.is_greedy]
+    chosen = [0] * len(asks)
+    for index, token in zip(plain, _argmax(logits, [asks[i] for i in plain]), strict=True):
+        chosen[index] = token
+    for index in edited:
+        chosen[index] = int(scores_of(logits, asks[index]).argmax())
+    for index, token in zip(sampled, _sample(logits, [asks[i] for i in sampled]), strict=True):
+        chosen[index] = token
     return chosen
 
 
-def scores_of(logits: Tensor, ask: Ask) -> Tensor:
-    """Return the edited float64 scores [vocab] of one ask."""
-    scores = logits[ask.logits_row].double()
-    if ask.edits is not None:
-        tokens = torch.from_numpy(ask.edits.tokens).to(logits.device)
-        changed = ask.edits.apply(scores[tokens].cpu().numpy())
-        scores[tokens] = torch.from_numpy(changed).to(logits.device)
+def _argmax(logits: Tensor, asks: list[Ask]) -> list[int]:
+    if not asks:
+        return []
+    if len(asks) < len(logits):
+        logits = logits[torch.tensor([ask.logits_row for ask in asks], device=logits.device)]
+    return logits.argmax(-1).tolist()
+
+
+def _sample(logits: Tensor, asks: list[Ask]) -> list[int]:
+    """Truncate row by row, then draw the noise of all candidates at once."""
+    if not asks:
+        return []
+    laws = [
+        truncated(scores_of(logits, ask) / ask.sampling.temperature, ask.sampling) for ask in asks
+    ]
+    keyed = ((ask.sampling.seed, ask.sampling.branch, ask.position) for ask in asks)
+    counts = [len(tokens) for tokens, _ in laws]
+    tokens, values = (torch.cat(parts) for parts in zip(*laws, strict=True))
+    rows = torch.arange(len(asks), device=logits.device)
+    rows = rows.repeat_interleave(torch.tensor(counts, device=logits.device))
+    totals = values + gumbel(tokens, rows, noise_keys(keyed, logits.device))
+    pairs = zip(tokens.split(counts), totals.split(counts), strict=True)
+    return [int(ids[total == total.max()].min()) for ids, total in pairs]
+
+
+def edited(scores: Tensor, edits: Touched | None) -> Tensor:
+    """Apply edits to float64 scores [vocab], in place."""
+    if edits is not None:
+        tokens = torch.from_numpy(edits.tokens).to(scores.device)
+        changed = edits.apply(scores[tokens].cpu().numpy())
+        scores[tokens] = torch.from_numpy(changed).to(scores.device)
     return scores
 
 
-def choose(scores: Tensor, position: int, sampling: Sampling) -> int:
-    """Return the token at `position` given edited float64 scores [vocab]."""
-    if sampling.temperature == 0.0:
-        return int(scores.argmax())
-    tokens, values = truncated(scores / sampling.temperature, sampling)
-    totals = values + gumbel(sampling.seed, sampling.branch, position, tokens)
-    return int(tokens[totals == totals.max()].min())
+def scores_of(logits: Tensor, ask: Ask) -> Tensor:
+    """Return the edited float64 scores [vocab] of one ask, -inf where a grammar forbids."""
+    scores = edited(logits[ask.logits_row].double(), ask.edits)
+    if ask.allowed is not None:
+        bits = np.unpackbits(ask.allowed.view(np.uint8), count=len(scores), bitorder="little")
+        scores[torch.from_numpy(bits == 0).to(scores.device)] = -inf
+    return scores
 
 
 def truncated(scaled: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
@@ -92,14 +131,25 @@ def logprobs(logits: Tensor, asked: SequenceOf[tuple[int, int, int]]) -> list[To
     ]
 
 
-def _is_plain_greedy(ask: Ask) -> bool:
-    return ask.sampling.temperature == 0.0 and ask.edits is None
+def best_tokens(logits: Tensor, count: int) -> list[list[int]]:
+    """Return the `count` best tokens of every row, best first; equal ones in any order."""
+    return logits.topk(count, dim=-1).indices.tolist()
 
 
-def _argmax(logits: Tensor, rows: list[int]) -> list[int]:
-    if len(rows) < len(logits):
-        logits = logits[torch.tensor(rows, device=logits.device)]
-    return logits.argmax(-1).tolist()
+def offers(
+    logits: Tensor, asked: SequenceOf[tuple[int, int, Touched | None]]
+) -> list[tuple[tuple[int, float], ...]]:
+    """Return the best next tokens for each (row, count, edits), with edited log-probabilities.
+
+    Edits come after the logarithm and nothing is normalised again, as in Transformers' beam search.
+    """
+    found: list[tuple[tuple[int, float], ...]] = []
+    tokens = torch.arange(logits.shape[1], device=logits.device)
+    for row, count, edits in asked:
+        scores = edited(logits[row].double().log_softmax(-1), edits)
+        best, values = _best(tokens, scores, count)
+        found.append(tuple(zip(best.tolist(), values.tolist(), strict=True)))
+    return found
 
 
 def _best(tokens: Tensor, values: Tensor, count: int) -> tuple[Tensor, Tensor]:

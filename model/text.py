@@ -10,9 +10,11 @@ from typing import Any, Protocol
 from tokenizers import Tokenizer
 
 from model.chat_template import ChatTemplate, Message
+from model.grammar_judge import Judge
 from model.json_file import read_json
 from model.refusal import Refused
 from model.text_stream import ByteStream, TextStream, WindowStream, byte_alphabet
+from speculative.sampling import Grammar
 
 SPECIAL_NAMES = (
     "bos_token",
@@ -52,6 +54,7 @@ class Text:
         added = self.tokenizer.get_added_tokens_decoder()
         self.special_token_ids = frozenset(id for id, token in added.items() if token.special)
         self._bytes = _token_bytes(self.tokenizer)
+        self._judge = Judge(directory)
 
     @property
     def vocab_size(self) -> int:
@@ -80,6 +83,10 @@ class Text:
         if self.chat_template is None:
             raise Refused("this model has no chat template; use completions")
         return self.chat_template.render(messages, **variables)
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        """Raise ValueError, in words for the client, for a grammar that cannot be followed."""
+        self._judge.check(grammar)
 
     def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
         """Return the text of tokens."""

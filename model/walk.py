@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from model.edits import touched
+from model.edits import Touched
+from model.grammar import BadGrammar
 from model.history import Sequence
 from model.sampler import Ask
-from speculative.rounds import Draft, Row
+from speculative.rounds import Draft, Row, TokenLogprob
 
 
 @dataclass(slots=True)
@@ -21,17 +22,23 @@ class Walk:
     node: int = -1
     tokens: list[int] = field(default_factory=list)
     path: list[int] = field(default_factory=list)
+    logprobs: tuple[TokenLogprob, ...] = ()
+    successors: tuple[tuple[int, ...], ...] = ()
+    offers: tuple[tuple[tuple[int, float], ...], ...] = ()
+    error: str = ""
+    """Why the row failed on the way, in words for the client."""
 
     def __post_init__(self) -> None:
         edges = zip(self.draft.parents, self.draft.tokens, strict=True)
         self.children = {edge: node for node, edge in enumerate(edges)}
 
-    def ask(self) -> Ask:
-        """Return the question at the node where the walk stands."""
-        sampling = self.sequence.sampling
-        edits = touched(self.sequence, self.tokens) if sampling.edits_logits else None
-        position = self.row.stop + len(self.tokens)
-        return Ask(self.first + self.node + 1, position, sampling, edits)
+    def ask(self) -> Ask | None:
+        """Return the question at the node where the walk stands; None ends the walk in error."""
+        try:
+            return self.sequence.ask(self.first + self.node + 1, self.tokens)
+        except BadGrammar as error:
+            self.error = f"the grammar cannot be followed: {error}"
+            return None
 
     def advance(self, token: int) -> bool:
         """Commit the target's token; return whether it was drafted, so that the walk goes on."""
@@ -59,7 +66,25 @@ class Walk:
     def asked_logprobs(self) -> list[tuple[int, int, int]]:
         """Return (logits row, token, alternatives wanted) of every committed token."""
         wanted = self.sequence.sampling.logprobs
-        if wanted < 0:
+        if wanted < 0 or not self.tokens:
             return []
         rows = [self.first, *(self.first + node + 1 for node in self.path)]
         return [(row, token, wanted) for row, token in zip(rows, self.tokens, strict=False)]
+
+    def named(self, best: list[list[int]]) -> tuple[tuple[int, ...], ...]:
+        """Return (token, its best successors) of the last known token and of every node."""
+        tokens = (self.sequence.tokens[-1], *self.draft.tokens)
+        rows = best[self.first : self.first + len(tokens)]
+        return tuple((token, *row) for token, row in zip(tokens, rows, strict=True))
+
+    def offer_asks(self) -> list[tuple[int, int, Touched | None]]:
+        """Return (logits row, count, edits) after the last known token and after every node."""
+        assert self.row.branch is not None
+        paths: list[list[int]] = [[]]
+        for token, parent in zip(self.draft.tokens, self.draft.parents, strict=True):
+            paths.append([*paths[parent + 1], token])
+        count, edits = self.row.branch.offers, self.sequence.edits
+        return [
+            (self.first + index, count, None if edits is None else edits.after(path))
+            for index, path in enumerate(paths)
+        ]

@@ -1,11 +1,13 @@
 """Which attention serves a device: an explicit table, and its signature."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from model.attention import reference
+from model.attention.padded import PaddedAttention
 from model.batch import Batch
 from model.refusal import Refused
 
@@ -18,15 +20,18 @@ class Attention(Protocol):
         ...
 
 
-BACKENDS: dict[str, Attention] = {"reference": reference.attend}
-AUTOMATIC = {"cpu": "reference", "cuda": "reference"}
+BACKENDS: dict[str, Callable[[], Attention]] = {
+    "padded": PaddedAttention,
+    "reference": lambda: reference.attend,
+}
+AUTOMATIC = {"cpu": "padded", "cuda": "padded"}
 """The best backend of each kind of device."""
 
 
-def choose_attention(name: str, device: torch.device) -> Attention:
-    """Return a backend by name, or the device's best for "auto"."""
+def choose_attention(name: str, device: torch.device) -> tuple[str, Attention]:
+    """Return a backend and its name; "auto" is the best for the device."""
     if name == "auto":
-        name = AUTOMATIC.get(device.type, "reference")
+        name = AUTOMATIC[device.type]
     if name not in BACKENDS:
         raise Refused(f"attention {name!r} is not one of auto, {', '.join(BACKENDS)}")
-    return BACKENDS[name]
+    return name, BACKENDS[name]()

@@ -56,10 +56,10 @@ class NativeForward:
         self._config = config
         self._pool = pool or Pool()
         frequencies = (ctypes.c_float * (config.head_size // 2))(*config.rope_inverse_frequencies)
-        self._model: int = library().model_create(
+        self.handle: int = library().model_create(
             self._pool.handle, _shape(config, dtype), frequencies
         )
-        weakref.finalize(self, library().model_destroy, self._model)
+        weakref.finalize(self, library().model_destroy, self.handle)
         for index, layer in enumerate(weights.layers):
             self._set_layer(index, layer)
         self._set_matrix(0, Part.HEAD, weights.head)
@@ -69,14 +69,14 @@ class NativeForward:
             embedding = embedding.to(torch.bfloat16)
         self._embedding = embedding.contiguous()
         library().model_set_embedding(
-            self._model, self._embedding.data_ptr(), embedding.dtype == torch.bfloat16
+            self.handle, self._embedding.data_ptr(), embedding.dtype == torch.bfloat16
         )
 
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:
         """Return float32 logits [S, vocab]; the batch's keys and values are in the pages."""
         self._check_pages(pages)
         logits = torch.empty(len(batch.outputs), self._config.vocab_size)
-        refusal = library().model_forward(self._model, _arrays(batch, pages, logits))
+        refusal = library().model_forward(self.handle, _arrays(batch, pages, logits))
         if refusal:
             raise ValueError(refusal.decode())
         return logits
@@ -111,7 +111,7 @@ class NativeForward:
         source = matrix.contiguous() if is_bf16 else matrix.float().contiguous()
         bias = None if bias is None else bias.float().contiguous()
         library().model_set_matrix(
-            self._model,
+            self.handle,
             layer,
             part,
             source.data_ptr(),
@@ -122,7 +122,7 @@ class NativeForward:
 
     def _set_vector(self, layer: int, which: Vector, values: Tensor) -> None:
         source = values.float().contiguous()
-        library().model_set_vector(self._model, layer, which, source.data_ptr(), len(source))
+        library().model_set_vector(self.handle, layer, which, source.data_ptr(), len(source))
 
 
 def _check(config: ModelConfig, dtype: str) -> None:

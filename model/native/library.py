@@ -2,7 +2,20 @@
 
 import ctypes
 import functools
-from ctypes import POINTER, Structure, c_char_p, c_float, c_int, c_int32, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int,
+    c_int32,
+    c_int64,
+    c_long,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from typing import ClassVar
 
 from model.native.build import library_path
@@ -31,6 +44,33 @@ class RoundArrays(Structure):
     ]
 
 
+class ChooseArguments(Structure):
+    """Mirrors `Ask` in source/sampler.h."""
+
+    _fields_: ClassVar = [
+        ("logits", c_void_p),
+        *((name, c_void_p) for name in ("edit_tokens", "edit_rates", "edit_losses", "edit_biases")),
+        ("allowed", c_void_p),
+        *((name, c_double) for name in ("temperature", "top_p", "min_p")),
+        ("seed", c_uint64),
+        ("branch", c_uint32),
+        ("position", c_uint32),
+        ("top_k", c_int32),
+        ("edit_count", c_int32),
+    ]
+
+
+class LogprobArguments(Structure):
+    """Mirrors `LogprobAsk` in source/sampler.h."""
+
+    _fields_: ClassVar = [
+        ("logits", c_void_p),
+        ("token", c_int32),
+        ("count", c_int32),
+        *((name, c_void_p) for name in ("logprob", "top_tokens", "top_logprobs")),
+    ]
+
+
 SIGNATURES = {
     "pool_create": (c_void_p, [c_int]),
     "pool_destroy": (None, [c_void_p]),
@@ -42,6 +82,15 @@ SIGNATURES = {
     ),
     "model_set_vector": (None, [c_void_p, c_int, c_int, c_void_p, c_int]),
     "model_set_embedding": (None, [c_void_p, c_void_p, c_int]),
+    "choose_many": (None, [c_void_p, c_void_p, c_int, c_int, c_void_p]),
+    "report_logprobs": (None, [c_void_p, c_void_p, c_int, c_int]),
+    "copy_tensor_units": (
+        None,
+        [c_void_p, c_int, c_int64, c_int64, c_void_p, c_void_p, c_int],
+    ),
+    "measure_multiply_adds": (c_double, [c_void_p, c_int, c_long]),
+    "measure_stream": (c_int64, [c_void_p]),
+    "measure_linears": (None, [c_void_p, c_int, c_int]),
     "model_forward": (c_char_p, [c_void_p, POINTER(RoundArrays)]),
 }
 

@@ -1,7 +1,24 @@
 // The C interface that library.py loads. Handles are plain pointers; failures come back as text.
 #include <exception>
 
+#include "copies.h"
+#include "measure.h"
 #include "model.h"
+#include "sampler.h"
+
+namespace {
+
+// Independent items, one stage.
+template <class Each>
+struct Items : Job {
+    int count;
+    Each each;
+    Items(int count, Each each) : count(count), each(each) {}
+    int open(int stage) override { return stage == 0 && count ? count : -1; }
+    void run(int, int item, int thread) override { each(item, thread); }
+};
+
+}  // namespace
 
 extern "C" {
 
@@ -37,6 +54,40 @@ const char *model_forward(void *model, const Batch *batch) {
         return "out of memory";
     }
     return nullptr;
+}
+
+void choose_many(void *pool, const Ask *asks, int count, int vocab, int32_t *chosen) {
+    Pool &on = *static_cast<Pool *>(pool);
+    auto each = [&](int item, int) {
+        thread_local Chooser chooser;
+        chosen[item] = chooser.choose(asks[item], vocab);
+    };
+    if (count == 1) return each(0, 0);
+    Items<decltype(each)> items(count, each);
+    on.run(items);
+}
+
+void report_logprobs(void *pool, const LogprobAsk *asks, int count, int vocab) {
+    auto each = [&](int item, int) { report(asks[item], vocab); };
+    Items<decltype(each)> items(count, each);
+    static_cast<Pool *>(pool)->run(items);
+}
+
+void copy_tensor_units(uint8_t *tensor, int layers, int64_t units, int64_t bytes,
+                       const int64_t *from, const int64_t *to, int count) {
+    copy_units(tensor, layers, units, bytes, from, to, count);
+}
+
+double measure_multiply_adds(void *pool, int format, long steps) {
+    return multiply_adds(*static_cast<Pool *>(pool), static_cast<Format>(format), steps);
+}
+
+int64_t measure_stream(void *model) {
+    return static_cast<int64_t>(stream(*static_cast<Model *>(model)));
+}
+
+void measure_linears(void *model, int rows, int outputs) {
+    static_cast<Model *>(model)->linears(rows, outputs);
 }
 
 }  // extern "C"

@@ -80,61 +80,79 @@ void transpose(__m512i (&rows)[16]) {
     }
 }
 
+// Keys as [head dimension, or pair of them][128 positions], for 16 positions at a time.
+void gather_keys(const uint8_t *base, const int64_t *offsets, int count, int words, uint8_t *out) {
+    for (int first = 0; first < count; first += LANES) {
+        for (int word = 0; word < words; word += LANES) {
+            __mmask16 mask = lanes_below(words - word);
+            __m512i rows[LANES];
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; i++) {
+                rows[i] = _mm512_maskz_loadu_epi32(mask, base + offsets[first + i] + 4 * word);
+            }
+            transpose(rows);
+            uint8_t *to = out + (static_cast<size_t>(word) * SPAN + first) * 4;
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; i++) _mm512_store_si512(to + i * SPAN * 4, rows[i]);
+        }
+    }
+}
+
+// Values as [position][head dimension].
+void gather_values_fp32(const uint8_t *base, const int64_t *offsets, int count, int size,
+                        int padded, uint8_t *out) {
+    for (int at = 0; at < count; at++, out += 4 * padded) {
+        for (int i = 0; i < padded; i += LANES) {
+            __mmask16 mask = lanes_below(size - i);
+            _mm512_store_si512(out + 4 * i,
+                               _mm512_maskz_loadu_epi32(mask, base + offsets[at] + 4 * i));
+        }
+    }
+}
+
+// Values as [pair of positions][head dimension][2].
+void gather_values_bf16(const uint8_t *base, const int64_t *offsets, int count, int size,
+                        int padded, uint8_t *out) {
+    __m512i low, high;
+    {
+        alignas(64) uint16_t order[2][32];
+        for (uint16_t i = 0; i < 32; i++) {
+            order[0][i] = static_cast<uint16_t>(i / 2 + i % 2 * 32);
+            order[1][i] = static_cast<uint16_t>(order[0][i] + 16);
+        }
+        low = _mm512_load_si512(order[0]), high = _mm512_load_si512(order[1]);
+    }
+    for (int at = 0; at < count; at += 2, out += 4 * padded) {
+        for (int i = 0; i < padded; i += 32) {
+            int left = size - i;
+            __mmask32 mask = left >= 32 ? ~__mmask32{0} : (__mmask32{1} << left) - 1;
+            __m512i even = _mm512_maskz_loadu_epi16(mask, base + offsets[at] + 2 * i);
+            __m512i odd = _mm512_maskz_loadu_epi16(mask, base + offsets[at + 1] + 2 * i);
+            _mm512_store_si512(out + 4 * i, _mm512_permutex2var_epi16(even, low, odd));
+            _mm512_store_si512(out + 4 * i + 64, _mm512_permutex2var_epi16(even, high, odd));
+        }
+    }
+}
+
 // What one tile of one lane looks like to the rows that share it.
 struct Tile {
     const AttentionShape &shape;
     const Lane &lane;
     AttentionScratch &scratch;
-    const int64_t *slots;
+    int64_t *offsets;             // bytes from the lane's base, [SPAN]
     int count;
 
     size_t element() const { return shape.kv_is_fp32 ? 4 : 2; }
     size_t row_bytes() const { return shape.padded() * element(); }
-    const uint8_t *at(const void *base, int index) const {
-        return static_cast<const uint8_t *>(base) + slots[index] * lane.stride * element();
-    }
 
-    // Keys as [head dimension, or pair of them][128 positions].
-    void gather_keys() const {
+    void gather() const {
+        // Positions that only fill up a vector repeat a real one: finite, and never weighed.
+        for (int i = count; i < round_up(count, LANES); i++) offsets[i] = offsets[count - 1];
         int words = shape.head_size * static_cast<int>(element()) / 4;
-        for (int first = 0; first < count; first += LANES) {
-            for (int word = 0; word < words; word += LANES) {
-                __mmask16 mask = lanes_below(words - word);
-                __m512i rows[LANES];
-                for (int i = 0; i < LANES; i++) {
-                    rows[i] = first + i < count ? _mm512_maskz_loadu_epi32(
-                                                      mask, at(lane.keys, first + i) + 4 * word)
-                                                : _mm512_setzero_si512();
-                }
-                transpose(rows);
-                uint8_t *to = scratch.keys + (static_cast<size_t>(word) * SPAN + first) * 4;
-                for (int i = 0; i < LANES && word + i < words; i++, to += SPAN * 4) {
-                    _mm512_store_si512(to, rows[i]);
-                }
-            }
-        }
-    }
-
-    // Values as [position][head dimension], or in bf16 [pair of positions][head dimension][2].
-    void gather_values() const {
-        for (int first = 0; first < count; first += shape.kv_is_fp32 ? 1 : 2) {
-            for (int i = 0; i < shape.padded(); i += LANES) {
-                __mmask16 mask = lanes_below(shape.head_size - i);
-                __m512i both;
-                if (shape.kv_is_fp32) {
-                    both = _mm512_maskz_loadu_epi32(mask, at(lane.values, first) + 4 * i);
-                } else {
-                    __m256i low = _mm256_maskz_loadu_epi16(mask, at(lane.values, first) + 2 * i);
-                    __m256i high = first + 1 < count ? _mm256_maskz_loadu_epi16(
-                                                           mask, at(lane.values, first + 1) + 2 * i)
-                                                     : _mm256_setzero_si256();
-                    both = _mm512_or_si512(_mm512_cvtepu16_epi32(low),
-                                           _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
-                }
-                size_t pair = shape.kv_is_fp32 ? first : first / 2;
-                _mm512_store_si512(scratch.values + (pair * shape.padded() + i) * 4, both);
-            }
-        }
+        gather_keys(static_cast<const uint8_t *>(lane.keys), offsets, count, words, scratch.keys);
+        (shape.kv_is_fp32 ? gather_values_fp32 : gather_values_bf16)(
+            static_cast<const uint8_t *>(lane.values), offsets, count, shape.head_size,
+            shape.padded(), scratch.values);
     }
 
     // Scores of one row to probabilities (unnormalised), of which `seen` positions are not zero.
@@ -170,8 +188,7 @@ struct Tile {
 
     // Rows first .. last; row r sees seen[r] positions.
     void attend(int first, int last, const int *seen) const {
-        gather_keys();
-        gather_values();
+        gather();
         bool fp32 = shape.kv_is_fp32;
         int words = shape.head_size * static_cast<int>(element()) / 4;
         multiply_rows(fp32, scratch.query + first * row_bytes(), row_bytes(), last - first,
@@ -241,7 +258,8 @@ void load_queries(const AttentionShape &shape, const float *const *heads, int ro
 void attend_tile(const AttentionShape &shape, const Block &block, const Lane &lane, int tile,
                  AttentionScratch &scratch) {
     const int group = shape.group(), start = tile * SPAN;
-    int64_t slots[SPAN];
+    const int64_t bytes = static_cast<int64_t>(lane.stride) * (shape.kv_is_fp32 ? 4 : 2);
+    int64_t offsets[SPAN];
     int seen[QUERY_ROWS + 256];
     int tokens = block.end - block.begin, longest = 0, first_seeing = tokens;
     for (int i = tokens - 1; i >= 0; i--) {
@@ -254,8 +272,8 @@ void attend_tile(const AttentionShape &shape, const Block &block, const Lane &la
         }
     }
     if (!block.ancestors || start + SPAN <= block.row.prefix) {
-        for (int i = 0; i < longest; i++) slots[i] = block.row.slot(start + i);
-        Tile{shape, lane, scratch, slots, longest}.attend(first_seeing * group, tokens * group, seen);
+        for (int i = 0; i < longest; i++) offsets[i] = block.row.slot(start + i) * bytes;
+        Tile{shape, lane, scratch, offsets, longest}.attend(first_seeing * group, tokens * group, seen);
         return;
     }
     // Tokens of a tree see different slots at the same logical position.
@@ -263,7 +281,7 @@ void attend_tile(const AttentionShape &shape, const Block &block, const Lane &la
         int count = seen[token * group], position = 0;
         auto place = [&](int slot_position) {
             if (position >= start && position < start + count) {
-                slots[position - start] = block.row.slot(slot_position);
+                offsets[position - start] = block.row.slot(slot_position) * bytes;
             }
             position++;
         };
@@ -275,7 +293,7 @@ void attend_tile(const AttentionShape &shape, const Block &block, const Lane &la
             place(block.row.prefix + __builtin_ctzll(ancestors));
         }
         if (count == 0) continue;
-        Tile{shape, lane, scratch, slots, count}.attend(token * group, (token + 1) * group, seen);
+        Tile{shape, lane, scratch, offsets, count}.attend(token * group, (token + 1) * group, seen);
     }
 }
 

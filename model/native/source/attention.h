@@ -28,8 +28,9 @@ struct Row {
     int block_size;
     int prefix;                   // committed positions before the row's first new token
     int64_t slot(int position) const {
-        return static_cast<int64_t>(blocks[position / block_size]) * block_size +
-               position % block_size;
+        // Unsigned, because that division is cheap, and this runs for every position of a tile.
+        unsigned at = static_cast<unsigned>(position), size = static_cast<unsigned>(block_size);
+        return static_cast<int64_t>(blocks[at / size]) * size + at % size;
     }
 };
 

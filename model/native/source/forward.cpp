@@ -10,6 +10,8 @@ namespace {
 
 // Up to here a stage of rows is done by whoever ended the stage before: a barrier costs more.
 constexpr int SERIAL_ROWS = 4;
+// From here on products are bound by arithmetic, and fetch the next tile meanwhile.
+constexpr int FETCH_ROWS = 6;
 // Rows whose activations stay in a core's L2 while it goes through the tiles.
 constexpr int GROUP_ROWS = 128;
 
@@ -35,14 +37,28 @@ struct Forward : Job {
     std::vector<std::atomic<int>> pending;
     size_t partial_rows = 0;
 
-    Forward(Model &model, const Batch &batch)
+    const bool only_products;            // for measuring
+
+    Forward(Model &model, const Batch &batch, bool only_products = false)
         : model(model), shape(model.shape), batch(batch), space(model.workspace),
-          attention(model.attention()), rounds(shape.rounds) {
+          attention(model.attention()), rounds(shape.rounds), only_products(only_products) {
+        if (only_products) return;
         cut_into_blocks();
         cut_into_splits();
     }
 
     int open(int stage) override {
+        int items = items_of(stage);
+        return only_products && items > 0 && !is_product(stage) ? 0 : items;
+    }
+
+    bool is_product(int stage) const {
+        int layer = (stage - 1) / STEPS, step = (stage - 1) % STEPS;
+        if (stage == 0 || layer == shape.layers) return stage > 0 && step == 1;
+        return step == QKV || step == OUTPUT || step == GATE_UP || step == DOWN;
+    }
+
+    int items_of(int stage) {
         if (stage == 0) return rows_or_serial(stage, batch.token_count);
         int layer = (stage - 1) / STEPS;
         if (layer == shape.layers) {
@@ -84,6 +100,7 @@ struct Forward : Job {
     // ---- rows
 
     int rows_or_serial(int stage, int count) {
+        if (only_products) return 0;
         if (count > SERIAL_ROWS) return (count + SERIAL_ROWS - 1) / SERIAL_ROWS;
         for (int row = 0; row < count; row++) run_row(stage, row);
         return 0;
@@ -181,25 +198,31 @@ struct Forward : Job {
     static int groups(int rows) { return (rows + GROUP_ROWS - 1) / GROUP_ROWS; }
     static int tiles(const Matrix &matrix, int rows) { return matrix.tiles * groups(rows); }
 
-    // Calls `each(first row, rows)` for at most eight rows at a time, evenly.
+    // Calls `each(first row, rows, pass, passes)` for as many rows as a kernel takes, evenly.
     template <class Each>
-    static void in_chunks(int rows, int group, Each each) {
+    static void in_passes(const Matrix &matrix, int rows, int group, Each each) {
         int begin = group * GROUP_ROWS, end = std::min(rows, begin + GROUP_ROWS);
-        int chunks = (end - begin + ROWS - 1) / ROWS;
-        for (int i = 0; i < chunks; i++) {
-            int from = begin + (end - begin) * i / chunks;
-            each(from, begin + (end - begin) * (i + 1) / chunks - from);
+        int at_once = rows_at_once(matrix.format), passes = (end - begin + at_once - 1) / at_once;
+        for (int pass = 0; pass < passes; pass++) {
+            int from = begin + (end - begin) * pass / passes;
+            each(from, begin + (end - begin) * (pass + 1) / passes - from, pass, passes);
         }
+    }
+
+    // With few rows a product waits for memory anyway and the hardware prefetches best.
+    Upcoming upcoming(const Matrix &matrix, int rows, int tile) const {
+        if (rows < FETCH_ROWS || tile >= matrix.tiles) return {};
+        return {matrix.tile(tile), FETCH_LINES};
     }
 
     // Calls `each(row, column, 48 results of that row)` for an item of a product, bias added.
     template <class Each>
-    static void products(const Matrix &matrix, const Operand &operand, int rows, int item,
-                         Each each) {
+    void products(const Matrix &matrix, const Operand &operand, int rows, int item, Each each) {
         int tile = item % matrix.tiles;
+        Upcoming next = upcoming(matrix, rows, tile + model.pool.size());
         alignas(64) float out[ROWS * TILE];
-        in_chunks(rows, item / matrix.tiles, [&](int first, int count) {
-            multiply(matrix, operand, first, count, tile, out);
+        in_passes(matrix, rows, item / matrix.tiles, [&](int first, int count, int pass, int passes) {
+            multiply(matrix, operand, first, count, tile, next.share(pass, passes), out);
             for (int r = 0; r < count; r++) {
                 add_bias(matrix, tile, out + r * TILE);
                 each(first + r, tile * TILE, out + r * TILE);
@@ -233,13 +256,15 @@ struct Forward : Job {
         const Matrix &matrix = layer.gate_up;
         int pairs = matrix.tiles / 2, pair = item % pairs, column = pair * TILE;
         alignas(64) float gate[ROWS * TILE], up[ROWS * TILE];
-        in_chunks(batch.token_count, item / pairs, [&](int first, int count) {
-            multiply(matrix, space.normal, first, count, 2 * pair, gate);
-            multiply(matrix, space.normal, first, count, 2 * pair + 1, up);
+        int rows = batch.token_count, tile = 2 * pair, later = tile + 2 * model.pool.size();
+        Upcoming next = upcoming(matrix, rows, later), next_up = upcoming(matrix, rows, later + 1);
+        in_passes(matrix, rows, item / pairs, [&](int first, int count, int pass, int passes) {
+            multiply(matrix, space.normal, first, count, tile, next.share(pass, passes), gate);
+            multiply(matrix, space.normal, first, count, tile + 1, next_up.share(pass, passes), up);
             for (int r = 0; r < count; r++) {
                 float *g = gate + r * TILE, *u = up + r * TILE;
-                add_bias(matrix, 2 * pair, g);
-                add_bias(matrix, 2 * pair + 1, u);
+                add_bias(matrix, tile, g);
+                add_bias(matrix, tile + 1, u);
                 (rounds ? gated<true> : gated<false>)(g, u, TILE, g);
                 if (space.ffn.elementwise()) {
                     space.ffn.put_columns(first + r, column, std::min(TILE, shape.ffn - column), g);
@@ -392,5 +417,14 @@ struct Forward : Job {
 void Model::forward(const Batch &batch) {
     reserve(batch.token_count, batch.output_count);
     Forward job(*this, batch);
+    pool.run(job);
+}
+
+void Model::linears(int rows, int outputs) {
+    reserve(rows, outputs);
+    std::vector<float> logits(static_cast<size_t>(outputs) * shape.vocab);
+    Batch batch{};
+    batch.token_count = rows, batch.output_count = outputs, batch.logits = logits.data();
+    Forward job(*this, batch, true);
     pool.run(job);
 }

@@ -3,11 +3,13 @@
 //     tile t holds the output columns 48 t .. 48 t + 48, for all inputs, contiguously:
 //     fp32  [k]      [48]            one input a step
 //     bf16  [k / 2]  [48][2]         a pair of inputs a step
-//     int8  [k / 4]  [48][4]         four inputs a step, symmetric, one scale per column
-//     int4  [k / 32] blocks of 960 bytes: 4 x [48][4] byte pairs, [48] fp16 scales, [48] fp16
-//           minima; as in GGUF's Q4_1 a weight is scale * q + minimum, q in 0 .. 15
+//     int8  [k / 64] of 2 x [48] fp16 scales, 2 blocks of 32 x [48] bytes, in quads, q + 128
+//     int4  [k / 64] of 2 x [48] fp16 scales, 2 x [48] fp16 minima, 2 blocks of 32 x [48] nibbles
 //
-// 48 columns are three registers: with eight rows of activations, 24 accumulators. An output is
+// The blocks are those of GGUF: int8 is Q8_0 (weight = scale * q) and int4 is Q4_1 (weight =
+// scale * q + minimum, q in 0 .. 15), and tensors that were so quantised are represented exactly.
+//
+// 48 columns are three registers, so eight rows of activations have 24 accumulators. An output is
 // one chain of additions over k in ascending order whatever the number of rows: its bits depend
 // on its own row and column only.
 #pragma once
@@ -23,7 +25,29 @@ constexpr int TILE = 48;
 constexpr int TILE_LANES = TILE / LANES;
 constexpr int ROWS = 8;
 constexpr int BLOCK = 32;
-constexpr size_t BLOCK_BYTES = TILE * BLOCK / 2 + 2 * TILE * sizeof(uint16_t);
+
+// How many rows a kernel takes at once: in blocks, each row has integers and floats in registers.
+inline int rows_at_once(Format format) {
+    return format == Format::fp32 || format == Format::bf16 ? ROWS : ROWS / 2;
+}
+
+inline int block_count(int k) { return round_up(k, BLOCK) / BLOCK; }
+inline bool in_blocks(Format format) { return format == Format::int8 || format == Format::int4; }
+
+// Where block `index` of a tile is: pairs of blocks fill whole cache lines, each behind its scales,
+// so that a tile is one stream.
+template <Format FORMAT>
+struct BlockPlace {
+    static constexpr size_t QUANTS = FORMAT == Format::int8 ? TILE * BLOCK : TILE * BLOCK / 2;
+    static constexpr size_t SCALES = TILE * sizeof(uint16_t);
+    static constexpr size_t HEAD = SCALES * (FORMAT == Format::int8 ? 2 : 4);
+    static constexpr size_t PAIR = HEAD + 2 * QUANTS;
+    size_t quants, scales, minima;
+    explicit BlockPlace(int index)
+        : quants(index / 2 * PAIR + HEAD + index % 2 * QUANTS),
+          scales(index / 2 * PAIR + index % 2 * SCALES), minima(scales + 2 * SCALES) {}
+    static size_t tile_bytes(int k) { return (block_count(k) + 1) / 2 * PAIR; }
+};
 
 // A weight matrix as it comes: [n, k] row by row, float or bf16.
 struct Source {
@@ -38,8 +62,6 @@ struct Matrix {
     int tiles = 0, k = 0;
     size_t tile_bytes = 0;
     Memory data;
-    std::vector<float> scales;      // int8: per column
-    std::vector<int32_t> offsets;   // int8: -128 * the column's sum, for unsigned activations
     std::vector<float> bias;        // empty without
 
     Matrix() = default;
@@ -49,22 +71,38 @@ struct Matrix {
     void pack(int tile, const Source &source, const int *columns);
 };
 
-// Rows of activations in the form a format's kernel reads: float, bf16, or bytes with scales.
+// Rows of activations in the form a format's kernel reads: float, bf16, or signed bytes in blocks
+// of 32, each with its own scale (GGUF's Q8_1: one outlier spoils 31 neighbours, not the row).
 struct Operand {
     Format format = Format::fp32;
     int k = 0;
     size_t stride = 0;              // bytes from row to row
     Memory data;
-    Memory scales;                  // int8: [rows]; int4: [rows][k / 32]
-    Memory sums;                    // int4: [rows][k / 32], scale * sum of the block's bytes
+    Memory scales;                  // [rows][k / 32] float
+    Memory sums;                    // [rows][k / 32], of the block's bytes: int8 -128 * sum, an
+                                    // integer; int4 scale * sum, a float
 
     void reserve(Format format, int rows, int k);
     void put_row(int row, const float *values);
     // For fp32 and bf16, whose elements do not depend on each other: columns begin .. begin + count.
     void put_columns(int row, int begin, int count, const float *values);
-    bool elementwise() const { return format == Format::fp32 || format == Format::bf16; }
+    bool elementwise() const { return !in_blocks(format); }
 };
 
-// out[r][48] = the products of rows row .. row + count (at most 8) with one tile, scaled.
+// What to fetch into the L2 cache during a product: `lines` of every six lines of a tile.
+struct Upcoming {
+    const uint8_t *tile = nullptr;
+    int lines = 0;
+
+    // The share of pass `pass` of `passes` over the rows: spread, because memory has a pace.
+    Upcoming share(int pass, int passes) const {
+        int first = lines * pass / passes, last = lines * (pass + 1) / passes;
+        return {tile + 64 * first, last - first};
+    }
+};
+
+constexpr int FETCH_LINES = 6;
+
+// out[r][48] = the products of rows row .. row + count (at most `rows_at_once`) with one tile.
 void multiply(const Matrix &matrix, const Operand &operand, int row, int count, int tile,
-              float *out);
+              const Upcoming &upcoming, float *out);

@@ -47,7 +47,7 @@ AttentionShape Model::attention() const {
 
 void Model::set_matrix(int layer, Part part, const Source &source) {
     std::vector<int> columns = column_order(part, source.n);
-    Matrix matrix(format(), static_cast<int>(columns.size()) / TILE, source.k);
+    Matrix matrix(part == Part::head ? head_format() : format(), static_cast<int>(columns.size()) / TILE, source.k);
     if (source.bias) matrix.bias.assign(columns.size(), 0.0f);
     Packing packing(matrix, source, columns);
     pool.run(packing);
@@ -91,7 +91,7 @@ void Model::reserve(int rows, int outputs) {
     }
     if (outputs > space.outputs) {
         space.outputs = round_up(outputs, 64);
-        space.last.reserve(format(), space.outputs, shape.hidden);
+        space.last.reserve(head_format(), space.outputs, shape.hidden);
     }
 }
 

@@ -58,6 +58,8 @@ struct Model {
     Model(Pool &pool, const Shape &shape, const float *frequencies);
     AttentionShape attention() const;
     Format format() const { return static_cast<Format>(shape.format); }
+    // As GGUF files do: the head decides between tokens, so it keeps eight bits.
+    Format head_format() const { return format() == Format::int4 ? Format::int8 : format(); }
     int qkv_width() const { return (shape.heads + 2 * shape.kv_heads) * shape.head_size; }
     int attended_width() const { return shape.heads * shape.head_size; }
     void set_matrix(int layer, Part part, const Source &source);
@@ -66,4 +68,6 @@ struct Model {
     // Returns null, or why the batch cannot be run.
     const char *refusal(const Batch &batch) const;
     void forward(const Batch &batch);
+    // The forward pass's matrix products alone, on whatever the buffers hold: for measuring.
+    void linears(int rows, int outputs);
 };

@@ -14,23 +14,14 @@ __m512 load(const float *values, int begin, int k) {
 
 float largest(const float *values, int begin, int end) {
     __m512 best = _mm512_setzero_ps();
-    for (int i = begin; i < end; i += LANES) best = _mm512_max_ps(best, _mm512_abs_ps(load(values, i, end)));
+    for (int i = begin; i < end; i += LANES) {
+        best = _mm512_max_ps(best, _mm512_abs_ps(load(values, i, end)));
+    }
     return _mm512_reduce_max_ps(best);
 }
 
-// Unsigned bytes round(value / scale) + 128, as the dot product wants its left side.
-void put_int8(const float *values, int k, uint8_t *bytes, float *scale) {
-    *scale = largest(values, 0, k) / 127.0f;
-    __m512 inverse = _mm512_set1_ps(*scale > 0 ? 1.0f / *scale : 0.0f);
-    for (int i = 0; i < k; i += LANES) {
-        __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(load(values, i, k), inverse));
-        q = _mm512_add_epi32(q, _mm512_set1_epi32(128));
-        _mm_storeu_si128(reinterpret_cast<__m128i *>(bytes + i), _mm512_cvtusepi32_epi8(q));
-    }
-}
-
-// Signed bytes in blocks of 32, each with its own scale (as GGUF's Q8_1).
-void put_int4(const float *values, int k, uint8_t *bytes, float *scales, float *sums) {
+void put_blocks(Format format, const float *values, int k, uint8_t *bytes, float *scales,
+                float *sums) {
     for (int begin = 0, block = 0; begin < k; begin += BLOCK, block++) {
         int end = begin + BLOCK < k ? begin + BLOCK : k;
         float scale = largest(values, begin, end) / 127.0f;
@@ -39,10 +30,12 @@ void put_int4(const float *values, int k, uint8_t *bytes, float *scales, float *
         for (int i = begin; i < begin + BLOCK; i += LANES) {
             __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(load(values, i, end), inverse));
             total = _mm512_add_epi32(total, q);
-            _mm_storeu_si128(reinterpret_cast<__m128i *>(bytes + i), _mm512_cvtepi32_epi8(q));
+            _mm_storeu_si128(reinterpret_cast<__m128i *>(bytes + i), _mm512_cvtsepi32_epi8(q));
         }
+        int sum = _mm512_reduce_add_epi32(total), offset = -128 * sum;
         scales[block] = scale;
-        sums[block] = scale * static_cast<float>(_mm512_reduce_add_epi32(total));
+        sums[block] = scale * static_cast<float>(sum);
+        if (format == Format::int8) memcpy(&sums[block], &offset, sizeof offset);
     }
 }
 
@@ -53,20 +46,17 @@ void Operand::reserve(Format new_format, int rows, int new_k) {
     k = new_k;
     stride = static_cast<size_t>(round_up(k, 64)) * element_bytes(format);
     data = Memory(rows * stride);
-    if (format == Format::int8) scales = Memory(rows * sizeof(float));
-    if (format == Format::int4) {
-        size_t blocks = rows * static_cast<size_t>(round_up(k, BLOCK) / BLOCK);
-        scales = Memory(blocks * sizeof(float));
-        sums = Memory(blocks * sizeof(float));
-    }
+    if (elementwise()) return;
+    size_t blocks = rows * static_cast<size_t>(block_count(k));
+    scales = Memory(blocks * sizeof(float));
+    sums = Memory(blocks * sizeof(float));
 }
 
 void Operand::put_row(int row, const float *values) {
     if (elementwise()) return put_columns(row, 0, k, values);
-    uint8_t *bytes = data.as<uint8_t>() + row * stride;
-    if (format == Format::int8) return put_int8(values, k, bytes, scales.as<float>() + row);
-    size_t block = static_cast<size_t>(row) * (round_up(k, BLOCK) / BLOCK);
-    put_int4(values, k, bytes, scales.as<float>() + block, sums.as<float>() + block);
+    size_t block = static_cast<size_t>(row) * block_count(k);
+    put_blocks(format, values, k, data.as<uint8_t>() + row * stride, scales.as<float>() + block,
+               sums.as<float>() + block);
 }
 
 void Operand::put_columns(int row, int begin, int count, const float *values) {

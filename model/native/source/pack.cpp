@@ -11,8 +11,8 @@ size_t bytes_per_tile(Format format, int k) {
     switch (format) {
         case Format::fp32: return columns * k * 4;
         case Format::bf16: return columns * round_up(k, 2) * 2;
-        case Format::int8: return columns * round_up(k, 4);
-        default: return BLOCK_BYTES * (round_up(k, BLOCK) / BLOCK);
+        case Format::int8: return BlockPlace<Format::int8>::tile_bytes(k);
+        default: return BlockPlace<Format::int4>::tile_bytes(k);
     }
 }
 
@@ -76,30 +76,47 @@ Grid fitted(const float *values, int count) {
     return grid;
 }
 
-void pack_int4(const float *values, int k, int column, uint8_t *tile) {
-    for (int begin = 0; begin < k; begin += BLOCK, tile += BLOCK_BYTES) {
-        int count = std::min(BLOCK, k - begin);
-        Grid grid = fitted(values + begin, count);
-        for (int i = 0; i < count; i++) {
-            int q = grid.nearest(values[begin + i]);
-            int shift = i % 8 < 4 ? 0 : 4;
-            tile[(i / 8 * TILE + column) * 4 + i % 4] |= static_cast<uint8_t>(q << shift);
+uint16_t &half_at(uint8_t *tile, size_t offset, int column) {
+    return reinterpret_cast<uint16_t *>(tile + offset)[column];
+}
+
+void pack_int8(const float *values, int k, int column, uint8_t *tile) {
+    for (int block = 0; block < block_count(k); block++) {
+        BlockPlace<Format::int8> place(block);
+        int begin = block * BLOCK, count = std::min(BLOCK, k - begin);
+        float largest = 0;
+        for (int i = 0; i < count; i++) largest = std::max(largest, std::fabs(values[begin + i]));
+        float scale = through_half(largest / 127);
+        half_at(tile, place.scales, column) = _cvtss_sh(scale, 0);
+        for (int i = 0; i < BLOCK; i++) {
+            float q = i < count && scale > 0 ? values[begin + i] / scale : 0;
+            int nearest = std::clamp(static_cast<int>(std::lrint(q)), -127, 127);
+            tile[place.quants + (i / 4 * TILE + column) * 4 + i % 4] =
+                static_cast<uint8_t>(nearest + 128);
         }
-        uint16_t *scales = reinterpret_cast<uint16_t *>(tile + TILE * BLOCK / 2);
-        scales[column] = _cvtss_sh(grid.scale, 0);
-        scales[TILE + column] = _cvtss_sh(grid.minimum, 0);
+    }
+}
+
+void pack_int4(const float *values, int k, int column, uint8_t *tile) {
+    for (int block = 0; block < block_count(k); block++) {
+        BlockPlace<Format::int4> place(block);
+        int begin = block * BLOCK, count = std::min(BLOCK, k - begin);
+        Grid grid = fitted(values + begin, count);
+        half_at(tile, place.scales, column) = _cvtss_sh(grid.scale, 0);
+        half_at(tile, place.minima, column) = _cvtss_sh(grid.minimum, 0);
+        for (int i = 0; i < count; i++) {
+            int q = grid.nearest(values[begin + i]), shift = i % 8 < 4 ? 0 : 4;
+            tile[place.quants + (i / 8 * TILE + column) * 4 + i % 4] |=
+                static_cast<uint8_t>(q << shift);
+        }
     }
 }
 
 }  // namespace
 
 Matrix::Matrix(Format format, int tiles, int k)
-    : format(format), tiles(tiles), k(k), tile_bytes(bytes_per_tile(format, k)),
-      data(tiles * tile_bytes) {
-    if (format != Format::int8) return;
-    scales.assign(tiles * TILE, 0.0f);
-    offsets.assign(tiles * TILE, 0);
-}
+    : format(format), tiles(tiles), k(k), tile_bytes((bytes_per_tile(format, k) + 63) / 64 * 64),
+      data(tiles * tile_bytes) {}
 
 void Matrix::pack(int index, const Source &source, const int *columns) {
     uint8_t *tile = data.as<uint8_t>() + index * tile_bytes;
@@ -115,14 +132,7 @@ void Matrix::pack(int index, const Source &source, const int *columns) {
             bf16 *pairs = reinterpret_cast<bf16 *>(tile);
             for (int i = 0; i < k; i++) pairs[(i / 2 * TILE + column) * 2 + i % 2] = to_bf16(values[i]);
         } else if (format == Format::int8) {
-            float largest = 0;
-            for (float value : values) largest = std::max(largest, std::fabs(value));
-            scales[place] = largest / 127;
-            for (int i = 0; i < k && largest > 0; i++) {
-                long q = std::lrint(values[i] / scales[place]);
-                tile[(i / 4 * TILE + column) * 4 + i % 4] = static_cast<uint8_t>(q);
-                offsets[place] -= 128 * static_cast<int32_t>(q);
-            }
+            pack_int8(values.data(), k, column, tile);
         } else {
             pack_int4(values.data(), k, column, tile);
         }

@@ -1,0 +1,79 @@
+"""What a runner needs beside the forward pass, in torch or in a faster twin."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from model import pages, sampler
+from model.batch import Forward, Pages
+from model.edits import Touched
+from model.grammar import Grammars
+from model.sampler import Ask
+from speculative.rounds import TokenLogprob
+
+
+class Choose(Protocol):
+    """`model.sampler.choose_many`: which token the seeded target says, for each ask."""
+
+    def __call__(self, logits: Tensor, asks: Sequence[Ask], /) -> list[int]: ...
+
+
+class Report(Protocol):
+    """`model.sampler.logprobs`: for each (logits row, chosen token, alternatives wanted)."""
+
+    def __call__(
+        self, logits: Tensor, asked: Sequence[tuple[int, int, int]], /
+    ) -> list[TokenLogprob]: ...
+
+
+class Rank(Protocol):
+    """`model.sampler.best_tokens`: the `count` best tokens of every row of logits, best first."""
+
+    def __call__(self, logits: Tensor, count: int, /) -> list[list[int]]: ...
+
+
+class Offer(Protocol):
+    """`model.sampler.offers`: for each (logits row, count, edits), what could come next."""
+
+    def __call__(
+        self, logits: Tensor, asked: Sequence[tuple[int, int, Touched | None]], /
+    ) -> list[tuple[tuple[int, float], ...]]: ...
+
+
+class Copy(Protocol):
+    """`model.pages.copy_blocks` and `model.pages.move_slots`: (from, to), all as if at once."""
+
+    def __call__(self, pages: Pages, pairs: Sequence[tuple[int, int]], /) -> None: ...
+
+
+class Kit(NamedTuple):
+    """The small operations of a round."""
+
+    choose: Choose
+    report: Report
+    rank: Rank
+    offer: Offer
+    copy_blocks: Copy
+    move_slots: Copy
+
+
+TORCH_KIT = Kit(
+    sampler.choose_many,
+    sampler.logprobs,
+    sampler.best_tokens,
+    sampler.offers,
+    pages.copy_blocks,
+    pages.move_slots,
+)
+
+
+class Parts(NamedTuple):
+    """A model ready to run: all that a Runner or a Drafter is made of, and no sequence yet."""
+
+    forward: Forward
+    pages: Pages
+    vocab_size: int
+    kit: Kit = TORCH_KIT
+    grammars: Grammars | None = None
+    """None where the model came without a tokenizer."""

@@ -1,0 +1,227 @@
+"""How far a native forward pass is from what the machine allows.
+
+Run as `python -m model.native.benchmark`.
+
+The floor of a step is the longer of two measured times: streaming every packed weight once, and
+doing its multiply-adds in registers. All measurements of a line are interleaved, so that a busy
+machine slows them alike; times are medians in milliseconds.
+"""
+
+import argparse
+from collections.abc import Callable, Iterable
+from statistics import quantiles
+from time import perf_counter
+
+import torch
+
+from model.batch import Batch, Pages
+from model.config import ModelConfig
+from model.native.forward import FORMATS, NativeForward
+from model.native.library import library
+from model.native.pool import Pool
+from model.native.sampler import NativeSampler
+from model.sampler import Ask
+from model.weights import LayerWeights, Weights
+from speculative.sampling import Sampling
+
+KV_LENGTH = 260
+TOKENS = (1, 2, 4, 8, 16, 32, 64, 256, 512)
+PEAK_STEPS = 100_000
+SAMPLINGS = {
+    "greedy": Sampling(temperature=0.0),
+    "temperature 1": Sampling(),
+    "temperature 0.8, top-p 0.95": Sampling(temperature=0.8, top_p=0.95),
+    "temperature 0.8, top-k 50": Sampling(temperature=0.8, top_k=50),
+    "min-p 0.05": Sampling(min_p=0.05),
+}
+
+
+def default_shape() -> ModelConfig:
+    """Return the shape of SmolLM2-135M."""
+    return ModelConfig(
+        architecture="LlamaForCausalLM",
+        vocab_size=49152,
+        hidden_size=576,
+        layer_count=30,
+        head_count=9,
+        kv_head_count=3,
+        head_size=64,
+        ffn_size=1536,
+        context_max=8192,
+        norm_eps=1e-5,
+        rope_inverse_frequencies=tuple(100_000.0 ** (-i / 32) for i in range(32)),
+        tied_embeddings=True,
+    )
+
+
+def random_weights(config: ModelConfig) -> Weights:
+    """Return bf16 weights that keep activations of ordinary size."""
+
+    def matrix(rows: int, columns: int) -> torch.Tensor:
+        return (torch.randn(rows, columns) * columns**-0.5).bfloat16()
+
+    hidden, ffn = config.hidden_size, config.ffn_size
+    attended = config.head_count * config.head_size
+    qkv = attended + 2 * config.kv_head_count * config.head_size
+    ones = torch.ones(hidden, dtype=torch.bfloat16)
+    embedding = matrix(config.vocab_size, hidden)
+    layers = [
+        LayerWeights(
+            attention_norm=ones,
+            qkv=matrix(qkv, hidden),
+            qkv_bias=None,
+            query_norm=None,
+            key_norm=None,
+            output=matrix(hidden, attended),
+            output_bias=None,
+            ffn_norm=ones,
+            gate_up=matrix(2 * ffn, hidden),
+            gate_up_bias=None,
+            down=matrix(hidden, ffn),
+            down_bias=None,
+        )
+        for _ in range(config.layer_count)
+    ]
+    return Weights(embedding, layers, ones, embedding)
+
+
+def one_row(tokens: int, kv_length: int, outputs: int) -> Batch:
+    """Return a batch of one row that ends its sequence; logits of its last `outputs` tokens."""
+
+    def ints(values: Iterable[int]) -> torch.Tensor:
+        return torch.tensor(list(values), dtype=torch.int32)
+
+    places = ints(range(kv_length - tokens, kv_length))
+    return Batch(
+        tokens=ints(range(tokens)),
+        positions=places,
+        slots=places.clone(),
+        row_starts=ints([0, tokens]),
+        kv_lengths=ints([kv_length]),
+        block_tables=ints(range(-(-kv_length // 16)))[None],
+        ancestors=torch.full((tokens,), -1),
+        outputs=ints(range(tokens - outputs, tokens)),
+    )
+
+
+def pages_for(config: ModelConfig, dtype: torch.dtype) -> Pages:
+    shape = (config.layer_count, 64, 16, config.kv_head_count, config.head_size)
+    return Pages(torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype))
+
+
+def interleaved(runs: list[Callable[[], object]], rounds: int) -> list[list[float]]:
+    """Return sorted milliseconds of each run, taken in turns."""
+    times: list[list[float]] = [[] for _ in runs]
+    for _ in range(rounds):
+        for run, taken in zip(runs, times, strict=True):
+            begun = perf_counter()
+            run()
+            taken.append((perf_counter() - begun) * 1e3)
+    return [sorted(taken) for taken in times]
+
+
+def spread(times: list[float]) -> tuple[float, float, float]:
+    """Return the median, and the 10th and 90th percentile."""
+    tenths = quantiles(times, n=10)
+    return tenths[4], tenths[0], tenths[8]
+
+
+class Bench:
+    """One format of the default model's shape."""
+
+    def __init__(self, dtype: str, pool: Pool) -> None:
+        self.config = default_shape()
+        self.pool = pool
+        self.model = NativeForward(self.config, random_weights(self.config), dtype, pool)
+        self.pages = pages_for(self.config, self.model.page_dtype)
+        self.bytes = library().measure_stream(self.model.handle)
+        self.macs = library().measure_multiply_adds(pool.handle, self.model.format, PEAK_STEPS)
+
+    def line(self, tokens: int) -> str:
+        """Return a table line for one step of `tokens` tokens."""
+        kv_length = max(KV_LENGTH, tokens)
+        outputs = tokens if tokens <= 64 else 1
+        batch = one_row(tokens, kv_length, outputs)
+        native, handle = library(), self.model.handle
+        runs: list[Callable[[], object]] = [
+            lambda: self.model(batch, self.pages),
+            lambda: native.measure_linears(handle, tokens, outputs),
+            lambda: native.measure_stream(handle),
+            lambda: native.measure_multiply_adds(self.pool.handle, self.model.format, PEAK_STEPS),
+        ]
+        interleaved(runs, 2)
+        whole, linears, stream, peak = interleaved(runs, 40 if tokens <= 64 else 12)
+        (middle, low, high), linear = spread(whole), spread(linears)[0]
+        memory = spread(stream)[0]
+        arithmetic = self._multiply_adds(tokens, outputs) / self.macs * spread(peak)[0]
+        floor = max(memory, arithmetic)
+        return (
+            f"{tokens:4d} {middle:8.2f} {low:8.2f} {high:8.2f} {linear:8.2f} {memory:8.2f}"
+            f" {arithmetic:8.2f} {linear / floor:6.2f} {middle / floor:6.2f}"
+            f" {tokens / middle * 1e3:8.0f}"
+        )
+
+    def _multiply_adds(self, tokens: int, outputs: int) -> int:
+        config = self.config
+        attended = config.head_count * config.head_size
+        qkv = attended + 2 * config.kv_head_count * config.head_size
+        layer = config.hidden_size * (qkv + attended + 3 * config.ffn_size)
+        head = config.hidden_size * config.vocab_size
+        return tokens * config.layer_count * layer + outputs * head
+
+    def report(self) -> None:
+        (peak,) = interleaved([self._peak], 9)
+        (stream,) = interleaved([lambda: library().measure_stream(self.model.handle)], 9)
+        rate, bandwidth = self.macs / spread(peak)[0] / 1e6, self.bytes / spread(stream)[0] / 1e6
+        print(f"{self.bytes / 1e6:.0f} MB, {bandwidth:.1f} GB/s, {rate:.0f} GMAC/s")
+        print("   T     step      p10      p90  linears   memory    arith  lin/fl step/fl    tok/s")
+        for tokens in TOKENS:
+            print(self.line(tokens), flush=True)
+
+    def _peak(self) -> None:
+        library().measure_multiply_adds(self.pool.handle, self.model.format, PEAK_STEPS)
+
+
+def report_sampler(pool: Pool, rows: int = 16) -> None:
+    """Print microseconds a row; the logits fall off as a language model's do."""
+    ranks = torch.arange(1, 49153).float()
+    falling = 20 - 2.2 * ranks.log()
+    logits = torch.stack([falling[torch.randperm(49152)] + torch.randn(49152) for _ in range(rows)])
+    sampler = NativeSampler(pool)
+    print("sampler, microseconds a row of 49152: one row, then 16 at once")
+    for name, sampling in SAMPLINGS.items():
+        asks = [Ask(row, 100 + row, sampling) for row in range(rows)]
+
+        def one(asks: list[Ask] = asks) -> None:
+            for ask in asks:
+                sampler.choose_many(logits, [ask])
+
+        def many(asks: list[Ask] = asks) -> None:
+            sampler.choose_many(logits, asks)
+
+        alone, together = interleaved([one, many], 50)
+        print(
+            f"  {name:30s} {spread(alone)[0] / rows * 1e3:7.1f}"
+            f" {spread(together)[0] / rows * 1e3:7.1f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description="Measure native forward passes against their floor."
+    )
+    parser.add_argument("--dtypes", default="bf16,int8,int4,fp32")
+    parser.add_argument("--threads", type=int, default=None)
+    arguments = parser.parse_args()
+    pool = Pool(arguments.threads)
+    for dtype in arguments.dtypes.split(","):
+        if dtype not in FORMATS:
+            parser.error(f"{dtype!r} is none of {', '.join(FORMATS)}")
+        print(f"\n{dtype}, {pool.threads} threads, KV {KV_LENGTH}; ms", end=": ")
+        Bench(dtype, pool).report()
+    print()
+    report_sampler(pool)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""The sampling rule over many rows at once: the fast twin of `model.sampler`, the same tokens."""
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from model.native.library import ChooseArguments, LogprobArguments, library
+from model.native.pool import Pool
+from model.sampler import Ask
+from speculative.rounds import TokenLogprob
+
+SEED_MASK = 2**64 - 1
+WORD_MASK = 2**32 - 1
+
+
+class NativeSampler:
+    """Chooses tokens from raw float32 logits [S, vocab] on the CPU."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def choose_many(self, logits: Tensor, asks: Sequence[Ask]) -> list[int]:
+        """Return the seeded target's token for each ask."""
+        _check_logits(logits)
+        arguments = (ChooseArguments * len(asks))()
+        for to, ask in zip(arguments, asks, strict=True):
+            _fill(to, logits, ask)
+        chosen = (ctypes.c_int32 * len(asks))()
+        library().choose_many(self._pool.handle, arguments, len(asks), logits.shape[1], chosen)
+        return list(chosen)
+
+    def logprobs(self, logits: Tensor, asked: Sequence[tuple[int, int, int]]) -> list[TokenLogprob]:
+        """Return raw log-probabilities for (row, chosen token, alternatives wanted)."""
+        _check_logits(logits)
+        arguments = (LogprobArguments * len(asked))()
+        widest = max((count for _, _, count in asked), default=0)
+        chosen = torch.empty(len(asked), dtype=torch.float64)
+        tokens = torch.empty(len(asked), widest, dtype=torch.int32)
+        values = torch.empty(len(asked), widest, dtype=torch.float64)
+        for index, (to, (row, token, count)) in enumerate(zip(arguments, asked, strict=True)):
+            _check_range(row, len(logits))
+            _check_range(token, logits.shape[1])
+            to.logits = logits[row].data_ptr()
+            to.token, to.count = token, min(count, logits.shape[1])
+            to.logprob = chosen[index:].data_ptr()
+            to.top_tokens, to.top_logprobs = tokens[index].data_ptr(), values[index].data_ptr()
+        library().report_logprobs(self._pool.handle, arguments, len(asked), logits.shape[1])
+        rows = zip(arguments, chosen.tolist(), tokens.tolist(), values.tolist(), strict=True)
+        return [
+            TokenLogprob(logprob, tuple(zip(best[: ask.count], scores[: ask.count], strict=True)))
+            for ask, logprob, best, scores in rows
+        ]
+
+
+def _fill(to: ChooseArguments, logits: Tensor, ask: Ask) -> None:
+    _check_range(ask.logits_row, len(logits))
+    sampling = ask.sampling
+    to.logits = logits.data_ptr() + ask.logits_row * logits.shape[1] * logits.element_size()
+    to.temperature, to.top_p, to.min_p = sampling.temperature, sampling.top_p, sampling.min_p
+    to.seed, to.branch = sampling.seed & SEED_MASK, sampling.branch & WORD_MASK
+    to.position, to.top_k = ask.position, sampling.top_k
+    if ask.edits is not None and len(ask.edits.tokens):
+        edits = ask.edits
+        _check_range(int(edits.tokens.min()), logits.shape[1])
+        _check_range(int(edits.tokens.max()), logits.shape[1])
+        to.edit_count = len(edits.tokens)
+        to.edit_tokens = edits.tokens.ctypes.data
+        to.edit_rates = edits.rates.ctypes.data
+        to.edit_losses = edits.losses.ctypes.data
+        to.edit_biases = edits.biases.ctypes.data
+    if ask.allowed is not None:
+        to.allowed = _mask_address(ask.allowed, logits.shape[1])
+
+
+def _mask_address(mask: NDArray[np.int32], vocab_size: int) -> int:
+    contiguous = mask.flags.c_contiguous
+    if mask.dtype != np.int32 or not contiguous or len(mask) * 32 < vocab_size:
+        raise ValueError("an allowed mask must be contiguous int32 words covering the vocabulary")
+    return mask.ctypes.data
+
+
+def _check_logits(logits: Tensor) -> None:
+    on_cpu = logits.device.type == "cpu" and logits.is_contiguous()
+    if logits.dtype != torch.float32 or logits.dim() != 2 or not on_cpu:
+        raise ValueError("logits must be a contiguous float32 matrix on the CPU")
+
+
+def _check_range(index: int, end: int) -> None:
+    if not 0 <= index < end:
+        raise ValueError(f"{index} is outside 0 .. {end}")

@@ -1,0 +1,37 @@
+"""The model under test, made from a directory."""
+
+from pathlib import Path
+
+import torch
+
+from model.attention.reference import attend
+from model.drafter import Drafter
+from model.forward import TorchForward
+from model.grammar import grammars_of
+from model.kit import Parts
+from model.loader import LoadedModel, load
+from model.pages import allocate
+from model.runner import Runner
+
+CPU = torch.device("cpu")
+FP32 = torch.float32
+
+
+def make_runner(directory: Path, block_count: int = 128, block_size: int = 4) -> Runner:
+    """Return a float32 runner with small blocks, so that every text crosses many."""
+    model = load(str(directory), FP32)
+    return Runner(_parts(model, block_count, block_size))
+
+
+def make_drafter(directory: Path, block_count: int = 128, block_size: int = 4) -> Drafter:
+    """Return a float32 draft model with pages like those of `make_runner`."""
+    model = load(str(directory), FP32)
+    return Drafter(_parts(model, block_count, block_size))
+
+
+def _parts(model: LoadedModel, block_count: int, block_size: int) -> Parts:
+    forward = TorchForward(model.config, model.weights, attend)
+    pages = allocate(model.config, block_count, block_size, FP32, CPU)
+    config = model.config
+    grammars = grammars_of(model.directory, config.vocab_size, config.eos_token_ids)
+    return Parts(forward, pages, config.vocab_size, grammars=grammars)

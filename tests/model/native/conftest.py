@@ -1,0 +1,13 @@
+import pytest
+
+from model.native.build import NativeUnavailable, library_path
+from model.native.pool import Pool
+
+
+@pytest.fixture(scope="session")
+def pool() -> Pool:
+    try:
+        library_path()
+    except NativeUnavailable as error:
+        pytest.skip(str(error))
+    return Pool(2)

@@ -1,0 +1,51 @@
+"""Where the library cannot be built, the caller learns it by one exception."""
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.native import build
+from model.native.build import NativeUnavailable
+from model.native.pool import Pool
+from model.native.sampler import NativeSampler
+from model.sampler import Ask
+from speculative.sampling import Sampling
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(NativeUnavailable, match="compiler"):
+        build.library_path.__wrapped__()
+
+
+def test_a_failing_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CXX", "false")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(NativeUnavailable, match="failed"):
+        build.library_path.__wrapped__()
+    assert not list((tmp_path / "draftwerk").iterdir())
+
+
+def test_two_threads_may_share_a_pool(pool: Pool) -> None:
+    """Jobs queue up behind each other, also when there are more threads than cores."""
+    logits = torch.randn(8, 2000)
+    asks = [Ask(row, 1, Sampling(seed=row)) for row in range(8)]
+    expected = NativeSampler(pool).choose_many(logits, asks)
+    shared = NativeSampler(Pool(5))
+    wrong: list[list[int]] = []
+
+    def work() -> None:
+        for _ in range(300):
+            chosen = shared.choose_many(logits, asks)
+            if chosen != expected:
+                wrong.append(chosen)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

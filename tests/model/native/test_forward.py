@@ -1,0 +1,159 @@
+"""The native forward computes what the plain torch one does."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.attention.reference import attend
+from model.forward import TorchForward
+from model.native.forward import NativeForward
+from model.native.pool import Pool
+from speculative.rounds import Draft
+from tests.model.native.models import (
+    part,
+    random_pages,
+    random_tokens,
+    random_weights,
+    round_of,
+    tiny_config,
+)
+
+SHAPES = {
+    "gqa": {},
+    "mqa": {"head_count": 5, "kv_head_count": 1},
+    "mha": {"head_count": 3, "kv_head_count": 3},
+    "head 32": {"head_size": 32},
+    "head 48": {"head_size": 48},
+    "head 64": {"head_size": 64, "head_count": 9, "kv_head_count": 3},
+    "head 128": {"head_size": 128, "head_count": 2, "kv_head_count": 1},
+    "qk-norm": {"query_key_norm": True, "head_size": 32},
+    "wide": {"hidden_size": 200, "ffn_size": 333, "vocab_size": 259},
+    "yarn": {"rope_magnitude": 1.2},
+}
+TREE = Draft(tokens=(5, 6, 7, 8, 9, 10), parents=(-1, -1, 0, 2, 1, 0), sources=("",) * 6)
+
+
+def rounds():
+    """A prefill beyond one attention tile, then a tree, a chain and a chunk in one batch."""
+    first = random_tokens(150)
+    yield round_of([part(first)])
+    yield round_of(
+        [
+            part([3], 150, draft=TREE),
+            part(random_tokens(20, seed=1), 0, blocks=(40, 39)),
+            part([7, 8, 9], 0, blocks=(50,)),
+        ]
+    )
+
+
+def largest_difference(config, weights, dtype: str, pool: Pool, twin_weights=None) -> float:
+    native = NativeForward(config, weights, dtype, pool)
+    twin = TorchForward(config, twin_weights or weights, attend)
+    ours = random_pages(config, native.page_dtype)
+    theirs = random_pages(config, (twin_weights or weights).embedding.dtype)
+    worst = 0.0
+    for batch in rounds():
+        difference = native(batch, ours) - twin(batch, theirs)
+        worst = max(worst, float(difference.abs().max()))
+    return worst
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_agrees_with_torch_in_fp32(shape: str, pool: Pool) -> None:
+    config = tiny_config(**SHAPES[shape])
+    weights = random_weights(config)
+    assert largest_difference(config, weights, "fp32", pool) < 2e-4
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_agrees_with_torch_in_bf16(shape: str, pool: Pool) -> None:
+    config = tiny_config(**SHAPES[shape])
+    weights = random_weights(config, torch.bfloat16)
+    assert largest_difference(config, weights, "bf16", pool) < 0.25
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_biases_are_added(dtype: str, pool: Pool) -> None:
+    config = tiny_config()
+    weights = random_weights(config, biases=True)
+    if dtype == "bf16":
+        weights = random_weights(config, torch.bfloat16, biases=True)
+    assert largest_difference(config, weights, dtype, pool) < (2e-4 if dtype == "fp32" else 0.25)
+
+
+def relative_error(config, weights, dtype: str, pool: Pool) -> float:
+    """Return the deviation of a format's logits from float32 ones, in their own spread."""
+    native, twin = (
+        NativeForward(config, weights, dtype, pool),
+        TorchForward(config, weights, attend),
+    )
+    batch = round_of([part(random_tokens(150))])
+    ours = native(batch, random_pages(config, native.page_dtype))
+    theirs = twin(batch, random_pages(config, torch.float32))
+    return float((ours - theirs).std() / theirs.std())
+
+
+def test_int8_stays_near_the_model(pool: Pool) -> None:
+    config = tiny_config()
+    assert relative_error(config, random_weights(config, biases=True), "int8", pool) < 0.05
+
+
+def test_int4_represents_q4_1_weights_exactly(pool: Pool) -> None:
+    """What is left is the activations' rounding, the same as int8 has."""
+    config = tiny_config()
+    weights = random_weights(config, biases=True)
+    assert relative_error(config, weights, "int4", pool) > 0.1
+    for layer in weights.layers:
+        for name in ("qkv", "output", "gate_up", "down"):
+            setattr(layer, name, through_q4_1(getattr(layer, name)))
+    assert relative_error(config, weights, "int4", pool) < 0.05
+
+
+def through_q4_1(matrix: Tensor) -> Tensor:
+    """Return the values GGUF's Q4_1 would hold: per 32 columns, 16 steps from the minimum."""
+    blocks = []
+    for block in matrix.split(32, dim=1):
+        low, high = block.amin(1, keepdim=True), block.amax(1, keepdim=True)
+        scale, minimum = ((high - low) / 15).half().float(), low.half().float()
+        blocks.append(((block - minimum) / scale).round().clamp(0, 15) * scale + minimum)
+    return torch.cat(blocks, dim=1)
+
+
+def test_only_the_outputs_asked_for_come_back(pool: Pool) -> None:
+    config = tiny_config()
+    native = NativeForward(config, random_weights(config), "fp32", pool)
+    batch = round_of([part(random_tokens(9))])
+    every = native(batch, random_pages(config, torch.float32))
+    batch.outputs = torch.tensor([2, 8], dtype=torch.int32)
+    some = native(batch, random_pages(config, torch.float32))
+    assert torch.equal(some, every[[2, 8]])
+    batch.outputs = torch.tensor([], dtype=torch.int32)
+    assert native(batch, random_pages(config, torch.float32)).shape == (0, 101)
+
+
+def test_keys_and_values_land_in_their_slots_only(pool: Pool) -> None:
+    config = tiny_config()
+    weights = random_weights(config)
+    ours, theirs = (random_pages(config, torch.float32) for _ in range(2))
+    batch = round_of([part(random_tokens(20), blocks=(9, 4))])
+    NativeForward(config, weights, "fp32", pool)(batch, ours)
+    TorchForward(config, weights, attend)(batch, theirs)
+    torch.testing.assert_close(ours.keys, theirs.keys, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(ours.values, theirs.values, atol=1e-5, rtol=1e-5)
+
+
+def test_a_batch_that_would_read_astray_is_refused(pool: Pool) -> None:
+    config = tiny_config()
+    native = NativeForward(config, random_weights(config), "fp32", pool)
+    pages = random_pages(config, torch.float32)
+    for name, value in (("tokens", 101), ("slots", 64 * 16), ("block_tables", 64), ("outputs", 9)):
+        batch = round_of([part(random_tokens(9))])
+        getattr(batch, name).view(-1)[0] = value
+        with pytest.raises(ValueError, match="outside"):
+            native(batch, pages)
+    batch = round_of([part(random_tokens(9))])
+    batch.ancestors[0] = 0b11
+    with pytest.raises(ValueError, match="ancestors"):
+        native(batch, pages)
+    with pytest.raises(ValueError, match="keys must be"):
+        native(batch, random_pages(config, torch.bfloat16))

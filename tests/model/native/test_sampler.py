@@ -1,0 +1,136 @@
+"""The native sampler chooses the very token that the plain rule in `speculative.sampling` does."""
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from model.edits import Touched
+from model.native.pool import Pool
+from model.native.sampler import NativeSampler
+from model.sampler import Ask
+from model.sampler import logprobs as plain_logprobs
+from speculative.sampling import Sampling, choose
+
+samplings = st.builds(
+    Sampling,
+    temperature=st.sampled_from([0.0, 0.05, 0.3, 0.8, 1.0, 1.7, 5.0]),
+    top_k=st.sampled_from([0, 1, 2, 7, 40, 300]),
+    top_p=st.sampled_from([1.0, 0.999, 0.95, 0.5, 0.1, 1e-6]),
+    min_p=st.sampled_from([0.0, 1e-4, 0.05, 0.5, 1.0]),
+    seed=st.integers(-(2**63), 2**64 - 1),
+    branch=st.integers(0, 5),
+)
+
+
+@pytest.fixture(scope="module")
+def sampler(pool: Pool) -> NativeSampler:
+    return NativeSampler(pool)
+
+
+def row_of(seed: int, vocab_size: int, spread: float, ties: bool) -> Tensor:
+    logits = torch.randn(1, vocab_size, generator=torch.Generator().manual_seed(seed)) * spread
+    return logits.round() if ties else logits
+
+
+logit_rows = st.builds(
+    row_of,
+    seed=st.integers(0, 2**32),
+    vocab_size=st.integers(1, 700),
+    spread=st.sampled_from([0.0, 0.1, 1.0, 4.0, 15.0, 300.0]),
+    ties=st.booleans(),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(logits=logit_rows, sampling=samplings, position=st.integers(0, 10_000))
+def test_any_law(sampler: NativeSampler, logits: Tensor, sampling: Sampling, position: int) -> None:
+    expected = choose(logits[0].tolist(), position, sampling)
+    assert sampler.choose_many(logits, [Ask(0, position, sampling)]) == [expected]
+
+
+@settings(max_examples=150, deadline=None)
+@given(logits=logit_rows, sampling=samplings, data=st.data())
+def test_edited_logits(
+    sampler: NativeSampler, logits: Tensor, sampling: Sampling, data: st.DataObject
+) -> None:
+    vocab_size = logits.shape[1]
+    count = data.draw(st.integers(1, min(40, vocab_size)))
+    random = np.random.default_rng(count)
+    edits = Touched(
+        random.permutation(vocab_size)[:count],
+        random.uniform(0.5, 2.0, count),
+        random.uniform(-3.0, 3.0, count),
+        random.choice([0.0, 5.0, -5.0, float("-inf")] if vocab_size > count else [0.0], count),
+    )
+    scores = logits[0].double().numpy().copy()
+    scores[edits.tokens] = edits.apply(scores[edits.tokens])
+    expected = choose(scores.tolist(), 3, sampling)
+    assert sampler.choose_many(logits, [Ask(0, 3, sampling, edits)]) == [expected]
+
+
+@settings(max_examples=100, deadline=None)
+@given(logits=logit_rows, sampling=samplings, seed=st.integers(0, 2**32))
+def test_allowed_tokens(
+    sampler: NativeSampler, logits: Tensor, sampling: Sampling, seed: int
+) -> None:
+    vocab_size = logits.shape[1]
+    random = np.random.default_rng(seed)
+    allowed = random.random(vocab_size) < 0.3
+    allowed[random.integers(vocab_size)] = True
+    bits = np.zeros(-(-vocab_size // 32) * 32, np.uint8)
+    bits[:vocab_size] = allowed
+    mask = np.packbits(bits, bitorder="little").view(np.int32)
+    scores = np.where(allowed, logits[0].numpy().astype(float), float("-inf"))
+    expected = choose(scores.tolist(), 5, sampling)
+    assert sampler.choose_many(logits, [Ask(0, 5, sampling, allowed=mask)]) == [expected]
+
+
+@pytest.mark.parametrize("spread", [1.0, 3.0])
+def test_a_real_vocabulary(sampler: NativeSampler, spread: float) -> None:
+    """Beyond one nucleus survey: flat and steep laws at full size, many rows at once."""
+    logits = torch.randn(4, 49152, generator=torch.Generator().manual_seed(0)) * spread
+    logits[1::2, ::977] += 12.0
+    laws = [
+        Sampling(temperature=0.8, top_p=0.95),
+        Sampling(temperature=1.0),
+        Sampling(temperature=0.7, top_k=50, top_p=0.9),
+        Sampling(temperature=1.5, top_p=0.99, min_p=1e-4),
+    ]
+    asks = [Ask(row, 100 + row, seeded(law, row)) for row in range(len(logits)) for law in laws]
+    expected = [choose(logits[ask.logits_row].tolist(), ask.position, ask.sampling) for ask in asks]
+    assert sampler.choose_many(logits, asks) == expected
+
+
+def seeded(law: Sampling, seed: int) -> Sampling:
+    return msgspec.structs.replace(law, seed=seed)
+
+
+def test_logprobs(sampler: NativeSampler) -> None:
+    logits = torch.randn(3, 5003, generator=torch.Generator().manual_seed(1)) * 3
+    asked = [(0, 7, 0), (2, 4999, 5), (1, 0, 20)]
+    ours, theirs = sampler.logprobs(logits, asked), plain_logprobs(logits, asked)
+    for our, their in zip(ours, theirs, strict=True):
+        assert our.logprob == pytest.approx(their.logprob, abs=1e-5)
+        assert [token for token, _ in our.top] == [token for token, _ in their.top]
+        assert [value for _, value in our.top] == pytest.approx(
+            [value for _, value in their.top], abs=1e-5
+        )
+
+
+def test_rows_outside_the_logits_are_refused(sampler: NativeSampler) -> None:
+    logits = torch.zeros(2, 10)
+    with pytest.raises(ValueError, match="outside"):
+        sampler.choose_many(logits, [Ask(2, 0, Sampling())])
+    with pytest.raises(ValueError, match="float32"):
+        sampler.choose_many(logits.double(), [Ask(0, 0, Sampling())])
+    with pytest.raises(ValueError, match="mask"):
+        sampler.choose_many(logits, [Ask(0, 0, Sampling(), allowed=np.zeros(0, np.int32))])
+
+
+def test_no_asks(sampler: NativeSampler) -> None:
+    assert sampler.choose_many(torch.zeros(2, 10), []) == []
+    assert sampler.logprobs(torch.zeros(2, 10), []) == []

@@ -1,0 +1,61 @@
+"""Options become a model, or are refused by name."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.build import ModelOptions, build
+from model.refusal import Refused
+from tests.model.tiny import save_tiny
+
+REFUSALS = {
+    "dtype": ({"dtype": "fp8"}, "dtype 'fp8' is not one of fp32, bf16, int8, int4"),
+    "device": ({"device": "tpu"}, "device 'tpu' is not one of auto, cpu, cuda"),
+    "attention": ({"attention": "quick"}, "attention 'quick' is not one of auto"),
+    "torch and int8": (
+        {"attention": "padded", "dtype": "int8"},
+        "dtype 'int8' needs the native kernels",
+    ),
+}
+SAY = (
+    "import sys; from model.build import *;"
+    "built = build(ModelOptions(source=sys.argv[1], attention=sys.argv[2]), print);"
+    "print(built.device, built.attention, built.exact)"
+)
+
+
+@pytest.mark.parametrize(("options", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_an_option_that_cannot_be_obeyed_is_refused(options, reason, tmp_path: Path):
+    save_tiny(tmp_path, "llama")
+    with pytest.raises(Refused, match=reason):
+        build(ModelOptions(source=str(tmp_path), **options))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused(tmp_path: Path):
+    with pytest.raises(Refused, match="torch sees none here"):
+        build(ModelOptions(device="cuda"))
+
+
+def test_without_a_compiler_torch_does_the_work(tmp_path: Path):
+    """The library is built once a process, hence another process."""
+    save_tiny(tmp_path / "tiny", "llama")
+    environment = {**os.environ, "CXX": "/nowhere/c++", "XDG_CACHE_HOME": str(tmp_path)}
+    lines = {
+        attention: subprocess.run(
+            [sys.executable, "-c", SAY, str(tmp_path / "tiny"), attention],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        for attention in ("auto", "native")
+    }
+    assert "torch will be slower" in lines["auto"].stdout
+    assert lines["auto"].stdout.endswith("cpu padded False\n")
+    assert "Refused: attention native: " in lines["native"].stderr
