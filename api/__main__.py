@@ -1,15 +1,14 @@
 """The `draftwerk` command."""
 
-import argparse
 import json
-import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
-from api.config import ConfigError, SettingField, Settings, fields_of, load
+from api.command_line import chat_command, doctor_command, parser, settings_of
+from api.config import ConfigError, Settings
 
 if TYPE_CHECKING:
     from api.ports import Running
@@ -26,21 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser; the flags of `serve` are the fields of Settings."""
-    root = argparse.ArgumentParser(
-        prog="draftwerk", description="An LLM server that decodes speculatively and exactly."
-    )
-    commands = root.add_subparsers(dest="command", required=True)
-    serve = commands.add_parser("serve", help="serve a model", argument_default=argparse.SUPPRESS)
-    _add_settings(serve)
-    return root
-
-
 def serve_command(parsed: dict[str, Any]) -> int:
     """Serve until a signal says stop."""
-    config = parsed.pop("config", None) or os.environ.get("DRAFTWERK_CONFIG")
-    settings = load(parsed, os.environ, Path(config) if config else None)
+    settings = settings_of(parsed)
 
     from api.server import serve
 
@@ -68,6 +55,7 @@ async def build_engine(
     from model.text import Text
     from speculative.proposer import Proposer
     from speculative.rounds import Draft, Proposal, Round, Verdict
+    from speculative.store import Memories
 
     try:
         target_card = read_card(locate(settings.model or None, report))
@@ -77,6 +65,7 @@ async def build_engine(
         raise ConfigError(str(error)) from None
     planned = plan(settings, target_card, draft_card)
     target = ProcessDevice[Proposal, Verdict](_worker("target", planned.target_options), Verdict)
+    memories = Memories()  # of finished outputs; they outlive a restart of the actors
     draft = None
     if planned.draft_options is not None:
         draft = ProcessDevice[Round, tuple[Draft, ...]](
@@ -95,7 +84,7 @@ async def build_engine(
             context_max=target_card.context_max,
             stop_token_ids=target_card.eos_token_ids,
             limits=planned.limits,
-            proposer=lambda: Proposer(planned.methods, ready.step_costs),
+            proposer=lambda: Proposer(planned.methods, ready.step_costs, memories),
             requests_max=settings.requests_max,
             name_secret=token_bytes(32),
         )
@@ -125,30 +114,11 @@ def _worker(role: str, options: dict[str, object]) -> list[str]:
     return [sys.executable, "-m", "model.worker", role, json.dumps(options)]
 
 
-COMMANDS: dict[str, Callable[[dict[str, Any]], int]] = {"serve": serve_command}
-
-
-def _add_settings(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--config", metavar="FILE.toml", help="a file of these settings")
-    for field in fields_of(Settings).values():
-        if field.name == "model":
-            command.add_argument("model", nargs="?", help=field.description)
-        else:
-            command.add_argument("--" + field.name.replace("_", "-"), **_flag(field))
-
-
-def _flag(field: SettingField) -> dict[str, Any]:
-    """Return argparse's description of one setting; values are checked later, with the rest."""
-    default = "" if field.default in ("", (), False) else f" (default: {field.default})"
-    help_text = (field.description + default).replace("%", "%%")
-    if field.type is bool:
-        return {"action": argparse.BooleanOptionalAction, "help": help_text}
-    if get_origin(field.type) is tuple:
-        return {"action": "append", "help": help_text, "metavar": field.metavar}
-    if get_origin(field.type) is Literal:
-        return {"choices": get_args(field.type), "help": help_text}
-    metavar = field.metavar or {int: "N", float: "N"}.get(field.type)
-    return {"help": help_text, "metavar": metavar}
+COMMANDS: dict[str, Callable[[dict[str, Any]], int]] = {
+    "serve": serve_command,
+    "chat": chat_command,
+    "doctor": doctor_command,
+}
 
 
 if __name__ == "__main__":

@@ -5,11 +5,13 @@ from msgspec import Struct, inspect
 
 from api.decode import described
 from api.door import Door
+from api.responses_schema import ResponsesBody
 from api.schema import ChatBody, CompletionBody
 
 ENDPOINTS: dict[str, type[Struct]] = {
     "/v1/chat/completions": ChatBody,
     "/v1/completions": CompletionBody,
+    "/v1/responses": ResponsesBody,
 }
 
 

@@ -8,18 +8,16 @@ from msgspec import UNSET, UnsetType
 
 from actors.messages import Delta, Ended, TokenText
 from api.errors import ApiError
-from api.formats import Choice, Header
+from api.formats import Choice, Header, token_logprobs
 from api.replies import (
     ChatChoice,
     ChatChunk,
     ChatChunkChoice,
     ChatDelta,
-    ChatLogprob,
     ChatLogprobs,
     ChatMessageReply,
     ChatReply,
     RequestMetrics,
-    TopLogprob,
     Usage,
 )
 
@@ -72,7 +70,7 @@ class ChatFormat:
                 message=ChatMessageReply(choice.text),
                 logprobs=chat_logprobs(choice.logprobs) if header.logprobs else None,
                 finish_reason=choice.finish_reason,
-                token_origins=header.shown(tuple(choice.origins)),
+                origins=header.shown(tuple(choice.origins)),
             )
             for choice in choices
         )
@@ -93,14 +91,4 @@ class ChatFormat:
 
 def chat_logprobs(tokens: Sequence[TokenText]) -> ChatLogprobs:
     """Return the chat endpoint's log-probabilities of some tokens."""
-    return ChatLogprobs(
-        [
-            ChatLogprob(
-                each.text,
-                each.logprob,
-                list(each.data),
-                [TopLogprob(top.text, top.logprob, list(top.data)) for top in each.top],
-            )
-            for each in tokens
-        ]
-    )
+    return ChatLogprobs(token_logprobs(tokens))

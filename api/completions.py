@@ -68,7 +68,7 @@ class CompletionFormat:
                 text=choice.text,
                 logprobs=completion_logprobs(choice.logprobs, 0) if header.logprobs else None,
                 finish_reason=choice.finish_reason,
-                token_origins=header.shown(tuple(choice.origins)),
+                origins=header.shown(tuple(choice.origins)),
             )
             for index, choice in enumerate(self._best(choices))
         )

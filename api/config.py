@@ -68,6 +68,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     queue_max: Annotated[
         int, Meta(ge=0, le=2**20, description="requests that may wait at the door")
     ] = 256
+    queue_wait_s: Annotated[
+        Seconds, Meta(description="a longer expected wait is refused at once")
+    ] = 30.0
     api_key: Annotated[
         Strings,
         Meta(description="KEY or NAME:KEY; may be repeated", extra={"metavar": "KEY"}),
@@ -86,6 +89,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     write_deadline_s: Annotated[Seconds, Meta(description="for a client that stops reading")] = 10.0
     keep_alive_s: Annotated[Seconds, Meta(description="idle time before a comment is sent")] = 15.0
     idle_s: Annotated[Seconds, Meta(description="before an idle connection is closed")] = 60.0
+    socket_idle_s: Annotated[Seconds, Meta(description="before an idle WebSocket is closed")] = (
+        600.0
+    )
     stall_s: Annotated[Seconds, Meta(description="without progress before /ready says no")] = 60.0
     drain_s: Annotated[Seconds, Meta(description="for live requests when stopping")] = 30.0
     connections_max: Annotated[int, Meta(ge=1, le=65536, description="open at once")] = 1024

@@ -1,7 +1,7 @@
 """The client at the other end: reading its body, and noticing when it goes."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from starlette.types import Message, Receive, Scope
@@ -10,7 +10,11 @@ from api.errors import ApiError
 
 
 class ClientGoneError(Exception):
-    """The client closed the connection, or reads so slowly that it might as well have."""
+    """The client closed the connection."""
+
+
+class SlowClientError(ClientGoneError):
+    """The client has the connection open, and reads nothing."""
 
 
 async def read_body(scope: Scope, receive: Receive, size_max: int, deadline_s: float) -> bytes:
@@ -25,10 +29,11 @@ async def read_body(scope: Scope, receive: Receive, size_max: int, deadline_s: f
 
 
 @asynccontextmanager
-async def while_connected(receive: Receive) -> AsyncGenerator[None, None]:
+async def while_connected(receive: Receive) -> AsyncGenerator[Callable[[], bool], None]:
     """Cancel the block when the client goes, and raise ClientGoneError from it.
 
-    The cancellation arrives once, so that what the block owns can be given back with awaits.
+    The cancellation arrives once, so that what the block owns can be given back with awaits. Call
+    what is yielded before the last send: after that, a disconnect is only the end.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -43,7 +48,7 @@ async def while_connected(receive: Receive) -> AsyncGenerator[None, None]:
 
     watcher = asyncio.create_task(watch())
     try:
-        yield
+        yield watcher.cancel
     except asyncio.CancelledError:
         if gone and not task.uncancel():
             raise ClientGoneError from None

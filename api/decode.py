@@ -1,4 +1,7 @@
-"""Bytes to checked bodies: whatever is wrong becomes a sentence that names the field."""
+"""Bytes to checked bodies: whatever is wrong becomes a sentence that names the field.
+
+The code `invalid_json` is kept for what is no JSON at all.
+"""
 
 import re
 from typing import TypeVar
@@ -29,7 +32,7 @@ def decoded(raw: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
     except UnicodeDecodeError:
         raise refused("The body is not valid UTF-8.", code="invalid_json") from None
     except RecursionError:
-        raise refused("The body is nested too deeply.", code="invalid_json") from None
+        raise refused("The body is nested too deeply.", code="invalid") from None
     for field in refused_fields(body):
         raise refused(f"`{field}` is not supported by this server.", field, "unsupported")
     return body
@@ -50,7 +53,7 @@ def invalid(message: str, struct: type[msgspec.Struct]) -> ApiError:
         path = f"{place}.{missing[1]}" if place else missing[1]
         return refused(f"`{path}` is required.", path, "missing")
     if not place:
-        return refused("The body must be a JSON object.", code="invalid_json")
+        return refused("The body must be a JSON object.", code="invalid")
     kinds = _kinds_at([inspect.type_info(struct)], STEP.findall(place))
     words = " or ".join(dict.fromkeys(described(kind) for kind in kinds)) or "valid"
     return refused(f"`{place}` must be {words}.", place, "invalid")

@@ -15,12 +15,16 @@ import msgspec
 from actors.errors import DrainingError, OverloadedError
 from actors.messages import Failed, Options, Prompt
 from actors.text import TextTools
+from api.admission import Admission
 from api.config import Settings
 from api.errors import ApiError, draining, overloaded
 from api.generation import Generation, opened
 from api.histogram import Histograms
 from api.meter import Clock, Meter
 from api.ports import Generator, ModelCard
+
+SEED_BITS = 53
+"""Of the seeds we choose: as many as a JSON number keeps in every language."""
 
 log = logging.getLogger("draftwerk")
 
@@ -33,6 +37,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """Which endpoint, for the log."""
     prompts: list[Prompt]
     options: Options
+    names: dict[str, str] = {}
+    """What this endpoint calls the fields that the engine may blame."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,16 +51,31 @@ class Door:
     settings: Settings
     clock: Clock = time.monotonic
     now: Callable[[], float] = time.time
-    new_seed: Callable[[], int] = lambda: secrets.randbits(63)
+    new_seed: Callable[[], int] = lambda: secrets.randbits(SEED_BITS)
     histograms: Histograms = field(default_factory=Histograms)
     outcomes: Counter[str] = field(default_factory=Counter[str])
     """Requests by how they ended: stop, length, refused, failed, cancelled, overloaded…"""
     live: set[Generation] = field(default_factory=set[Generation])
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while no generation is live; read it through `wait_idle`."""
+    admission: Admission = field(init=False)
+    sockets: Counter[str] = field(default_factory=Counter[str])
+    """Open WebSockets by tenant."""
     loop_lag_s: float = 0.0
-    draining: bool = False
+    leaving: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the server takes no more requests."""
     serials: Iterator[int] = field(default_factory=count)
+
+    def __post_init__(self) -> None:
+        limits = self.settings
+        self.admission = Admission(
+            limits.requests_max, limits.queue_max, limits.queue_wait_s, self.clock
+        )
+
+    @property
+    def draining(self) -> bool:
+        """Whether the server takes no more requests."""
+        return self.leaving.is_set()
 
     @asynccontextmanager
     async def generation(self, call: Call) -> AsyncGenerator[Generation, None]:
@@ -62,26 +83,32 @@ class Door:
 
         Raises ApiError if the engine takes no request now.
         """
-        meter = Meter(self.clock, self.histograms, call.options.choices)
-        meter.predicted = bool(call.options.speculation.prediction)
+        options = call.options
+        meter = Meter(self.clock, self.histograms, options.choices, options.sampling.seed)
+        meter.predicted = bool(options.speculation.prediction)
         outcome = "cancelled"
         # A client may repeat a request id; the engine must not see it twice.
         engine_id = f"{call.request_id}.{next(self.serials)}"
         try:
             if self.draining:
                 raise DrainingError
-            async with opened(
-                self.engine, call.prompts, call.options, engine_id, meter
-            ) as generation:
+            async with (
+                self.admission.turn(
+                    call.options.tenant, len(call.prompts), call.options.priority
+                ) as ticket,
+                opened(self.engine, call.prompts, call.options, engine_id, meter) as generation,
+            ):
                 meter.admit()
                 self.live.add(generation)
                 try:
                     yield generation
                 finally:
-                    self.live.discard(generation)
-                    if not self.live:
-                        self.idle.set()
+                    self._gone(generation)
                     outcome = generation.outcome
+                    ticket.cost = max(meter.cost(), ticket.charged if not meter.ends else 0)
+        except ApiError as error:
+            outcome = error.code if outcome == "cancelled" and error.code else outcome
+            raise
         except OverloadedError as error:
             outcome = "overloaded"
             raise overloaded(error.retry_after_ms) from None
@@ -96,6 +123,11 @@ class Door:
         while self.live:
             self.idle.clear()
             await self.idle.wait()
+
+    def _gone(self, generation: Generation) -> None:
+        self.live.discard(generation)
+        if not self.live:
+            self.idle.set()
 
     def abort_all(self) -> None:
         """End every live generation with an error, because the server is going."""
@@ -124,10 +156,11 @@ class Door:
         )
 
 
-def error_of(failed: Failed) -> ApiError:
+def error_of(failed: Failed, call: Call) -> ApiError:
     """Return the HTTP error that a request's last word stands for."""
     if failed.kind == "refused":
-        return ApiError(400, failed.reason, param=failed.field or None, code="refused")
+        field = call.names.get(failed.field, failed.field)
+        return ApiError(400, failed.reason, param=field or None, code="refused")
     if failed.kind == "draining":
         return draining()
     return ApiError(500, failed.reason, code="failed")

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from actors.messages import Delta, Ended, TokenText
 from api.errors import ApiError
-from api.replies import RequestMetrics, Usage
+from api.replies import RequestMetrics, TokenLogprob, TopLogprob, Usage
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -58,6 +58,19 @@ class Choice:
         """The log-probability per token, by which `best_of` ranks."""
         total = sum(each.logprob for each in self.logprobs)
         return total / len(self.logprobs) if self.logprobs else float("-inf")
+
+
+def token_logprobs(tokens: Sequence[TokenText]) -> tuple[TokenLogprob, ...]:
+    """Return log-probabilities as chat and Responses word them."""
+    return tuple(
+        TokenLogprob(
+            each.text,
+            each.logprob,
+            list(each.data),
+            [TopLogprob(top.text, top.logprob, list(top.data)) for top in each.top],
+        )
+        for each in tokens
+    )
 
 
 class Format(Protocol):

@@ -5,6 +5,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.errors import ApiError, response
+from api.page import HEADERS, PAGE
 
 RETRY_MS = 1000
 
@@ -24,6 +25,8 @@ class Gate:
             await self._answer(scope)(scope, receive, send)
 
     def _answer(self, scope: Scope) -> Response:
+        if scope["path"] == "/":
+            return Response(PAGE, headers=HEADERS, media_type="text/html; charset=utf-8")
         if scope["path"] == "/health":
             return Response(msgspec.json.encode({"status": "ok"}), media_type="application/json")
         return response(

@@ -12,8 +12,17 @@ from api.completions import CompletionFormat
 from api.connection import read_body
 from api.decode import Body, decoded
 from api.door import Call, Door
-from api.errors import refused
+from api.errors import ApiError, refused
 from api.formats import Header
+from api.responses import (
+    LOGPROBS,
+    ORIGINS,
+    RESPONSES_NAMES,
+    ResponsesFormat,
+    responses_options,
+    responses_prompt,
+)
+from api.responses_schema import ResponsesBody
 from api.schema import ChatBody, CompletionBody, OpenAIBody
 from api.sse import Answer
 from api.translate import (
@@ -24,6 +33,7 @@ from api.translate import (
 )
 
 CHAT = msgspec.json.Decoder(ChatBody)
+RESPONSES = msgspec.json.Decoder(ResponsesBody)
 COMPLETION = msgspec.json.Decoder(CompletionBody)
 
 
@@ -47,6 +57,45 @@ async def completion(request: Request) -> Answer:
     header = _header(request, body, "cmpl-", body.logprobs is not None)
     form = CompletionFormat(header, options.choices, body.n or 1)
     return await _answer(door, _call(request, "completion", prompts, options), form, body)
+
+
+async def respond(request: Request) -> Answer:
+    """`POST /v1/responses`."""
+    door = door_of(request)
+    body = await body_of(request, RESPONSES)
+    if body.previous_response_id is not None:
+        raise response_not_found(body.previous_response_id)
+    options = responses_options(body, door.model, tenant_of(request), door.new_seed)
+    call = Call(
+        request_id=request.scope["request_id"],
+        kind="response",
+        prompts=[responses_prompt(body)],
+        options=options,
+        names=RESPONSES_NAMES,
+    )
+    form = responses_format(door, body, "resp_" + call.request_id)
+    return Answer(door, call, form, bool(body.stream), end=b"")
+
+
+def responses_format(
+    door: Door, body: ResponsesBody, response_id: str, stream_id: str | None = None
+) -> ResponsesFormat:
+    """Return the format of one response."""
+    include = body.include or ()
+    header = Header(
+        id=response_id,
+        created=int(door.now()),
+        model=door.model.name,
+        logprobs=LOGPROBS in include,
+        origins=ORIGINS in include,
+    )
+    return ResponsesFormat(header, body, door.now, stream_id)
+
+
+def response_not_found(response_id: str) -> ApiError:
+    """Return the error for a response that this server does not remember."""
+    said = f"The response {response_id[:80]!r} is not known here."
+    return ApiError(400, said, param="previous_response_id", code="previous_response_not_found")
 
 
 async def _answer(

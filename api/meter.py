@@ -25,6 +25,7 @@ class Meter:
     histograms: Histograms
     choices: int = 1
     """Choices per prompt."""
+    seed: int = 0
     arrived: float = field(init=False)
     admitted: float | None = None
     first: float | None = None
@@ -94,12 +95,23 @@ class Meter:
             ),
         )
 
+    def cost(self) -> int:
+        """Return the tokens that the engine computed for this request, wasted drafts among them."""
+        cost = self.token_count
+        for end in self.ends:
+            stats = end.stats
+            accepted = sum(j * count for j, count in enumerate(stats.accepted_histogram))
+            cost += max(stats.draft_count - accepted, 0)
+            if end.choice % self.choices == 0:
+                cost += stats.prompt_count - stats.cached_count
+        return cost
+
     def metrics(self) -> RequestMetrics:
         """Return the request's times and what speculation did for it."""
         admitted = self.arrived if self.admitted is None else self.admitted
         queue_ms = milliseconds(admitted - self.arrived)
         if self.first is None or self.last is None:
-            return RequestMetrics(None, queue_ms, None, None, None, self.speculation())
+            return RequestMetrics(None, queue_ms, None, None, None, self.speculation(), self.seed)
         generation = self.last - self.first
         rest = self.token_count - self.first_count
         busy = self.last - admitted
@@ -110,6 +122,7 @@ class Meter:
             mean_itl_ms=milliseconds(generation / rest) if rest else None,
             tokens_per_second=round(self.token_count / busy, 2) if busy > 0 else None,
             speculative_decoding=self.speculation(),
+            seed=self.seed,
         )
 
     def speculation(self) -> SpeculativeDecoding | None:

@@ -34,10 +34,11 @@ class DoorCollector(Collector):
 def _vllm(door: Door, snapshot: Snapshot) -> Iterator[Metric]:
     """Yield vLLM's names; each is labelled with the model's name, as there."""
     labels = {"model_name": door.model.name}
+    waiting = snapshot.waiting + door.admission.waiting
     used = snapshot.blocks_used / snapshot.blocks_total if snapshot.blocks_total else 0.0
     for name, text, value in (
         ("num_requests_running", "Requests in rounds.", snapshot.running),
-        ("num_requests_waiting", "Requests waiting for their first round.", snapshot.waiting),
+        ("num_requests_waiting", "Requests waiting for their first round.", waiting),
         ("kv_cache_usage_perc", "Used blocks, as a fraction from 0 to 1.", used),
     ):
         yield _gauge("vllm:" + name, text, value, labels)
@@ -83,6 +84,7 @@ def _ours(door: Door, snapshot: Snapshot) -> Iterator[Metric]:
         ("loop_lag_seconds", "How late the event loop woke last.", door.loop_lag_s),
         ("speculation_goodput_ratio", "Accepted per drafted token.", _goodput(snapshot)),
         ("generations", "Requests that the door holds open.", len(door.live)),
+        ("sockets", "Open WebSockets.", door.sockets.total()),
         ("draining", "1 while shutting down.", int(door.draining or snapshot.draining)),
     ):
         yield _gauge("draftwerk_" + name, text, value, {})

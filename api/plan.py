@@ -6,8 +6,12 @@ from typing import Protocol
 from api.config import ConfigError, Settings, bytes_of
 from speculative.planner import Limits
 
-SOURCES = ("ngram",)
+SOURCES = ("ngram", "suffix", "store", "recycle")
 """Draft sources that read text, in the order of the documentation."""
+SUCCESSORS = 8
+"""Best next tokens that the target reports of each node, for token recycling."""
+DRAFT_MAX = 15
+"""Drafted tokens in a row: with the known token before them they fill a tile of 16."""
 BLOCK_SIZE = 16
 BYTES = {"fp32": 4, "bf16": 2, "int8": 2, "int4": 2}
 """A number in the KV pages; quantised weights leave activations in bf16."""
@@ -58,13 +62,17 @@ def plan(settings: Settings, target: Card, draft: Card | None) -> Plan:
         "block_size": block_size,
     }
     return Plan(
-        target_options={"source": settings.model or None, **options},
+        target_options={
+            "source": settings.model or None,
+            "successor_count": SUCCESSORS if "recycle" in methods else 0,
+            **options,
+        },
         draft_options={"source": settings.draft, **options} if "draft" in methods else None,
         block_count=block_count,
         block_size=block_size,
         dtype=dtype,
         methods=methods,
-        limits=Limits() if methods else Limits(draft_max=0),
+        limits=Limits(draft_max=DRAFT_MAX if methods else 0),
     )
 
 

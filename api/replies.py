@@ -43,6 +43,8 @@ class RequestMetrics(Struct, frozen=True):
     mean_itl_ms: float | None
     tokens_per_second: float | None
     speculative_decoding: SpeculativeDecoding | None
+    seed: int
+    """What to send to get the same text again."""
 
 
 # --- log-probabilities ------------------------------------------------------------------------
@@ -54,7 +56,7 @@ class TopLogprob(Struct, frozen=True):
     bytes: list[int]
 
 
-class ChatLogprob(Struct, frozen=True):
+class TokenLogprob(Struct, frozen=True):
     token: str
     logprob: float
     bytes: list[int]
@@ -62,7 +64,7 @@ class ChatLogprob(Struct, frozen=True):
 
 
 class ChatLogprobs(Struct, frozen=True):
-    content: list[ChatLogprob]
+    content: tuple[TokenLogprob, ...]
     refusal: None = None
 
 
@@ -87,7 +89,7 @@ class ChatChunkChoice(Struct, frozen=True):
     delta: ChatDelta
     logprobs: ChatLogprobs | None
     finish_reason: str | None
-    token_origins: tuple[str, ...] | UnsetType = UNSET
+    origins: tuple[str, ...] | UnsetType = UNSET
 
 
 class ChatChunk(Struct, frozen=True):
@@ -111,7 +113,7 @@ class ChatChoice(Struct, frozen=True):
     message: ChatMessageReply
     logprobs: ChatLogprobs | None
     finish_reason: str
-    token_origins: tuple[str, ...] | UnsetType = UNSET
+    origins: tuple[str, ...] | UnsetType = UNSET
 
 
 class ChatReply(Struct, frozen=True):
@@ -132,7 +134,7 @@ class CompletionChoice(Struct, frozen=True):
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: str | None
-    token_origins: tuple[str, ...] | UnsetType = UNSET
+    origins: tuple[str, ...] | UnsetType = UNSET
 
 
 class CompletionReply(Struct, frozen=True):

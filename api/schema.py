@@ -13,6 +13,8 @@ from msgspec import Meta, Struct
 BIAS_MAX = 1024
 CHOICES_MAX = 16
 """As many as the engine takes for one prompt."""
+GRAMMAR_MAX = 64 * 2**10
+"""Characters of a schema, regular expression or grammar."""
 MESSAGES_MAX = 4096
 PROMPTS_MAX = 256
 RAW_HARMLESS_MAX = 64
@@ -35,7 +37,7 @@ Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Bias = Annotated[dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]], Meta(max_length=BIAS_MAX)]
 Include = Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(max_length=8)]
 Refused = msgspec.Raw
-NOTHING = msgspec.Raw()
+NOTHING = msgspec.field(default_factory=msgspec.Raw)
 
 
 class TextPart(Struct, frozen=True):
@@ -71,6 +73,27 @@ class SpeculationBody(Struct, frozen=True):
     enabled: bool | None = None
     methods: Annotated[list[Name], Meta(max_length=16)] | None = None
     draft_max: Annotated[int, Meta(ge=0, le=64)] | None = None
+
+
+GrammarText = Annotated[str, Meta(max_length=GRAMMAR_MAX)]
+
+
+class JsonSchema(Struct, frozen=True):
+    """A schema that the text is held to, whatever `strict` says."""
+
+    schema: msgspec.Raw
+    name: Name | None = None
+    strict: bool | None = None
+    description: Text | None = None
+
+
+class ResponseFormat(Struct, frozen=True):
+    """What the text must be; `regex` and `grammar` (in Lark's notation) are ours."""
+
+    type: Literal["text", "json_object", "json_schema", "regex", "grammar"]
+    json_schema: JsonSchema | None = None
+    pattern: GrammarText | None = None
+    grammar: GrammarText | None = None
 
 
 class SamplingBody(Struct, frozen=True, kw_only=True):
@@ -124,12 +147,7 @@ class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
     stream_options: StreamOptions | None = None
     max_tokens: TokenCount | None = None
     n: Annotated[int, Meta(ge=1, le=CHOICES_MAX)] | None = None
-    response_format: Refused = NOTHING
-
-    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
-        **SamplingBody.harmless,
-        "response_format": (b'{"type":"text"}',),
-    }
+    response_format: ResponseFormat | None = None
 
 
 class ChatBody(OpenAIBody, frozen=True, kw_only=True):

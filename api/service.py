@@ -12,9 +12,11 @@ from api.capabilities import capabilities
 from api.errors import ApiError, refused
 from api.generate import body_of, door_of, encoded
 from api.metrics import DoorCollector
+from api.openapi import document
 from api.schema import DetokenizeBody, TokenizeBody
 from api.translate import chat_prompt, check_model
 
+OPENAPI = msgspec.json.encode(document())
 DETOKENIZE = msgspec.json.Decoder(DetokenizeBody)
 TOKENIZE = msgspec.json.Decoder(TokenizeBody)
 
@@ -42,7 +44,7 @@ async def ready(request: Request) -> Response:
     reason = ""
     if door.draining or snapshot.draining:
         reason = "The server is shutting down."
-    elif snapshot.waiting > door.settings.queue_max:
+    elif door.admission.waiting >= max(door.settings.queue_max, 1):
         reason = "The queue is full."
     elif snapshot.progress_age_s > door.settings.stall_s:
         reason = f"No round was committed for {snapshot.progress_age_s:.0f} s."
@@ -61,6 +63,11 @@ async def metrics(request: Request) -> Response:
 async def abilities(request: Request) -> Response:
     """`GET /v1/capabilities`: what is obeyed and what is refused."""
     return _json(capabilities(door_of(request)))
+
+
+async def openapi(request: Request) -> Response:
+    """`GET /openapi.json`."""
+    return Response(OPENAPI, media_type="application/json")
 
 
 async def tokenize(request: Request) -> Response:

@@ -2,18 +2,20 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 from starlette.types import Receive, Scope, Send
 
 from actors.messages import Failed
-from api.connection import ClientGoneError, while_connected
+from api.connection import ClientGoneError, SlowClientError, while_connected
 from api.door import Call, Door, error_of
 from api.errors import ApiError, internal, response
 from api.formats import Choice, Format
 from api.generation import Generation
 from api.replies import Usage
+from api.wire import abort_of
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -42,31 +44,40 @@ class Answer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            async with while_connected(receive), self.door.generation(self.call) as generation:
+            async with (
+                while_connected(receive) as unwatch,
+                self.door.generation(self.call) as generation,
+            ):
                 if self.stream:
-                    await Stream(self, generation, send).run()
+                    await Stream(self, generation, send, unwatch).run()
                 else:
-                    await self._whole(generation, send)
+                    body = await self._whole(generation)
+                    unwatch()
+                    await _send_json(body, send)
         except ApiError as error:
             await response(error)(scope, receive, send)
+        except SlowClientError:
+            abort_of(scope)()
+            await asyncio.sleep(0)  # uvicorn hears of it before we return
         except ClientGoneError:
             pass
 
-    async def _whole(self, generation: Generation, send: Send) -> None:
-        """Gather every choice, then send the reply in one piece."""
+    async def _whole(self, generation: Generation) -> bytes:
+        """Gather every choice; returns the reply."""
         choices = [Choice(index) for index in range(generation.choices_left)]
         async for event in generation.events():
             if isinstance(event, Failed):
-                raise error_of(event)
+                raise error_of(event, self.call)
             choices[event.choice].add(event)
         meter = generation.meter
         reply = self.format.reply(choices, meter.usage(), meter.metrics())
-        body = msgspec.json.encode(reply)
-        length = (b"content-length", str(len(body)).encode())
-        await send(
-            {"type": "http.response.start", "status": 200, "headers": [*JSON_HEADERS, length]}
-        )
-        await send({"type": "http.response.body", "body": body})
+        return msgspec.json.encode(reply)
+
+
+async def _send_json(body: bytes, send: Send) -> None:
+    headers = [*JSON_HEADERS, (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 @dataclass(slots=True)
@@ -76,6 +87,7 @@ class Stream:
     answer: Answer
     generation: Generation
     send: Send
+    unwatch: Callable[[], bool]
     started: bool = False
 
     async def run(self) -> None:
@@ -86,13 +98,13 @@ class Stream:
                 events = await generation.take(idle_s)
                 if not self.started:
                     if events and isinstance(events[0], Failed):
-                        raise error_of(events[0])
+                        raise error_of(events[0], self.answer.call)
                     await self._start()
                 if not events:
                     await self._write(KEEP_ALIVE)
                 for event in events:
                     if isinstance(event, Failed):
-                        raise error_of(event)
+                        raise error_of(event, self.answer.call)
                     await self._say(self.answer.format.chunks(event, self._usage()))
             meter = generation.meter
             await self._say(self.answer.format.closing(meter.usage(), meter.metrics()))
@@ -100,6 +112,7 @@ class Stream:
             raise
         except Exception as error:
             await self._fail(error)
+        self.unwatch()
         await self._write(self.answer.end, more=False)
 
     async def _start(self) -> None:
@@ -125,7 +138,7 @@ class Stream:
             async with asyncio.timeout(self.answer.door.settings.write_deadline_s):
                 await self.send({"type": "http.response.body", "body": body, "more_body": more})
         except TimeoutError:
-            raise ClientGoneError from None
+            raise SlowClientError from None
 
     def _usage(self) -> Usage | None:
         count = self.answer.prompt_count
@@ -133,7 +146,7 @@ class Stream:
 
 
 def framed(chunk: msgspec.Struct) -> bytes:
-    """Return a chunk as one event, LF only; named if the chunk has a type."""
-    name = getattr(chunk, "type", None)
+    """Return a chunk as one event, LF only; named if the chunk has a tag."""
+    name = chunk.__struct_config__.tag
     start = f"event: {name}\n".encode() if name else b""
     return start + b"data: " + msgspec.json.encode(chunk) + b"\n\n"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from actors.messages import Chat, ChatMessage, Options, Prompt, Speculation
 from api.errors import ApiError, refused
+from api.grammars import check_company, grammar_of
 from api.ports import ModelCard
 from api.schema import (
     PROMPTS_MAX,
@@ -15,7 +16,7 @@ from api.schema import (
     SamplingBody,
     SpeculationBody,
 )
-from speculative.sampling import Sampling
+from speculative.sampling import Grammar, Sampling
 
 COMPLETION_TOKENS = 16
 """Tokens of a completion that names no limit, as OpenAI documents it."""
@@ -86,6 +87,7 @@ def chat_options(
         tokens_max=given.pop() if given else None,
         choices=body.n or 1,
         logprobs=(body.top_logprobs or 0) if body.logprobs else -1,
+        grammar=grammar_of(body.response_format),
     )
 
 
@@ -113,6 +115,7 @@ def completion_options(
         choices=choices,
         logprobs=max(wanted, 0) if choices > kept else wanted,
         echo=bool(body.echo),
+        grammar=grammar_of(body.response_format),
     )
 
 
@@ -126,10 +129,14 @@ def options(
     choices: int = 1,
     logprobs: int = -1,
     echo: bool = False,
+    includes: tuple[str, ...] = INCLUDES,
+    grammar: Grammar | None = None,
+    grammar_field: str = "response_format",
 ) -> Options:
     """Return the options of any body; null and absent fields take their neutral values."""
     check_model(body.model, model)
-    _check_include(body)
+    _check_include(body, includes)
+    check_company(body, grammar, grammar_field)
     if tokens_max is not None and (body.min_tokens or 0) > tokens_max:
         raise refused("`min_tokens` is above the token limit.", "min_tokens", "invalid")
     temperature = 1.0 if body.temperature is None else body.temperature
@@ -144,6 +151,7 @@ def options(
             frequency_penalty=body.frequency_penalty or 0.0,
             logit_bias=_bias(body, model),
             tokens_min=body.min_tokens or 0,
+            grammar=grammar,
             seed=(new_seed() if body.seed is None else body.seed) & (2**64 - 1),
             logprobs=logprobs,
         ),
@@ -166,10 +174,11 @@ def check_model(name: str | None, model: ModelCard) -> None:
         raise ApiError(404, sentence, param="model", code="model_not_found")
 
 
-def _check_include(body: SamplingBody) -> None:
+def _check_include(body: SamplingBody, allowed: tuple[str, ...]) -> None:
     for each in body.include or ():
-        if each not in INCLUDES:
-            raise refused(f"`include` may hold {INCLUDES[0]!r} only.", "include", "unsupported")
+        if each not in allowed:
+            words = " and ".join(map(repr, allowed))
+            raise refused(f"`include` may hold {words} only.", "include", "unsupported")
 
 
 def _check_stream_options(body: ChatBody | CompletionBody) -> None:

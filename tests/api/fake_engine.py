@@ -71,7 +71,8 @@ def answer_tokens(prompt: str, options: Options, choice: int) -> list[int]:
     sampling = options.sampling
     seed = sampling.seed if sampling.temperature else 0
     dice = random.Random(f"{prompt}|{seed}|{choice if sampling.temperature else 0}")
-    words = [dice.choice(WORDS) for _ in range(dice.randrange(1, 40))]
+    count = 60 if "!" in prompt else dice.randrange(1, 40)
+    words = [dice.choice(WORDS) for _ in range(count)]
     tokens = list("".join(words).encode())
     while len(tokens) < sampling.tokens_min or (options.ignore_eos and options.tokens_max):
         if len(tokens) >= max(sampling.tokens_min, options.tokens_max or 0):
@@ -234,12 +235,12 @@ class FakeChoice:
             used.append(token)
             self.held += self._text([token])
             found = [self.held.find(stop) for stop in self.options.stop]
-            places = [place for place in found if place >= 0]
-            if places:
+            if max(found) >= 0:
+                place = min(place for place in found if place >= 0)
                 self.place += len(used) - len(taken)
                 return [
                     self._delta("", used),
-                    self._ended(self._echoed(self.held[: min(places)]), "stop"),
+                    self._ended(self._echoed(self.held[:place]), "stop"),
                 ]
         if self.place >= len(self.tokens):
             rest = self.held + self.stream.flush()
@@ -306,5 +307,9 @@ def whole_text(prompt: Prompt, options: Options, choice: int = 0) -> str:
     text = prompt_text(prompt)
     tokens = answer_tokens(text, options, choice)
     said = bytes(token for token in tokens if token < END).decode(errors="replace")
-    places = [place for stop in options.stop if (place := said.find(stop)) >= 0]
-    return (text if options.echo else "") + (said[: min(places)] if places else said)
+    found = [
+        (said.find(stop) + len(stop), said.find(stop)) for stop in options.stop if stop in said
+    ]
+    if found:  # Of two that overlap, the one that is whole first.
+        said = said[: min(found)[1]]
+    return (text if options.echo else "") + said

@@ -1,4 +1,4 @@
-"""`draftwerk serve` with the fake engine behind it, for tests that need a process and its signals."""
+"""`draftwerk serve` with the fake engine, for tests that need a process and its signals."""
 
 import asyncio
 import os

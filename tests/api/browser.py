@@ -1,0 +1,123 @@
+"""A headless Chromium, driven over its own DevTools protocol: evaluate, wait, take pictures."""
+
+import asyncio
+import base64
+import json
+import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+from websockets.asyncio.client import ClientConnection, connect
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--remote-debugging-port=0",
+)
+
+
+@dataclass
+class Page:
+    """One tab."""
+
+    socket: ClientConnection
+    ids: Any = field(default_factory=count)
+    complaints: list[str] = field(default_factory=list)
+    """Errors and policy violations that the console showed."""
+
+    async def call(self, method: str, **parameters: Any) -> Any:
+        number = next(self.ids)
+        await self.socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
+        while True:
+            message = json.loads(await self.socket.recv())
+            level = message.get("params", {}).get("entry", {}).get("level")
+            if message.get("method") == "Runtime.exceptionThrown" or level in ("warning", "error"):
+                self.complaints.append(json.dumps(message["params"]))
+            if message.get("id") == number:
+                assert "error" not in message, message
+                return message["result"]
+
+    async def run(self, script: str) -> Any:
+        """Return the value of an expression."""
+        result = await self.call(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        )
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    async def until(self, script: str, within_s: float = 10.0) -> None:
+        """Wait until an expression is true."""
+        async with asyncio.timeout(within_s):
+            while not await self.run(script):  # noqa: ASYNC110 (the page has no event for us)
+                await asyncio.sleep(0.03)
+
+    async def picture(self, path: Path) -> None:
+        """Write a screenshot as PNG."""
+        shot = await self.call("Page.captureScreenshot", format="png")
+        await asyncio.to_thread(path.write_bytes, base64.b64decode(shot["data"]))
+
+    async def look(self, width: int, height: int, dark: bool = False) -> None:
+        """Set the window's size and the colour scheme."""
+        await self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        await self.call("Emulation.setEmulatedMedia", features=[scheme])
+
+
+@asynccontextmanager
+async def launched(profile: Path) -> AsyncGenerator[int, None]:
+    """Run a browser while the block lasts; yields its debugging port."""
+    assert CHROMIUM
+    child = await asyncio.create_subprocess_exec(
+        CHROMIUM,
+        *FLAGS,
+        f"--user-data-dir={profile}",
+        "about:blank",
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield await _debugging_port(child)
+    finally:
+        child.terminate()
+        await child.communicate()
+
+
+@asynccontextmanager
+async def opened(port: int, url: str) -> AsyncGenerator[Page, None]:
+    """Open a page in a tab of its own."""
+    async with httpx.AsyncClient() as http:
+        tab = (await http.put(f"http://127.0.0.1:{port}/json/new")).json()
+    async with connect(tab["webSocketDebuggerUrl"], max_size=None, proxy=None) as socket:
+        page = Page(socket)
+        for domain in ("Page", "Runtime", "Log"):
+            await page.call(f"{domain}.enable")
+        await page.call("Page.navigate", url=url)
+        await page.until(f"location.href === '{url}/' && document.readyState === 'complete'")
+        yield page
+        await page.call("Page.close")
+
+
+async def _debugging_port(child: asyncio.subprocess.Process) -> int:
+    assert child.stderr is not None
+    async with asyncio.timeout(30):
+        while True:
+            line = (await child.stderr.readline()).decode()
+            if "DevTools listening on" in line:
+                return int(line.rsplit(":", 1)[1].split("/")[0])
