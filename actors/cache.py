@@ -9,6 +9,7 @@ import anyio
 import msgspec
 from anyio.lowlevel import checkpoint
 
+from actors.beam_options import search_of
 from actors.mailbox import Inbox, Outbox, receive_all
 from actors.messages import (
     CacheMessage,
@@ -89,12 +90,15 @@ class Cache:
     def _open(self, encoded: Encoded) -> Opened:
         if self.planner.idle:
             self.progress_at = self.clock()
-        for sequence in expand(
-            self._sequence(encoded, choice)
-            for choice in range(encoded.options.choices)
-            if choice not in encoded.ended
-        ):
-            self.planner.submit(sequence)
+        if encoded.options.beam_width > 1:
+            self.planner.submit(self._search(encoded))
+        else:
+            for sequence in expand(
+                self._sequence(encoded, choice)
+                for choice in range(encoded.options.choices)
+                if choice not in encoded.ended
+            ):
+                self.planner.submit(sequence)
         return Opened(
             request_id=encoded.request_id,
             prompt=encoded.tokens,
@@ -102,6 +106,19 @@ class Cache:
             committed=encoded.committed,
             ended=encoded.ended,
         )
+
+    def _search(self, encoded: Encoded) -> Sequence:
+        """Return the one sequence that all branches of a beam search will come from."""
+        root = self._sequence(encoded, 0)
+        del root.tokens[root.prompt_count :]  # sent before a crash; the search finds them again
+        root.search = search_of(
+            encoded.options,
+            root.sampling,
+            root.tokens_max,
+            encoded.committed,
+            lambda: next(self._ids),
+        )
+        return root
 
     def _sequence(self, encoded: Encoded, choice: int) -> Sequence:
         options = encoded.options
@@ -163,4 +180,5 @@ def stats(sequence: Sequence) -> SequenceStats:
         predicted_accepted=tally.predicted_accepted,
         predicted_rejected=tally.predicted_rejected,
         preemption_count=tally.preemptions,
+        score=tally.score,
     )

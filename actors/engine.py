@@ -129,7 +129,11 @@ class Pipeline:
             self.to_cache.outbox,
             self.to_ledger.outbox,
             parts.text,
-            TextLimits(parts.tokens_max),
+            TextLimits(
+                parts.tokens_max,
+                blocks=(parts.block_count, parts.block_size),
+                round_max=parts.limits.tokens_max,
+            ),
             parts.worker,
             parts.trace,
         )

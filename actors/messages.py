@@ -49,6 +49,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ignore_eos: bool = False
     stop: tuple[str, ...] = ()
     choices: int = 1
+    beam_width: int = 1
+    """Above 1 the choices are the best texts of a beam search, which needs temperature 0."""
+    length_penalty: float = 1.0
+    """Of a beam search: a text's log-probability is divided by its length to this power."""
+    early_stopping: bool = False
+    """Of a beam search: whether as many finished texts as the beam is wide are enough."""
     echo: bool = False
     """Whether the prompt's text comes first in each choice."""
     speculation: Speculation = Speculation()
@@ -123,6 +129,8 @@ class SequenceStats(msgspec.Struct, frozen=True, kw_only=True):
     """Accepted tokens that the client's `prediction` proposed, and rejected ones."""
     predicted_rejected: int = 0
     preemption_count: int = 0
+    score: float | None = None
+    """Of a finished beam search's text: its log-probability over the length penalty."""
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from actors.messages import ChatMessage
+from speculative.sampling import Grammar
 
 
 class TextStream(Protocol):
@@ -37,6 +38,10 @@ class TextTools(Protocol):
 
     def encode_continuation(self, text: str) -> list[int]:
         """Return the tokens of text that follows a prompt: no beginning token."""
+        ...
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        """Raise ValueError, in words for the client, for a grammar that cannot be followed."""
         ...
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 import anyio
 
+from actors.beam_options import beam_refusal
 from actors.device import Worker
 from actors.mailbox import Inbox, Outbox
 from actors.messages import (
@@ -22,6 +23,9 @@ from actors.messages import (
 from actors.text import TextTools
 from actors.trace import Trace
 
+GRAMMAR_FIELD = "response_format"
+R = TypeVar("R")
+
 
 @dataclass(slots=True, frozen=True)
 class TextLimits:
@@ -31,6 +35,10 @@ class TextLimits:
     """Prompt and generated tokens together."""
     encode_s: float = 10.0
     """Seconds that tokenizing one prompt may take."""
+    blocks: tuple[int, int] = (2**31, 1)
+    """The pool: how many blocks, of how many tokens."""
+    round_max: int = 2**31
+    """Tokens in one round."""
 
 
 class RefusedError(Exception):
@@ -93,6 +101,9 @@ class Tokenizer:
         field = prompt_field(submit.prompt)
         tokens = await self._on_thread(lambda: self._tokens(submit.prompt), field)
         prediction = submit.options.speculation.prediction
+        grammar = submit.options.sampling.grammar
+        if grammar is not None:
+            await self._on_thread(lambda: self.text.check_grammar(grammar), GRAMMAR_FIELD)
         return Encoded(
             request_id=submit.request_id,
             tokens=tokens,
@@ -106,13 +117,13 @@ class Tokenizer:
             ended=submit.ended,
         )
 
-    async def _on_thread(self, work: Callable[[], tuple[int, ...]], field: str) -> tuple[int, ...]:
+    async def _on_thread(self, work: Callable[[], R], field: str) -> R:
         with anyio.move_on_after(self.limits.encode_s):
             try:
                 return await self.worker.run(work)
             except ValueError as error:
                 raise RefusedError(str(error), field) from error
-        raise RefusedError(f"tokenizing took longer than {self.limits.encode_s:g} s", field)
+        raise RefusedError(f"reading it took longer than {self.limits.encode_s:g} s", field)
 
     def _tokens(self, prompt: Prompt) -> tuple[int, ...]:
         match prompt:
@@ -142,6 +153,11 @@ def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str
             field,
         )
     _check_options(encoded.options, count, vocab_size, context_max)
+    options = encoded.options
+    room = context_max - count if options.tokens_max is None else options.tokens_max
+    refusal = beam_refusal(options, count, room, limits.blocks, limits.round_max)
+    if refusal is not None:
+        raise RefusedError(*refusal)
 
 
 def _check_options(options: Options, count: int, vocab_size: int, context_max: int) -> None:

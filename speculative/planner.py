@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from cache.blocks import BlockPool
-from cache.tables import Copy
+from cache.tables import BlockTable, Copy
+from speculative.beam_search import Part
 from speculative.rounds import Decision, Draft, Round, Row, Verdict
 from speculative.sequences import Progress, Sequence, origins
 
@@ -81,6 +82,7 @@ class _Plan:
     rows: list[Row] = field(default_factory=list[Row])
     members: list[Sequence] = field(default_factory=list[Sequence])
     copies: list[Copy] = field(default_factory=list[Copy])
+    moves: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
 
 class Planner:
@@ -138,7 +140,13 @@ class Planner:
         closed, self._closed = tuple(self._closed), []
         self.stats.rounds += 1
         round_ = Round(
-            self.stats.rounds, lane, tuple(plan.rows), tuple(plan.copies), closed, self._step_cost
+            self.stats.rounds,
+            lane,
+            tuple(plan.rows),
+            tuple(plan.copies),
+            closed,
+            self._step_cost,
+            tuple(plan.moves),
         )
         self._rounds[lane] = round_, plan.members
         return round_
@@ -150,10 +158,13 @@ class Planner:
         self._step_cost = verdict.token_count, verdict.device_ms
         self.stats.device_ms += verdict.device_ms
         news: list[Progress] = []
+        searches: dict[Sequence, list[Part]] = {}
         decided = zip(members, round_.rows, verdict.decisions, drafts, strict=True)
         for sequence, row, decision, draft in decided:
             sequence.in_flight = False
-            if sequence.cancelled:
+            if row.branch is not None:
+                searches.setdefault(sequence, []).append(Part(row, decision, draft))
+            elif sequence.cancelled:
                 self._end(sequence)
             elif decision.error:
                 self._end(sequence)
@@ -163,6 +174,8 @@ class Planner:
             else:
                 sequence.computed = row.stop
                 sequence.table.commit(sequence.tokens, sequence.computed)
+        for sequence, parts in searches.items():
+            news.extend(self._advance_search(sequence, parts))
         return news
 
     def check(self) -> None:
@@ -170,12 +183,18 @@ class Planner:
         self.pool.check()
         holders = [0] * self.pool.capacity
         for sequence in self._running.values():
-            sequence.table.check()
             assert sequence.computed <= len(sequence.tokens), "more KV than tokens"
-            assert sequence.computed <= sequence.table.slots, "KV outside the table"
-            for block in sequence.table.blocks:
-                holders[block] += 1
-        assert not any(s.table.blocks for s in self._waiting), "a waiting sequence holds blocks"
+            if sequence.search is None or not sequence.search.members:
+                assert sequence.computed <= sequence.table.slots, "KV outside the table"
+            for table in _tables(sequence):
+                table.check()
+                for block in table.blocks:
+                    holders[block] += 1
+            if sequence.search is not None:
+                sequence.search.check()
+        assert not any(table.blocks for s in self._waiting for table in _tables(s)), (
+            "a waiting sequence holds blocks"
+        )
         assert all(self.pool.holders(b) == n for b, n in enumerate(holders)), "a block leaked"
         in_flight = {id(s) for _, members in self._rounds.values() for s in members}
         assert in_flight == {id(s) for s in self._running.values() if s.in_flight}
@@ -184,11 +203,15 @@ class Planner:
 
     def _plan_decoding(self, plan: _Plan, ready: list[Sequence]) -> None:
         """Give every decoding sequence its row, then share what is left among their drafts."""
-        room = self._draft_room(len(ready))
+        room = self._draft_room(sum(map(_row_count, ready)))
         for sequence in ready:
             if plan.tokens_left < 1:
                 return
-            if sequence.sequence_id in self._running:  # an earlier row may have preempted it
+            if sequence.sequence_id not in self._running:  # an earlier row has preempted it
+                continue
+            if sequence.search is not None:
+                self._add_search(plan, sequence, room)
+            else:
                 draft_max = min(room, sequence.draft_room(), plan.tokens_left - 1)
                 self._add_row(plan, sequence, 1, draft_max)
 
@@ -206,7 +229,7 @@ class Planner:
             if plan.tokens_left < 1:
                 return
             if sequence.sequence_id in self._running:
-                self._add_row(plan, sequence, min(sequence.pending, plan.tokens_left), 0)
+                self._add_row(plan, sequence, min(sequence.unread, plan.tokens_left), 0)
 
     def _admit(self, plan: _Plan) -> None:
         """Start waiting sequences while there is room for all that is known of them."""
@@ -220,13 +243,16 @@ class Planner:
                 blocked.append(sequence)
                 break
             self._running[sequence.sequence_id] = sequence
-            self._add_row(plan, sequence, min(sequence.pending, plan.tokens_left), 0)
+            if sequence.unread:
+                self._add_row(plan, sequence, min(sequence.unread, plan.tokens_left), 0)
+            else:
+                self._add_search(plan, sequence, 0)
         self._waiting.extendleft(reversed(blocked))
 
     def _open(self, sequence: Sequence) -> bool:
         """Find the sequence's prefix and take blocks for the rest, or leave it as it was."""
         found = sequence.table.match(sequence.tokens)
-        if not sequence.table.reserve(len(sequence.tokens)):
+        if not sequence.table.reserve(len(sequence.tokens)) or self._is_cramped(sequence):
             sequence.table.release()
             return False
         sequence.computed = found
@@ -268,6 +294,44 @@ class Planner:
         plan.rows.append(row)
         plan.members.append(sequence)
         plan.tokens_left -= count + fits
+
+    def _is_cramped(self, sequence: Sequence) -> bool:
+        """Return whether a search would be preempted as soon as its members branch off."""
+        if sequence.search is None or not self._running:
+            return False
+        return self.pool.available < sequence.search.tail_blocks(sequence, self.pool)
+
+    def _add_search(self, plan: _Plan, sequence: Sequence, draft_max: int) -> None:
+        """Add the rows of all members of a beam search, or none."""
+        search = sequence.search
+        assert search is not None
+        group = search.plan(
+            sequence,
+            self.pool,
+            draft_max,
+            plan.tokens_left,
+            lambda need: self._free(sequence, need),
+        )
+        if group is None:
+            return
+        sequence.in_flight = True
+        self._closed.extend(search.take_closing())
+        plan.copies.extend(group.copies)
+        plan.moves.extend(group.moves)
+        plan.rows.extend(group.rows)
+        plan.members.extend(sequence for _ in group.rows)
+        plan.tokens_left -= sum(row.stop - row.start + row.draft_max for row in group.rows)
+
+    def _free(self, sequence: Sequence, count: int) -> bool:
+        """Make blocks available, at the cost of the youngest; False if that was the sequence."""
+        while self.pool.available < count:
+            victim = self._victim()
+            if victim is None:
+                return False
+            self._preempt(victim)
+            if victim is sequence:
+                return False
+        return True
 
     def _make_room(self, plan: _Plan, sequence: Sequence, stop: int, draft_max: int) -> bool:
         """Reserve a row's slots; drafts are given up first, then the youngest's blocks."""
@@ -315,6 +379,24 @@ class Planner:
             finish_reason,
         )
 
+    def _advance_search(self, root: Sequence, parts: list[Part]) -> list[Progress]:
+        """Apply the rows of a beam search; returns what they settled."""
+        assert root.search is not None
+        error = next((part.decision.error for part in parts if part.decision.error), "")
+        if root.cancelled or error:
+            self._end(root)
+            return [] if root.cancelled else [Progress(root, (), (), (), "error", error)]
+        outcome = root.search.commit(root, parts)
+        if outcome is None:
+            return []
+        self.stats.count(outcome.decision, outcome.draft)
+        root.tally.count(outcome.decision, outcome.draft)
+        news = root.search.news(root)
+        self.stats.generated_tokens += sum(len(progress.tokens) for progress in news)
+        if root.search.beams.done:
+            self._end(root)
+        return news
+
     def _end(self, sequence: Sequence) -> None:
         sequence.ended = True
         if sequence.sequence_id in self._running:
@@ -325,9 +407,20 @@ class Planner:
     def _leave(self, sequence: Sequence) -> None:
         del self._running[sequence.sequence_id]
         sequence.table.release()
+        if sequence.search is not None:
+            self._closed.extend(sequence.search.leave(sequence))
         if sequence.told:
             self._closed.append(sequence.sequence_id)
             sequence.told = 0
+
+
+def _row_count(sequence: Sequence) -> int:
+    return 1 if sequence.search is None else sequence.search.row_count
+
+
+def _tables(sequence: Sequence) -> list[BlockTable]:
+    """Return every table that belongs to a sequence."""
+    return [sequence.table, *(sequence.search.tables() if sequence.search else ())]
 
 
 def expand(sequences: Iterable[Sequence]) -> list[Sequence]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from speculative.auction import Bid
 from speculative.breaker import Breaker
 from speculative.controller import Controller, Load, Lot
+from speculative.forest import Forests
 from speculative.ngram import NgramSource
 from speculative.occurrences import PAD, Text
 from speculative.prediction import PredictionSource
@@ -78,6 +79,7 @@ class Proposer:
         self._memories = Memories() if memories is None else memories
         self._sequences: dict[int, _Drafted] = {}
         self._prepared: _Prepared | None = None
+        self._forests = Forests()
 
     def seed(self, measured: Iterable[tuple[int, float]]) -> None:
         """Take in steps of the target, (tokens, ms), measured before the first round."""
@@ -117,7 +119,23 @@ class Proposer:
             if len(tree):
                 state.breaker.learn(bool(nodes))
             drafts[prepared.rows[place]] = tree.draft(nodes)
+        load = prepared.load.token_count + sum(map(len, outcome.nodes))
+        self._draft_searches(round_, drafts, load)
         return tuple(drafts)
+
+    def _draft_searches(self, round_: Round, drafts: list[Draft], load: int) -> None:
+        """Fill in the drafts of beam searches, group by group; `load` is what else is computed."""
+        groups: dict[int, list[int]] = {}
+        for index, row in enumerate(round_.rows):
+            if row.branch is not None and row.samples and row.draft_max:
+                groups.setdefault(row.branch.group_id, []).append(index)
+        for indices in groups.values():
+            rows = [round_.rows[index] for index in indices]
+            room = sum(row.draft_max for row in rows)
+            found = self._forests.propose(rows, load, self._controller.cost.table(load + room))
+            for index, draft in zip(indices, found, strict=True):
+                drafts[index] = draft
+                load += len(draft.tokens)
 
     def check(self) -> None:
         """Assert that nothing is kept of what is gone, and that everything kept is sound."""
@@ -140,12 +158,15 @@ class Proposer:
         if self._prepared is not None and self._prepared.round_id == round_.round_id:
             return self._prepared
         self._controller.cost.learn(*round_.step_cost)
+        self._forests.read(round_, self._text)
         for sequence_id in round_.closed:
             self._close(sequence_id)
         rows: list[int] = []
         states: list[_Drafted] = []
         lots: list[Lot] = []
         for index, row in enumerate(round_.rows):
+            if row.branch is not None:
+                continue  # a search's rows are drafted for together
             state = self._read(row)
             room = min(row.draft_max, NODES_MAX) if row.samples else 0
             if room:
@@ -161,6 +182,10 @@ class Proposer:
         )
         self._prepared = _Prepared(round_.round_id, load, rows, states, lots)
         return self._prepared
+
+    def _text(self, sequence_id: int) -> list[int]:
+        """Return all known tokens of a sequence."""
+        return self._sequences[sequence_id].text.tokens[PAD:]
 
     def _read(self, row: Row) -> _Drafted:
         """Take in a row: its opening, what was committed, what the target thought."""

@@ -27,6 +27,10 @@ class Opening(Plain, frozen=True):
     """The text the client expects, as tokens."""
 
 
+Seen = tuple[tuple[int, ...], tuple[tuple[int, float], ...]]
+"""A few tokens of a text, and the best next tokens there with their log-probabilities."""
+
+
 class Branch(Plain, frozen=True):
     """What makes a row one of a beam search: it asks what is likely, and decides nothing itself."""
 
@@ -38,6 +42,10 @@ class Branch(Plain, frozen=True):
     """The sequence that this new one copies, as it was before the round; 0 if it is not new."""
     score: float = 0.0
     """Log-probability of the generated tokens: how the branches of a group compare."""
+    width: int = 1
+    """Branches that survive a step."""
+    seen: tuple[Seen, ...] = ()
+    """What the group's previous rows were offered, in the first row alone: for draft sources."""
 
 
 class Row(Plain, frozen=True):

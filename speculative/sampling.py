@@ -8,6 +8,7 @@ This is the plain reference, in Python floats; the model's tensor twin must agre
 from collections import Counter
 from collections.abc import Collection, Sequence
 from math import exp, log
+from typing import Literal
 
 import msgspec
 
@@ -15,6 +16,14 @@ from speculative.noise import gumbel
 
 WINDOW_NATS = 30.0
 """Tokens this far below the best are outside the law: below 1e-8 of the mass; bounds the work."""
+
+
+class Grammar(msgspec.Struct, frozen=True):
+    """A formal language; every text generated under it that is not cut short belongs to it."""
+
+    kind: Literal["json_schema", "regex", "lark"]
+    text: str
+    """The schema as JSON, the regular expression, or the grammar."""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -34,6 +43,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """No stop token before this many generated tokens."""
     stop_token_ids: tuple[int, ...] = ()
     """End the text; empty when the request ignores them."""
+    grammar: Grammar | None = None
+    """Tokens that it does not allow are outside the law; a stop token may come where it accepts."""
     seed: int = 0
     branch: int = 0
     logprobs: int = -1
@@ -56,11 +67,12 @@ def edited(
     prompt: Collection[int],
     output: Collection[int],
     sampling: Sampling,
+    allowed: Collection[int] | None = None,
 ) -> list[float]:
-    """Apply penalties, bias and min_tokens: everything that looks at the history.
+    """Apply penalties, bias, min_tokens and grammar: everything that looks at the history.
 
     Repetition looks at prompt and output, presence and frequency at the output alone (as vLLM and
-    OpenAI document them).
+    OpenAI document them). `allowed` are the tokens that the grammar allows, None if there is none.
     """
     scores = list(logits)
     counts = Counter(output)
@@ -74,6 +86,10 @@ def edited(
     if len(output) < sampling.tokens_min:
         for token in sampling.stop_token_ids:
             scores[token] = float("-inf")
+    if allowed is not None:
+        scores = [
+            score if token in allowed else float("-inf") for token, score in enumerate(scores)
+        ]
     return scores
 
 

@@ -1,10 +1,14 @@
 """A sequence: one decoding branch of a request, as the planner sees it."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cache.tables import BlockTable
 from speculative.rounds import Decision, Draft, Opening, TokenLogprob
 from speculative.sampling import Sampling
+
+if TYPE_CHECKING:
+    from speculative.beam_search import BeamSearch
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +37,8 @@ class Sequence:
     prediction: tuple[int, ...] = ()
     leader: "Sequence | None" = None
     """The choice that computes the shared prompt; this one waits, then finds it cached."""
+    search: "BeamSearch | None" = None
+    """What becomes of this sequence once its prompt is read, if it is not to be sampled from."""
 
     computed: int = 0
     told: int = 0
@@ -48,6 +54,11 @@ class Sequence:
     def pending(self) -> int:
         """Known tokens whose KV is not computed."""
         return len(self.tokens) - self.computed
+
+    @property
+    def unread(self) -> int:
+        """Pending tokens that are prefill; a beam search reads the last one with its own rows."""
+        return self.pending - (self.search is not None)
 
     @property
     def generated(self) -> int:
@@ -93,6 +104,8 @@ class Tally:
 
     cached: int | None = None
     """Prompt tokens found in the prefix cache at first admission; None before it."""
+    score: float | None = None
+    """Of a finished beam search: log-probability over length penalty."""
     steps: int = 0
     drafted: int = 0
     accepted_histogram: list[int] = field(default_factory=list[int])

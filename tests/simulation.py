@@ -5,9 +5,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
 import anyio
+import msgspec
 import trio.testing
 
 from actors.device import DeviceLostError
@@ -15,11 +17,22 @@ from actors.engine import Engine, Parts, running
 from actors.errors import OverloadedError
 from actors.messages import Delta, Ended, Failed, Options, Speculation
 from actors.restarts import RestartLimit
+from speculative.beams import BeamRules, best_offers
 from speculative.planner import Limits
 from speculative.proposer import Proposer
 from speculative.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
 from speculative.sampling import Sampling
-from tests.toy import STOP, VOCAB, ToyTarget, ToyText, logits, next_token, plain_text
+from tests.toy import (
+    STOP,
+    VOCAB,
+    ToyTarget,
+    ToyText,
+    log_law,
+    logits,
+    next_token,
+    plain_beams,
+    plain_text,
+)
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -72,6 +85,10 @@ class Guesser:
     def propose(self, round_: Round) -> tuple[Draft, ...]:
         drafts: list[Draft] = []
         for row in round_.rows:
+            if row.branch is not None and row.branch.origin in self.contexts:
+                context, *rest = self.contexts[row.branch.origin]
+                self.contexts[row.sequence_id] = (list(context), *rest)
+        for row in round_.rows:
             if row.opening is not None:
                 opening = row.opening
                 self.contexts[row.sequence_id] = (
@@ -83,8 +100,35 @@ class Guesser:
                 drafts.append(NO_DRAFT)
                 continue
             self.contexts[row.sequence_id][0].extend(row.news)
-            drafts.append(self._tree(row.sequence_id, row.draft_max if row.samples else 0))
+            room = row.draft_max if row.samples else 0
+            grow = self._tree if row.branch is None else self._bush
+            drafts.append(grow(row.sequence_id, room))
         return tuple(drafts)
+
+    def _bush(self, sequence_id: int, room: int) -> Draft:
+        """Draft for beams: the likeliest paths, but for errors."""
+        context, prompt_count, sampling = self.contexts[sequence_id]
+        tokens: list[int] = []
+        parents: list[int] = []
+        open_ends: list[tuple[float, int, int]] = []
+        path = context
+        score = 0.0
+        for node in range(-1, self.rng.randint(0, room) - 1):
+            law = log_law(path, prompt_count, sampling)
+            for token, logprob in best_offers(law, 4):
+                if self.rng.random() < 0.9:
+                    heappush(open_ends, (score - logprob, node, token))
+            if not open_ends:
+                break
+            score, parent, token = heappop(open_ends)
+            parents.append(parent)
+            tokens.append(token)
+            path = [token]
+            while parent >= 0:
+                path.insert(0, tokens[parent])
+                parent = parents[parent]
+            path = [*context, *path]
+        return Draft(tuple(tokens), tuple(parents), ("draft",) * len(tokens))
 
     def _tree(self, sequence_id: int, room: int) -> Draft:
         context, prompt_count, sampling = self.contexts[sequence_id]
@@ -224,7 +268,7 @@ def random_options(rng: random.Random) -> Options:
         seed=rng.getrandbits(64),
         logprobs=rng.choice([-1, 0]),
     )
-    return Options(
+    options = Options(
         sampling=sampling,
         tokens_max=rng.choice([1, 5, 12, 20]),
         ignore_eos=rng.random() < 0.2,
@@ -233,6 +277,21 @@ def random_options(rng: random.Random) -> Options:
         speculation=Speculation(enabled=rng.random() < 0.9),
         tenant=rng.choice(["", "a"]),
         priority=rng.choice([0, 0, -1]),
+    )
+    return in_beams(options, rng) if rng.random() < 0.2 else options
+
+
+def in_beams(options: Options, rng: random.Random) -> Options:
+    """Return a beam search with the same penalties, narrow and short enough for a small pool."""
+    width = rng.choice([2, 3, 4])
+    return msgspec.structs.replace(
+        options,
+        sampling=msgspec.structs.replace(options.sampling, temperature=0.0, logprobs=-1),
+        tokens_max=min(12, options.tokens_max or 12),
+        choices=rng.choice([1, 1, width]),
+        beam_width=width,
+        length_penalty=rng.choice([0.0, 1.0, 2.0]),
+        early_stopping=rng.random() < 0.5,
     )
 
 
@@ -303,7 +362,17 @@ def expected(prompt: list[int], options: Options, choice: int) -> tuple[str, str
         }
     )
     assert options.tokens_max is not None
-    tokens = plain_text(prompt, sampling, options.tokens_max)
+    if options.beam_width > 1:
+        rules = BeamRules(
+            width=options.beam_width,
+            tokens_max=options.tokens_max,
+            stop_token_ids=sampling.stop_token_ids,
+            length_penalty=options.length_penalty,
+            early_stopping=options.early_stopping,
+        )
+        tokens = plain_beams(prompt, sampling, rules)[choice][0]
+    else:
+        tokens = plain_text(prompt, sampling, options.tokens_max)
     text = ToyText().decode(tokens)
     cuts = [at for stop in options.stop if (at := text.find(stop)) >= 0]
     if cuts:

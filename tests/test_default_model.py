@@ -46,8 +46,7 @@ def built(dtype: str) -> Runner:
 def fresh(dtype: str) -> Callable[[], ThreadDevice]:
     """Return a factory of devices that know no sequence, over weights that are read once."""
     runner = built(dtype)
-    parts = runner.forward, runner.pages, runner.vocab_size, runner.choose
-    return lambda: ThreadDevice(Runner(*parts).step)
+    return lambda: ThreadDevice(Runner(runner.parts).step)
 
 
 @asynccontextmanager

@@ -5,10 +5,13 @@ Its logits are a hash of the last tokens, so a wrong block, slot, copy or path i
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import exp, log
 
 from actors.messages import ChatMessage
+from speculative.beams import BeamRules, Offer, best_offers
 from speculative.rounds import Decision, Draft, Proposal, Row, TokenLogprob, Verdict
 from speculative.sampling import Sampling, choose, edited
+from tests.speculative.naive_beams import Text, naive_beam_search
 
 VOCAB = 23
 STOP = 0
@@ -43,6 +46,21 @@ def plain_text(prompt: Sequence[int], sampling: Sampling, tokens_max: int) -> li
     return context[len(prompt) :]
 
 
+def log_law(context: Sequence[int], prompt_count: int, sampling: Sampling) -> list[float]:
+    """Return the toy's log-probabilities after a context, penalties and bias applied to them."""
+    row = logits(context)
+    total = log(sum(map(exp, row)))
+    prompt, output = context[:prompt_count], context[prompt_count:]
+    return edited([score - total for score in row], prompt, output, sampling)
+
+
+def plain_beams(
+    prompt: Sequence[int], sampling: Sampling, rules: BeamRules
+) -> list[tuple[Text, float]]:
+    """Return what a beam search must find: no engine at all, and the naive search."""
+    return naive_beam_search(lambda text: log_law([*prompt, *text], len(prompt), sampling), rules)
+
+
 @dataclass
 class ToyTarget:
     """The target's side of a device step, over `block_count` blocks of token-sized KV."""
@@ -63,6 +81,11 @@ class ToyTarget:
         """Verify a proposal the way a real model does, except for the arithmetic."""
         self.steps += 1
         round_ = proposal.round
+        for row in round_.rows:
+            if row.branch is not None and row.branch.origin:
+                assert row.sequence_id not in self.histories, "copied over a living sequence"
+                self.histories[row.sequence_id] = list(self.histories[row.branch.origin])
+                self.openings[row.sequence_id] = self.openings[row.branch.origin]
         for sequence_id in round_.closed:
             del self.histories[sequence_id], self.openings[sequence_id]
         for source, target in round_.copies:
@@ -70,6 +93,9 @@ class ToyTarget:
             self.pages[target * size : (target + 1) * size] = self.pages[
                 source * size : (source + 1) * size
             ]
+        moved = [(to, self.pages[slot]) for slot, to in round_.moves]
+        for to, cell in moved:
+            self.pages[to] = cell
         for row, draft in zip(round_.rows, proposal.drafts, strict=True):
             self._write(row, draft)
         decisions = tuple(
@@ -107,6 +133,8 @@ class ToyTarget:
             cell[1] == hash((seen, position))
             for position, (seen, cell) in enumerate(zip([(-1, 0), *cells], cells, strict=False))
         ), "a token's KV was computed after another text"
+        if row.branch is not None:
+            return Decision(offers=tuple(self._offers(row, draft, context)))
         path: list[int] = []
         tokens: list[int] = []
         while True:
@@ -129,6 +157,16 @@ class ToyTarget:
             node = draft.parents[node]
             depth += 1
         return depth
+
+    def _offers(self, row: Row, draft: Draft, context: list[int]) -> list[tuple[Offer, ...]]:
+        assert row.branch is not None
+        prompt_count, sampling = self.openings[row.sequence_id]
+        contexts = [context]
+        for node, parent in enumerate(draft.parents):
+            token, _ = self.pages[self._slot(row, row.stop + node)]
+            contexts.append([*contexts[parent + 1], token])
+        laws = [log_law(each, prompt_count, sampling) for each in contexts]
+        return [best_offers(law, row.branch.offers) for law in laws]
 
     def _child(self, draft: Draft, parent: int, token: int) -> int | None:
         children = zip(draft.parents, draft.tokens, strict=True)

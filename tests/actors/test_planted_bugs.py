@@ -259,7 +259,7 @@ BUGS = [
     Bug(
         "a long prompt overruns the round",
         slip(
-            Planner, "_plan_prefill", "min(sequence.pending, plan.tokens_left)", "sequence.pending"
+            Planner, "_plan_prefill", "min(sequence.unread, plan.tokens_left)", "sequence.pending"
         ),
         stories,
     ),

@@ -1,0 +1,69 @@
+"""What a beam search may ask for, and how its request becomes a search."""
+
+from collections.abc import Callable
+
+from actors.messages import Options
+from speculative.beam_search import BeamSearch
+from speculative.beams import WIDTH_MAX, BeamRules, Beams
+from speculative.sampling import Sampling
+
+
+def beam_refusal(
+    options: Options, prompt_count: int, tokens_max: int, blocks: tuple[int, int], rows_max: int
+) -> tuple[str, str] | None:
+    """Return why a search cannot be served, and the field to blame; None if it can.
+
+    `tokens_max` is what a hypothesis may grow to, `blocks` the pool's count and size, `rows_max`
+    the tokens that fit into one round.
+    """
+    width, sampling = options.beam_width, options.sampling
+    if width == 1:
+        return None
+    if not 1 < width <= min(WIDTH_MAX, rows_max):
+        return f"a beam may be {min(WIDTH_MAX, rows_max)} wide at most", "beam_width"
+    if options.choices > width:
+        return f"a beam of {width} has no {options.choices} best texts", "n"
+    if sampling.temperature > 0.0:
+        return "a beam search does not sample; set it to 0 or leave it out", "temperature"
+    if sampling.grammar is not None:
+        return "a beam search under a grammar is not supported", "response_format"
+    if sampling.logprobs >= 0 and sampling.edits_logits:
+        return "a beam search with penalties or bias has no raw log-probabilities", "logprobs"
+    return _crowding(width, prompt_count, tokens_max, blocks)
+
+
+def _crowding(
+    width: int, prompt_count: int, tokens_max: int, blocks: tuple[int, int]
+) -> tuple[str, str] | None:
+    """Return the refusal of a search that the whole pool could not hold at its widest."""
+    count, size = blocks
+    shared = (prompt_count - 1) // size
+    tail = -(-(prompt_count + tokens_max) // size) - shared
+    if shared + width * tail <= count:
+        return None
+    fits = (count - shared) // width + shared
+    room = max(0, fits * size - prompt_count)
+    return f"{width} texts of {tokens_max} tokens do not fit; {room} would", "beam_width"
+
+
+def search_of(
+    options: Options,
+    sampling: Sampling,
+    tokens_max: int,
+    committed: tuple[tuple[int, ...], ...],
+    new_id: Callable[[], int],
+) -> BeamSearch | None:
+    """Return the search that a request asks for, if it does.
+
+    After a crash it is made anew from the prompt, and only says what the client has not been sent.
+    """
+    if options.beam_width == 1:
+        return None
+    rules = BeamRules(
+        width=options.beam_width,
+        tokens_max=tokens_max,
+        stop_token_ids=sampling.stop_token_ids,
+        length_penalty=options.length_penalty,
+        early_stopping=options.early_stopping,
+    )
+    return BeamSearch(Beams(rules), new_id, options.choices, len(committed[0]) if committed else 0)

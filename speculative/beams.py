@@ -1,0 +1,157 @@
+"""Beam search as decisions over plain data: exactly `transformers.generate(num_beams=width)`.
+
+    live hypotheses --offers--> ranked candidates --> live (the best that go on)
+                                                  └-> finished (ended among the first `width`)
+
+It is the search of Transformers 5 (`_beam_search`), quirks included: only a candidate among the
+first `width` may finish; scores are divided by length ** length_penalty when it does, the end token
+counted; with `early_stopping` off, the search is over when the best live hypothesis, judged at its
+present length, does not beat the worst of `width` finished ones.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+import msgspec
+
+WIDTH_MAX = 16
+
+Offer = tuple[int, float]
+"""A next token and its log-probability, after penalties and bias."""
+
+
+class BeamRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client asks of a beam search."""
+
+    width: int
+    tokens_max: int
+    """Generated tokens of a hypothesis at most."""
+    stop_token_ids: tuple[int, ...] = ()
+    length_penalty: float = 1.0
+    """Above 0 favours long texts, below 0 short ones."""
+    early_stopping: bool = False
+    """Whether `width` finished hypotheses are enough."""
+
+    @property
+    def offers(self) -> int:
+        """How many of the best next tokens of a hypothesis can matter.
+
+        Even if each stop token of each hypothesis ranks first, `width` others remain.
+        """
+        return max(2, 1 + len(self.stop_token_ids)) * self.width
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hypothesis:
+    """A text that may still become the best."""
+
+    tokens: tuple[int, ...] = ()
+    """Generated ones."""
+    score: float = 0.0
+    """Sum of the tokens' log-probabilities; divided by the length penalty once finished."""
+    parent: "Hypothesis | None" = None
+    offered: tuple[Offer, ...] = ()
+    """What the last token was chosen from."""
+
+    def trail(self, start: int) -> list[tuple[Offer, ...]]:
+        """Return what each token from `start` on was chosen from."""
+        found: list[tuple[Offer, ...]] = []
+        at = self
+        while at.parent is not None and len(at.tokens) > start:
+            found.append(at.offered)
+            at = at.parent
+        return found[::-1]
+
+
+@dataclass(slots=True)
+class Beams:
+    """The state of one search; every live hypothesis has the same length."""
+
+    rules: BeamRules
+    live: list[Hypothesis] = field(default_factory=lambda: [Hypothesis()])
+    """Best first."""
+    finished: list[Hypothesis] = field(default_factory=list[Hypothesis])
+    """Best first, `width` at most."""
+    done: bool = False
+
+    @property
+    def length(self) -> int:
+        return len(self.live[0].tokens)
+
+    def step(self, offers: Sequence[tuple[Offer, ...]]) -> list[int]:
+        """Extend the search by one token; return which hypothesis each live one now continues.
+
+        `offers` has, for each live hypothesis, at least its `rules.offers` best next tokens (fewer
+        if no others are possible). Equal scores go by hypothesis, then by token.
+        """
+        rules, length = self.rules, self.length + 1
+        live: list[Hypothesis] = []
+        ended: list[Hypothesis] = []
+        parents: list[int] = []
+        for place, (score, parent, token) in enumerate(self._ranked(offers)):
+            source = self.live[parent]
+            tokens, offered = (*source.tokens, token), offers[parent]
+            if token in rules.stop_token_ids or length >= rules.tokens_max:
+                if place < rules.width:
+                    score /= length**rules.length_penalty
+                    ended.append(Hypothesis(tokens, score, source, offered))
+            elif len(live) < rules.width:
+                live.append(Hypothesis(tokens, score, source, offered))
+                parents.append(parent)
+        self.finished.extend(ended)
+        self.finished.sort(key=lambda hypothesis: -hypothesis.score)
+        del self.finished[rules.width :]
+        self.live = live
+        self.done = not live or self._is_settled(length)
+        return parents
+
+    def settled(self) -> tuple[int, ...]:
+        """Return the tokens with which the best text must begin, whatever comes; only grows."""
+        if self.done:
+            return self.finished[0].tokens if self.finished else ()
+        return common_prefix([each.tokens for each in (*self.live, *self.finished[:1])])
+
+    def check(self) -> None:
+        """Assert that nothing is there twice, too long or out of order."""
+        rules = self.rules
+        assert len(self.live) <= rules.width and len(self.finished) <= rules.width
+        assert len({each.tokens for each in (*self.live, *self.finished)}) == len(self.live) + len(
+            self.finished
+        ), "a text is in the search twice"
+        assert len({len(each.tokens) for each in self.live}) <= 1, "live lengths differ"
+        for group in (self.live, self.finished):
+            scores = [each.score for each in group]
+            assert scores == sorted(scores, reverse=True), "not best first"
+        assert self.done or self.live, "nothing can go on"
+
+    def _ranked(self, offers: Sequence[Sequence[Offer]]) -> list[tuple[float, int, int]]:
+        """Return (score, hypothesis, token) of the candidates that count, best first."""
+        candidates = [
+            (-hypothesis.score - logprob, parent, token)
+            for parent, (hypothesis, offered) in enumerate(zip(self.live, offers, strict=True))
+            for token, logprob in offered
+            if logprob > -inf
+        ]
+        candidates.sort()
+        return [(-loss, parent, token) for loss, parent, token in candidates[: self.rules.offers]]
+
+    def _is_settled(self, length: int) -> bool:
+        """Return whether the finished hypotheses stand."""
+        if len(self.finished) < self.rules.width:
+            return False
+        best_possible = self.live[0].score / length**self.rules.length_penalty
+        return self.rules.early_stopping or best_possible <= self.finished[-1].score
+
+
+def common_prefix(texts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the longest beginning that all texts share."""
+    first, last = min(texts), max(texts)  # whatever these two share, those between share too
+    length = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), None)
+    return first[:length] if length is not None else first[: min(len(first), len(last))]
+
+
+def best_offers(logprobs: Sequence[float], count: int) -> tuple[Offer, ...]:
+    """Return the `count` best next tokens of a whole vocabulary, best first, equals by token."""
+    order = sorted(range(len(logprobs)), key=lambda token: (-logprobs[token], token))
+    return tuple((token, logprobs[token]) for token in order[:count])

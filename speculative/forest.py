@@ -1,0 +1,224 @@
+"""Drafts for beam searches: one forest over all branches of a group, grown by a guessed search.
+
+The branches of a beam say nearly the same, a few tokens apart, so what the target offered after a
+few tokens is the best guess of what it will offer after the same few tokens elsewhere in the group.
+The forest is what a beam search over those guesses would visit, level by level; a level is worth
+verifying only if it holds every survivor of its step, so it takes in all that come close.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from heapq import nlargest
+from itertools import accumulate
+from typing import NamedTuple
+
+from speculative.rounds import NO_DRAFT, Branch, Draft, Round, Row, Seen
+
+ORDERS = 3
+"""Tokens that a guess may look back."""
+SOURCE = "beams"
+MARGIN_NATS = 1.5
+"""How far below the last survivor a candidate may be and still be taken in."""
+LEVEL_MAX = 2
+"""A level's nodes at most, in widths of the beam: one that is wider would hardly be right."""
+DEPTH_MAX = 8
+COPIED_LOGPROB = -0.1
+"""What a token is worth that followed the same tokens in the prompt, if nothing else is known."""
+OTHER_LOGPROB = -2.5
+"""What is taken off the others then."""
+COVERED_START = 0.5
+PACE = 0.06
+"""Weight of the newest level in the chance that one like it holds all survivors."""
+WORTH = 1.05
+"""How much better than no forest the round must promise to be: all this is estimates."""
+
+Offers = tuple[tuple[int, float], ...]
+Tail = tuple[int, ...]
+
+
+class Guess(NamedTuple):
+    """What may follow some tokens."""
+
+    offers: Offers
+    sureness: int
+    """0 for one token looked back, then more; the highest if the prompt agrees."""
+
+
+SURENESS_MAX = ORDERS + 1
+
+
+class _Tip(NamedTuple):
+    """A path of the forest that may grow."""
+
+    score: float
+    row: int
+    node: int
+    tail: Tail
+
+
+class _Level(NamedTuple):
+    """The nodes of one depth, by row, and how sure the least sure guess behind them was."""
+
+    tips: list[_Tip]
+    sureness: int
+
+
+@dataclass(slots=True)
+class Group:
+    """What is remembered of one search."""
+
+    copied: dict[Tail, int]
+    """What followed two and three tokens in the prompt, the last time."""
+    seen: dict[Tail, Offers] = field(default_factory=dict[Tail, Offers])
+    levels: list[int] = field(default_factory=list[int])
+    """How sure each level of the last forest was."""
+
+    def learn(self, seen: Iterable[Seen]) -> None:
+        """Take in what the target offered after which tokens."""
+        for tail, offers in seen:
+            for order in range(1, len(tail) + 1):
+                self.seen[tail[-order:]] = offers
+
+    def guess(self, tail: Tail) -> Guess | None:
+        """Return what may follow, by the longest tail that is known."""
+        copied = self.copied.get(tail[-3:], self.copied.get(tail[-2:], -1))
+        for order in range(ORDERS, 0, -1):
+            offers = self.seen.get(tail[-order:])
+            if offers is None:
+                continue
+            if order == 1 and copied >= 0:
+                others = ((t, p + OTHER_LOGPROB) for t, p in offers if t != copied)
+                return Guess(((copied, COPIED_LOGPROB), *others), 1)
+            agrees = copied == offers[0][0]
+            return Guess(offers, SURENESS_MAX if agrees else order - 1)
+        return Guess(((copied, COPIED_LOGPROB),), 1) if copied >= 0 else None
+
+
+class Forests:
+    """Every live search's memory, and how often a level came true."""
+
+    def __init__(self) -> None:
+        self._groups: dict[int, Group] = {}
+        self._tails: dict[int, Tail] = {}
+        self._covered = [COVERED_START] * (SURENESS_MAX + 1)
+
+    def read(self, round_: Round, prompt: Callable[[int], Sequence[int]]) -> None:
+        """Take in a round's branches and endings; `prompt` returns the tokens of a group's root."""
+        branches = [(row, row.branch) for row in round_.rows if row.branch is not None]
+        copied = [self._tails.get(branch.origin or row.sequence_id) for row, branch in branches]
+        for sequence_id in round_.closed:  # a search may come back in the round that closes it
+            self._groups.pop(sequence_id, None)
+            self._tails.pop(sequence_id, None)
+        for (row, branch), tail in zip(branches, copied, strict=True):
+            opening = row.opening
+            if branch.group_id not in self._groups:
+                tokens = opening.tokens if opening else prompt(branch.group_id)
+                self._groups[branch.group_id] = Group(_followers(tokens))
+            if opening or tail is None:
+                tail = tuple((opening.tokens if opening else prompt(branch.group_id))[-ORDERS:])
+            self._tails[row.sequence_id] = (*tail, *row.news)[-ORDERS:]
+            if branch.seen:
+                self._learn(self._groups[branch.group_id], row, branch)
+
+    def _learn(self, group: Group, row: Row, branch: Branch) -> None:
+        """Take in what a group was offered, and how deep its last forest was right."""
+        group.learn(branch.seen)
+        came_true = len(row.news) - 1
+        for depth, sureness in enumerate(group.levels[: came_true + 1]):
+            hit = depth < came_true
+            self._covered[sureness] += PACE * (hit - self._covered[sureness])
+        group.levels = []
+
+    def propose(self, rows: Sequence[Row], load: int, costs: Sequence[float]) -> list[Draft]:
+        """Return a draft for each row of one group, all of them sampling.
+
+        `load` counts the round's tokens before anything is drafted for these rows, and `costs` has
+        what a round costs in ms by its tokens.
+        """
+        drafts = [NO_DRAFT] * len(rows)
+        branch = rows[0].branch
+        assert branch is not None
+        group = self._groups[branch.group_id]
+        levels = self._grow(group, rows)
+        depth = self._depth(levels, len(rows), load, costs)
+        group.levels = [level.sureness for level in levels[:depth]]
+        tokens: list[list[int]] = [[] for _ in rows]
+        parents: list[list[int]] = [[] for _ in rows]
+        for level in levels[:depth]:
+            for tip in level.tips:
+                tokens[tip.row].append(tip.tail[-1])
+                parents[tip.row].append(tip.node)
+        for number, (found, above) in enumerate(zip(tokens, parents, strict=True)):
+            if found:
+                drafts[number] = Draft(tuple(found), tuple(above), (SOURCE,) * len(found))
+        return drafts
+
+    def _grow(self, group: Group, rows: Sequence[Row]) -> list[_Level]:
+        """Return the levels that a search over guesses visits, as far as the rows have room.
+
+        The `node` of a level's tips is their parent's.
+        """
+        branches = [row.branch for row in rows if row.branch is not None]
+        width = max(2, branches[0].width)
+        tips = [
+            _Tip(branch.score, number, -1, self._tails[row.sequence_id])
+            for number, (row, branch) in enumerate(zip(rows, branches, strict=True))
+        ]
+        room = [row.draft_max for row in rows]
+        used = [0] * len(rows)
+        levels: list[_Level] = []
+        while len(levels) < DEPTH_MAX:
+            level = _level(group, tips, width)
+            if level is None:
+                break
+            tips = []
+            for score, row, _, tail in level.tips:
+                tips.append(_Tip(score, row, used[row], tail))
+                used[row] += 1
+            if any(count > most for count, most in zip(used, room, strict=True)):
+                break
+            levels.append(level)
+        return levels
+
+    def _depth(
+        self, levels: list[_Level], row_count: int, load: int, costs: Sequence[float]
+    ) -> int:
+        """Return how many levels make the most steps per millisecond, none included."""
+        best_depth, best_rate = 0, WORTH / costs[load]
+        sizes = accumulate(len(level.tips) for level in levels)
+        steps, chance = 1.0, 1.0
+        for depth, (level, size) in enumerate(zip(levels, sizes, strict=True), start=1):
+            if load + size >= len(costs):
+                break
+            chance *= self._covered[level.sureness]
+            steps += chance
+            rate = steps / costs[load + size]
+            if rate > best_rate:
+                best_depth, best_rate = depth, rate
+        return best_depth
+
+
+def _level(group: Group, tips: list[_Tip], width: int) -> _Level | None:
+    """Return the next level: the guessed survivors and all that come close to them."""
+    candidates: list[_Tip] = []
+    sureness = SURENESS_MAX
+    for score, row, node, tail in tips:
+        guess = group.guess(tail)
+        if guess is None:
+            return None
+        for token, logprob in guess.offers:
+            candidates.append(_Tip(score + logprob, row, node, (*tail, token)[-ORDERS:]))
+        if score >= tips[0].score - MARGIN_NATS or len(tips) <= width:
+            sureness = min(sureness, guess.sureness)
+    best = nlargest(LEVEL_MAX * width, candidates, key=lambda tip: tip.score)
+    floor = best[min(width, len(best)) - 1].score - MARGIN_NATS
+    return _Level([tip for tip in best if tip.score >= floor], sureness)
+
+
+def _followers(tokens: Sequence[int]) -> dict[Tail, int]:
+    """Return the token that last followed each two and three tokens."""
+    found: dict[Tail, int] = {}
+    for order in (2, 3):
+        for stop in range(order, len(tokens)):
+            found[tuple(tokens[stop - order : stop])] = tokens[stop]
+    return found
