@@ -13,7 +13,7 @@ with the tokens that its client already has: a crash is only a preemption.
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import anyio
 
@@ -44,7 +44,7 @@ from actors.trace import Trace
 from actors.verifier import Verifier
 from cache.blocks import BlockPool
 from cache.prefix import BlockNamer
-from speculative.planner import Limits, Planner
+from speculative.planner import Limits, Planner, PlannerStats
 from speculative.proposer import Proposer
 from speculative.rounds import Draft, Proposal, Round, Verdict
 
@@ -108,7 +108,7 @@ class Port(Generic[M]):
 class Pipeline:
     """One generation of actors and their mailboxes; after a crash comes the next."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, stats: PlannerStats) -> None:
         lanes = parts.limits.lanes
         # A live request sends one Submit, a Cancel for each choice at most, and one for the whole.
         messages_max = parts.requests_max * (CHOICES_MAX + 2)
@@ -141,7 +141,7 @@ class Pipeline:
             self.to_cache.inbox,
             self.to_draft.outbox,
             self.to_detokenizer.outbox,
-            Planner(BlockPool(parts.block_count, parts.block_size), parts.limits),
+            Planner(BlockPool(parts.block_count, parts.block_size), parts.limits, stats),
             BlockNamer(parts.name_secret),
             parts.stop_token_ids,
             parts.tokens_max,
@@ -168,17 +168,7 @@ class Pipeline:
         )
 
     @property
-    def ports(
-        self,
-    ) -> dict[
-        str,
-        Port[TokenizerMessage]
-        | Port[CacheMessage]
-        | Port[Round]
-        | Port[Proposal]
-        | Port[DetokenizerMessage]
-        | Port[RouterMessage],
-    ]:
+    def ports(self) -> dict[str, Port[Any]]:
         """Every mailbox, by the name of its reader."""
         return {
             "tokenizer": self.to_tokenizer,
@@ -210,7 +200,8 @@ class Engine:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._pipeline = Pipeline(parts)
+        self._stats = PlannerStats()
+        self._pipeline = Pipeline(parts, self._stats)
         self._ledger = Ledger(send=self._send, on_closed=self._on_closed)
         self._drain_rate = DrainRate()
         self._restarts = 0
@@ -255,7 +246,7 @@ class Engine:
             progress_age_s=self._pipeline.cache.progress_age_s(),
             draining=bool(self._closed_to),
             audits=dict(self._parts.audit.counts),
-            **planner.stats.as_dict(),
+            **self._stats.as_dict(),
         )
 
     async def drain(self) -> None:
@@ -280,7 +271,7 @@ class Engine:
                     raise
                 await anyio.sleep(limit.pause_s)
                 self._restarts += 1
-                self._pipeline = Pipeline(self._parts)
+                self._pipeline = Pipeline(self._parts, self._stats)
                 self._ledger.resubmit()
 
     def stop(self, reason: str) -> None:

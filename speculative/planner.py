@@ -88,10 +88,11 @@ class _Plan:
 class Planner:
     """Every scheduling decision, and nothing else: no clock, no device, no event loop."""
 
-    def __init__(self, pool: BlockPool, limits: Limits) -> None:
+    def __init__(self, pool: BlockPool, limits: Limits, stats: PlannerStats | None = None) -> None:
+        """`stats` go on counting across planners, where there is more than one in turn."""
         self.pool = pool
         self.limits = limits
-        self.stats = PlannerStats()
+        self.stats = PlannerStats() if stats is None else stats
         self._waiting: deque[Sequence] = deque()
         self._running: OrderedDict[int, Sequence] = OrderedDict()  # in order of admission
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by lane
