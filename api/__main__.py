@@ -44,6 +44,7 @@ async def build_engine(
     """
     from secrets import token_bytes
 
+    from actors.audit import Audit
     from actors.device import DeviceLostError
     from actors.engine import Parts, running
     from actors.process import ModelRefusedError, ProcessDevice
@@ -85,8 +86,10 @@ async def build_engine(
             stop_token_ids=target_card.eos_token_ids,
             limits=planned.limits,
             proposer=lambda: Proposer(planned.methods, ready.step_costs, memories),
-            requests_max=settings.requests_max,
+            # The door lets in as many as the settings say; some of those before are still leaving.
+            requests_max=2 * settings.requests_max,
             name_secret=token_bytes(32),
+            audit=Audit(settings.audit),
         )
         async with running(parts) as engine:
             card = ModelCard(

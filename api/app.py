@@ -41,6 +41,9 @@ ROUTES = [
     Route("/", page),
 ]
 
+DEBUG_ROUTES = [Route("/debug/trace", service.trace)]
+"""Only with `--debug`."""
+
 
 def create_app(door: Door) -> ASGIApp:
     """Return the ASGI application of a door whose engine runs."""
@@ -49,7 +52,8 @@ def create_app(door: Door) -> ASGIApp:
         HTTPException: on_http_exception,
         ClientGoneError: on_client_gone,
     }
-    app = Starlette(routes=ROUTES, exception_handlers=handlers)
+    routes = ROUTES + DEBUG_ROUTES if door.settings.debug else ROUTES
+    app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     app.router.default = nowhere
     app.state.door = door

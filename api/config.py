@@ -83,7 +83,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="a browser origin to allow; may be repeated", extra={"metavar": "URL"}),
     ] = ()
     log_prompts: Annotated[bool, Meta(description="write prompts to the log")] = False
-    body_max: Annotated[Bytes, Meta(description="largest request body")] = "4MiB"
+    body_max: Annotated[Bytes, Meta(description="largest request body")] = "1MiB"
     header_deadline_s: Annotated[Seconds, Meta(description="for a request's headers")] = 10.0
     body_deadline_s: Annotated[Seconds, Meta(description="for a request's body")] = 30.0
     write_deadline_s: Annotated[Seconds, Meta(description="for a client that stops reading")] = 10.0
@@ -92,8 +92,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     socket_idle_s: Annotated[Seconds, Meta(description="before an idle WebSocket is closed")] = (
         600.0
     )
-    stall_s: Annotated[Seconds, Meta(description="without progress before /ready says no")] = 60.0
+    stall_s: Annotated[Seconds, Meta(description="without progress before /ready says no")] = 5.0
     drain_s: Annotated[Seconds, Meta(description="for live requests when stopping")] = 30.0
+    audit: Annotated[
+        float,
+        Meta(ge=0, le=1, description="share of finished requests to decode again when idle"),
+    ] = 0.0
+    debug: Annotated[bool, Meta(description="open /debug/trace: what actors did lately")] = False
     connections_max: Annotated[int, Meta(ge=1, le=65536, description="open at once")] = 1024
 
     @property

@@ -70,7 +70,9 @@ def _kinds_at(kinds: list[inspect.Type], steps: list[str]) -> list[inspect.Type]
         match kind:
             case inspect.StructType(fields=fields):
                 found += [field.type for field in fields if field.encode_name == step]
-            case inspect.ListType(item_type=item) if step.startswith("["):
+            case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item) if (
+                step.startswith("[")
+            ):
                 found.append(item)
             case inspect.DictType(value_type=value) if step.startswith("["):
                 found.append(value)
@@ -102,7 +104,10 @@ def described(kind: inspect.Type) -> str:
         case inspect.StrType(min_length=least, max_length=most):
             start = "a non-empty string" if least else "a string"
             return f"{start} of at most {most} characters" if most else start
-        case inspect.ListType(item_type=item, max_length=most):
+        case (
+            inspect.ListType(item_type=item, max_length=most)
+            | inspect.VarTupleType(item_type=item, max_length=most)
+        ):
             limit = f"at most {most} items" if most else "items"
             return f"a list of {limit}, each {described(item)}"
         case inspect.DictType(key_type=key, value_type=value, max_length=most):

@@ -84,7 +84,7 @@ class Door:
         Raises ApiError if the engine takes no request now.
         """
         options = call.options
-        meter = Meter(self.clock, self.histograms, options.choices, options.sampling.seed)
+        meter = Meter(self.clock, self.histograms, options.choices, signed(options.sampling.seed))
         meter.predicted = bool(options.speculation.prediction)
         outcome = "cancelled"
         # A client may repeat a request id; the engine must not see it twice.
@@ -154,6 +154,13 @@ class Door:
             times.tokens_per_second,
             f"{speculation.mean_acceptance_length:.2f}" if speculation else "-",
         )
+        if self.settings.log_prompts:
+            log.info("id=%s prompts=%r", call.request_id, call.prompts)
+
+
+def signed(seed: int) -> int:
+    """Return an unsigned 64-bit seed as the number that a client may send."""
+    return seed - 2**64 if seed >= 2**63 else seed
 
 
 def error_of(failed: Failed, call: Call) -> ApiError:

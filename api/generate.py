@@ -32,6 +32,8 @@ from api.translate import (
     completion_prompts,
 )
 
+ENCODE_S = 10.0
+"""As long as the engine waits for a prompt's tokens."""
 CHAT = msgspec.json.Decoder(ChatBody)
 RESPONSES = msgspec.json.Decoder(ResponsesBody)
 COMPLETION = msgspec.json.Decoder(CompletionBody)
@@ -44,7 +46,8 @@ async def chat(request: Request) -> Answer:
     options = chat_options(body, door.model, tenant_of(request), door.new_seed)
     prompts: list[Prompt] = [chat_prompt(body.messages)]
     header = _header(request, body, "chatcmpl-", bool(body.logprobs))
-    call = _call(request, "chat", prompts, options)
+    names = {"max_tokens": "max_completion_tokens"} if body.max_completion_tokens else {}
+    call = _call(request, "chat", prompts, options, names)
     return await _answer(door, call, ChatFormat(header), body)
 
 
@@ -66,13 +69,8 @@ async def respond(request: Request) -> Answer:
     if body.previous_response_id is not None:
         raise response_not_found(body.previous_response_id)
     options = responses_options(body, door.model, tenant_of(request), door.new_seed)
-    call = Call(
-        request_id=request.scope["request_id"],
-        kind="response",
-        prompts=[responses_prompt(body)],
-        options=options,
-        names=RESPONSES_NAMES,
-    )
+    prompts: list[Prompt] = [responses_prompt(body)]
+    call = _call(request, "response", prompts, options, RESPONSES_NAMES)
     form = responses_format(door, body, "resp_" + call.request_id)
     return Answer(door, call, form, bool(body.stream), end=b"")
 
@@ -120,8 +118,20 @@ def _header(request: Request, body: OpenAIBody, prefix: str, logprobs: bool) -> 
     )
 
 
-def _call(request: Request, kind: str, prompts: list[Prompt], options: Options) -> Call:
-    return Call(request_id=request.scope["request_id"], kind=kind, prompts=prompts, options=options)
+def _call(
+    request: Request,
+    kind: str,
+    prompts: list[Prompt],
+    options: Options,
+    names: dict[str, str] | None = None,
+) -> Call:
+    return Call(
+        request_id=request.scope["request_id"],
+        kind=kind,
+        prompts=prompts,
+        options=options,
+        names=names or {},
+    )
 
 
 async def count_tokens(door: Door, prompts: list[Prompt]) -> int:
@@ -131,11 +141,14 @@ async def count_tokens(door: Door, prompts: list[Prompt]) -> int:
 
 async def encoded(door: Door, prompt: Prompt) -> list[int]:
     """Return a prompt's tokens; encoding is too slow for the event loop."""
+    field = "messages" if isinstance(prompt, Chat) else "prompt"
     try:
-        return await asyncio.to_thread(_encode, door.text_tools, prompt)
+        async with asyncio.timeout(ENCODE_S):
+            return await asyncio.to_thread(_encode, door.text_tools, prompt)
     except ValueError as error:
-        field = "messages" if isinstance(prompt, Chat) else "prompt"
         raise refused(str(error), field, "invalid") from None
+    except TimeoutError:
+        raise refused(f"Tokenizing took over {ENCODE_S:g} s.", field, "invalid") from None
 
 
 def _encode(tools: TextTools, prompt: Prompt) -> list[int]:

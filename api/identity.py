@@ -10,6 +10,8 @@ from api.errors import internal, response
 
 HARMLESS = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
+STARTS = ("http.response.start", "websocket.http.response.start", "websocket.accept")
+
 log = logging.getLogger("draftwerk")
 
 
@@ -28,7 +30,7 @@ class Identity:
 
         async def send_with_id(message: Message) -> None:
             nonlocal started
-            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+            if message["type"] in STARTS:
                 started = True
                 message["headers"] = [
                     *message.get("headers", []),

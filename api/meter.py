@@ -18,6 +18,17 @@ Clock = Callable[[], float]
 
 
 @dataclass(slots=True)
+class Pace:
+    """When one choice's tokens came."""
+
+    first: float
+    first_count: int
+    """Tokens that came together at first."""
+    last: float
+    count: int
+
+
+@dataclass(slots=True)
 class Meter:
     """Watches a request's events as the engine emits them; all times in seconds of `clock`."""
 
@@ -28,10 +39,8 @@ class Meter:
     seed: int = 0
     arrived: float = field(init=False)
     admitted: float | None = None
-    first: float | None = None
-    last: float | None = None
-    first_count: int = 0
-    token_count: int = 0
+    paces: dict[int, Pace] = field(default_factory=dict[int, Pace])
+    """By choice, for those that have tokens."""
     ends: list[Ended] = field(default_factory=list[Ended])
     predicted: bool = False
 
@@ -48,23 +57,35 @@ class Meter:
         now = self.clock()
         if isinstance(event, Delta) and event.tokens:
             count = len(event.tokens)
-            if self.last is None:
-                self.first, self.first_count = now, count
+            if not self.paces:
                 self.histograms.first_token.observe(now - self.arrived)
+            pace = self.paces.get(event.choice)
+            if pace is None:
+                self.paces[event.choice] = Pace(now, count, now, count)
             else:
-                self.histograms.between_tokens.observe((now - self.last) / count, count)
-            self.last = now
-            self.token_count += count
+                self.histograms.between_tokens.observe((now - pace.last) / count, count)
+                pace.last = now
+                pace.count += count
         elif isinstance(event, Ended):
             self.ends.append(event)
 
     def finish(self) -> None:
         """Note that the whole request ended well."""
-        now = self.clock()
-        self.histograms.whole.observe(now - self.arrived)
-        if self.last is not None and self.token_count > self.first_count and self.first is not None:
-            rest = self.token_count - self.first_count
-            self.histograms.per_token.observe((self.last - self.first) / rest)
+        self.histograms.whole.observe(self.clock() - self.arrived)
+        mean_s = self.mean_between_s()
+        if mean_s is not None:
+            self.histograms.per_token.observe(mean_s)
+
+    @property
+    def token_count(self) -> int:
+        """Tokens seen so far, of all choices."""
+        return sum(pace.count for pace in self.paces.values())
+
+    def mean_between_s(self) -> float | None:
+        """Return the mean time between tokens of one choice, None where none followed a first."""
+        rest = sum(pace.count - pace.first_count for pace in self.paces.values())
+        spent = sum(pace.last - pace.first for pace in self.paces.values())
+        return spent / rest if rest else None
 
     def running_usage(self, prompt_count: int) -> Usage:
         """Return the token counts of this moment, for a prompt of known length."""
@@ -110,16 +131,17 @@ class Meter:
         """Return the request's times and what speculation did for it."""
         admitted = self.arrived if self.admitted is None else self.admitted
         queue_ms = milliseconds(admitted - self.arrived)
-        if self.first is None or self.last is None:
+        if not self.paces:
             return RequestMetrics(None, queue_ms, None, None, None, self.speculation(), self.seed)
-        generation = self.last - self.first
-        rest = self.token_count - self.first_count
-        busy = self.last - admitted
+        first = min(pace.first for pace in self.paces.values())
+        last = max(pace.last for pace in self.paces.values())
+        mean_s = self.mean_between_s()
+        busy = last - admitted
         return RequestMetrics(
-            time_to_first_token_ms=milliseconds(self.first - self.arrived),
+            time_to_first_token_ms=milliseconds(first - self.arrived),
             queue_time_ms=queue_ms,
-            generation_time_ms=milliseconds(generation),
-            mean_itl_ms=milliseconds(generation / rest) if rest else None,
+            generation_time_ms=milliseconds(last - first),
+            mean_itl_ms=None if mean_s is None else milliseconds(mean_s),
             tokens_per_second=round(self.token_count / busy, 2) if busy > 0 else None,
             speculative_decoding=self.speculation(),
             seed=self.seed,

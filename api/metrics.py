@@ -3,6 +3,7 @@
 Ours start with `draftwerk_`; those that dashboards know from vLLM are there beside them.
 """
 
+import asyncio
 from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import (
@@ -84,6 +85,7 @@ def _ours(door: Door, snapshot: Snapshot) -> Iterator[Metric]:
         ("loop_lag_seconds", "How late the event loop woke last.", door.loop_lag_s),
         ("speculation_goodput_ratio", "Accepted per drafted token.", _goodput(snapshot)),
         ("generations", "Requests that the door holds open.", len(door.live)),
+        ("tasks", "Tasks of the event loop.", len(asyncio.all_tasks())),
         ("sockets", "Open WebSockets.", door.sockets.total()),
         ("draining", "1 while shutting down.", int(door.draining or snapshot.draining)),
     ):
@@ -99,6 +101,7 @@ def _ours(door: Door, snapshot: Snapshot) -> Iterator[Metric]:
         ("requests", "Requests by how they ended.", "outcome", door.outcomes),
         ("accepted_tokens", "Accepted tokens.", "source", snapshot.accepted_by_source),
         ("draft_tokens", "Drafted tokens.", "source", snapshot.drafted_by_source),
+        ("audits", "Requests decoded again, by outcome.", "outcome", snapshot.audits),
     ):
         yield _split("draftwerk_" + name, text, label, values, {})
     depths = GaugeMetricFamily(

@@ -79,7 +79,7 @@ def _operation(operation: Operation) -> Json:
         "200": {"description": "Done.", "content": {operation.media_type: {"schema": schema}}}
     }
     if operation.reply is not None:
-        answers["200"]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+        answers["200"]["content"]["text/event-stream"] = {}
     error = {"application/json": {"schema": _reference(ErrorReply)}}
     for status, words in ERRORS.items():
         answers[status] = {"description": words, "content": error}

@@ -6,7 +6,7 @@ from typing import Protocol
 from api.config import ConfigError, Settings, bytes_of
 from speculative.planner import Limits
 
-SOURCES = ("ngram", "suffix", "store", "recycle")
+SOURCES = ("ngram", "suffix", "store", "recycle", "grammar")
 """Draft sources that read text, in the order of the documentation."""
 SUCCESSORS = 8
 """Best next tokens that the target reports of each node, for token recycling."""

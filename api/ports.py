@@ -22,6 +22,10 @@ class Generator(Protocol):
 
     def snapshot(self) -> Snapshot: ...
 
+    def trace(self) -> list[dict[str, object]]:
+        """Return what the actors did lately, in Chrome's trace format."""
+        ...
+
     async def drain(self) -> None: ...
 
 

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from actors.messages import Chat, ChatMessage, Delta, Ended, Options, TokenText
 from api.errors import ApiError, refused
 from api.formats import Choice, Header, token_logprobs
+from api.grammars import flat_grammar_of
 from api.ports import ModelCard
 from api.replies import RequestMetrics, Usage
 from api.responses_events import (
@@ -36,12 +37,17 @@ from api.responses_schema import (
     ResponseObject,
     ResponsesBody,
     ResponseUsage,
+    TextConfig,
 )
 from api.translate import options, plain
 
 LOGPROBS = "message.output_text.logprobs"
 ORIGINS = "token_origins"
-RESPONSES_NAMES = {"messages": "input", "max_tokens": "max_output_tokens"}
+RESPONSES_NAMES = {
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "response_format": "text.format",
+}
 """What Responses calls the fields that the engine may blame."""
 
 Kind = TypeVar("Kind", bound=ResponseEvent)
@@ -78,6 +84,8 @@ def responses_options(
         tokens_max=body.max_output_tokens,
         logprobs=(body.top_logprobs or 0) if logprobs else -1,
         includes=(ORIGINS, LOGPROBS),
+        grammar=flat_grammar_of(body.text.format if body.text else None),
+        grammar_field="text.format",
     )
 
 
@@ -217,6 +225,7 @@ class ResponsesFormat:
             temperature=1.0 if body.temperature is None else body.temperature,
             top_p=1.0 if body.top_p is None else body.top_p,
             top_logprobs=body.top_logprobs or 0,
+            text=TextConfig(wish) if body.text and (wish := body.text.format) else TextConfig(),
             usage=None if usage is None else response_usage(usage),
             metrics=metrics,
         )

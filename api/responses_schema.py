@@ -5,7 +5,16 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.replies import RequestMetrics, TokenLogprob
-from api.schema import MESSAGES_MAX, NOTHING, Content, Refused, SamplingBody, Text, TokenCount
+from api.schema import (
+    MESSAGES_MAX,
+    NOTHING,
+    Content,
+    FlatFormat,
+    Refused,
+    SamplingBody,
+    Text,
+    TokenCount,
+)
 
 ResponseId = Annotated[str, Meta(min_length=1, max_length=256)]
 StreamId = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -23,6 +32,11 @@ class InputMessage(Struct, frozen=True):
     type: Literal["message"] | None = None
 
 
+class TextWish(Struct, frozen=True):
+    format: FlatFormat | None = None
+    verbosity: Literal["medium"] | None = None
+
+
 class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     """`POST /v1/responses`, and `response.create`."""
 
@@ -34,6 +48,7 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     metadata: Metadata | None = None
     previous_response_id: ResponseId | None = None
     store: bool | None = None
+    text: TextWish | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
 
     background: Refused = NOTHING
@@ -42,14 +57,12 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     max_tool_calls: Refused = NOTHING
     prompt: Refused = NOTHING
     reasoning: Refused = NOTHING
-    text: Refused = NOTHING
     tool_choice: Refused = NOTHING
     tools: Refused = NOTHING
     truncation: Refused = NOTHING
 
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
         **SamplingBody.harmless,
-        "text": (b'{"format":{"type":"text"}}',),
         "tool_choice": (b'"none"', b'"auto"'),
         "truncation": (b'"disabled"',),
     }
@@ -109,12 +122,8 @@ class IncompleteDetails(Struct, frozen=True):
     reason: str
 
 
-class TextFormat(Struct, frozen=True):
-    type: str = "text"
-
-
 class TextConfig(Struct, frozen=True):
-    format: TextFormat = TextFormat()
+    format: FlatFormat = FlatFormat("text")
 
 
 class ResponseObject(Struct, frozen=True, kw_only=True):

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
+BEAM_WIDTH_MAX = 16
 BIAS_MAX = 1024
 CHOICES_MAX = 16
 """As many as the engine takes for one prompt."""
@@ -20,15 +21,15 @@ PROMPTS_MAX = 256
 RAW_HARMLESS_MAX = 64
 SAYS_NOTHING = (b"", b"null", b"[]", b"{}", b"false")
 STOP_LENGTH_MAX = 256
-TEXT_MAX = 4 * 2**20
-TOKENS_MAX = 2**20
+TEXT_MAX = 2**20
+TOKENS_MAX = 2**18
 TOKEN_ID_MAX = 2**31 - 1
 
 Text = Annotated[str, Meta(max_length=TEXT_MAX)]
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Salt = Annotated[str, Meta(max_length=256)]
 TokenId = Annotated[int, Meta(ge=0, le=TOKEN_ID_MAX)]
-TokenIds = Annotated[list[TokenId], Meta(max_length=TOKENS_MAX)]
+TokenIds = Annotated[tuple[TokenId, ...], Meta(max_length=TOKENS_MAX)]
 TokenCount = Annotated[int, Meta(ge=1, le=TOKENS_MAX)]
 StopString = Annotated[str, Meta(min_length=1, max_length=STOP_LENGTH_MAX)]
 Stop = StopString | Annotated[list[StopString], Meta(max_length=4)]
@@ -87,11 +88,26 @@ class JsonSchema(Struct, frozen=True):
     description: Text | None = None
 
 
+FormatType = Literal["text", "json_object", "json_schema", "regex", "grammar"]
+
+
 class ResponseFormat(Struct, frozen=True):
     """What the text must be; `regex` and `grammar` (in Lark's notation) are ours."""
 
-    type: Literal["text", "json_object", "json_schema", "regex", "grammar"]
+    type: FormatType
     json_schema: JsonSchema | None = None
+    pattern: GrammarText | None = None
+    grammar: GrammarText | None = None
+
+
+class FlatFormat(Struct, frozen=True, omit_defaults=True):
+    """The same, as Responses has it: the schema's fields beside its type."""
+
+    type: FormatType
+    schema: msgspec.Raw | UnsetType = UNSET
+    name: Name | None = None
+    strict: bool | None = None
+    description: Text | None = None
     pattern: GrammarText | None = None
     grammar: GrammarText | None = None
 
@@ -118,6 +134,9 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
     include: Include | None = None
     user: Annotated[str, Meta(max_length=1024)] | None = None
     cache_salt: Salt | None = None
+    beam_width: Annotated[int, Meta(ge=1, le=BEAM_WIDTH_MAX)] | None = None
+    length_penalty: Annotated[float, Meta(ge=-10, le=10)] | None = None
+    early_stopping: bool | None = None
     priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
 
     guided_choice: Refused = NOTHING
@@ -130,14 +149,8 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
     prompt_logprobs: Refused = NOTHING
     chat_template: Refused = NOTHING
     chat_template_kwargs: Refused = NOTHING
-    beam_width: Refused = NOTHING
-    length_penalty: Refused = NOTHING
-    early_stopping: Refused = NOTHING
 
-    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
-        "beam_width": (b"1",),
-        "length_penalty": (b"1", b"1.0"),
-    }
+    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {}
     """Values of refused fields that ask for what happens anyway."""
 
 

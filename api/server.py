@@ -6,6 +6,7 @@ bind ── 503 while build() loads ── ready ── signal ── 503, strea
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -40,7 +41,7 @@ log = logging.getLogger("draftwerk")
 def serve(settings: Settings, build: Build) -> int:
     """Serve until a signal or the engine's end; returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     listener = bind(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(Server(settings, build, listener).run())
@@ -116,6 +117,8 @@ class Server:
             )
             self.gate.app = create_app(door)
             self.ready.set()
+            gc.collect()
+            gc.freeze()  # what was loaded stays: the collector need not look at it again
             print(banner(running.model, self.url), flush=True)
             lag = asyncio.create_task(_watch_lag(door))
             try:

@@ -60,6 +60,11 @@ async def metrics(request: Request) -> Response:
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
+async def trace(request: Request) -> Response:
+    """`GET /debug/trace`: what the actors did lately, for Chrome's tracing page or Perfetto."""
+    return _json({"traceEvents": door_of(request).engine.trace()})
+
+
 async def abilities(request: Request) -> Response:
     """`GET /v1/capabilities`: what is obeyed and what is refused."""
     return _json(capabilities(door_of(request)))

@@ -59,7 +59,7 @@ def completion_prompts(body: CompletionBody) -> list[Prompt]:
     for each in given:
         if isinstance(each, int):
             raise refused("`prompt` mixes token ids with texts or lists.", "prompt", "invalid")
-        prompts.append(each if isinstance(each, str) else tuple(each))
+        prompts.append(each)
     if not prompts or () in prompts:
         raise refused("`prompt` is empty.", "prompt", "invalid")
     if len(prompts) > PROMPTS_MAX:
@@ -98,6 +98,8 @@ def completion_options(
     choices, kept = body.best_of or body.n or 1, body.n or 1
     if choices < kept:
         raise refused("`best_of` must be at least `n`.", "best_of", "invalid")
+    if choices > kept and (body.beam_width or 1) > 1:
+        raise refused("`best_of` with `beam_width` is not supported.", "best_of", "unsupported")
     if choices > kept and body.stream:
         raise refused("`best_of` above `n` cannot be streamed.", "best_of", "invalid")
     if body.echo and body.logprobs is not None:
@@ -137,9 +139,13 @@ def options(
     check_model(body.model, model)
     _check_include(body, includes)
     check_company(body, grammar, grammar_field)
-    if tokens_max is not None and (body.min_tokens or 0) > tokens_max:
+    if (body.min_tokens or 0) > (tokens_max or model.context_max):
         raise refused("`min_tokens` is above the token limit.", "min_tokens", "invalid")
-    temperature = 1.0 if body.temperature is None else body.temperature
+    _check_beams(body)
+    beam_width = body.beam_width or 1
+    # A beam search does not sample: with one, no temperature means 0.
+    neutral = 0.0 if beam_width > 1 else 1.0
+    temperature = neutral if body.temperature is None else body.temperature
     return Options(
         sampling=Sampling(
             temperature=temperature if temperature >= TEMPERATURE_MIN else 0.0,
@@ -159,12 +165,25 @@ def options(
         ignore_eos=bool(body.ignore_eos),
         stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
         choices=choices,
+        beam_width=beam_width,
+        length_penalty=1.0 if body.length_penalty is None else body.length_penalty,
+        early_stopping=bool(body.early_stopping),
         echo=echo,
         speculation=_speculation(body.speculation, body.prediction, model),
         tenant=tenant,
         cache_salt=body.cache_salt or "",
         priority=body.priority or 0,
     )
+
+
+def _check_beams(body: SamplingBody) -> None:
+    """Refuse what only means something in a beam search; the engine refuses the rest by name."""
+    if (body.beam_width or 1) > 1:
+        return
+    if body.early_stopping:
+        raise refused("`early_stopping` needs `beam_width`.", "early_stopping", "invalid")
+    if body.length_penalty not in (None, 1.0):
+        raise refused("`length_penalty` needs `beam_width`.", "length_penalty", "invalid")
 
 
 def check_model(name: str | None, model: ModelCard) -> None:

@@ -170,6 +170,9 @@ class FakeEngine:
                     choices.remove(choice)
         self.finished += 1
 
+    def trace(self) -> list[dict[str, object]]:
+        return [{"ph": "X", "name": "step 1", "ts": 0.0, "dur": 1.0}]
+
     def snapshot(self) -> Snapshot:
         return Snapshot(
             running=self.live,

@@ -162,6 +162,14 @@ async def test_every_field_reaches_the_engine(served: Served) -> None:
     assert options.speculation.draft_max == 3
 
 
+async def test_the_seed_that_was_chosen_gives_the_same_text_again(served: Served) -> None:
+    first = (await served.chat()).json()
+    again = (await served.chat(seed=first["metrics"]["seed"])).json()
+    assert again["choices"] == first["choices"]
+    negative = (await served.chat(seed=-5)).json()
+    assert negative["metrics"]["seed"] == -5
+
+
 async def test_nulls_mean_absent_and_unknown_fields_are_ignored(served: Served) -> None:
     fields = ("temperature", "top_p", "n", "stop", "seed", "logit_bias", "tools", "max_tokens")
     reply = await served.chat(**dict.fromkeys(fields), metadata={"a": "b"}, surprise=[1, [2]])

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import random
 
 import pytest
@@ -54,7 +55,7 @@ async def test_leaving_in_the_middle_of_a_stream_cancels() -> None:
 async def test_two_hundred_clients_leave_at_random_and_nothing_is_left() -> None:
     dice = random.Random(5)
     async with serving(FakeEngine(step_s=0.004)) as served:
-        before = len(asyncio.all_tasks())
+        before, files = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))
 
         async def come_and_go(index: int) -> None:
             content = dice.choice(["!hang", "hello", "!slow"])
@@ -70,6 +71,7 @@ async def test_two_hundred_clients_leave_at_random_and_nothing_is_left() -> None
         await asyncio.gather(*(come_and_go(index) for index in range(200)))
         await until(lambda: served.engine.live == 0)
         await until(lambda: len(asyncio.all_tasks()) <= before)
+        await until(lambda: len(os.listdir("/proc/self/fd")) <= files)
         assert served.engine.entered == served.engine.left
         assert sum(served.door.outcomes.values()) >= served.engine.entered
         served.door.admission.check()

@@ -16,8 +16,8 @@ class Hand:
         return self.now
 
 
-def delta(*tokens: int) -> Delta:
-    return Delta(request_id="r", choice=0, text="x", tokens=tokens)
+def delta(*tokens: int, choice: int = 0) -> Delta:
+    return Delta(request_id="r", choice=choice, text="x", tokens=tokens)
 
 
 def end(choice: int = 0, **stats: object) -> Ended:
@@ -51,6 +51,16 @@ def test_times_are_measured_per_token_and_not_per_event() -> None:
     assert metrics.tokens_per_second == 4.0
     assert sum(histograms.between_tokens.counts) == 5
     assert histograms.between_tokens.total == pytest.approx(1.25)
+
+
+def test_choices_that_run_side_by_side_do_not_shorten_each_others_pauses() -> None:
+    clock = Hand()
+    meter = Meter(clock, Histograms(), choices=2)
+    for _ in range(3):
+        for choice in range(2):
+            clock.now += 0.5
+            meter.saw(delta(1, choice=choice))
+    assert meter.metrics().mean_itl_ms == 1000
 
 
 def test_a_prompt_counts_once_however_many_choices_it_has() -> None:

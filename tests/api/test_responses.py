@@ -106,7 +106,7 @@ async def test_logprobs_and_origins_come_when_included(served: Served) -> None:
         ({"input": []}, "input"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
         ({"input": "x", "tools": [{"type": "web_search"}]}, "tools"),
-        ({"input": "x", "text": {"format": {"type": "json_object"}}}, "text"),
+        ({"input": "x", "text": {"format": {"type": "html"}}}, "text.format.type"),
         ({"input": "x", "truncation": "auto"}, "truncation"),
         ({"input": "x", "background": True}, "background"),
         ({"input": "x", "previous_response_id": "resp_1"}, "previous_response_id"),

@@ -3,7 +3,8 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.api.conftest import MODEL, Served
+from tests.api.conftest import MODEL, Served, serving
+from tests.api.fake_engine import FakeEngine
 
 VLLM_NAMES = [
     "num_requests_running",
@@ -106,3 +107,10 @@ async def test_bad_tokens_are_refused(
 ) -> None:
     reply = await served.http.post(path, json=body)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
+async def test_the_trace_is_open_in_debug_mode_only(served: Served) -> None:
+    assert (await served.http.get("/debug/trace")).status_code == 404
+    async with serving(FakeEngine(), debug=True) as debugged:
+        found = (await debugged.http.get("/debug/trace")).json()
+        assert found["traceEvents"][0]["name"] == "step 1"
