@@ -8,9 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from model.edits import Touched
 from model.native.library import ChooseArguments, LogprobArguments, library
 from model.native.pool import Pool
-from model.sampler import Ask
+from model.sampler import Ask, offers
 from speculative.rounds import TokenLogprob
 
 SEED_MASK = 2**64 - 1
@@ -54,6 +55,15 @@ class NativeSampler:
             TokenLogprob(logprob, tuple(zip(best[: ask.count], scores[: ask.count], strict=True)))
             for ask, logprob, best, scores in rows
         ]
+
+    def offers(
+        self, logits: Tensor, asked: Sequence[tuple[int, int, Touched | None]]
+    ) -> list[tuple[tuple[int, float], ...]]:
+        """Return the best next tokens of each (row, count, edits); torch does the edited rows."""
+        plain = [(row, 0, count) for row, count, edits in asked if edits is None]
+        edited = [one for one in asked if one[2] is not None]
+        fast, slow = iter(self.logprobs(logits, plain)), iter(offers(logits, edited))
+        return [next(fast).top if edits is None else next(slow) for _, _, edits in asked]
 
 
 def _fill(to: ChooseArguments, logits: Tensor, ask: Ask) -> None:

@@ -2,6 +2,7 @@
 #include <exception>
 
 #include "copies.h"
+#include "logprobs.h"
 #include "measure.h"
 #include "model.h"
 #include "sampler.h"

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gather.h"
+
 namespace {
 
 // out[r][j] = sum over steps of a[r][step] * b[step][j]; a step is one float or one bf16 pair.
@@ -54,86 +56,6 @@ void multiply_rows(bool fp32, const uint8_t *a, size_t a_stride, int rows, const
     }
 }
 
-void transpose(__m512i (&rows)[16]) {
-    __m512i t[16];
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4) {
-        rows[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        rows[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        rows[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        rows[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_i32x4(rows[i], rows[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_i32x4(rows[i], rows[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_i32x4(rows[i + 8], rows[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_i32x4(rows[i + 8], rows[i + 12], 0xdd);
-    }
-    for (int i = 0; i < 4; i++) {
-        rows[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-        rows[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-        rows[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
-        rows[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
-    }
-}
-
-// Keys as [head dimension, or pair of them][128 positions], for 16 positions at a time.
-void gather_keys(const uint8_t *base, const int64_t *offsets, int count, int words, uint8_t *out) {
-    for (int first = 0; first < count; first += LANES) {
-        for (int word = 0; word < words; word += LANES) {
-            __mmask16 mask = lanes_below(words - word);
-            __m512i rows[LANES];
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++) {
-                rows[i] = _mm512_maskz_loadu_epi32(mask, base + offsets[first + i] + 4 * word);
-            }
-            transpose(rows);
-            uint8_t *to = out + (static_cast<size_t>(word) * SPAN + first) * 4;
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++) _mm512_store_si512(to + i * SPAN * 4, rows[i]);
-        }
-    }
-}
-
-// Values as [position][head dimension].
-void gather_values_fp32(const uint8_t *base, const int64_t *offsets, int count, int size,
-                        int padded, uint8_t *out) {
-    for (int at = 0; at < count; at++, out += 4 * padded) {
-        for (int i = 0; i < padded; i += LANES) {
-            __mmask16 mask = lanes_below(size - i);
-            _mm512_store_si512(out + 4 * i,
-                               _mm512_maskz_loadu_epi32(mask, base + offsets[at] + 4 * i));
-        }
-    }
-}
-
-// Values as [pair of positions][head dimension][2].
-void gather_values_bf16(const uint8_t *base, const int64_t *offsets, int count, int size,
-                        int padded, uint8_t *out) {
-    __m512i low, high;
-    {
-        alignas(64) uint16_t order[2][32];
-        for (uint16_t i = 0; i < 32; i++) {
-            order[0][i] = static_cast<uint16_t>(i / 2 + i % 2 * 32);
-            order[1][i] = static_cast<uint16_t>(order[0][i] + 16);
-        }
-        low = _mm512_load_si512(order[0]), high = _mm512_load_si512(order[1]);
-    }
-    for (int at = 0; at < count; at += 2, out += 4 * padded) {
-        for (int i = 0; i < padded; i += 32) {
-            int left = size - i;
-            __mmask32 mask = left >= 32 ? ~__mmask32{0} : (__mmask32{1} << left) - 1;
-            __m512i even = _mm512_maskz_loadu_epi16(mask, base + offsets[at] + 2 * i);
-            __m512i odd = _mm512_maskz_loadu_epi16(mask, base + offsets[at + 1] + 2 * i);
-            _mm512_store_si512(out + 4 * i, _mm512_permutex2var_epi16(even, low, odd));
-            _mm512_store_si512(out + 4 * i + 64, _mm512_permutex2var_epi16(even, high, odd));
-        }
-    }
-}
-
 // What one tile of one lane looks like to the rows that share it.
 struct Tile {
     const AttentionShape &shape;
@@ -171,7 +93,8 @@ struct Tile {
             __m512 shifted = _mm512_sub_ps(_mm512_load_ps(scores + i), _mm512_set1_ps(largest));
             __m512 p = _mm512_maskz_mov_ps(lanes_below(seen - i), exponential(shifted));
             if (shape.kv_is_fp32) {
-                _mm512_store_ps(reinterpret_cast<float *>(scratch.probabilities) + row * SPAN + i, p);
+                _mm512_store_ps(reinterpret_cast<float *>(scratch.probabilities) + row * SPAN + i,
+                                p);
             } else {
                 __m256i narrowed = narrow(p);
                 _mm256_store_si256(reinterpret_cast<__m256i *>(
@@ -273,7 +196,8 @@ void attend_tile(const AttentionShape &shape, const Block &block, const Lane &la
     }
     if (!block.ancestors || start + SPAN <= block.row.prefix) {
         for (int i = 0; i < longest; i++) offsets[i] = block.row.slot(start + i) * bytes;
-        Tile{shape, lane, scratch, offsets, longest}.attend(first_seeing * group, tokens * group, seen);
+        Tile{shape, lane, scratch, offsets, longest}.attend(first_seeing * group, tokens * group,
+                                                            seen);
         return;
     }
     // Tokens of a tree see different slots at the same logical position.

@@ -84,7 +84,8 @@ struct Operand {
 
     void reserve(Format format, int rows, int k);
     void put_row(int row, const float *values);
-    // For fp32 and bf16, whose elements do not depend on each other: columns begin .. begin + count.
+    // For fp32 and bf16, whose elements do not depend on each other: columns begin .. begin +
+    // count.
     void put_columns(int row, int begin, int count, const float *values);
     bool elementwise() const { return !in_blocks(format); }
 };

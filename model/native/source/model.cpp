@@ -47,7 +47,8 @@ AttentionShape Model::attention() const {
 
 void Model::set_matrix(int layer, Part part, const Source &source) {
     std::vector<int> columns = column_order(part, source.n);
-    Matrix matrix(part == Part::head ? head_format() : format(), static_cast<int>(columns.size()) / TILE, source.k);
+    Matrix matrix(part == Part::head ? head_format() : format(),
+                  static_cast<int>(columns.size()) / TILE, source.k);
     if (source.bias) matrix.bias.assign(columns.size(), 0.0f);
     Packing packing(matrix, source, columns);
     pool.run(packing);

@@ -114,7 +114,8 @@ void multiply_blocks(const Rows &rows, const uint8_t *tile, const uint8_t *upcom
             if (FORMAT == Format::int8) continue;
             __m512 minimum = load_halves(tile + place.minima + j * LANES * sizeof(uint16_t));
             for (int r = 0; r < COUNT; r++) {
-                acc[r][j] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(row_sums[r * blocks]), acc[r][j]);
+                acc[r][j] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(row_sums[r * blocks]),
+                                            acc[r][j]);
             }
         }
     }
@@ -132,7 +133,8 @@ using Kernel = void (*)(const Rows &, const uint8_t *, const uint8_t *, float *)
     {kernel<rows, 0>, kernel<rows, 1>, kernel<rows, 2>, kernel<rows, 3>, nullptr, nullptr, \
      kernel<rows, 6>}
 #define TO_4(kernel) EACH(kernel, 1), EACH(kernel, 2), EACH(kernel, 3), EACH(kernel, 4)
-#define TO_8(kernel) TO_4(kernel), EACH(kernel, 5), EACH(kernel, 6), EACH(kernel, 7), EACH(kernel, 8)
+#define TO_8(kernel) \
+    TO_4(kernel), EACH(kernel, 5), EACH(kernel, 6), EACH(kernel, 7), EACH(kernel, 8)
 constexpr Kernel KERNELS[4][ROWS][FETCH_LINES + 1] = {
     {TO_8(multiply_fp32)}, {TO_8(multiply_bf16)}, {TO_4(multiply_int8)}, {TO_4(multiply_int4)}};
 #undef TO_8

@@ -127,10 +127,12 @@ void Matrix::pack(int index, const Source &source, const int *columns) {
         read_row(source, columns[column], values.data());
         if (source.bias) bias[place] = source.bias[columns[column]];
         if (format == Format::fp32) {
-            for (int i = 0; i < k; i++) reinterpret_cast<float *>(tile)[i * TILE + column] = values[i];
+            for (int i = 0; i < k; i++) reinterpret_cast<float *>(tile)[i * TILE + column] =
+                values[i];
         } else if (format == Format::bf16) {
             bf16 *pairs = reinterpret_cast<bf16 *>(tile);
-            for (int i = 0; i < k; i++) pairs[(i / 2 * TILE + column) * 2 + i % 2] = to_bf16(values[i]);
+            for (int i = 0; i < k; i++) pairs[(i / 2 * TILE + column) * 2 + i % 2] =
+                to_bf16(values[i]);
         } else if (format == Format::int8) {
             pack_int8(values.data(), k, column, tile);
         } else {

@@ -1,5 +1,5 @@
-// Philox 4x32-10, as in speculative/noise.py: key = seed, counter = (token / 4, position, branch, 0);
-// word token % 4 is the token's.
+// Philox 4x32-10, as in speculative/noise.py: the key is the seed, the counter is
+// (token / 4, position, branch, 0), and word token % 4 is the token's.
 #pragma once
 
 #include <cmath>
@@ -40,9 +40,11 @@ struct Noise {
             __m512i high0, low0, high1, low1;
             multiply(c0, MULTIPLIER0, high0, low0);
             multiply(c2, MULTIPLIER1, high1, low1);
-            c0 = _mm512_ternarylogic_epi32(high1, c1, _mm512_set1_epi32(static_cast<int>(k0)), 0x96);
+            c0 = _mm512_ternarylogic_epi32(high1, c1, _mm512_set1_epi32(static_cast<int>(k0)),
+                                           0x96);
             c1 = low1;
-            c2 = _mm512_ternarylogic_epi32(high0, c3, _mm512_set1_epi32(static_cast<int>(k1)), 0x96);
+            c2 = _mm512_ternarylogic_epi32(high0, c3, _mm512_set1_epi32(static_cast<int>(k1)),
+                                           0x96);
             c3 = low0;
             k0 += WEYL0, k1 += WEYL1;
         }

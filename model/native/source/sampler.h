@@ -62,14 +62,3 @@ class Chooser {
     std::vector<Candidate> candidates_;
     double best_ = 0, floor_ = 0;    // scaled
 };
-
-// A chosen token's log-probability under the raw logits, and the `count` best alternatives.
-struct LogprobAsk {
-    const float *logits;
-    int32_t token, count;
-    double *logprob;
-    int32_t *top_tokens;             // [count]
-    double *top_logprobs;            // [count]
-};
-
-void report(const LogprobAsk &ask, int vocab);

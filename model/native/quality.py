@@ -1,0 +1,67 @@
+"""What each weight format costs in quality: `python -m model.native.quality TEXT_FILE [MODEL]`.
+
+Compares next-token laws on a text with those of the float32 format: Kullback-Leibler divergence
+in nats, perplexity, and how often the most likely token is the same.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from model.loader import LoadedModel, load
+from model.native.benchmark import one_row, pages_for
+from model.native.forward import FORMATS, NativeForward
+from model.native.pool import Pool
+
+WINDOW = 512
+
+
+def laws(model: LoadedModel, dtype: str, tokens: Tensor, pool: Pool) -> Iterator[Tensor]:
+    """Yield log-probabilities [window, vocab] of each window of the text, each from its start."""
+    native = NativeForward(model.config, model.weights, dtype, pool)
+    pages = pages_for(model.config, native.page_dtype)
+    for window in tokens.split(WINDOW):
+        batch = one_row(len(window), len(window), len(window))
+        batch.tokens = window.contiguous()
+        yield native(batch, pages).log_softmax(-1)
+
+
+def compare(model: LoadedModel, dtype: str, tokens: Tensor, pool: Pool) -> str:
+    """Return a table line for one format."""
+    divergences, agreements, losses = [], [], []
+    windows = tokens.split(WINDOW)
+    exact, ours = laws(model, "fp32", tokens, pool), laws(model, dtype, tokens, pool)
+    for window, reference, law in zip(windows, exact, ours, strict=True):
+        divergences.append((reference.exp() * (reference - law)).sum(-1))
+        agreements.append((reference.argmax(-1) == law.argmax(-1)).float())
+        losses.append(-law[:-1].gather(1, window[1:, None].long())[:, 0])
+    divergence = torch.cat(divergences)
+    return (
+        f"{dtype:5s} {float(divergence.mean()):9.5f} {float(divergence.quantile(0.99)):9.5f}"
+        f" {float(torch.cat(losses).mean().exp()):10.3f}"
+        f" {float(torch.cat(agreements).mean()) * 100:9.2f} %"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compare weight formats on a text.")
+    parser.add_argument("text", type=Path)
+    parser.add_argument("model", nargs="?", default=None)
+    parser.add_argument("--tokens", type=int, default=3072)
+    arguments = parser.parse_args()
+    model = load(arguments.model, None)
+    tokenizer = Tokenizer.from_file(str(model.directory / "tokenizer.json"))
+    encoded = tokenizer.encode(arguments.text.read_text()).ids[: arguments.tokens]
+    tokens = torch.tensor(encoded, dtype=torch.int32)
+    print(f"{len(tokens)} tokens in windows of {WINDOW}")
+    print("         KL mean     KL 99%  perplexity  same argmax")
+    for dtype in FORMATS:
+        print(compare(model, dtype, tokens, Pool()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

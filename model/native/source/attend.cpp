@@ -1,0 +1,125 @@
+// The attention stage: the batch cut into blocks of query rows, and the blocks into items.
+#include "forward.h"
+
+void Forward::cut_into_blocks() {
+    ancestors.assign(batch.ancestors, batch.ancestors + batch.token_count);
+    for (int r = 0; r < batch.row_count; r++) {
+        int first = batch.row_starts[r], count = batch.row_starts[r + 1] - first;
+        bool masked = false;
+        for (int i = 0; i < count; i++) {
+            int64_t &mask = ancestors[first + i];
+            if (count > 63) continue;
+            int64_t causal = static_cast<int64_t>((uint64_t{2} << i) - 1);
+            if (mask == -1) mask = causal;
+            masked |= mask != causal;
+        }
+        Row row{batch.block_tables + static_cast<size_t>(r) * batch.table_width,
+                batch.block_size, batch.kv_lengths[r] - count};
+        for (int begin = 0; begin < count; begin += attention.tokens_per_block()) {
+            int end = std::min(count, begin + attention.tokens_per_block());
+            blocks.push_back({row, begin, end, first,
+                              masked ? ancestors.data() + first + begin : nullptr});
+        }
+    }
+}
+
+void Forward::cut_into_splits() {
+    int lanes = static_cast<int>(blocks.size()) * shape.kv_heads;
+    if (lanes >= 4 * model.pool.size()) return;
+    size_t rows = 0;
+    for (int block = 0; block < static_cast<int>(blocks.size()); block++) {
+        int count = tile_count(blocks[block]);
+        int block_rows = (blocks[block].end - blocks[block].begin) * attention.group();
+        for (int kv_head = 0; kv_head < shape.kv_heads; kv_head++) {
+            for (int tile = 0; tile < count; tile++, rows += block_rows) {
+                splits.push_back({block, kv_head, tile, count, block * shape.kv_heads + kv_head,
+                                  rows});
+            }
+        }
+    }
+    pending = std::vector<std::atomic<int>>(lanes);
+    partial_rows = rows;
+    size_t bytes = rows * (attention.padded() + 2) * sizeof(float);
+    if (bytes > space.partial.bytes()) space.partial = Memory(bytes);
+}
+
+int Forward::open_attention() {
+    if (splits.empty()) return static_cast<int>(blocks.size()) * shape.kv_heads;
+    for (const Split &split : splits) pending[split.lane] = split.tiles;
+    return static_cast<int>(splits.size());
+}
+
+Lane Forward::lane(int layer, int kv_head) const {
+    size_t begin = (slot_index(layer, 0) * shape.kv_heads + kv_head) * shape.head_size;
+    return {element(batch.keys, begin), element(batch.values, begin),
+            static_cast<size_t>(shape.kv_heads) * shape.head_size};
+}
+
+void Forward::load(const Block &block, int kv_head, AttentionScratch &scratch) {
+    const float *heads[QUERY_ROWS + 256];
+    int rows = 0;
+    for (int token = block.begin; token < block.end; token++) {
+        for (int g = 0; g < attention.group(); g++) {
+            int head = kv_head * attention.group() + g;
+            heads[rows++] = qkv(block.first + token) + head * shape.head_size;
+        }
+    }
+    load_queries(attention, heads, rows, scratch);
+}
+
+void Forward::attend(int layer, int item, AttentionScratch &scratch) {
+    if (!splits.empty()) return attend_split(layer, splits[item], scratch);
+    const Block &block = blocks[item / shape.kv_heads];
+    int kv_head = item % shape.kv_heads, count = tile_count(block);
+    int rows = (block.end - block.begin) * attention.group();
+    load(block, kv_head, scratch);
+    for (int tile = 0; tile < count; tile++) {
+        attend_tile(attention, block, lane(layer, kv_head), tile, scratch);
+        merge(attention, scratch.sum, scratch.tile, rows, tile == 0);
+    }
+    finish(block, kv_head, scratch.sum);
+}
+
+Partial Forward::partial_of(const Split &split, int tile, int rows) {
+    size_t before = split.rows_before + (tile - split.tile) * static_cast<ptrdiff_t>(rows);
+    float *outputs = space.partial.as<float>();
+    float *statistics = outputs + partial_rows * attention.padded();
+    return {outputs + before * attention.padded(), statistics + before,
+            statistics + partial_rows + before};
+}
+
+void Forward::attend_split(int layer, const Split &split, AttentionScratch &scratch) {
+    const Block &block = blocks[split.block];
+    int rows = (block.end - block.begin) * attention.group();
+    load(block, split.kv_head, scratch);
+    attend_tile(attention, block, lane(layer, split.kv_head), split.tile, scratch);
+    // A copy, so that merging happens in one order whoever comes last.
+    merge(attention, partial_of(split, split.tile, rows), scratch.tile, rows, true);
+    if (pending[split.lane].fetch_sub(1) > 1) return;
+    Partial sum = partial_of(split, 0, rows);
+    for (int tile = 1; tile < split.tiles; tile++) {
+        merge(attention, sum, partial_of(split, tile, rows), rows, false);
+    }
+    finish(block, split.kv_head, sum);
+}
+
+void Forward::finish(const Block &block, int kv_head, const Partial &sum) {
+    int row = 0;
+    for (int token = block.begin; token < block.end; token++) {
+        for (int g = 0; g < attention.group(); g++, row++) {
+            int column = (kv_head * attention.group() + g) * shape.head_size;
+            float *out = sum.output + static_cast<size_t>(row) * attention.padded();
+            __m512 total = _mm512_set1_ps(sum.total[row]);
+            for (int i = 0; i < attention.padded(); i += LANES) {
+                __m512 value = _mm512_div_ps(_mm512_load_ps(out + i), total);
+                _mm512_store_ps(out + i, rounds ? rounded<true>(value) : value);
+            }
+            int at = block.first + token;
+            if (space.attention.elementwise()) {
+                space.attention.put_columns(at, column, shape.head_size, out);
+            } else {
+                memcpy(attended(at) + column, out, shape.head_size * sizeof(float));
+            }
+        }
+    }
+}
