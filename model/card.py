@@ -1,19 +1,13 @@
 """What the rest of the server must know of a model: numbers and names, read without torch."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from model.hub import Location
 from model.json_file import read_json
 from model.refusal import Refused
-
-ITEM_BYTES = {"fp32": 4, "bf16": 2, "int8": 2, "int4": 2}
-"""A number in the KV pages, by `--dtype`; quantised weights leave activations in bf16."""
-
-Json = Mapping[str, Any]
+from model.supported import Json, check_supported
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,10 +23,11 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_card(location: Location) -> Card:
-    """Read a located model's card."""
+    """Read a located model's card. Raises Refused for a model that is not served."""
     hf = read_json(location.directory / "config.json")
     if hf is None:
         raise Refused(f"{location.directory}: no config.json")
+    check_supported(hf)
     heads = hf["num_attention_heads"]
     head_size = hf.get("head_dim") or hf["hidden_size"] // heads
     kv_heads = hf.get("num_key_value_heads") or heads
@@ -59,12 +54,3 @@ def end_tokens(hf: Json, generation: Json) -> tuple[int, ...]:
     if found is None:
         return ()
     return tuple(found) if isinstance(found, list) else (found,)
-
-
-def block_count(kv_memory: int, cards: list[Card], block_size: int, dtype: str) -> int:
-    """Return how many blocks fit into `kv_memory` bytes; every model has its pages of each."""
-    elements = sum(card.kv_elements_per_token for card in cards)
-    count = kv_memory // (elements * block_size * ITEM_BYTES[dtype])
-    if count < 1:
-        raise Refused(f"kv_memory {kv_memory} holds not even one block")
-    return count

@@ -2,27 +2,13 @@
 
 from pathlib import Path
 
-from model.card import Json, end_tokens, read_generation
+from model.card import end_tokens, read_generation
 from model.config import ModelConfig
 from model.json_file import read_json
 from model.refusal import Refused
 from model.rope import rotary
+from model.supported import Json, check_supported
 
-ARCHITECTURES = (
-    "LlamaForCausalLM",
-    "MistralForCausalLM",
-    "Qwen2ForCausalLM",
-    "Qwen3ForCausalLM",
-)
-REQUIRED = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-    "rms_norm_eps",
-)
 ROPE_THETA = 10_000.0
 """What every one of these architectures means when it names none."""
 
@@ -37,7 +23,7 @@ def read_config(directory: Path) -> ModelConfig:
 
 def model_config(hf: Json, generation: Json) -> ModelConfig:
     """Translate, refusing by name whatever the forward would not obey."""
-    _refuse(hf)
+    check_supported(hf)
     heads = hf["num_attention_heads"]
     head_size = hf.get("head_dim") or hf["hidden_size"] // heads
     context_max = hf["max_position_embeddings"]
@@ -60,45 +46,6 @@ def model_config(hf: Json, generation: Json) -> ModelConfig:
         query_key_norm=hf["architectures"][0] == "Qwen3ForCausalLM",
         eos_token_ids=end_tokens(hf, generation),
     )
-
-
-def _refuse(hf: Json) -> None:
-    architecture = (hf.get("architectures") or ["no architecture"])[0]
-    if architecture not in ARCHITECTURES:
-        served = ", ".join(ARCHITECTURES)
-        raise Refused(f"{architecture} is not supported (only {served})")
-    missing = [key for key in REQUIRED if hf.get(key) is None]
-    if architecture != "LlamaForCausalLM" and hf.get("num_key_value_heads") is None:
-        missing.append("num_key_value_heads")  # each has its own default; only Llama's is plain
-    if architecture == "Qwen3ForCausalLM" and hf.get("head_dim") is None:
-        missing.append("head_dim")
-    if missing:
-        raise Refused(f"config.json lacks {', '.join(missing)}")
-    if hf.get("quantization_config"):
-        method = hf["quantization_config"].get("quant_method", "unnamed")
-        raise Refused(f"quantization_config {method!r} is not supported; use a GGUF file instead")
-    if hf.get("hidden_act", "silu") != "silu":
-        raise Refused(f"hidden_act {hf['hidden_act']!r} is not supported (only 'silu')")
-    _refuse_sliding_window(architecture, hf)
-
-
-def _refuse_sliding_window(architecture: str, hf: Json) -> None:
-    """Refuse a window only where it would hide a token that full attention sees."""
-    window = hf.get("sliding_window", 4096)
-    if architecture == "LlamaForCausalLM":
-        window = None
-    if architecture.startswith("Qwen") and not _slides(hf):
-        window = None
-    if window is not None and window < hf["max_position_embeddings"]:
-        raise Refused(f"sliding_window {window} is not supported (only full attention)")
-
-
-def _slides(hf: Json) -> bool:
-    """Whether some layer of a Qwen has a window."""
-    if hf.get("layer_types") is not None:
-        return "sliding_attention" in hf["layer_types"]
-    first = hf.get("max_window_layers", 28)
-    return bool(hf.get("use_sliding_window")) and first < hf["num_hidden_layers"]
 
 
 def _rope(hf: Json) -> tuple[float, Json]:

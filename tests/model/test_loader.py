@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from model.card import read_card
 from model.hf_config import read_config
 from model.hub import cache_directory, locate
 from model.loader import load
@@ -52,6 +53,12 @@ def test_a_model_that_would_not_be_obeyed_is_refused(changes, reason, tmp_path: 
     save_config(tmp_path, **changes)
     with pytest.raises(Refused, match=reason):
         load(str(tmp_path), FP32)
+
+
+def test_the_card_refuses_what_the_loader_would(tmp_path: Path):
+    save_config(tmp_path, architectures=["GPT2LMHeadModel"], num_attention_heads=None)
+    with pytest.raises(Refused, match="GPT2LMHeadModel is not supported"):
+        read_card(locate(str(tmp_path)))
 
 
 @pytest.mark.parametrize(
