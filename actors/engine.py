@@ -249,6 +249,10 @@ class Engine:
             **self._stats.as_dict(),
         )
 
+    def trace(self) -> list[dict[str, object]]:
+        """Return what the actors did lately, in Chrome's trace format."""
+        return self._parts.trace.chrome()
+
     async def drain(self) -> None:
         """Refuse new requests and return when the last live one has ended."""
         self._closed_to = "the server is shutting down"

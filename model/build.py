@@ -22,7 +22,6 @@ from model.native.sampler import NativeSampler
 from model.pages import allocate
 from model.refusal import Refused
 from model.runner import Runner
-from model.sampler import offers
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 NATIVE_DTYPES = (*DTYPES, "int8", "int4")
@@ -100,7 +99,7 @@ def _native(options: ModelOptions, progress: Progress) -> Built:
         found = sampler.logprobs(logits, [(row, 0, count) for row in range(len(logits))])
         return [[token for token, _ in one.top] for one in found]
 
-    kit = Kit(sampler.choose_many, sampler.logprobs, rank, offers, copy_blocks, move_slots)
+    kit = Kit(sampler.choose_many, sampler.logprobs, rank, sampler.offers, copy_blocks, move_slots)
     pages = _pages(model, options, forward.page_dtype, torch.device("cpu"))
     parts = Parts(forward, pages, model.config.vocab_size, kit, _grammars(model))
     return Built(parts, "cpu", NATIVE, exact=True)

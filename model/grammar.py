@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 COMPILED_MAX = 32
 """Grammars kept ready; a request's choices, and mostly its followers, share one."""
+FORCED_MAX = 64
+"""Tokens; as many as a round can draft for one sequence."""
 REASON_MAX = 200
 LIMITS = LLParserLimits(
     max_lexer_states=50_000,  # 100 MB for one text at most
@@ -119,7 +121,7 @@ class Matcher:
     def forced(self, path: Sequence[int] = ()) -> tuple[int, ...]:
         """Return the tokens that must follow `path`, one after the other; mostly none."""
         self._stand_after(path)
-        return tuple(self._state.compute_ff_tokens())
+        return tuple(self._state.compute_ff_tokens()[:FORCED_MAX])
 
     def fork(self) -> "Matcher":
         """Return an independent copy, for a branch of the text."""

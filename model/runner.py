@@ -81,6 +81,9 @@ class Runner:
 
     def _report(self, logits: Tensor, walks: list[Walk]) -> None:
         """Add what is asked for beside the tokens: all rows at once, or nothing."""
+        for walk in walks:
+            if walk.row.draft_max:
+                walk.look_ahead()
         asked = [walk.asked_logprobs() for walk in walks]
         if any(asked):
             found = iter(self.kit.report(logits, [one for wanted in asked for one in wanted]))
@@ -107,4 +110,5 @@ def _decision(walk: Walk | BadRow) -> Decision:
         walk.logprobs,
         successors=walk.successors,
         offers=walk.offers,
+        forced=walk.forced,
     )

@@ -1,5 +1,6 @@
 """The way from a row's last known token down its draft, one target token at a time."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from model.edits import Touched
@@ -25,6 +26,7 @@ class Walk:
     logprobs: tuple[TokenLogprob, ...] = ()
     successors: tuple[tuple[int, ...], ...] = ()
     offers: tuple[tuple[tuple[int, float], ...], ...] = ()
+    forced: tuple[int, ...] = ()
     error: str = ""
     """Why the row failed on the way, in words for the client."""
 
@@ -49,6 +51,14 @@ class Walk:
         self.path.append(child)
         self.node = child
         return True
+
+    def look_ahead(self) -> None:
+        """Find out what the grammar forces after the committed tokens, if it goes on."""
+        matcher, stops = self.sequence.matcher, self.sequence.sampling.stop_token_ids
+        if matcher is None or not self.tokens or self.tokens[-1] in stops or self.error:
+            return
+        with suppress(BadGrammar):  # the next round says so, in words
+            self.forced = matcher.forced(self.tokens)
 
     def moves(self, block_size: int) -> list[tuple[int, int]]:
         """Return the (from, to) slots that put the accepted path right after the known tokens."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 from itertools import accumulate
+from math import exp, log
 from typing import NamedTuple
 
 from speculative.rounds import NO_DRAFT, Branch, Draft, Round, Row, Seen
@@ -17,15 +18,21 @@ from speculative.rounds import NO_DRAFT, Branch, Draft, Round, Row, Seen
 ORDERS = 3
 """Tokens that a guess may look back."""
 SOURCE = "beams"
-MARGIN_NATS = 1.5
+MARGIN_NATS = 3.0
 """How far below the last survivor a candidate may be and still be taken in."""
-LEVEL_MAX = 2
+LEVEL_MAX = 3
 """A level's nodes at most, in widths of the beam: one that is wider would hardly be right."""
 DEPTH_MAX = 8
-COPIED_LOGPROB = -0.1
-"""What a token is worth that followed the same tokens in the prompt, if nothing else is known."""
-OTHER_LOGPROB = -2.5
-"""What is taken off the others then."""
+WEIGHTS = (0.12, 0.35, 1.0)
+"""What is known after one, two and three tokens, in a mixture."""
+COPY_WEIGHTS = {2: 0.8, 3: 3.0}
+"""What followed two and three tokens in the prompt, as a multiple of the rest."""
+COPY_BESIDE = 0.05
+"""The same where the target itself has spoken after all three."""
+UNKNOWN = 0.2
+"""The rest's weight at least."""
+OFFERS_MAX = 8
+"""Tokens in a guess."""
 COVERED_START = 0.5
 PACE = 0.06
 """Weight of the newest level in the chance that one like it holds all survivors."""
@@ -36,15 +43,15 @@ Offers = tuple[tuple[int, float], ...]
 Tail = tuple[int, ...]
 
 
+SURENESS_MAX = ORDERS
+
+
 class Guess(NamedTuple):
     """What may follow some tokens."""
 
     offers: Offers
     sureness: int
     """0 for one token looked back, then more; the highest if the prompt agrees."""
-
-
-SURENESS_MAX = ORDERS + 1
 
 
 class _Tip(NamedTuple):
@@ -80,18 +87,35 @@ class Group:
                 self.seen[tail[-order:]] = offers
 
     def guess(self, tail: Tail) -> Guess | None:
-        """Return what may follow, by the longest tail that is known."""
-        copied = self.copied.get(tail[-3:], self.copied.get(tail[-2:], -1))
-        for order in range(ORDERS, 0, -1):
+        """Return what may follow, mixed from all that is known of the tail's ends."""
+        masses: dict[int, float] = {}
+        total, known = 0.0, 0
+        for order, weight in enumerate(WEIGHTS, start=1):
             offers = self.seen.get(tail[-order:])
-            if offers is None:
-                continue
-            if order == 1 and copied >= 0:
-                others = ((t, p + OTHER_LOGPROB) for t, p in offers if t != copied)
-                return Guess(((copied, COPIED_LOGPROB), *others), 1)
-            agrees = copied == offers[0][0]
-            return Guess(offers, SURENESS_MAX if agrees else order - 1)
-        return Guess(((copied, COPIED_LOGPROB),), 1) if copied >= 0 else None
+            if offers is not None:
+                total, known = total + weight, order
+                for token, logprob in offers:
+                    masses[token] = masses.get(token, 0.0) + weight * exp(logprob)
+        copied, weight = self._copy(tail, known)
+        if copied >= 0:
+            weight *= max(total, UNKNOWN)
+            masses[copied] = masses.get(copied, 0.0) + weight
+            total += weight
+        if not masses:
+            return None
+        best = nlargest(OFFERS_MAX, masses.items(), key=lambda item: item[1])
+        found = tuple((token, log(mass / total)) for token, mass in best)
+        if copied == best[0][0]:
+            return Guess(found, SURENESS_MAX if known > 1 else 1)
+        return Guess(found, max(0, known - 1))
+
+    def _copy(self, tail: Tail, known: int) -> tuple[int, float]:
+        """Return the token that the prompt has here, or -1, and its weight beside what is known."""
+        for order in (3, 2):
+            copied = self.copied.get(tail[-order:])
+            if copied is not None:
+                return copied, COPY_BESIDE if known == ORDERS else COPY_WEIGHTS[order]
+        return -1, 0.0
 
 
 class Forests:
@@ -101,6 +125,11 @@ class Forests:
         self._groups: dict[int, Group] = {}
         self._tails: dict[int, Tail] = {}
         self._covered = [COVERED_START] * (SURENESS_MAX + 1)
+
+    @property
+    def size(self) -> int:
+        """Return how many searches and branches are remembered."""
+        return len(self._groups) + len(self._tails)
 
     def read(self, round_: Round, prompt: Callable[[int], Sequence[int]]) -> None:
         """Take in a round's branches and endings; `prompt` returns the tokens of a group's root."""
@@ -140,7 +169,7 @@ class Forests:
         assert branch is not None
         group = self._groups[branch.group_id]
         levels = self._grow(group, rows)
-        depth = self._depth(levels, len(rows), load, costs)
+        depth = self._depth(levels, load, costs)
         group.levels = [level.sureness for level in levels[:depth]]
         tokens: list[list[int]] = [[] for _ in rows]
         parents: list[list[int]] = [[] for _ in rows]
@@ -171,7 +200,7 @@ class Forests:
             level = _level(group, tips, width)
             if level is None:
                 break
-            tips = []
+            tips = list[_Tip]()
             for score, row, _, tail in level.tips:
                 tips.append(_Tip(score, row, used[row], tail))
                 used[row] += 1
@@ -180,9 +209,7 @@ class Forests:
             levels.append(level)
         return levels
 
-    def _depth(
-        self, levels: list[_Level], row_count: int, load: int, costs: Sequence[float]
-    ) -> int:
+    def _depth(self, levels: list[_Level], load: int, costs: Sequence[float]) -> int:
         """Return how many levels make the most steps per millisecond, none included."""
         best_depth, best_rate = 0, WORTH / costs[load]
         sizes = accumulate(len(level.tips) for level in levels)
@@ -202,13 +229,15 @@ def _level(group: Group, tips: list[_Tip], width: int) -> _Level | None:
     """Return the next level: the guessed survivors and all that come close to them."""
     candidates: list[_Tip] = []
     sureness = SURENESS_MAX
-    for score, row, node, tail in tips:
+    for place, (score, row, node, tail) in enumerate(tips):
         guess = group.guess(tail)
         if guess is None:
-            return None
+            if place < width:  # a likely survivor of which nothing is known: the level is lost
+                return None
+            continue
         for token, logprob in guess.offers:
             candidates.append(_Tip(score + logprob, row, node, (*tail, token)[-ORDERS:]))
-        if score >= tips[0].score - MARGIN_NATS or len(tips) <= width:
+        if place < width:
             sureness = min(sureness, guess.sureness)
     best = nlargest(LEVEL_MAX * width, candidates, key=lambda tip: tip.score)
     floor = best[min(width, len(best)) - 1].score - MARGIN_NATS

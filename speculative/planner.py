@@ -287,9 +287,10 @@ class Planner:
             tuple(sequence.tokens[told:]) if told else (),
             None if told else sequence.opening(),
             sequence.successors,
+            forced=sequence.forced,
         )
         sequence.told = len(sequence.tokens)
-        sequence.successors = ()
+        sequence.successors = sequence.forced = ()
         sequence.in_flight = True
         plan.copies.extend(copies)
         plan.rows.append(row)
@@ -367,7 +368,7 @@ class Planner:
         sequence.tally.count(decision, draft)
         kept, finish_reason = sequence.extend(decision.tokens)
         self.stats.generated_tokens += kept
-        sequence.successors = decision.successors
+        sequence.successors, sequence.forced = decision.successors, decision.forced
         sequence.computed = min(row.stop + len(decision.path), len(sequence.tokens))
         sequence.table.commit(sequence.tokens, sequence.computed)
         if finish_reason:

@@ -7,6 +7,7 @@ from speculative.auction import Bid
 from speculative.breaker import Breaker
 from speculative.controller import Controller, Load, Lot
 from speculative.forest import Forests
+from speculative.grammar import GrammarSource
 from speculative.ngram import NgramSource
 from speculative.occurrences import PAD, Text
 from speculative.prediction import PredictionSource
@@ -35,6 +36,7 @@ class _Drafted:
     opened: int
     """Tokens that came with the opening: an earlier life's output is in the store already."""
     takes_model: bool
+    grammar: GrammarSource | None = None
     trust: Trust = field(default_factory=Trust)
     breaker: Breaker = field(default_factory=Breaker)
     tree: Tree | None = None
@@ -196,6 +198,8 @@ class Proposer:
             state.memory.successors.learn(row.successors)
         if row.news:
             self._learn(state, row.news)
+        if state.grammar is not None:
+            state.grammar.forced = row.forced
         return state
 
     def _learn(self, state: _Drafted, news: tuple[int, ...]) -> None:
@@ -236,7 +240,11 @@ class Proposer:
             sources.append(StoreSource(text, memory.store))
         if "recycle" in allowed:
             sources.append(RecycleSource(text, memory.successors))
-        return _Drafted(text, sources, memory, len(opening.tokens), "draft" in allowed)
+        grammar = None
+        if opening.sampling.grammar is not None and "grammar" in allowed:
+            grammar = GrammarSource()
+            sources.insert(0, grammar)
+        return _Drafted(text, sources, memory, len(opening.tokens), "draft" in allowed, grammar)
 
     def _close(self, sequence_id: int) -> None:
         """Forget a sequence; what it said goes to the store.

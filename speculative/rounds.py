@@ -70,6 +70,8 @@ class Row(Plain, frozen=True):
     successors: tuple[tuple[int, ...], ...] = ()
     """Of the sequence's previous decision: what the target thought could follow."""
     branch: Branch | None = None
+    forced: tuple[int, ...] = ()
+    """Of the sequence's previous decision: what the grammar leaves no choice about."""
 
 
 class Round(Plain, frozen=True):
@@ -136,6 +138,8 @@ class Decision(Plain, frozen=True):
     offers: tuple[tuple[tuple[int, float], ...], ...] = ()
     """Of a branch, after its last known token and after each node: the best next tokens with their
     log-probabilities after penalties and bias, best first."""
+    forced: tuple[int, ...] = ()
+    """The tokens that a grammar forces after `tokens`."""
 
 
 class Verdict(Plain, frozen=True):

@@ -45,6 +45,8 @@ class Sequence:
     """Tokens that the devices know of; 0 means that they must be sent an Opening."""
     successors: tuple[tuple[int, ...], ...] = ()
     """Of the newest decision, until the draft sources are told."""
+    forced: tuple[int, ...] = ()
+    """Likewise."""
     in_flight: bool = False
     cancelled: bool = False
     ended: bool = False

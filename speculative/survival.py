@@ -5,8 +5,8 @@ Verdicts teach every source that had an opinion, verified or not: the committed 
 each guess was worth, so there is nothing to censor and no bandit to play.
 """
 
-PREDICTION, NGRAM, SUFFIX, STORE, RECYCLE, DRAFT = range(6)
-NAMES = ("prediction", "ngram", "suffix", "store", "recycle", "draft")
+PREDICTION, NGRAM, SUFFIX, STORE, RECYCLE, DRAFT, GRAMMAR = range(7)
+NAMES = ("prediction", "ngram", "suffix", "store", "recycle", "draft", "grammar")
 """By source number; these are the names that requests, metrics and token origins use."""
 
 DEPTHS = 8
@@ -55,6 +55,7 @@ def _priors() -> list[float]:
             for chance in (0.3, 0.13, 0.08, 0.05, 0.04, 0.03, 0.03, 0.02)
         ],
         DRAFT: [0.65],
+        GRAMMAR: [1.0],
     }
     chances = [0.3] * (len(NAMES) * PER_SOURCE)
     for source, buckets in by_bucket.items():

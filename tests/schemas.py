@@ -34,6 +34,8 @@ from speculative.proposer import Proposer
 from speculative.sampling import Grammar, Sampling
 
 AT_ONCE = 8
+FLAT = ((1, 1000.0), (64, 1001.0))
+"""Steps as they would be if drafts cost nothing, so that all are verified."""
 BLOCK_SIZE = 16
 DEPTH_MAX = 3
 WORDS = ("name", "age", "city", "total price", "größe", "is_ok", "a", "käse", "x-y", "数", "tags")
@@ -191,7 +193,7 @@ async def engine(model: str | None) -> AsyncGenerator[Engine]:
         block_size=BLOCK_SIZE,
         context_max=card.context_max,
         stop_token_ids=card.eos_token_ids,
-        proposer=lambda: Proposer(SOURCES),
+        proposer=lambda: Proposer(SOURCES, FLAT),
         limits=Limits(rows_max=AT_ONCE, tokens_max=256),
     )
     async with running(parts) as one:

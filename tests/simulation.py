@@ -86,8 +86,8 @@ class Guesser:
         drafts: list[Draft] = []
         for row in round_.rows:
             if row.branch is not None and row.branch.origin in self.contexts:
-                context, *rest = self.contexts[row.branch.origin]
-                self.contexts[row.sequence_id] = (list(context), *rest)
+                context, prompt_count, sampling = self.contexts[row.branch.origin]
+                self.contexts[row.sequence_id] = (list(context), prompt_count, sampling)
         for row in round_.rows:
             if row.opening is not None:
                 opening = row.opening
@@ -171,6 +171,8 @@ class Outcome:
     ending: str = ""
     texts: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
+    searches: bool = False
+    """Whether it asked for a beam search."""
 
 
 @dataclass
@@ -253,6 +255,7 @@ async def simulate(setting: Setting) -> Report:
         restarts=snapshot.restarts,
     )
     report.counters.update(outcome.ending for outcome in report.outcomes)
+    report.counters.update(f"search {each.ending}" for each in report.outcomes if each.searches)
     return report
 
 
@@ -302,6 +305,7 @@ async def client(engine: Engine, rng: random.Random, number: int, outcome: Outco
     shared = [1 + n % 5 for n in range(rng.choice([0, 9, 17]))]
     prompt = [*shared, *(rng.randrange(1, VOCAB) for _ in range(rng.randint(1, 9)))]
     patience = rng.choice([rng.uniform(0, 0.2), 1e6, 1e6])
+    outcome.searches = options.beam_width > 1
     outcome.texts = [""] * options.choices
     outcome.reasons = [""] * options.choices
     try:

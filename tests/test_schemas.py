@@ -4,8 +4,18 @@ from pathlib import Path
 
 import pytest
 
+from actors.messages import Delta, Ended, Options, Speculation
+from speculative.sampling import Grammar, Sampling
 from tests.model.tiny import save_tiny_with_text
-from tests.schemas import run
+from tests.schemas import engine, run
+
+LONG = Grammar(
+    "json_schema",
+    """{"type": "object", "additionalProperties": false,
+    "properties": {"a rather long name of a property": {"type": "boolean"},
+    "and another one, which is longer still": {"const": "with a value that is fixed as well"}},
+    "required": ["a rather long name of a property", "and another one, which is longer still"]}""",
+)
 
 
 @pytest.fixture(scope="module")
@@ -22,3 +32,24 @@ async def test_drafted_texts_belong_to_their_schemas_and_are_the_plain_ones(
     outcome = await run(str(directory), range(60), seed, tokens=400)
     assert outcome.count == 60
     outcome.check()
+
+
+async def test_what_a_grammar_forces_is_drafted_and_always_right(directory: Path) -> None:
+    speculation = Speculation(methods=("grammar",))
+    options = Options(
+        sampling=Sampling(seed=3, grammar=LONG), tokens_max=200, speculation=speculation
+    )
+    origins: list[str] = []
+    async with (
+        engine(str(directory)) as one,
+        one.generate("Say it.", options, request_id="r") as events,
+    ):
+        async for event in events:
+            assert isinstance(event, Delta | Ended)
+            if isinstance(event, Delta):
+                origins += event.origins
+            else:
+                stats = event.stats
+    assert origins.count("grammar") > len(origins) / 2
+    assert stats.draft_count == origins.count("grammar")
+    assert stats.step_count < len(origins) / 2

@@ -4,6 +4,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Sequence
 
 from actors.messages import ChatMessage
+from speculative.sampling import Grammar
 
 END = 256
 """A special token: it has a name, but no text."""
@@ -19,6 +20,10 @@ class Letters:
 
     def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
         return [byte for message in messages for byte in self.encode(message.content)]
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        if grammar.text == "(":
+            raise ValueError("the grammar cannot be followed: it is open")
 
     def decode(self, tokens: Sequence[int]) -> str:
         return bytes(token for token in tokens if token != END).decode("utf-8", "replace")

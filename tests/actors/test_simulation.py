@@ -22,6 +22,8 @@ def test_every_request_has_one_last_word_and_the_plain_text(lanes: int) -> None:
         "accepted",
         "rejected",
         "prefix_hits",
+        "search finished",
+        "search left",
     ):
         assert counters[happened] > 0, counters
     assert counters["failed"] == 0
@@ -31,6 +33,7 @@ def test_a_lost_target_is_only_a_pause() -> None:
     counters = total([Setting(seed, lost=0.05) for seed in range(60)])
     assert counters["restarts"] > 50, counters
     assert counters["finished"] > 100, counters
+    assert counters["search finished"] > 10, counters
     assert counters["failed"] == 0
 
 

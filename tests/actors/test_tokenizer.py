@@ -25,7 +25,7 @@ from actors.messages import (
     TokenizerMessage,
 )
 from actors.tokenizer import TextLimits, Tokenizer, check_fits
-from speculative.sampling import Sampling
+from speculative.sampling import Grammar, Sampling
 from tests.actors.letters import Letters
 
 R = TypeVar("R")
@@ -191,6 +191,17 @@ def test_a_text_that_the_tokenizer_refuses_is_refused_in_its_words() -> None:
 def test_a_prediction_that_the_tokenizer_refuses_is_refused_by_its_own_name() -> None:
     options = replace(PLAIN, speculation=Speculation(prediction="bad"))
     assert refused(submit(options=options), text=Choosy()).field == "prediction"
+
+
+def test_a_grammar_that_cannot_be_followed_is_refused_by_the_name_of_its_field() -> None:
+    good, bad = (
+        replace(PLAIN, sampling=Sampling(grammar=Grammar("regex", pattern))) for pattern in "a("
+    )
+    refusal = refused(submit(options=bad))
+    assert (refusal.kind, refusal.field) == ("refused", "response_format")
+    assert refusal.reason == "the grammar cannot be followed: it is open"
+    (encoded,), _ = handled(submit(options=good))
+    assert isinstance(encoded, Encoded)
 
 
 def test_a_text_that_breaks_the_tokenizer_fails_alone() -> None:

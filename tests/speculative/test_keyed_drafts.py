@@ -103,7 +103,9 @@ def test_a_seed_says_one_text_whatever_is_drafted(temperature: float) -> None:
         sampling = Sampling(temperature=temperature, seed=seed)
 
         def target(context: tuple[int, ...], sampling: Sampling = sampling) -> int:
-            scores = [0.7 * ((sum(context) * 5 + len(context) + v * 3) % 4) for v in range(VOCAB)]
+            # The seed is in the scores too: without noise it would be one text 200 times.
+            place = sum(context) * 5 + len(context) + sampling.seed * (len(context) + 1)
+            scores = [0.7 * ((place + v * 3) % 4) for v in range(VOCAB)]
             return choose(scores, len(context), sampling)
 
         plain, rounds = text(target, nothing)

@@ -1,0 +1,127 @@
+"""Beam searches from the engine's door: streamed without retracting, refused by name, replayed."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors.beam_options import beam_refusal
+from actors.engine import running
+from actors.messages import Delta, Ended, Event, Failed, Options, Speculation
+from speculative.planner import Limits
+from speculative.sampling import Grammar, Sampling
+from tests.actors.loops import on_both_loops, settle
+from tests.actors.test_engine import PROMPT, Bench, events, plain, text_of
+from tests.toy import ToyText
+
+GREEDY = Sampling(temperature=0.0)
+BEAMS = Options(sampling=GREEDY, tokens_max=10, beam_width=3, ignore_eos=True)
+
+
+def changed(**changes: Any) -> Options:
+    return msgspec.structs.replace(BEAMS, **changes)
+
+
+def deltas(found: list[Event]) -> list[Delta]:
+    return [event for event in found if isinstance(event, Delta)]
+
+
+@on_both_loops
+async def test_the_settled_beginning_is_streamed_and_never_taken_back() -> None:
+    streamed = 0
+    options = changed(tokens_max=16)
+    async with running(Bench().parts()) as engine:
+        for first in range(1, 12):
+            prompt = (first, *PROMPT)
+            found = await events(engine, options, prompt=prompt)
+            assert text_of(found) == plain(options, prompt=prompt)
+            streamed += len(deltas(found)) > 1
+    assert streamed > 5, "nothing was sent before the end"
+
+
+@on_both_loops
+async def test_every_choice_is_one_of_the_best_texts_with_its_score() -> None:
+    options = changed(choices=3)
+    async with running(Bench().parts()) as engine:
+        found = await events(engine, options)
+        assert [text_of(found, n) for n in range(3)] == [plain(options, n) for n in range(3)]
+        scores = [event.stats.score for event in found if isinstance(event, Ended)]
+        assert all(score is not None for score in scores)
+        assert scores == sorted(scores, reverse=True)
+        assert len({text_of(found, n)[0] for n in range(3)}) == 3
+
+
+@on_both_loops
+async def test_a_stop_string_ends_a_search() -> None:
+    text, _ = plain(BEAMS)
+    stop = text.split()[4] + " "
+    options = changed(stop=(stop,))
+    async with running(Bench().parts()) as engine:
+        found = await events(engine, options)
+        assert text_of(found)[1] == "stop"
+        assert text_of(found) == plain(options)
+        await settle()
+        assert engine.snapshot().blocks_used == 0
+
+
+@on_both_loops
+async def test_log_probabilities_come_with_the_texts() -> None:
+    options = changed(sampling=Sampling(temperature=0.0, logprobs=2))
+    async with running(Bench().parts()) as engine:
+        found = await events(engine, options)
+        logprobs = [one for delta in deltas(found) for one in delta.logprobs]
+        (end,) = (event for event in found if isinstance(event, Ended))
+        assert len(logprobs) == end.token_count
+        assert all(len(one.top) == 2 for one in logprobs)
+        assert end.stats.score == pytest.approx(sum(one.logprob for one in logprobs) / 10)
+
+
+@on_both_loops
+async def test_speculation_changes_nothing() -> None:
+    async with running(Bench().parts()) as engine:
+        options = changed(speculation=Speculation(enabled=False))
+        assert text_of(await events(engine, options)) == plain(BEAMS)
+        assert engine.snapshot().draft_tokens == 0
+
+
+@on_both_loops
+async def test_a_crash_at_any_moment_repeats_and_loses_nothing() -> None:
+    for step in range(1, 12):
+        async with running(Bench(breaks_at={step}).parts()) as engine:
+            found = await events(engine, BEAMS)
+            assert text_of(found) == plain(BEAMS)
+            tokens = [token for delta in deltas(found) for token in delta.tokens]
+            assert ToyText().decode(tokens) == plain(BEAMS)[0]
+            await settle()
+            assert engine.snapshot().blocks_used == 0
+
+
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("temperature", {"sampling": Sampling(temperature=1.0)}),
+    ("logprobs", {"sampling": Sampling(temperature=0.0, logprobs=0, presence_penalty=1.0)}),
+    ("n", {"choices": 4}),
+    ("beam_width", {"beam_width": 17}),
+    ("beam_width", {"beam_width": 16, "tokens_max": 20}),
+]
+
+
+@on_both_loops
+async def test_what_a_search_cannot_do_is_refused_by_name() -> None:
+    async with running(Bench().parts()) as engine:
+        for field, changes in REFUSED:
+            (refusal,) = await events(engine, changed(**changes))
+            assert isinstance(refusal, Failed)
+            assert (refusal.kind, refusal.field) == ("refused", field)
+
+
+def test_a_grammar_is_refused() -> None:
+    options = changed(sampling=Sampling(temperature=0.0, grammar=Grammar("regex", "a")))
+    refusal = beam_refusal(options, 5, 10, (24, 4), 256)
+    assert refusal is not None and refusal[1] == "response_format"
+
+
+@on_both_loops
+async def test_a_beam_wider_than_a_round_is_refused() -> None:
+    async with running(Bench().parts(limits=Limits(tokens_max=2))) as engine:
+        (refusal,) = await events(engine, BEAMS)
+        assert isinstance(refusal, Failed) and refusal.field == "beam_width"

@@ -1,0 +1,139 @@
+"""Forests for beams: what they guess from, how wide and deep they grow, what they forget."""
+
+from speculative.forest import DEPTH_MAX, LEVEL_MAX, Forests
+from speculative.rounds import Branch, Draft, Opening, Round, Row, Seen
+from speculative.sampling import Sampling
+
+GROUP = 1
+FLAT = [1.0 + 1e-4 * tokens for tokens in range(400)]
+STEEP = [float(tokens) for tokens in range(1, 401)]
+PROMPT = (1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3)
+
+
+def branch_row(
+    number: int,
+    score: float,
+    *,
+    origin: int = 0,
+    news: tuple[int, ...] = (),
+    room: int = 9,
+    opening: Opening | None = None,
+    seen: tuple[Seen, ...] = (),
+) -> Row:
+    branch = Branch(GROUP, 4, origin, score, 2, seen)
+    return Row(number, 0, 1, True, room, (), news, opening, (), branch)
+
+
+def read(forests: Forests, *rows: Row, closed: tuple[int, ...] = ()) -> list[Row]:
+    forests.read(Round(1, 0, rows, (), closed), lambda _: PROMPT)
+    return list(rows)
+
+
+def opened(forests: Forests) -> list[Row]:
+    return read(
+        forests,
+        branch_row(2, -1.0, origin=GROUP, news=(4,)),
+        branch_row(3, -2.0, origin=GROUP, news=(5, 6)),
+    )
+
+
+def assert_sound(drafts: list[Draft], rows: list[Row]) -> None:
+    for draft, row in zip(drafts, rows, strict=True):
+        assert len(draft.tokens) <= row.draft_max
+        assert all(parent < node for node, parent in enumerate(draft.parents))
+        edges = list(zip(draft.parents, draft.tokens, strict=True))
+        assert len(set(edges)) == len(edges), "siblings alike"
+
+
+def test_branches_go_on_as_the_prompt_did() -> None:
+    forests = Forests()
+    rows = opened(forests)
+    drafts = forests.propose(rows, 2, FLAT)
+    assert_sound(drafts, rows)
+    assert drafts[0].tokens[:3] == (5, 6, 7), "after 2 3 4 came 5 6 7"
+
+
+def test_what_was_offered_elsewhere_in_the_group_is_guessed() -> None:
+    forests = Forests()
+    opened(forests)
+    seen: tuple[Seen, ...] = (
+        ((2, 3, 4), ((20, -0.2), (21, -1.5))),
+        ((2, 3, 7), ((22, -0.1),)),
+    )
+    rows = read(
+        forests,
+        branch_row(2, -1.0, news=(2, 3, 4), seen=seen),
+        branch_row(3, -1.2, news=(2, 3, 7)),
+    )
+    first, second = forests.propose(rows, 2, FLAT)
+    assert first.tokens[:2] == (20, 21)
+    assert second.tokens[0] == 22
+
+
+def test_nothing_is_drafted_where_every_token_costs_as_much_as_a_step() -> None:
+    forests = Forests()
+    rows = opened(forests)
+    assert not any(draft.tokens for draft in forests.propose(rows, 2, STEEP))
+
+
+def test_a_forest_keeps_to_the_room_of_its_rows() -> None:
+    forests = Forests()
+    rows = read(
+        forests,
+        branch_row(2, -1.0, origin=GROUP, news=(4,), room=2),
+        branch_row(3, -2.0, origin=GROUP, news=(5, 6), room=2),
+    )
+    drafts = forests.propose(rows, 2, FLAT)
+    assert_sound(drafts, rows)
+    assert 0 < len(drafts[0].tokens) <= 2
+
+
+def test_levels_that_never_hold_all_survivors_are_given_up() -> None:
+    forests = Forests()
+    rows = opened(forests)
+    costs = [1.0 + 0.02 * tokens for tokens in range(400)]
+    assert any(draft.tokens for draft in forests.propose(rows, 2, costs))
+    seen: tuple[Seen, ...] = (((2, 3, 4), ((30, -0.5), (31, -0.9))),)
+    for _ in range(200):
+        rows = read(
+            forests,
+            branch_row(2, -1.0, news=(4,), seen=seen),
+            branch_row(3, -2.0, news=(4,)),
+        )
+        drafts = forests.propose(rows, 2, costs)
+    assert not any(draft.tokens for draft in drafts)
+
+
+def test_depth_and_width_are_bounded() -> None:
+    forests = Forests()
+    opened(forests)
+    offers = tuple((token, -1.5) for token in range(40, 48))
+    seen = tuple(((token,), offers) for token in range(40, 48))
+    rows = read(
+        forests,
+        branch_row(2, -1.0, news=(40,), room=400, seen=seen),
+        branch_row(3, -1.0, news=(41,), room=400),
+    )
+    drafts = forests.propose(rows, 2, FLAT)
+    assert_sound(drafts, rows)
+    assert sum(len(draft.tokens) for draft in drafts) <= DEPTH_MAX * LEVEL_MAX * 2
+
+
+def test_a_search_that_returns_in_the_round_that_closes_it_begins_anew() -> None:
+    forests = Forests()
+    opened(forests)
+    opening = Opening((5, 6, 7, 5, 6), 4, Sampling(temperature=0.0))
+    rows = read(
+        forests,
+        branch_row(4, -1.0, opening=opening),
+        branch_row(5, -2.0, opening=opening),
+        closed=(GROUP, 2, 3),
+    )
+    assert forests.propose(rows, 2, FLAT)[0].tokens[0] == 7
+
+
+def test_what_has_ended_is_forgotten() -> None:
+    forests = Forests()
+    opened(forests)
+    read(forests, closed=(GROUP, 2, 3))
+    assert forests.size == 0
