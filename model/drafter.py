@@ -123,7 +123,8 @@ class Drafter:
             return None  # the target says so, in words
         reading = self._reading(row)
         reading.settle(sequence.tokens, row.stop)
-        if not reading.wanted:
+        if not reading.wanted or (row.samples and row.draft_max < 1):
+            # Not asked now: it may never be again, and catching up later costs little.
             self.mirror.missed(row.blocks, row.start, row.stop)
             return None
         start = reading.valid
