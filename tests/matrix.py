@@ -1,9 +1,9 @@
 """One seed, one text, as a matrix: every sampling parameter times every way of drafting.
 
 `python -m tests.matrix --output FILE` runs it on the default model. Each text is decoded alone
-without drafts first; then all at once, with drafts, in a pool so small that some are preempted, over
-a prefix that they share. Byte equality is asserted, and so is that drafts were
-accepted and rejected, that sequences were preempted, and that prefixes were found.
+without drafts first; then all at once, with drafts, in a pool so small that some are preempted,
+over a prefix that they share. Byte equality is asserted, and so is that drafts were accepted and
+rejected, that sequences were preempted, and that prefixes were found.
 """
 
 import argparse
