@@ -1,5 +1,6 @@
 """Grammars: which tokens may follow a text, as bitmasks, by the library llguidance."""
 
+import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,11 +16,13 @@ from speculative.sampling import Grammar
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
-COMPILED_MAX = 32
+COMPILED_MAX = 16
 """Grammars kept ready; a request's choices, and mostly its followers, share one."""
 FORCED_MAX = 64
 """Tokens; as many as a round can draft for one sequence."""
 REASON_MAX = 200
+RULE_TEMPERATURE = re.compile(r"^\s*\w+\s*\[[^\]]*\btemperature\s*=", re.MULTILINE)
+"""An attribute that the library reads and only some of its users obey."""
 LIMITS = LLParserLimits(
     max_lexer_states=50_000,  # 100 MB for one text at most
     max_items_in_row=10_000,  # an object may have hundreds of optional properties
@@ -174,6 +177,8 @@ def compiled(grammar: Grammar) -> str:
     if grammar.kind == "regex":
         return LLMatcher.grammar_from_regex(grammar.text)
     if grammar.kind == "lark":
+        if RULE_TEMPERATURE.search(grammar.text):
+            raise BadGrammar("a rule cannot have a temperature of its own")
         return LLMatcher.grammar_from_lark(grammar.text)
     try:
         return LLMatcher.grammar_from_json_schema(grammar.text, overrides=JSON_OPTIONS)

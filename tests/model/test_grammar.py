@@ -269,6 +269,7 @@ NASTY = {
     "nonsense": Grammar("lark", "start: ("),
     "nested rules": Grammar("lark", "start: " + "(" * 20_000 + '"a"' + ")" * 20_000),
     "itself": Grammar("lark", "start: start"),
+    "temperature": Grammar("lark", "start: a\na[temperature=0.5]: /b/\n"),
     "no start": Grammar("lark", 'foo: "a"'),
     "doubling": Grammar(
         "lark",
