@@ -1,62 +1,104 @@
 """What the engine adds to the device's time, and what batching gains; `--help` has the knobs.
 
-Overhead is (wall - device) / rounds while every sequence is decoding: planning, messages, process
-hops, drafting, detokenizing, all of it that the device does not hide.
+Overhead is (wall - device) / rounds, from when every sequence has its first token until one has its
+last: planning, messages, process hops, drafting, detokenizing, all of it that the device does not
+hide. Every request has a tenant of its own, so that none drafts from another's text.
 """
 
 import argparse
+from dataclasses import dataclass, field
 from time import perf_counter
 
 import anyio
 
 from actors.engine import Engine
-from actors.messages import Options
+from actors.messages import Delta, Ended, Options
+from actors.snapshot import Snapshot
 from api.config import Settings
-from benchmarks.server import chat, engine, generate
+from benchmarks.server import chat, engine
 from speculative.sampling import Sampling
 
-QUESTION = "Count from {} upwards, one number a line, and say nothing else."
+TOPICS = (
+    "rivers bread clocks foxes glass snow maps violins lanterns bees harbours ink deserts comets "
+    "gardens trains"
+)
 
 
-async def batch(running: Engine, names: list[str], tokens: int) -> tuple[float, int]:
-    """Run requests at once; returns (seconds, tokens)."""
-    options = Options(sampling=Sampling(temperature=0.0), tokens_max=tokens, ignore_eos=True)
-    counts: list[int] = []
+@dataclass(slots=True)
+class Batch:
+    """Requests that run at once, and the stretch in which all of them decode."""
 
-    async def one(name: str) -> None:
-        counts.append((await generate(running, chat(QUESTION.format(name)), options, name))[1])
+    names: list[str]
+    tokens: int
+    begun: dict[str, int] = field(default_factory=dict[str, int])
+    stretch: list[tuple[float, Snapshot]] = field(default_factory=list[tuple[float, Snapshot]])
+    """Its beginning and its end."""
+    seconds: float = 0.0
 
-    begun = perf_counter()
-    async with anyio.create_task_group() as tasks:
-        for name in names:
-            tasks.start_soon(one, name)
-    return perf_counter() - begun, sum(counts)
+    async def run(self, running: Engine) -> None:
+        begun = perf_counter()
+        async with anyio.create_task_group() as tasks:
+            for name in self.names:
+                tasks.start_soon(self._one, running, name)
+        self.seconds = perf_counter() - begun
+
+    async def _one(self, running: Engine, name: str) -> None:
+        options = Options(
+            sampling=Sampling(temperature=0.0),
+            tokens_max=self.tokens,
+            ignore_eos=True,
+            tenant=name,
+        )
+        prompt = chat(f"Tell me something about {name}.")
+        async with running.generate(prompt, options, request_id=name) as events:
+            async for event in events:
+                match event:
+                    case Delta():
+                        self.begun[name] = self.begun.get(name, 0) + len(event.tokens)
+                        if len(self.begun) == len(self.names) and not self.stretch:
+                            self.stretch.append((perf_counter(), running.snapshot()))
+                    case Ended() if len(self.stretch) == 1:
+                        self.stretch.append((perf_counter(), running.snapshot()))
+                    case _:
+                        pass
+
+    @property
+    def token_rate(self) -> float:
+        return sum(self.begun.values()) / self.seconds
+
+
+def names(count: int, label: str) -> list[str]:
+    """Return as many different topics."""
+    return [f"{topic} ({label})" for topic in TOPICS.split()[:count]]
 
 
 async def overhead(running: Engine, sequences: int, tokens: int) -> None:
-    before = running.snapshot()
-    seconds, count = await batch(running, [f"{sequences}:{n}" for n in range(sequences)], tokens)
-    after = running.snapshot()
+    batch = Batch(names(sequences, f"{sequences} at once"), tokens)
+    await batch.run(running)
+    (begun, before), (ended, after) = batch.stretch
     rounds = after.rounds - before.rounds
-    device_ms = after.device_ms - before.device_ms
+    wall_ms = 1e3 * (ended - begun) / rounds
+    device_ms = (after.device_ms - before.device_ms) / rounds
     print(
-        f"{sequences:9d} {rounds:6d} {1e3 * seconds / rounds:9.2f} {device_ms / rounds:9.2f} "
-        f"{(1e3 * seconds - device_ms) / rounds:11.3f} {count / seconds:8.1f}"
+        f"{sequences:9d} {rounds:6d} {wall_ms:9.2f} {device_ms:10.2f} {wall_ms - device_ms:11.3f} "
+        f"{batch.token_rate:8.1f}"
     )
 
 
 async def main(arguments: argparse.Namespace) -> None:
     settings = Settings(dtype=arguments.dtype, speculate=arguments.speculate)
     async with engine(settings) as running:
-        await batch(running, ["warm"], 8)
+        await Batch(["warmth"], 16).run(running)
         print("sequences rounds  wall ms  device ms overhead ms    tok/s   (ms per round)")
         for sequences in (1, 8, 16):
             await overhead(running, sequences, arguments.tokens)
-        sequential = 0.0
-        for n in range(16):
-            sequential += (await batch(running, [f"s{n}"], arguments.tokens))[0]
-        concurrent, _ = await batch(running, [f"c{n}" for n in range(16)], arguments.tokens)
-        print(f"16 at once are {sequential / concurrent:.1f} times as fast as 16 in turn")
+        in_turn = [Batch([name], arguments.tokens) for name in names(16, "in turn")]
+        for one in in_turn:
+            await one.run(running)
+        at_once = Batch(names(16, "together"), arguments.tokens)
+        await at_once.run(running)
+        ratio = sum(one.seconds for one in in_turn) / at_once.seconds
+        print(f"16 at once are {ratio:.1f} times as fast as 16 in turn")
 
 
 def parse() -> argparse.Namespace:
