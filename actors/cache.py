@@ -25,6 +25,7 @@ from actors.messages import (
 from actors.trace import Trace
 from cache.prefix import BlockNamer
 from cache.tables import BlockTable
+from speculative.beam_search import SEARCH_ROOM
 from speculative.planner import Planner, expand
 from speculative.rounds import Round
 from speculative.sequences import Progress, Sequence
@@ -110,6 +111,7 @@ class Cache:
     def _search(self, encoded: Encoded) -> Sequence:
         """Return the one sequence that all branches of a beam search will come from."""
         root = self._sequence(encoded, 0)
+        root.draft_max = draft_max(encoded, SEARCH_ROOM * self.planner.limits.draft_max)
         del root.tokens[root.prompt_count :]  # sent before a crash; the search finds them again
         root.search = search_of(
             encoded.options,

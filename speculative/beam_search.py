@@ -12,92 +12,28 @@ waits in the parent's tree slots, until the next round copies shared blocks and 
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
-
-import msgspec
 
 from cache.blocks import BlockPool
-from cache.tables import BlockTable, Copy
+from cache.tables import BlockTable
+from speculative.beam_members import (
+    GroupRows,
+    Member,
+    Part,
+    Want,
+    catching_up,
+    children_of,
+    of_tokens,
+    path_to,
+)
 from speculative.beams import Beams, Hypothesis, common_prefix
-from speculative.rounds import Branch, Decision, Draft, Opening, Row, Seen, TokenLogprob
+from speculative.rounds import Branch, Decision, Draft, Row, Seen, TokenLogprob
 from speculative.sequences import Progress, Sequence, Tally, origins
 
+SEARCH_ROOM = 2
+"""Room for drafts in a branch's row, in that of an ordinary one: a forest grows to one side."""
 SEEN_TOKENS = 3
 SEEN_MORE = 2
 """Offers that the draft sources are told of, beyond the beam's width."""
-
-Slot = int
-"""block * block_size + offset."""
-
-
-@dataclass(slots=True, eq=False)
-class Member:
-    """One live hypothesis in the pages.
-
-    tokens   0 ............... base ........... computed ........... len(tokens)
-             | KV in the pages  | KV in `path`,   |  to be computed   |
-                                  nodes behind base
-    """
-
-    sequence_id: int
-    tokens: list[int]
-    table: BlockTable
-    base: int
-    told: int
-    """Tokens that the devices know of, once they have copied the origin; 0 needs an Opening."""
-    origin: int = 0
-    """The sequence to copy; 0 once the devices know this one."""
-    path: tuple[int, ...] = ()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the devices remember it."""
-        return self.told > 0 and not self.origin
-
-    @property
-    def computed(self) -> int:
-        return self.base + len(self.path)
-
-    @property
-    def pending(self) -> int:
-        return len(self.tokens) - self.computed
-
-    def moves(self, block_size: int) -> list[tuple[Slot, Slot]]:
-        """Return the moves that put the path's KV right behind `base`."""
-
-        def slot(index: int) -> Slot:
-            return self.table.blocks[index // block_size] * block_size + index % block_size
-
-        return [
-            (slot(self.base + node), slot(self.base + index))
-            for index, node in enumerate(self.path)
-            if node != index
-        ]
-
-
-class Want(NamedTuple):
-    """A row to be: `member` up to `stop`, with room for `drafts` nodes."""
-
-    member: Member
-    stop: int
-    drafts: int
-
-
-class Part(NamedTuple):
-    """A row that came back."""
-
-    row: Row
-    decision: Decision
-    draft: Draft
-
-
-@dataclass(slots=True)
-class GroupRows:
-    """A search's part of a round."""
-
-    rows: list[Row] = field(default_factory=list[Row])
-    copies: list[Copy] = field(default_factory=list[Copy])
-    moves: list[tuple[Slot, Slot]] = field(default_factory=list[tuple[Slot, Slot]])
 
 
 @dataclass(slots=True, eq=False)
@@ -180,7 +116,7 @@ class BeamSearch:
         """Return the rows to plan: first all members catch up, then they step together."""
         behind = [member for member in self.members if member.pending > 1]
         if behind:
-            return _catching_up(behind, tokens_left)
+            return catching_up(behind, tokens_left)
         count = len(self.members)
         if tokens_left < count:
             return []
@@ -226,7 +162,7 @@ class BeamSearch:
                 drafts,
                 tuple(member.table.blocks[: pool.blocks_for(stop + drafts)]),
                 tuple(member.tokens[member.told :]) if member.told else (),
-                None if member.told else _of_tokens(root.opening(), member.tokens),
+                None if member.told else of_tokens(root.opening(), member.tokens),
                 branch=branch,
             )
         )
@@ -252,7 +188,7 @@ class BeamSearch:
     def _advance(self, root: Sequence, parts: list[Part]) -> Part:
         """Take as many steps as the forest covers."""
         self._look(parts)
-        children = [_children(part.draft) for part in parts]
+        children = [children_of(part.draft) for part in parts]
         heads = [(number, -1) for number in range(len(parts))]
         while True:
             parents = self.beams.step(
@@ -290,9 +226,8 @@ class BeamSearch:
         prompt = root.tokens[: root.prompt_count]
         taken: set[int] = set()
         self.members = []
-        for hypothesis, (number, node) in zip(self.beams.live, heads, strict=True):
-            if self.beams.done:
-                break
+        survivors = [] if self.beams.done else self.beams.live
+        for hypothesis, (number, node) in zip(survivors, heads, strict=False):
             parent, first = old[number], number not in taken
             taken.add(number)
             member = Member(
@@ -302,7 +237,7 @@ class BeamSearch:
                 parent.base,
                 len(parent.tokens),
                 0 if first else parent.sequence_id,
-                _path(parts[number].draft, node),
+                path_to(parts[number].draft, node),
             )
             # Whatever lies behind the path is of no use: less to copy.
             member.table.truncate(member.base + max(member.path, default=-1) + 1)
@@ -316,7 +251,7 @@ class BeamSearch:
         """Return the forest as one draft, whose accepted path is the one above `head`."""
         number, node = head
         draft = parts[number].draft
-        path = _path(draft, node)
+        path = path_to(draft, node)
         self.origins.extend(origins(Decision((0,) * (len(path) + 1), path), draft))
         before = sum(len(part.draft.tokens) for part in parts[:number])
         return Part(
@@ -399,34 +334,3 @@ class BeamSearch:
         for member in self.members:
             assert member.computed < len(member.tokens), "nothing left to compute"
             assert member.computed <= member.table.slots, "KV outside the table"
-
-
-def _of_tokens(opening: Opening, tokens: list[int]) -> Opening:
-    """Return the opening of another text of the same request."""
-    return msgspec.structs.replace(opening, tokens=tuple(tokens))
-
-
-def _catching_up(behind: list[Member], tokens_left: int) -> list[Want]:
-    """Return rows that leave each member one token short of its end."""
-    wants: list[Want] = []
-    for member in behind:
-        count = min(member.pending - 1, tokens_left)
-        if count < 1:
-            break
-        tokens_left -= count
-        wants.append(Want(member, member.computed + count, 0))
-    return wants
-
-
-def _children(draft: Draft) -> dict[tuple[int, int], int]:
-    """Return the node of every (parent, token)."""
-    return {edge: node for node, edge in enumerate(zip(draft.parents, draft.tokens, strict=True))}
-
-
-def _path(draft: Draft, node: int) -> tuple[int, ...]:
-    """Return the nodes from the root down to `node`; -1 is the root itself."""
-    path: list[int] = []
-    while node >= 0:
-        path.append(node)
-        node = draft.parents[node]
-    return tuple(path[::-1])

@@ -14,7 +14,8 @@ import msgspec
 
 from cache.blocks import BlockPool
 from cache.tables import BlockTable, Copy
-from speculative.beam_search import Part
+from speculative.beam_members import Part
+from speculative.beam_search import SEARCH_ROOM
 from speculative.rounds import Decision, Draft, Round, Row, Verdict
 from speculative.sequences import Progress, Sequence, origins
 
@@ -204,26 +205,28 @@ class Planner:
 
     def _plan_decoding(self, plan: _Plan, ready: list[Sequence]) -> None:
         """Give every decoding sequence its row, then share what is left among their drafts."""
-        room = self._draft_room(sum(map(_row_count, ready)))
+        rows = sum(map(_row_count, ready))
+        room = self._draft_room(rows)
         for sequence in ready:
             if plan.tokens_left < 1:
                 return
             if sequence.sequence_id not in self._running:  # an earlier row has preempted it
                 continue
             if sequence.search is not None:
-                self._add_search(plan, sequence, room)
+                self._add_search(plan, sequence, self._draft_room(rows, SEARCH_ROOM))
             else:
                 draft_max = min(room, sequence.draft_room(), plan.tokens_left - 1)
                 self._add_row(plan, sequence, 1, draft_max)
 
-    def _draft_room(self, row_count: int) -> int:
+    def _draft_room(self, row_count: int, factor: int = 1) -> int:
         """Return how many drafts each row may carry: the budget is shared evenly.
 
         While prompts wait, half of the budget is theirs: drafts must not starve them.
         """
         prompts_wait = self._waiting or row_count < len(self._running)
         budget = self.limits.tokens_max // (2 if prompts_wait else 1)
-        return min(self.limits.draft_max, max(0, budget // max(1, row_count) - 1))
+        share = max(0, budget // max(1, row_count) - 1)
+        return min(factor * self.limits.draft_max, share)
 
     def _plan_prefill(self, plan: _Plan, ready: list[Sequence]) -> None:
         for sequence in ready:

@@ -43,7 +43,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @cache
 def oracle(prompt: tuple[int, ...], rules: BeamRules, **settings: Any) -> Found:
     """Return what Transformers finds: all `width` sequences with their scores."""
-    found = tiny_model("llama").generate(
+    model: Any = tiny_model("llama")
+    found = model.generate(
         torch.tensor([prompt]),
         num_beams=rules.width,
         num_return_sequences=rules.width,

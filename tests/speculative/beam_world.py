@@ -15,7 +15,7 @@ from cache.tables import BlockTable
 from speculative.beam_search import BeamSearch
 from speculative.beams import BeamRules, Beams
 from speculative.planner import Limits, Planner
-from speculative.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
+from speculative.rounds import Draft, Proposal, Round, Verdict
 from speculative.sampling import Sampling
 from speculative.sequences import Sequence
 from tests.simulation import Guesser
@@ -137,7 +137,7 @@ class BeamWorld:
 
     def commit(self) -> None:
         """Hand the oldest verdict back and be the clients."""
-        round_, drafts, verdict = self.verdicts.popleft()
+        _, drafts, verdict = self.verdicts.popleft()
         for progress in self.planner.commit(verdict, drafts):
             (wish,) = (
                 each
@@ -152,7 +152,7 @@ class BeamWorld:
             wish.got[choice] += progress.tokens
             wish.reasons[choice] = progress.finish_reason
             wish.scores[choice] = progress.sequence.tally.score
-            text, score = wish.want[choice]
+            text, _ = wish.want[choice]
             assert tuple(wish.got[choice]) == text[: len(wish.got[choice])], "another text"
             if progress.finish_reason:
                 self._compare(wish, choice)
@@ -250,6 +250,3 @@ def story(seed: int, steps: int = 50) -> Counter[str]:
                         world.counters["cancelled"] += 1
     world.run()
     return world.counters
-
-
-__all__ = ["NO_DRAFT", "BeamWorld", "story"]

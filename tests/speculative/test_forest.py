@@ -94,6 +94,7 @@ def test_levels_that_never_hold_all_survivors_are_given_up() -> None:
     costs = [1.0 + 0.02 * tokens for tokens in range(400)]
     assert any(draft.tokens for draft in forests.propose(rows, 2, costs))
     seen: tuple[Seen, ...] = (((2, 3, 4), ((30, -0.5), (31, -0.9))),)
+    drafts: list[Draft] = []
     for _ in range(200):
         rows = read(
             forests,
