@@ -18,7 +18,7 @@ lint: $(SETUP_DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
-	$(BIN)/pyright
+	$(BIN)/pyright --project pyproject.toml
 
 format: $(SETUP_DEV)
 	$(BIN)/ruff format .

@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from actors.messages import Delta, Ended, TokenText
 from api.errors import ApiError
-from api.formats import Choice, Header, token_logprobs
+from api.formats import Choice, Header, score_of, token_logprobs
 from api.replies import (
     ChatChoice,
     ChatChunk,
@@ -41,7 +41,9 @@ class ChatFormat:
         role = "" if event.choice in self.started else "assistant"
         if isinstance(event, Ended):
             delta = ChatDelta(role, event.text if event.text or role else None)
-            choice = ChatChunkChoice(event.choice, delta, None, event.finish_reason)
+            choice = ChatChunkChoice(
+                event.choice, delta, None, event.finish_reason, score=score_of(event)
+            )
         elif event.text or (event.tokens and (header.logprobs or header.origins)):
             logprobs = chat_logprobs(event.logprobs) if header.logprobs else None
             origins = header.shown(event.origins)
@@ -71,6 +73,7 @@ class ChatFormat:
                 logprobs=chat_logprobs(choice.logprobs) if header.logprobs else None,
                 finish_reason=choice.finish_reason,
                 origins=header.shown(tuple(choice.origins)),
+                score=choice.score,
             )
             for choice in choices
         )

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from actors.messages import Delta, Ended, TokenText
 from api.errors import ApiError
-from api.formats import Choice, Header
+from api.formats import Choice, Header, score_of
 from api.replies import (
     CompletionChoice,
     CompletionLogprobs,
@@ -40,7 +40,9 @@ class CompletionFormat:
         """Return the chunk for an event; tokens without text yet say nothing by themselves."""
         header = self.header
         if isinstance(event, Ended):
-            choice = CompletionChoice(event.choice, event.text, None, event.finish_reason)
+            choice = CompletionChoice(
+                event.choice, event.text, None, event.finish_reason, score=score_of(event)
+            )
         elif event.text or (event.tokens and (header.logprobs or header.origins)):
             origins = header.shown(event.origins)
             logprobs = self._logprobs(event) if header.logprobs else None
@@ -69,6 +71,7 @@ class CompletionFormat:
                 logprobs=completion_logprobs(choice.logprobs, 0) if header.logprobs else None,
                 finish_reason=choice.finish_reason,
                 origins=header.shown(tuple(choice.origins)),
+                score=choice.score,
             )
             for index, choice in enumerate(self._best(choices))
         )

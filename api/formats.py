@@ -39,6 +39,7 @@ class Choice:
     origins: list[str] = field(default_factory=list[str])
     logprobs: list[TokenText] = field(default_factory=list[TokenText])
     finish_reason: str = ""
+    score: float | UnsetType = UNSET
 
     def add(self, event: Delta | Ended) -> None:
         """Take in one event of this choice."""
@@ -48,6 +49,7 @@ class Choice:
             self.logprobs += event.logprobs
         else:
             self.finish_reason = event.finish_reason
+            self.score = score_of(event)
 
     @property
     def text(self) -> str:
@@ -58,6 +60,11 @@ class Choice:
         """The log-probability per token, by which `best_of` ranks."""
         total = sum(each.logprob for each in self.logprobs)
         return total / len(self.logprobs) if self.logprobs else float("-inf")
+
+
+def score_of(ended: Ended) -> float | UnsetType:
+    """Return a beam search's score, if that is what ended."""
+    return UNSET if ended.stats.score is None else ended.stats.score
 
 
 def token_logprobs(tokens: Sequence[TokenText]) -> tuple[TokenLogprob, ...]:

@@ -90,6 +90,8 @@ class ChatChunkChoice(Struct, frozen=True):
     logprobs: ChatLogprobs | None
     finish_reason: str | None
     origins: tuple[str, ...] | UnsetType = UNSET
+    score: float | UnsetType = UNSET
+    """A beam search's: log-probability over the length penalty."""
 
 
 class ChatChunk(Struct, frozen=True):
@@ -114,6 +116,8 @@ class ChatChoice(Struct, frozen=True):
     logprobs: ChatLogprobs | None
     finish_reason: str
     origins: tuple[str, ...] | UnsetType = UNSET
+    score: float | UnsetType = UNSET
+    """A beam search's: log-probability over the length penalty."""
 
 
 class ChatReply(Struct, frozen=True):
@@ -135,6 +139,8 @@ class CompletionChoice(Struct, frozen=True):
     logprobs: CompletionLogprobs | None
     finish_reason: str | None
     origins: tuple[str, ...] | UnsetType = UNSET
+    score: float | UnsetType = UNSET
+    """A beam search's: log-probability over the length penalty."""
 
 
 class CompletionReply(Struct, frozen=True):

@@ -5,6 +5,7 @@ input does, and the kernel ends it when its parent dies.
 """
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -64,6 +65,9 @@ def main(role: str, options: str) -> None:
     except Refused as error:
         pipe.send(Kind.REFUSED, str(error).encode())
         return
+    # What is loaded stays: the collector need not look at it again in the middle of a step.
+    gc.collect()
+    gc.freeze()
     pipe.send(Kind.READY, encode(model.ready))
     serve(work, pipe, model)
 
