@@ -63,7 +63,8 @@ class Cache:
                     self.draft.send_nowait(round_)
             for _ in range(TICKS_TO_DEVICE):
                 await checkpoint()
-            for message in news:
+            for one in news:
+                message = generated(one) if isinstance(one, list) else one
                 if message is not None:
                     await self.detokenizer.send(message)
             if self.planner.idle:
@@ -73,8 +74,8 @@ class Cache:
         """Return how long no round was committed while work was pending; 0 when idle."""
         return 0.0 if self.planner.idle else self.clock() - self.progress_at
 
-    def _handle(self, message: CacheMessage) -> DetokenizerMessage | None:
-        """Apply one message; returns what the detokenizer must hear of it."""
+    def _handle(self, message: CacheMessage) -> DetokenizerMessage | list[Progress]:
+        """Apply one message; returns what the detokenizer must hear of it, worded or not yet."""
         match message:
             case Encoded():
                 return self._open(message)
@@ -83,8 +84,7 @@ class Cache:
                 return message
             case Decided():
                 self.progress_at = self.clock()
-                progress = self.planner.commit(message.verdict, message.drafts)
-                return Generated(pieces=tuple(map(piece, progress))) if progress else None
+                return self.planner.commit(message.verdict, message.drafts)
             case _:
                 assert_never(message)
 
@@ -153,6 +153,11 @@ def draft_max(encoded: Encoded, server_max: int) -> int:
     if not speculation.enabled:
         return 0
     return server_max if speculation.draft_max is None else min(server_max, speculation.draft_max)
+
+
+def generated(progress: list[Progress]) -> Generated | None:
+    """Return what a verdict meant, for the detokenizer, if it meant anything."""
+    return Generated(pieces=tuple(map(piece, progress))) if progress else None
 
 
 def piece(progress: Progress) -> Piece:

@@ -1,15 +1,16 @@
 """A device in a process of its own: its crash, its memory and its GIL are not the server's."""
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Generic, TypeVar
 
 import anyio
 from anyio.abc import Process
-from anyio.streams.buffered import BufferedByteReceiveStream
 
 from actors.device import DeviceLostError
-from speculative.wire import HEADER, Kind, Ready, decode, encode, frame
+from actors.frame_pipe import FramePipe
+from speculative.wire import Kind, Ready, decode, encode, frame
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -24,7 +25,6 @@ LOST = (
     OSError,
     DeviceLostError,
     anyio.EndOfStream,
-    anyio.IncompleteRead,
     anyio.ClosedResourceError,
     anyio.BrokenResourceError,
 )
@@ -44,7 +44,7 @@ class ProcessDevice(Generic[W, R]):
         self._result_type = result_type
         self._silence_s = silence_s
         self._process: Process | None = None
-        self._frames: BufferedByteReceiveStream | None = None
+        self._pipe: FramePipe | None = None
         self._stale = False
         """Whether the child knows sequences of an earlier pipeline."""
         self._one_at_a_time = anyio.Lock(fast_acquire=True)
@@ -59,9 +59,14 @@ class ProcessDevice(Generic[W, R]):
 
         Raises ModelRefusedError, and DeviceLostError if it dies before.
         """
-        process = await anyio.open_process(self._command, stderr=None)
-        assert process.stdout is not None
-        self._process, self._frames = process, BufferedByteReceiveStream(process.stdout)
+        self._pipe, child_reads, child_writes = FramePipe.make()
+        try:
+            self._process = await anyio.open_process(
+                self._command, stdin=child_reads, stdout=child_writes, stderr=None
+            )
+        finally:
+            os.close(child_reads)
+            os.close(child_writes)
         self._stale = False
         try:
             return await self._wait_until_ready(report)
@@ -117,16 +122,19 @@ class ProcessDevice(Generic[W, R]):
     async def close(self) -> None:
         """End the child, if there is one."""
         process, self._process = self._process, None
+        pipe, self._pipe = self._pipe, None
+        if pipe is not None:
+            pipe.close()
         if process is not None:
             with suppress(ProcessLookupError):
                 process.kill()
             await process.aclose()
 
     async def _step(self, payload: bytes) -> bytes:
-        assert self._process is not None and self._process.stdin is not None
+        assert self._pipe is not None
         begin = frame(Kind.RESET) if self._stale else b""
         self._stale = False
-        await self._process.stdin.send(begin + frame(Kind.WORK, payload))
+        await self._pipe.send(begin + frame(Kind.WORK, payload))
         while True:
             kind, result = await self._receive()
             if kind == Kind.DONE:
@@ -134,8 +142,7 @@ class ProcessDevice(Generic[W, R]):
 
     async def _receive(self) -> tuple[int, bytes]:
         """Return the child's next frame. Raises DeviceLostError once it is silent for too long."""
-        assert self._frames is not None
+        assert self._pipe is not None
         with anyio.move_on_after(self._silence_s):
-            kind, length = HEADER.unpack(await self._frames.receive_exactly(HEADER.size))
-            return kind, await self._frames.receive_exactly(length)
+            return await self._pipe.receive()
         raise DeviceLostError(f"no sign of life for {self._silence_s:g} s")

@@ -32,6 +32,7 @@ class Runner:
 
     def step(self, proposal: Proposal) -> Verdict:
         """Compute one round; a row that cannot be computed fails alone."""
+        begun = self.clock()
         round_ = proposal.round
         self.histories.begin(round_)
         layout = Layout(self.pages.block_size)
@@ -39,7 +40,6 @@ class Runner:
             self._open(layout, row, draft)
             for row, draft in zip(round_.rows, proposal.drafts, strict=True)
         ]
-        begun = self.clock()
         self.kit.copy_blocks(self.pages, round_.copies)
         self.kit.move_slots(self.pages, round_.moves)
         sampling = [walk for walk in walks if isinstance(walk, Walk) and walk.row.samples]
