@@ -1,13 +1,15 @@
 """What the engine adds to the device's time, and what batching gains; `--help` has the knobs.
 
-Overhead is (wall - device) / rounds, from when every sequence has its first token until one has its
-last: planning, messages, process hops, drafting, detokenizing, all of it that the device does not
-hide. Every request has a tenant of its own, so that none drafts from another's text.
+From when every sequence has its first token until one has its last, a round's wall time is the
+model process's time, the draft sources' time, and the engine's: planning, messages, process hops,
+detokenizing, all of it that the device does not hide. Every request has a tenant of its own, so
+that none drafts from another's text.
 """
 
 import argparse
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Any
 
 import anyio
 
@@ -79,9 +81,22 @@ async def overhead(running: Engine, sequences: int, tokens: int) -> None:
     rounds = after.rounds - before.rounds
     wall_ms = 1e3 * (ended - begun) / rounds
     device_ms = (after.device_ms - before.device_ms) / rounds
+    drafting_ms = span_ms(running, "draft", begun, ended) / rounds
+    engine_ms = wall_ms - device_ms - drafting_ms
     print(
-        f"{sequences:9d} {rounds:6d} {wall_ms:9.2f} {device_ms:10.2f} {wall_ms - device_ms:11.3f} "
-        f"{batch.token_rate:8.1f}"
+        f"{sequences:9d} {rounds:6d} {wall_ms:9.2f} {device_ms:10.2f} {drafting_ms:12.3f} "
+        f"{engine_ms:10.3f} {batch.token_rate:8.1f}"
+    )
+
+
+def span_ms(running: Engine, actor: str, begun: float, ended: float) -> float:
+    """Return how long an actor worked between two moments."""
+    events: list[dict[str, Any]] = running.trace()
+    line = next(one["tid"] for one in events if one["ph"] == "M" and one["args"]["name"] == actor)
+    return 1e-3 * sum(
+        one["dur"]
+        for one in events
+        if one["ph"] == "X" and one["tid"] == line and 1e6 * begun <= one["ts"] < 1e6 * ended
     )
 
 
@@ -89,7 +104,9 @@ async def main(arguments: argparse.Namespace) -> None:
     settings = Settings(dtype=arguments.dtype, speculate=arguments.speculate)
     async with engine(settings) as running:
         await Batch(["warmth"], 16).run(running)
-        print("sequences rounds  wall ms  device ms overhead ms    tok/s   (ms per round)")
+        print(
+            "sequences rounds  wall ms  device ms  drafting ms  engine ms    tok/s   (ms a round)"
+        )
         for sequences in (1, 8, 16):
             await overhead(running, sequences, arguments.tokens)
         in_turn = [Batch([name], arguments.tokens) for name in names(16, "in turn")]
