@@ -28,7 +28,6 @@ from tests.toy import (
     ToyTarget,
     ToyText,
     log_law,
-    logits,
     next_token,
     plain_beams,
     plain_text,
@@ -392,6 +391,3 @@ def run(setting: Setting) -> Report:
         backend="trio",
         backend_options={"clock": trio.testing.MockClock(autojump_threshold=0)},
     )
-
-
-__all__ = ["Report", "Setting", "logits", "run"]

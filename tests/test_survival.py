@@ -5,8 +5,9 @@ import os
 import random
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -76,23 +77,35 @@ async def serving(
         await draft.close()
 
 
-async def all_texts(engine: Engine, pace_s: float, tokens_max: int = 80) -> list[str]:
+async def all_texts(engine: Engine) -> list[str]:
     """Return the texts of many requests at once, half of them greedy, half seeded."""
     texts = [""] * STREAMS
 
     async def stream(number: int) -> None:
         sampling = Sampling(temperature=float(number % 2), seed=number)
-        options = Options(sampling=sampling, tokens_max=tokens_max, ignore_eos=True)
+        options = Options(sampling=sampling, tokens_max=80, ignore_eos=True)
         prompt = tuple(3 + (number * 7 + n) % 90 for n in range(12))
         async with engine.generate(prompt, options, request_id=str(number)) as events:
             async for event in events:
                 assert isinstance(event, Delta | Ended), event
                 texts[number] += event.text
-                await anyio.sleep(pace_s)
 
     async with anyio.create_task_group() as tasks:
         for number in range(STREAMS):
             tasks.start_soon(stream, number)
+    return texts
+
+
+async def texts_during(engine: Engine, disturbance: Callable[[], Awaitable[None]]) -> list[str]:
+    """Return the texts of requests that something happens to."""
+    texts: list[str] = []
+
+    async def run_streams() -> None:
+        texts.extend(await all_texts(engine))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run_streams)
+        await disturbance()
     return texts
 
 
@@ -115,49 +128,31 @@ async def signal_often(
 
 async def test_a_killed_target_is_only_a_pause(directory: Path) -> None:
     async with serving(directory) as (engine, target, _):
-        undisturbed = await all_texts(engine, 0.0)
-        texts: list[str] = []
-
-        async def run_streams() -> None:
-            texts.extend(await all_texts(engine, 0.0))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run_streams)
-            await signal_often(engine, target, signal.SIGKILL, 2)
+        undisturbed = await all_texts(engine)
+        disturbance = partial(signal_often, engine, target, signal.SIGKILL, 2)
+        assert await texts_during(engine, disturbance) == undisturbed
         assert engine.snapshot().restarts == 2
-        assert texts == undisturbed
         engine.check()
 
 
 async def test_a_stopped_target_is_found_and_replaced(directory: Path) -> None:
     async with serving(directory, silence_s=3.0) as (engine, target, _):
-        undisturbed = await all_texts(engine, 0.0)
-        texts: list[str] = []
-
-        async def run_streams() -> None:
-            texts.extend(await all_texts(engine, 0.0))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run_streams)
-            await signal_often(engine, target, signal.SIGSTOP, 1)
-        assert texts == undisturbed
+        undisturbed = await all_texts(engine)
+        disturbance = partial(signal_often, engine, target, signal.SIGSTOP, 1)
+        assert await texts_during(engine, disturbance) == undisturbed
 
 
 async def test_a_killed_draft_model_stops_nobody(directory: Path) -> None:
     async with serving(directory) as (engine, _, draft):
-        undisturbed = await all_texts(engine, 0.0)
-        texts: list[str] = []
+        undisturbed = await all_texts(engine)
 
-        async def run_streams() -> None:
-            texts.extend(await all_texts(engine, 0.0))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run_streams)
+        async def kill_the_draft() -> None:
             while not engine.snapshot().running:
                 await anyio.sleep(0.001)
             assert draft.process_id is not None
             os.kill(draft.process_id, signal.SIGKILL)
-        assert texts == undisturbed
+
+        assert await texts_during(engine, kill_the_draft) == undisturbed
         assert engine.snapshot().restarts == 0
 
 
