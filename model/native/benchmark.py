@@ -26,7 +26,7 @@ from speculative.sampling import Sampling
 
 KV_LENGTH = 260
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 256, 512)
-PEAK_STEPS = 100_000
+PEAK_STEPS = 50_000
 SAMPLINGS = {
     "greedy": Sampling(temperature=0.0),
     "temperature 1": Sampling(),

@@ -44,7 +44,6 @@ struct Forward : Job {
     void rope(const Layer &layer, int index, int row);
 
     // products.cpp: what is done to 48 columns
-    // With few rows a product waits for memory anyway and the hardware prefetches best.
     Upcoming upcoming(const Matrix &matrix, int rows, int tile) const;
     // Calls `each(row, column, 48 results of that row)` for an item of a product, bias added.
     template <class Each>

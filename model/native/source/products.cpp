@@ -4,8 +4,9 @@
 
 namespace {
 
-// From here on products are bound by arithmetic, and fetch the next tile meanwhile.
-constexpr int FETCH_ROWS = 6;
+// From how many rows on a product does enough arithmetic that the hardware falls behind with its
+// own prefetching; unpacking int4 is enough for one row.
+int fetching_rows(Format format) { return format == Format::int4 ? 1 : 4; }
 
 // Calls `each(first row, rows, pass, passes)` for as many rows as a kernel takes, evenly.
 template <class Each>
@@ -25,7 +26,7 @@ void add_bias(const Matrix &matrix, int tile, float *out) {
 }  // namespace
 
 Upcoming Forward::upcoming(const Matrix &matrix, int rows, int tile) const {
-    if (rows < FETCH_ROWS || tile >= matrix.tiles) return {};
+    if (rows < fetching_rows(matrix.format) || tile >= matrix.tiles) return {};
     return {matrix.tile(tile), FETCH_LINES};
 }
 
