@@ -13,6 +13,8 @@ class Bid(NamedTuple):
 
     chances: list[float]
     room: int
+    worth: float = 1.0
+    """What a token of this row is worth beside others."""
 
 
 class Outcome(NamedTuple):
@@ -21,9 +23,11 @@ class Outcome(NamedTuple):
     nodes: list[list[int]]
     """Admitted nodes of each bid, parents included."""
     gain: float
-    """Tokens that they are expected to add to the round."""
+    """Tokens that they are expected to add to the round, by worth."""
     rate: float
-    """Tokens per millisecond of the whole round."""
+    """Tokens per millisecond of the whole round, by worth."""
+    saved_ms: list[float]
+    """What each bid's nodes are expected to save, their verification deducted."""
 
 
 WORTH = 1.03
@@ -43,35 +47,40 @@ def auction(bids: Sequence[Bid], row_count: int, costs: Sequence[float]) -> Outc
     expected = float(row_count)
     best_rate, best_count, best_gain = WORTH * expected / costs[0], 0, 0.0
     order: list[tuple[int, int]] = []
-    for chance, row, node in slots:
+    for value, row, node in slots:
         if len(order) + 1 == len(costs):
             break
         if rooms[row] <= 0:
             continue  # and so for all that follow in this row: the tree stays closed
         rooms[row] -= 1
         order.append((row, node))
-        expected += chance
+        expected += value
         rate = expected / costs[len(order)]
         if rate > best_rate:
             best_rate, best_count, best_gain = rate, len(order), expected - row_count
     nodes: list[list[int]] = [[] for _ in bids]
+    saved_ms = [0.0] * len(bids)
+    if not best_count:
+        return Outcome(nodes, 0.0, row_count / costs[0], saved_ms)
+    price = (costs[best_count] - costs[0]) / best_count
     for row, node in order[:best_count]:
         nodes[row].append(node)
-    return Outcome(nodes, best_gain, best_rate if best_count else row_count / costs[0])
+        saved_ms[row] += bids[row].chances[node] * bids[row].worth / best_rate - price
+    return Outcome(nodes, best_gain, best_rate, saved_ms)
 
 
 def _ranked(bids: Sequence[Bid]) -> list[tuple[float, int, int]]:
-    """Return (chance, row, node), best first; equals keep their order, so parents come first."""
+    """Return (value, row, node), best first; equals keep their order, so parents come first."""
     slots = [
-        (chance, row, node)
+        (chance * bid.worth, row, node)
         for row, bid in enumerate(bids)
         if bid.room > 0
         for node, chance in enumerate(bid.chances)
         if chance > CHANCE_MIN
     ]
-    slots.sort(key=_chance, reverse=True)
+    slots.sort(key=_value, reverse=True)
     return slots
 
 
-def _chance(slot: tuple[float, int, int]) -> float:
+def _value(slot: tuple[float, int, int]) -> float:
     return slot[0]

@@ -7,6 +7,7 @@ from speculative.auction import Bid, Outcome, auction
 from speculative.step_cost import StepCost
 from speculative.survival import DEPTHS, DRAFT, NAMES, PER_SOURCE, Survival, Trust, kind
 from speculative.tree import Tree
+from speculative.worth import worths
 
 MODEL_MAX = 8
 """Tokens asked of the draft model at most."""
@@ -38,6 +39,11 @@ class Lot:
     tree: Tree
     trust: Trust
     room: int
+    worth: float = 1.0
+
+    def bid(self) -> Bid:
+        """Return what the auction must know."""
+        return Bid(self.tree.chances(), self.room, self.worth)
 
 
 class Controller:
@@ -80,9 +86,18 @@ class Controller:
     def admit(self, bids: Sequence[Bid], load: Load, spent_ms: float = 0.0) -> Outcome:
         """Choose the nodes to verify, `spent_ms` having gone into the round before."""
         if not bids or self._must_measure(load):
-            return Outcome([[] for _ in bids], 0.0, 0.0)
+            return Outcome([[] for _ in bids], 0.0, 0.0, [0.0] * len(bids))
         slots = min(load.room, sum(len(bid.chances) for bid in bids))
         return auction(bids, load.row_count, self._costs(load, slots, spent_ms))
+
+    def worths(self, lefts: Sequence[int], refill: float) -> list[float]:
+        """Return what a token of each row is worth, by the tokens that it may still say."""
+        count = len(lefts)
+        if count < 2:
+            return [1.0] * count
+        table = self.cost.table(count)
+        own_share = min(1.0, 2.0 * (1.0 - table[count // 2] / table[count]))
+        return worths(lefts, refill, own_share)
 
     def model_lengths(self, lots: Sequence[Lot], load: Load) -> list[int]:
         """Return how many tokens to ask of the draft model for each row; all 0 if it cannot pay."""
@@ -126,7 +141,7 @@ class Controller:
         path = 1.0
         for depth in range(min(MODEL_MAX, lot.room)):
             path *= min(self.survival.chances[first + min(depth, DEPTHS - 1)] * trust, 1.0)
-            gains.append(max(0.0, path - others[depth]))
+            gains.append(lot.worth * max(0.0, path - others[depth]))
         return gains
 
     def _model_length(
@@ -134,9 +149,7 @@ class Controller:
     ) -> int:
         """Return the length with the best rate, 0 unless it beats none by `MODEL_WORTH`."""
         costs = self._costs(load, load.room)
-        without = auction(
-            [Bid(lot.tree.chances(), lot.room) for lot in lots], load.row_count, costs
-        )
+        without = auction([lot.bid() for lot in lots], load.row_count, costs)
         drafted = sum(map(len, without.nodes))
         expected = load.row_count + without.gain
         best_length, best_rate = 0, MODEL_WORTH * without.rate

@@ -18,6 +18,7 @@ from speculative.beam_members import Part
 from speculative.beam_search import SEARCH_ROOM
 from speculative.rounds import Decision, Draft, Round, Row, Verdict
 from speculative.sequences import Progress, Sequence, origins
+from speculative.worth import Refill
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +100,7 @@ class Planner:
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by lane
         self._closed: list[int] = []
         self._step_cost: tuple[int, float] = (0, 0.0)
+        self._refill = Refill()
 
     @property
     def waiting(self) -> int:
@@ -149,6 +151,7 @@ class Planner:
             closed,
             self._step_cost,
             tuple(plan.moves),
+            self._refill.share(len(self._waiting)),
         )
         self._rounds[lane] = round_, plan.members
         return round_
@@ -247,6 +250,7 @@ class Planner:
                 blocked.append(sequence)
                 break
             self._running[sequence.sequence_id] = sequence
+            self._refill.started()
             if sequence.unread:
                 self._add_row(plan, sequence, min(sequence.unread, plan.tokens_left), 0)
             else:
@@ -291,6 +295,7 @@ class Planner:
             None if told else sequence.opening(),
             sequence.successors,
             forced=sequence.forced,
+            left=sequence.tokens_max - sequence.generated,
         )
         sequence.told = len(sequence.tokens)
         sequence.successors = sequence.forced = ()
@@ -406,6 +411,7 @@ class Planner:
         sequence.ended = True
         if sequence.sequence_id in self._running:
             self._leave(sequence)
+            self._refill.ended(len(self._running))
         else:
             self._waiting.remove(sequence)
 

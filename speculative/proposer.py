@@ -22,6 +22,10 @@ from speculative.tree import NODES_MAX, Tree
 REACH_MIN = 4
 REACH_START = 12
 """Tokens in a path; it follows what is accepted, since every guess costs a microsecond."""
+ASK_MS = 0.03
+"""About what it takes to ask a row's sources: below that, guesses that save time still lose it."""
+WORTH_ASKING = 2.0
+"""A row whose tokens are worth this is asked whatever became of its guesses while it was ahead."""
 INDEX_MAX = 2048
 """Tokens of one text that are indexed in a round: under a millisecond; long prompts take more."""
 
@@ -113,13 +117,13 @@ class Proposer:
         for row, state, lot in zip(prepared.rows, prepared.states, prepared.lots, strict=True):
             if state.takes_model:
                 _add_draft(lot.tree, model_drafts[row])
-            bids.append(Bid(lot.tree.chances(), lot.room))
+            bids.append(lot.bid())
         outcome = self._controller.admit(bids, prepared.load, model_ms)
         drafts = [NO_DRAFT] * len(round_.rows)
         for place, nodes in enumerate(outcome.nodes):
             state, tree = prepared.states[place], prepared.lots[place].tree
             if len(tree):
-                state.breaker.learn(bool(nodes))
+                state.breaker.learn(outcome.saved_ms[place] > ASK_MS)
             drafts[prepared.rows[place]] = tree.draft(nodes)
         load = prepared.load.token_count + sum(map(len, outcome.nodes))
         self._draft_searches(round_, drafts, load)
@@ -166,17 +170,20 @@ class Proposer:
         rows: list[int] = []
         states: list[_Drafted] = []
         lots: list[Lot] = []
+        sampling = [row.left for row in round_.rows if row.samples and row.branch is None]
+        worths = iter(self._controller.worths(sampling, round_.refill))
         for index, row in enumerate(round_.rows):
             if row.branch is not None:
                 continue  # a search's rows are drafted for together
             state = self._read(row)
+            worth = next(worths) if row.samples else 0.0
             room = min(row.draft_max, NODES_MAX) if row.samples else 0
             if room:
                 state.drafts = True
-                state.tree = self._guess(state, room)
+                state.tree = self._guess(state, room, worth)
                 rows.append(index)
                 states.append(state)
-                lots.append(Lot(state.tree, state.trust, room))
+                lots.append(Lot(state.tree, state.trust, room, worth))
         load = Load(
             sum(row.stop - row.start for row in round_.rows),
             sum(row.samples for row in round_.rows),
@@ -212,10 +219,10 @@ class Proposer:
         for source in state.sources:
             source.learn(news)
 
-    def _guess(self, state: _Drafted, room: int) -> Tree:
+    def _guess(self, state: _Drafted, room: int, worth: float) -> Tree:
         """Ask every source, unless it has not paid for a while."""
         tree = Tree(self._controller.survival, state.trust)
-        if state.breaker.asks():
+        if state.breaker.asks() or worth > WORTH_ASKING:
             state.text.occurrences.index(INDEX_MAX)
             reach = min(state.reach, room)
             for source in state.sources:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from speculative.proposer import Proposer
 from speculative.rounds import NO_DRAFT, Draft, Opening, Round, Row, chain
 from speculative.sampling import Sampling
+from speculative.worth import Refill
 
 
 class Recording(NamedTuple):
@@ -87,6 +88,7 @@ class Replay:
     _closed: tuple[int, ...] = ()
     _cost: tuple[int, float] = (0, 0.0)
     _opened: int = 0
+    _refill: Refill = field(default_factory=Refill)
 
     def run(self, recordings: Sequence[Recording], rows: int) -> Report:
         """Play all recordings, and return what it came to."""
@@ -95,11 +97,14 @@ class Replay:
         while waiting or players:
             while waiting and len(players) < rows:
                 self._opened += 1
+                self._refill.started()
                 players.append(_Player(self._opened, waiting.pop()))
-            self._round(players)
+            self._round(players, len(waiting))
             ended = [p for p in players if p.said == len(p.recording.output)]
             self._closed = tuple(player.sequence_id for player in ended)
             players = [player for player in players if player not in ended]
+            for _ in ended:
+                self._refill.ended(len(players))
         return self.report
 
     def close(self) -> None:
@@ -107,12 +112,17 @@ class Replay:
         self.proposer.propose(Round(0, 0, (), (), self._closed), ())
         self._closed = ()
 
-    def _round(self, players: Sequence[_Player]) -> None:
+    def _round(self, players: Sequence[_Player], waiting: int) -> None:
         report = self.report
         report.rounds += 1
         report.rows += len(players)
         round_ = Round(
-            report.rounds, 0, tuple(map(self._row, players)), (), self._closed, self._cost
+            report.rounds,
+            0,
+            tuple(map(self._row, players)),
+            closed=self._closed,
+            step_cost=self._cost,
+            refill=self._refill.share(waiting),
         )
         begun = perf_counter()
         model_drafts, model_ms = self._ask(round_, players)
@@ -158,6 +168,7 @@ class Replay:
             player.news,
             opening,
             player.successors,
+            left=len(recording.output) - said,
         )
 
     def _commit(self, player: _Player, draft: Draft) -> None:

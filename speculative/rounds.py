@@ -72,6 +72,8 @@ class Row(Plain, frozen=True):
     branch: Branch | None = None
     forced: tuple[int, ...] = ()
     """Of the sequence's previous decision: what the grammar leaves no choice about."""
+    left: int = 0
+    """Tokens that it may still say."""
 
 
 class Round(Plain, frozen=True):
@@ -89,6 +91,8 @@ class Round(Plain, frozen=True):
     moves: tuple[tuple[int, int], ...] = ()
     """(from, to) slots, block * block_size + offset, moved as if at once: after the copies, before
     anything is written."""
+    refill: float = 1.0
+    """How likely another takes the place of a row that ends."""
 
 
 class Draft(Plain, frozen=True):

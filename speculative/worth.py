@@ -1,0 +1,59 @@
+"""What one more token of each row is worth: all rows want to be done, and so does the last.
+
+A row that ends takes its own part of later steps' cost away. A step's fixed part goes away only
+with the last row, unless somebody else takes the place of whoever ends. So, where nobody waits,
+guesses for the row that is furthest behind are worth more than for those that are ahead: with many
+rows, a guess that only lets an easy text end early costs the others more than it saves them.
+"""
+
+from collections.abc import Sequence
+from math import exp
+
+MEAN_SHARE = 0.1
+"""How much the mean row's end counts beside the last row's, where nobody takes a place."""
+SPREAD = 0.07
+"""How uncertain it is who will be last, as a share of the most tokens left."""
+MEMORY = 0.9
+"""Weight of what is known when one more row ends."""
+
+
+class Refill:
+    """How often others take the place of rows that end."""
+
+    def __init__(self) -> None:
+        self._share = 0.0
+        self._vacant = 0
+
+    def ended(self, running: int) -> None:
+        """Count a row that ended and left `running` others."""
+        self._share *= MEMORY
+        self._vacant = self._vacant + 1 if running else 0
+
+    def started(self) -> None:
+        """Count a row that began, perhaps in another's place."""
+        if self._vacant:
+            self._vacant -= 1
+            self._share += 1 - MEMORY
+
+    def share(self, waiting: int) -> float:
+        """Return the share of ended rows whose place is taken, 0 .. 1; all while any wait."""
+        return 1.0 if waiting else min(self._share, 1.0)
+
+
+def worths(lefts: Sequence[int], refill: float, own_share: float) -> list[float]:
+    """Return what a token of each row is worth; the mean is 1.
+
+    `lefts` are the tokens that each row may still say, `refill` is the share of ended rows whose
+    place is taken, and `own_share` is how much of a step's cost its rows account for, the rest
+    being fixed.
+    """
+    count = len(lefts)
+    mean = refill + (1.0 - refill) * MEAN_SHARE
+    if count < 2 or mean == 1.0:
+        return [1.0] * count
+    longest = max(lefts)
+    scale = 1.0 / (SPREAD * longest + 1.0)
+    last = [exp((left - longest) * scale) for left in lefts]
+    factor = (1.0 - own_share) * (1.0 - mean) * count / sum(last)
+    base = own_share + (1.0 - own_share) * mean
+    return [base + factor * weight for weight in last]
