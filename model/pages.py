@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from model.batch import Pages
 from model.config import ModelConfig
@@ -23,10 +25,18 @@ def allocate(
         config.kv_head_count,
         config.head_size,
     )
-    return Pages(
-        torch.zeros(shape, dtype=dtype, device=device),
-        torch.zeros(shape, dtype=dtype, device=device),
-    )
+    if device.type != "cpu":
+        return Pages(
+            torch.zeros(shape, dtype=dtype, device=device),
+            torch.zeros(shape, dtype=dtype, device=device),
+        )
+    return Pages(_untouched(shape, dtype), _untouched(shape, dtype))
+
+
+def _untouched(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Return zeros that the kernel has yet to provide; torch would write every one of them."""
+    *outer, last = shape
+    return torch.from_numpy(np.zeros((*outer, last * dtype.itemsize), np.uint8)).view(dtype)
 
 
 def copy_blocks(pages: Pages, copies: Sequence[tuple[int, int]]) -> None:

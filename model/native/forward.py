@@ -67,7 +67,7 @@ class NativeForward:
         embedding = weights.embedding
         if embedding.dtype != torch.float32 or dtype == "bf16":
             embedding = embedding.to(torch.bfloat16)
-        self._embedding = embedding.contiguous()
+        self._embedding = embedding.clone()  # a view of a mapped file would keep all of it mapped
         library().model_set_embedding(
             self.handle, self._embedding.data_ptr(), embedding.dtype == torch.bfloat16
         )
