@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from api.command_line import chat_command, doctor_command, parser, settings_of
+from api.command_line import chat_command, parser, settings_of
 from api.config import ConfigError, Settings
 
 if TYPE_CHECKING:
     from api.ports import Running
+    from speculative.wire import Ready
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,6 +33,41 @@ def serve_command(parsed: dict[str, Any]) -> int:
     from api.server import serve
 
     return serve(settings, build_engine)
+
+
+def doctor_command(parsed: dict[str, Any]) -> int:
+    """Look at the machine, and at what the model does on it."""
+    from api.doctor import doctor
+
+    return doctor(settings_of(parsed), measure)
+
+
+def measure(settings: Settings) -> "Ready":
+    """Start the model, and return what it says of itself. Raises ConfigError."""
+    import anyio
+
+    from actors.device import DeviceLostError
+    from actors.process import ModelRefusedError, ProcessDevice
+    from api.plan import plan
+    from model.card import read_card
+    from model.hub import locate
+    from model.refusal import Refused
+    from speculative.rounds import Proposal, Verdict
+
+    async def start() -> "Ready":
+        planned = plan(settings, read_card(locate(settings.model or None, print)), None)
+        target = ProcessDevice[Proposal, Verdict](
+            _worker("target", planned.target_options), Verdict
+        )
+        try:
+            return await target.start(lambda _: None)
+        finally:
+            await target.close()
+
+    try:
+        return anyio.run(start)
+    except (Refused, ModelRefusedError, DeviceLostError) as error:
+        raise ConfigError(str(error)) from None
 
 
 @asynccontextmanager

@@ -56,13 +56,6 @@ def chat_command(parsed: dict[str, Any]) -> int:
     return chat(conversation, parsed.get("text"))
 
 
-def doctor_command(parsed: dict[str, Any]) -> int:
-    """Look at the machine."""
-    from api.doctor import doctor
-
-    return doctor(settings_of(parsed))
-
-
 def _add_chat(command: argparse.ArgumentParser) -> None:
     command.add_argument("text", nargs="?", help="one question; without it, a conversation")
     command.add_argument("--url", help=f"the server (default: {DEFAULT_URL})")

@@ -1,18 +1,24 @@
-"""`draftwerk doctor`: whether this machine can serve, and what would help; quick to import."""
+"""`draftwerk doctor`: whether this machine can serve, how fast, and what would help."""
 
 import os
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from api.config import Settings
+from api.config import ConfigError, Settings
+
+if TYPE_CHECKING:
+    from speculative.wire import Ready
 
 GIB = 2**30
+FREE_TOKENS = 8
+"""A usual step of one reader: its token and what is guessed."""
 MARKS = {"good": "  ok  ", "poor": " slow ", "bad": " FAIL "}
 NEEDED = ("msgspec", "starlette", "uvicorn", "tokenizers", "safetensors", "torch", "websockets")
 WANTED_FLAGS = {
@@ -45,12 +51,57 @@ def findings(settings: Settings) -> Iterator[Finding]:
     yield _port(settings)
 
 
-def doctor(settings: Settings) -> int:
-    """Print the findings; returns 1 if something stands in the way."""
-    found = list(findings(settings))
+def doctor(settings: Settings, measure: "Callable[[Settings], Ready] | None" = None) -> int:
+    """Print the findings, those of `measure` too; returns 1 if something stands in the way."""
+    is_bad = _show(findings(settings))
+    if measure is not None and not is_bad:
+        print("         starting the model to measure it ...")
+        try:
+            is_bad = _show(expectations(measure(settings)))
+        except ConfigError as error:
+            is_bad = _show([Finding("bad", "model", str(error))])
+    return int(is_bad)
+
+
+def _show(found: Iterable[Finding]) -> bool:
+    """Print findings; returns whether any is bad."""
+    is_bad = False
     for each in found:
+        is_bad |= each.state == "bad"
         print(f"[{MARKS[each.state]}] {each.subject}: {each.words}")
-    return int(any(each.state == "bad" for each in found))
+    return is_bad
+
+
+def expectations(ready: "Ready") -> Iterator[Finding]:
+    """Say what a measured model promises."""
+    yield Finding("good", "runs on", f"{ready.device}, attention {ready.attention}")
+    if ready.weight_bytes:
+        rate = ready.weight_bytes / ready.weight_ms / 1e6
+        words = (
+            f"{ready.weight_bytes / 1e6:.0f} MB of weights, read at {rate:.0f} GB/s: "
+            f"no step is under {ready.weight_ms:.1f} ms"
+        )
+        yield Finding("good", "bandwidth", words)
+    costs = dict(ready.step_costs)
+    if 1 not in costs:
+        return
+    table = ", ".join(f"{tokens}: {ms:.1f}" for tokens, ms in costs.items())
+    yield Finding("good", "milliseconds of a step, by tokens in it", table)
+    yield Finding("good", "expect", _expect(ready.step_costs))
+
+
+def _expect(costs: Sequence[tuple[int, float]]) -> str:
+    """Say what the step costs mean to readers."""
+    alone = costs[0][1]
+    best, ms = max(costs, key=lambda cost: cost[0] / cost[1])
+    words = f"{1e3 / alone:.0f} tokens/s for one reader, {1e3 * best / ms:.0f} for {best} at once"
+    for tokens, ms in costs:
+        if tokens == FREE_TOKENS:
+            words += (
+                f"; {tokens} tokens in a step cost {ms / alone:.1f} of one: where guesses are "
+                f"right, up to {tokens * alone / ms:.1f} times that"
+            )
+    return words
 
 
 def _python() -> Finding:

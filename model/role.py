@@ -11,13 +11,15 @@ from model.build import Built, ModelOptions, build
 from model.drafter import Drafter
 from model.hub import Progress
 from model.runner import Runner
-from speculative.rounds import NO_DRAFT, Opening, Proposal, Round, Row
+from speculative.rounds import Draft, Opening, Proposal, Round, Row, chain
 from speculative.sampling import Sampling
 from speculative.wire import Ready
 
 WARM_UP_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 """Tokens in a step: where the cost curve is measured before the first request."""
 WARM_UP_REPEATS = 3
+ROW_TOKENS = 64
+"""A row's last known token and as many drafts as it may carry."""
 
 
 @dataclass(slots=True)
@@ -52,23 +54,37 @@ def build_role(role: str, options: bytes, progress: Progress) -> Role:
 
 
 def step_costs(runner: Runner, options: ModelOptions) -> tuple[tuple[int, float], ...]:
-    """Return (tokens, median milliseconds) of steps of several sizes, on the first blocks."""
-    capacity = options.block_count * options.block_size
-    sizes = [size for size in WARM_UP_SIZES if size < capacity]
-    return tuple(
-        (size, median(_step_ms(runner, options, size) for _ in range(WARM_UP_REPEATS)))
-        for size in sizes
-    )
+    """Return (tokens, median milliseconds) of steps that verify drafts, on the first blocks."""
+    found: list[tuple[int, float]] = []
+    for size in WARM_UP_SIZES:
+        proposal = _verification(size, options.block_size)
+        if sum(len(row.blocks) for row in proposal.round.rows) <= options.block_count:
+            times = [runner.step(proposal).device_ms for _ in range(WARM_UP_REPEATS)]
+            found.append((size, median(times)))
+    return tuple(found)
 
 
-def _step_ms(runner: Runner, options: ModelOptions, size: int) -> float:
-    blocks = tuple(range(-(-size // options.block_size)))
-    opening = Opening((1,) * size, size, Sampling(temperature=0.0))
-    row = Row(0, 0, size, True, 0, blocks, (), opening)
-    return runner.step(Proposal(Round(0, 0, (row,)), (NO_DRAFT,))).device_ms
+def _verification(size: int, block_size: int) -> Proposal:
+    """Return a round over `size` tokens, all of them drafted but the first of each row."""
+    rows: list[Row] = []
+    drafts: list[Draft] = []
+    block = 0
+    for first in range(0, size, ROW_TOKENS):
+        count = min(ROW_TOKENS, size - first)
+        blocks = tuple(range(block, block + -(-count // block_size)))
+        block += len(blocks)
+        opening = Opening((1,), 1, Sampling(temperature=0.0))
+        rows.append(Row(len(rows), 0, 1, True, count - 1, blocks, (), opening))
+        drafts.append(chain((1,) * (count - 1), "warm-up"))
+    return Proposal(Round(0, 0, tuple(rows)), tuple(drafts))
 
 
 def _ready(built: Built, costs: tuple[tuple[int, float], ...]) -> Ready:
     return Ready(
-        device=built.device, attention=built.attention, exact=built.exact, step_costs=costs
+        device=built.device,
+        attention=built.attention,
+        exact=built.exact,
+        step_costs=costs,
+        weight_bytes=built.reading[0],
+        weight_ms=built.reading[1],
     )

@@ -35,6 +35,10 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     """Whether logits do not depend on the batch."""
     step_costs: tuple[tuple[int, float], ...] = ()
     """Measured (tokens, milliseconds) of a step."""
+    weight_bytes: int = 0
+    """What every step reads; 0 where it was not measured."""
+    weight_ms: float = 0.0
+    """How long reading it takes, and nothing else: no step is faster."""
 
 
 def frame(kind: Kind, payload: bytes = b"") -> bytes:

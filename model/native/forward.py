@@ -3,6 +3,8 @@
 import ctypes
 import weakref
 from enum import IntEnum
+from statistics import median
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -17,6 +19,7 @@ from model.weights import LayerWeights, Weights
 FORMATS = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 3}
 HIDDEN_MAX = 16384
 GROUP_MAX = 256
+READINGS = 5
 
 
 class Part(IntEnum):
@@ -71,6 +74,16 @@ class NativeForward:
         library().model_set_embedding(
             self.handle, self._embedding.data_ptr(), embedding.dtype == torch.bfloat16
         )
+
+    def reading(self) -> tuple[int, float]:
+        """Return the bytes of all matrices, and the milliseconds that reading them takes."""
+        times: list[float] = []
+        size = 0
+        for _ in range(READINGS):
+            begun = perf_counter()
+            size = library().measure_stream(self.handle)
+            times.append(1e3 * (perf_counter() - begun))
+        return size, median(times)
 
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:
         """Return float32 logits [S, vocab]; the batch's keys and values are in the pages."""

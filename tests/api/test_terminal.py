@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from api import doctor
-from api.config import load
+from api.config import ConfigError, Settings, load
 from api.terminal import Conversation, command, reason, speed
+from speculative.wire import Ready
 from tests.api.conftest import Served, serving
 from tests.api.fake_engine import FakeEngine, whole_text
 
@@ -107,3 +108,28 @@ def test_the_doctor_finds_a_taken_port() -> None:
         other.listen()
         found = list(doctor.findings(load({"port": other.getsockname()[1]}, {})))
     assert found[-1].state == "bad"
+
+
+def test_the_doctor_says_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
+    ready = Ready(
+        device="cpu",
+        attention="native",
+        exact=True,
+        step_costs=((1, 8.0), (8, 10.0), (16, 12.0)),
+        weight_bytes=269_000_000,
+        weight_ms=6.7,
+    )
+    assert doctor.doctor(load({"port": 0}, {}), lambda _: ready) == 0
+    said = capsys.readouterr().out
+    assert "269 MB of weights, read at 40 GB/s: no step is under 6.7 ms" in said
+    assert "1: 8.0, 8: 10.0, 16: 12.0" in said
+    assert "125 tokens/s for one reader, 1333 for 16 at once" in said
+    assert "8 tokens in a step cost 1.2 of one: where guesses are right, up to 6.4" in said
+
+
+def test_the_doctor_says_why_a_model_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(_: Settings) -> Ready:
+        raise ConfigError("no such model")
+
+    assert doctor.doctor(load({"port": 0}, {}), refuse) == 1
+    assert "FAIL ] model: no such model" in capsys.readouterr().out
