@@ -9,7 +9,7 @@ that none drafts from another's text.
 import argparse
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 
@@ -74,7 +74,29 @@ def names(count: int, label: str) -> list[str]:
     return [f"{topic} ({label})" for topic in TOPICS.split()[:count]]
 
 
-async def overhead(running: Engine, sequences: int, tokens: int) -> None:
+class Overhead(NamedTuple):
+    """A round's mean time while all sequences decode, in ms."""
+
+    sequences: int
+    rounds: int
+    wall: float
+    device: float
+    drafting: float
+    token_rate: float
+
+    @property
+    def engine(self) -> float:
+        return self.wall - self.device - self.drafting
+
+    def __str__(self) -> str:
+        return (
+            f"{self.sequences:9d} {self.rounds:6d} {self.wall:9.2f} {self.device:10.2f} "
+            f"{self.drafting:12.3f} {self.engine:10.3f} {self.token_rate:8.1f}"
+        )
+
+
+async def overhead(running: Engine, sequences: int, tokens: int) -> Overhead:
+    """Decode as many sequences at once, each of as many tokens."""
     batch = Batch(names(sequences, f"{sequences} at once"), tokens)
     await batch.run(running)
     (begun, before), (ended, after) = batch.stretch
@@ -82,11 +104,17 @@ async def overhead(running: Engine, sequences: int, tokens: int) -> None:
     wall_ms = 1e3 * (ended - begun) / rounds
     device_ms = (after.device_ms - before.device_ms) / rounds
     drafting_ms = span_ms(running, "draft", begun, ended) / rounds
-    engine_ms = wall_ms - device_ms - drafting_ms
-    print(
-        f"{sequences:9d} {rounds:6d} {wall_ms:9.2f} {device_ms:10.2f} {drafting_ms:12.3f} "
-        f"{engine_ms:10.3f} {batch.token_rate:8.1f}"
-    )
+    return Overhead(sequences, rounds, wall_ms, device_ms, drafting_ms, batch.token_rate)
+
+
+async def batching(running: Engine, tokens: int) -> float:
+    """Return how many times as fast 16 sequences are at once as in turn."""
+    in_turn = [Batch([name], tokens) for name in names(16, "in turn")]
+    for one in in_turn:
+        await one.run(running)
+    at_once = Batch(names(16, "together"), tokens)
+    await at_once.run(running)
+    return sum(one.seconds for one in in_turn) / at_once.seconds
 
 
 def span_ms(running: Engine, actor: str, begun: float, ended: float) -> float:
@@ -108,13 +136,8 @@ async def main(arguments: argparse.Namespace) -> None:
             "sequences rounds  wall ms  device ms  drafting ms  engine ms    tok/s   (ms a round)"
         )
         for sequences in (1, 8, 16):
-            await overhead(running, sequences, arguments.tokens)
-        in_turn = [Batch([name], arguments.tokens) for name in names(16, "in turn")]
-        for one in in_turn:
-            await one.run(running)
-        at_once = Batch(names(16, "together"), arguments.tokens)
-        await at_once.run(running)
-        ratio = sum(one.seconds for one in in_turn) / at_once.seconds
+            print(await overhead(running, sequences, arguments.tokens))
+        ratio = await batching(running, arguments.tokens)
         print(f"16 at once are {ratio:.1f} times as fast as 16 in turn")
 
 

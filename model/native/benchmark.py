@@ -11,6 +11,7 @@ import argparse
 from collections.abc import Callable, Iterable
 from statistics import quantiles
 from time import perf_counter
+from typing import NamedTuple
 
 import torch
 
@@ -126,6 +127,42 @@ def spread(times: list[float]) -> tuple[float, float, float]:
     return tenths[4], tenths[0], tenths[8]
 
 
+class Line(NamedTuple):
+    """One size of step; milliseconds, and medians unless said."""
+
+    tokens: int
+    step: tuple[float, float, float]
+    """Median, 10th and 90th percentile."""
+    linears: float
+    """The matrix products alone."""
+    memory: float
+    """Streaming every weight once."""
+    arithmetic: float
+    """The multiply-adds of the products, in registers."""
+
+    @property
+    def floor(self) -> float:
+        return max(self.memory, self.arithmetic)
+
+    def ratios(self) -> tuple[float, float, float]:
+        """Return products over floor, step over products, step over floor."""
+        step = self.step[0]
+        return self.linears / self.floor, step / self.linears, step / self.floor
+
+    def __str__(self) -> str:
+        times = (*self.step, self.linears, self.memory, self.arithmetic)
+        return (
+            f"{self.tokens:4d} {' '.join(f'{ms:8.2f}' for ms in times)} "
+            f"{' '.join(f'{ratio:7.2f}' for ratio in self.ratios())}"
+            f" {self.tokens / self.step[0] * 1e3:8.0f}"
+        )
+
+
+TITLE = (
+    "   T     step      p10      p90  linears   memory    arith  lin/fl step/lin step/fl    tok/s"
+)
+
+
 class Bench:
     """One format of the default model's shape."""
 
@@ -137,8 +174,8 @@ class Bench:
         self.bytes = library().measure_stream(self.model.handle)
         self.macs = library().measure_multiply_adds(pool.handle, self.model.format, PEAK_STEPS)
 
-    def line(self, tokens: int) -> str:
-        """Return a table line for one step of `tokens` tokens."""
+    def line(self, tokens: int) -> Line:
+        """Measure one step of `tokens` tokens."""
         kv_length = max(KV_LENGTH, tokens)
         outputs = tokens if tokens <= 64 else 1
         batch = one_row(tokens, kv_length, outputs)
@@ -151,15 +188,8 @@ class Bench:
         ]
         interleaved(runs, 2)
         whole, linears, stream, peak = interleaved(runs, 40 if tokens <= 64 else 12)
-        (middle, low, high), linear = spread(whole), spread(linears)[0]
-        memory = spread(stream)[0]
         arithmetic = self._multiply_adds(tokens, outputs) / self.macs * spread(peak)[0]
-        floor = max(memory, arithmetic)
-        return (
-            f"{tokens:4d} {middle:8.2f} {low:8.2f} {high:8.2f} {linear:8.2f} {memory:8.2f}"
-            f" {arithmetic:8.2f} {linear / floor:6.2f} {middle / floor:6.2f}"
-            f" {tokens / middle * 1e3:8.0f}"
-        )
+        return Line(tokens, spread(whole), spread(linears)[0], spread(stream)[0], arithmetic)
 
     def _multiply_adds(self, tokens: int, outputs: int) -> int:
         config = self.config
@@ -174,7 +204,7 @@ class Bench:
         (stream,) = interleaved([lambda: library().measure_stream(self.model.handle)], 9)
         rate, bandwidth = self.macs / spread(peak)[0] / 1e6, self.bytes / spread(stream)[0] / 1e6
         print(f"{self.bytes / 1e6:.0f} MB, {bandwidth:.1f} GB/s, {rate:.0f} GMAC/s")
-        print("   T     step      p10      p90  linears   memory    arith  lin/fl step/fl    tok/s")
+        print(TITLE)
         for tokens in TOKENS:
             print(self.line(tokens), flush=True)
 
