@@ -47,6 +47,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dtype: Annotated[
         Literal["auto", "bf16", "fp32", "int8", "int4"], Meta(description="the weights' format")
     ] = "auto"
+    kv_dtype: Annotated[
+        Literal["auto", "int8"],
+        Meta(description="the key-value cache's format; auto: as the activations"),
+    ] = "auto"
     device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="where the models run")] = (
         "auto"
     )

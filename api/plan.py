@@ -24,7 +24,9 @@ class Card(Protocol):
     @property
     def vocab_size(self) -> int: ...
     @property
-    def kv_elements_per_token(self) -> int: ...
+    def kv_heads_per_token(self) -> int: ...
+    @property
+    def head_size(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +51,18 @@ def plan(settings: Settings, target: Card, draft: Card | None) -> Plan:
         )
     dtype = DTYPE if settings.dtype == "auto" else settings.dtype
     block_size = settings.block_size or BLOCK_SIZE
-    elements = sum(card.kv_elements_per_token for card in (target, draft) if card is not None)
-    block_count = bytes_of(settings.kv_memory) // (elements * block_size * BYTES[dtype])
+    token_bytes = sum(
+        card.kv_heads_per_token * head_bytes(card.head_size, dtype, settings.kv_dtype)
+        for card in (target, draft)
+        if card is not None
+    )
+    block_count = bytes_of(settings.kv_memory) // (token_bytes * block_size)
     if block_count < 1:
         raise ConfigError(f"kv_memory {settings.kv_memory} does not hold a single block")
     methods = sources(settings.speculate, draft is not None)
     options: dict[str, object] = {
         "dtype": dtype,
+        "kv_dtype": settings.kv_dtype,
         "device": settings.device,
         "attention": settings.attention,
         "block_count": block_count,
@@ -74,6 +81,11 @@ def plan(settings: Settings, target: Card, draft: Card | None) -> Plan:
         methods=methods,
         limits=Limits(draft_max=DRAFT_MAX if methods else 0),
     )
+
+
+def head_bytes(head_size: int, dtype: str, kv_dtype: str) -> int:
+    """Return what one head's key or value takes in the pages; int8 ones have a scale."""
+    return head_size + 4 if kv_dtype == "int8" else head_size * BYTES[dtype]
 
 
 def sources(speculate: str, draft_model: bool) -> tuple[str, ...]:

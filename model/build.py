@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from model.attention.choice import choose_attention
-from model.batch import Pages
 from model.drafter import Drafter
 from model.forward import TorchForward
 from model.grammar import Grammars, grammars_of
@@ -25,6 +24,7 @@ from model.runner import Runner
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 NATIVE_DTYPES = (*DTYPES, "int8", "int4")
+KV_DTYPES = ("auto", "int8")
 NATIVE = "native"
 """The attention that comes with the C++ forward."""
 
@@ -39,6 +39,8 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     attention: str = "auto"
     threads: int = 0
     """0 means one per CPU core."""
+    kv_dtype: str = "auto"
+    """Of keys and values: auto (as the activations) or int8."""
     block_count: int = 256
     block_size: int = 16
     successor_count: int = 0
@@ -61,6 +63,8 @@ def build(options: ModelOptions, progress: Progress = lambda _: None) -> Built:
     """Load a model and make it ready to run. Raises Refused."""
     if options.dtype not in NATIVE_DTYPES:
         raise Refused(f"dtype {options.dtype!r} is not one of {', '.join(NATIVE_DTYPES)}")
+    if options.kv_dtype not in KV_DTYPES:
+        raise Refused(f"kv_dtype {options.kv_dtype!r} is not one of {', '.join(KV_DTYPES)}")
     device = _device(options.device)
     if device.type == "cpu" and options.attention in ("auto", NATIVE):
         try:
@@ -94,7 +98,7 @@ def _native(options: ModelOptions, progress: Progress) -> Built:
     pool = Pool(options.threads or None)  # first: it fails before anything large is read
     torch.set_num_threads(1)  # a second pool of spinning threads would fight the first
     model = load(options.source, None, progress=progress)
-    forward = NativeForward(model.config, model.weights, options.dtype, pool)
+    forward = NativeForward(model.config, model.weights, options.dtype, pool, options.kv_dtype)
     sampler = NativeSampler(pool)
 
     def rank(logits: Tensor, count: int) -> list[list[int]]:
@@ -102,7 +106,14 @@ def _native(options: ModelOptions, progress: Progress) -> Built:
         return [[token for token, _ in one.top] for one in found]
 
     kit = Kit(sampler.choose_many, sampler.logprobs, rank, sampler.offers, copy_blocks, move_slots)
-    pages = _pages(model, options, forward.page_dtype, torch.device("cpu"))
+    pages = allocate(
+        model.config,
+        options.block_count,
+        options.block_size,
+        forward.page_dtype,
+        torch.device("cpu"),
+        forward.page_width,
+    )
     parts = Parts(forward, pages, model.config.vocab_size, kit, _grammars(model))
     return Built(parts, "cpu", NATIVE, exact=True, reading=forward.reading())
 
@@ -111,12 +122,14 @@ def _torch(options: ModelOptions, device: torch.device, progress: Progress) -> B
     dtype = DTYPES.get(options.dtype)
     if dtype is None:
         raise Refused(f"dtype {options.dtype!r} needs the native kernels of a CPU")
+    if options.kv_dtype != "auto":
+        raise Refused(f"kv_dtype {options.kv_dtype!r} needs the native kernels of a CPU")
     if options.threads:
         torch.set_num_threads(options.threads)
     name, attention = choose_attention(options.attention, device)
     model = load(options.source, dtype, device, progress)
     forward = TorchForward(model.config, model.weights, attention)
-    pages = _pages(model, options, dtype, device)
+    pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
     parts = Parts(forward, pages, model.config.vocab_size, grammars=_grammars(model))
     return Built(parts, device.type, name, exact=False)
 
@@ -124,12 +137,6 @@ def _torch(options: ModelOptions, device: torch.device, progress: Progress) -> B
 def _grammars(model: LoadedModel) -> Grammars | None:
     config = model.config
     return grammars_of(model.directory, config.vocab_size, config.eos_token_ids)
-
-
-def _pages(
-    model: LoadedModel, options: ModelOptions, dtype: torch.dtype, device: torch.device
-) -> Pages:
-    return allocate(model.config, options.block_count, options.block_size, dtype, device)
 
 
 def _device(name: str) -> torch.device:

@@ -18,8 +18,9 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     vocab_size: int
     context_max: int
     eos_token_ids: tuple[int, ...]
-    kv_elements_per_token: int
-    """Numbers in the pages for one token: all layers, keys and values."""
+    kv_heads_per_token: int
+    """Keys and values, of all layers."""
+    head_size: int
 
 
 def read_card(location: Location) -> Card:
@@ -37,7 +38,8 @@ def read_card(location: Location) -> Card:
         vocab_size=hf["vocab_size"],
         context_max=hf["max_position_embeddings"],
         eos_token_ids=end_tokens(hf, read_generation(location.directory)),
-        kv_elements_per_token=2 * hf["num_hidden_layers"] * kv_heads * head_size,
+        kv_heads_per_token=2 * hf["num_hidden_layers"] * kv_heads,
+        head_size=head_size,
     )
 
 

@@ -16,14 +16,18 @@ def allocate(
     block_size: int,
     dtype: torch.dtype,
     device: torch.device,
+    width: int = 0,
 ) -> Pages:
-    """Return zeroed pages; on a CPU the memory is taken only as blocks are first written."""
+    """Return zeroed pages; on a CPU the memory is taken only as blocks are first written.
+
+    `width` is what a head takes, in elements, where that is not its size.
+    """
     shape = (
         config.layer_count,
         block_count,
         block_size,
         config.kv_head_count,
-        config.head_size,
+        width or config.head_size,
     )
     if device.type != "cpu":
         return Pages(

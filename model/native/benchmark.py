@@ -21,6 +21,7 @@ from model.native.forward import FORMATS, NativeForward
 from model.native.library import library
 from model.native.pool import Pool
 from model.native.sampler import NativeSampler
+from model.pages import allocate
 from model.sampler import Ask
 from model.weights import LayerWeights, Weights
 from speculative.sampling import Sampling
@@ -105,9 +106,8 @@ def one_row(tokens: int, kv_length: int, outputs: int) -> Batch:
     )
 
 
-def pages_for(config: ModelConfig, dtype: torch.dtype) -> Pages:
-    shape = (config.layer_count, 64, 16, config.kv_head_count, config.head_size)
-    return Pages(torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype))
+def pages_for(config: ModelConfig, model: NativeForward) -> Pages:
+    return allocate(config, 64, 16, model.page_dtype, torch.device("cpu"), model.page_width)
 
 
 def interleaved(runs: list[Callable[[], object]], rounds: int) -> list[list[float]]:
@@ -170,7 +170,7 @@ class Bench:
         self.config = default_shape()
         self.pool = pool
         self.model = NativeForward(self.config, random_weights(self.config), dtype, pool)
-        self.pages = pages_for(self.config, self.model.page_dtype)
+        self.pages = pages_for(self.config, self.model)
         self.bytes = library().measure_stream(self.model.handle)
         self.macs = library().measure_multiply_adds(pool.handle, self.model.format, PEAK_STEPS)
 

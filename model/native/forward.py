@@ -17,6 +17,8 @@ from model.native.pool import Pool
 from model.weights import LayerWeights, Weights
 
 FORMATS = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 3}
+PAGE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
+SCALE_BYTES = 4
 HIDDEN_MAX = 16384
 GROUP_MAX = 256
 READINGS = 5
@@ -48,19 +50,30 @@ class NativeForward:
     `dtype` names the weights' format: fp32, bf16 (every intermediate value rounded where Hugging
     Face's bf16 model rounds it), int8 (W8A8) or int4 (Q4_1 blocks, 8-bit activations). Matrices are
     repacked; of `weights` only the embedding is kept.
+
+    `kv_dtype` names the format of keys and values: as the activations, or int8, a scale a head.
+    Pages are [layers, blocks, slots, KV heads, `page_width`] of `page_dtype`.
     """
 
     def __init__(
-        self, config: ModelConfig, weights: Weights, dtype: str = "bf16", pool: Pool | None = None
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        dtype: str = "bf16",
+        pool: Pool | None = None,
+        kv_dtype: str = "auto",
     ) -> None:
         _check(config, dtype)
-        self.page_dtype = torch.float32 if dtype == "fp32" else torch.bfloat16
+        if kv_dtype == "auto":
+            kv_dtype = "fp32" if dtype == "fp32" else "bf16"
+        self.page_dtype = PAGE_DTYPES[kv_dtype]
+        self.page_width = config.head_size + (SCALE_BYTES if kv_dtype == "int8" else 0)
         self.format = FORMATS[dtype]
         self._config = config
         self._pool = pool or Pool()
         frequencies = (ctypes.c_float * (config.head_size // 2))(*config.rope_inverse_frequencies)
         self.handle: int = library().model_create(
-            self._pool.handle, _shape(config, dtype), frequencies
+            self._pool.handle, _shape(config, dtype, kv_dtype), frequencies
         )
         weakref.finalize(self, library().model_destroy, self.handle)
         for index, layer in enumerate(weights.layers):
@@ -98,11 +111,11 @@ class NativeForward:
         config = self._config
         for name, tensor in (("keys", pages.keys), ("values", pages.values)):
             _check_tensor(name, tensor, self.page_dtype)
-            layers, _, _, kv_heads, head_size = tensor.shape
-            if (layers, kv_heads, head_size) != (
+            layers, _, _, kv_heads, width = tensor.shape
+            if (layers, kv_heads, width) != (
                 config.layer_count,
                 config.kv_head_count,
-                config.head_size,
+                self.page_width,
             ):
                 raise ValueError(f"{name} are pages of another model: {tuple(tensor.shape)}")
 
@@ -145,7 +158,7 @@ def _check(config: ModelConfig, dtype: str) -> None:
         raise NativeUnavailable("the model is too wide for the native kernels")
 
 
-def _shape(config: ModelConfig, dtype: str) -> Shape:
+def _shape(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
     return Shape(
         vocab=config.vocab_size,
         hidden=config.hidden_size,
@@ -156,7 +169,7 @@ def _shape(config: ModelConfig, dtype: str) -> Shape:
         ffn=config.ffn_size,
         format=FORMATS[dtype],
         rounds=dtype == "bf16",
-        kv_is_fp32=dtype == "fp32",
+        kv_format=FORMATS[kv_dtype],
         norm_epsilon=config.norm_eps,
         rope_magnitude=config.rope_magnitude,
     )

@@ -26,7 +26,7 @@ class Shape(Structure):
 
     _fields_: ClassVar = [
         *((name, c_int32) for name in ("vocab", "hidden", "layers", "heads", "kv_heads")),
-        *((name, c_int32) for name in ("head_size", "ffn", "format", "rounds", "kv_is_fp32")),
+        *((name, c_int32) for name in ("head_size", "ffn", "format", "rounds", "kv_format")),
         ("norm_epsilon", c_float),
         ("rope_magnitude", c_float),
     ]

@@ -20,28 +20,31 @@ from model.native.pool import Pool
 WINDOW = 512
 
 
-def laws(model: LoadedModel, dtype: str, tokens: Tensor, pool: Pool) -> Iterator[Tensor]:
+def laws(
+    model: LoadedModel, dtype: str, tokens: Tensor, pool: Pool, kv_dtype: str = "auto"
+) -> Iterator[Tensor]:
     """Yield log-probabilities [window, vocab] of each window of the text, each from its start."""
-    native = NativeForward(model.config, model.weights, dtype, pool)
-    pages = pages_for(model.config, native.page_dtype)
+    native = NativeForward(model.config, model.weights, dtype, pool, kv_dtype)
+    pages = pages_for(model.config, native)
     for window in tokens.split(WINDOW):
         batch = one_row(len(window), len(window), len(window))
         batch.tokens = window.contiguous()
         yield native(batch, pages).log_softmax(-1)
 
 
-def compare(model: LoadedModel, dtype: str, tokens: Tensor, pool: Pool) -> str:
-    """Return a table line for one format."""
+def compare(model: LoadedModel, dtype: str, kv_dtype: str, tokens: Tensor, pool: Pool) -> str:
+    """Return a table line for one format of weights and one of keys and values."""
     divergences, agreements, losses = [], [], []
     windows = tokens.split(WINDOW)
-    exact, ours = laws(model, "fp32", tokens, pool), laws(model, dtype, tokens, pool)
+    exact, ours = laws(model, "fp32", tokens, pool), laws(model, dtype, tokens, pool, kv_dtype)
     for window, reference, law in zip(windows, exact, ours, strict=True):
         divergences.append((reference.exp() * (reference - law)).sum(-1))
         agreements.append((reference.argmax(-1) == law.argmax(-1)).float())
         losses.append(-law[:-1].gather(1, window[1:, None].long())[:, 0])
     divergence = torch.cat(divergences)
     return (
-        f"{dtype:5s} {float(divergence.mean()):9.5f} {float(divergence.quantile(0.99)):9.5f}"
+        f"{dtype:7s} {kv_dtype:5s} {float(divergence.mean()):9.5f}"
+        f" {float(divergence.quantile(0.99)):9.5f}"
         f" {float(torch.cat(losses).mean().exp()):10.3f}"
         f" {float(torch.cat(agreements).mean()) * 100:9.2f} %"
     )
@@ -58,9 +61,10 @@ def main() -> None:
     encoded = tokenizer.encode(arguments.text.read_text()).ids[: arguments.tokens]
     tokens = torch.tensor(encoded, dtype=torch.int32)
     print(f"{len(tokens)} tokens in windows of {WINDOW}")
-    print("         KL mean     KL 99%  perplexity  same argmax")
+    print("weights KV      KL mean     KL 99%  perplexity  same argmax")
     for dtype in FORMATS:
-        print(compare(model, dtype, tokens, Pool()), flush=True)
+        for kv_dtype in ("auto", "int8"):
+            print(compare(model, dtype, kv_dtype, tokens, Pool()), flush=True)
 
 
 if __name__ == "__main__":

@@ -145,7 +145,7 @@ def test_its_card_says_what_it_needs(directory: Path):
         8_192,
         (2,),
     )
-    assert card.kv_elements_per_token == 2 * 30 * 3 * 64
+    assert (card.kv_heads_per_token, card.head_size) == (2 * 30 * 3, 64)
 
 
 def test_a_quantised_tensor_is_dequantised_then_rounded_to_bf16(directory: Path, gguf: Path):

@@ -50,9 +50,9 @@ int Forward::open_attention() {
 }
 
 Lane Forward::lane(int layer, int kv_head) const {
-    size_t begin = (slot_index(layer, 0) * shape.kv_heads + kv_head) * shape.head_size;
-    return {element(batch.keys, begin), element(batch.values, begin),
-            static_cast<size_t>(shape.kv_heads) * shape.head_size};
+    size_t begin = slot_index(layer, 0) * shape.kv_heads + kv_head;
+    return {at_head(batch.keys, begin), at_head(batch.values, begin),
+            shape.kv_heads * attention.head_bytes()};
 }
 
 void Forward::load(const Block &block, int kv_head, AttentionScratch &scratch) {

@@ -64,17 +64,34 @@ struct Tile {
     int64_t *offsets;             // bytes from the lane's base, [SPAN]
     int count;
 
-    size_t element() const { return shape.kv_is_fp32 ? 4 : 2; }
+    size_t element() const { return shape.in_fp32() ? 4 : 2; }
     size_t row_bytes() const { return shape.padded() * element(); }
 
     void gather() const {
         // Positions that only fill up a vector repeat a real one: finite, and never weighed.
         for (int i = count; i < round_up(count, LANES); i++) offsets[i] = offsets[count - 1];
+        auto *keys = static_cast<const uint8_t *>(lane.keys);
+        auto *values = static_cast<const uint8_t *>(lane.values);
+        if (shape.kv == Format::int8) {
+            int64_t widened[SPAN];
+            widen_heads(keys, offsets, count, shape.head_size, widened, scratch.widened);
+            arrange_keys(scratch.widened, widened);
+            widen_heads(values, offsets, count, shape.head_size, widened, scratch.widened);
+            arrange_values(scratch.widened, widened);
+        } else {
+            arrange_keys(keys, offsets);
+            arrange_values(values, offsets);
+        }
+    }
+
+    void arrange_keys(const uint8_t *base, const int64_t *places) const {
         int words = shape.head_size * static_cast<int>(element()) / 4;
-        gather_keys(static_cast<const uint8_t *>(lane.keys), offsets, count, words, scratch.keys);
-        (shape.kv_is_fp32 ? gather_values_fp32 : gather_values_bf16)(
-            static_cast<const uint8_t *>(lane.values), offsets, count, shape.head_size,
-            shape.padded(), scratch.values);
+        gather_keys(base, places, count, words, scratch.keys);
+    }
+
+    void arrange_values(const uint8_t *base, const int64_t *places) const {
+        (shape.in_fp32() ? gather_values_fp32 : gather_values_bf16)(
+            base, places, count, shape.head_size, shape.padded(), scratch.values);
     }
 
     // Scores of one row to probabilities (unnormalised), of which `seen` positions are not zero.
@@ -92,7 +109,7 @@ struct Tile {
         for (int i = 0; i < count; i += LANES) {
             __m512 shifted = _mm512_sub_ps(_mm512_load_ps(scores + i), _mm512_set1_ps(largest));
             __m512 p = _mm512_maskz_mov_ps(lanes_below(seen - i), exponential(shifted));
-            if (shape.kv_is_fp32) {
+            if (shape.in_fp32()) {
                 _mm512_store_ps(reinterpret_cast<float *>(scratch.probabilities) + row * SPAN + i,
                                 p);
             } else {
@@ -112,7 +129,7 @@ struct Tile {
     // Rows first .. last; row r sees seen[r] positions.
     void attend(int first, int last, const int *seen) const {
         gather();
-        bool fp32 = shape.kv_is_fp32;
+        bool fp32 = shape.in_fp32();
         int words = shape.head_size * static_cast<int>(element()) / 4;
         multiply_rows(fp32, scratch.query + first * row_bytes(), row_bytes(), last - first,
                       scratch.keys, SPAN * 4, round_up(count, LANES) / LANES, words,
@@ -144,13 +161,14 @@ AttentionScratch::AttentionScratch(const AttentionShape &shape) {
     size_t rows = std::max(shape.group(), QUERY_ROWS), padded = shape.padded();
     size_t sizes[] = {rows * padded * 4, SPAN * padded * 4, SPAN * padded * 4, rows * SPAN * 4,
                       rows * SPAN * 4,   rows * padded * 4, rows * 4,          rows * 4,
-                      rows * padded * 4, rows * 4,          rows * 4};
-    uint8_t *parts[11];
+                      rows * padded * 4, rows * 4,          rows * 4,
+                      SPAN * static_cast<size_t>(shape.head_size) * sizeof(bf16) + 64};
+    uint8_t *parts[12];
     size_t bytes = 0;
     for (size_t &size : sizes) bytes += size = (size + 63) / 64 * 64;
     memory = Memory(bytes);
     uint8_t *next = memory.as<uint8_t>();
-    for (int i = 0; i < 11; next += sizes[i++]) parts[i] = next;
+    for (int i = 0; i < 12; next += sizes[i++]) parts[i] = next;
     query = parts[0], keys = parts[1], values = parts[2], probabilities = parts[3];
     scores = reinterpret_cast<float *>(parts[4]);
     auto partial = [&](int first) {
@@ -159,6 +177,7 @@ AttentionScratch::AttentionScratch(const AttentionShape &shape) {
                        reinterpret_cast<float *>(parts[first + 2])};
     };
     tile = partial(5), sum = partial(8);
+    widened = parts[11];
 }
 
 void load_queries(const AttentionShape &shape, const float *const *heads, int rows,
@@ -167,7 +186,7 @@ void load_queries(const AttentionShape &shape, const float *const *heads, int ro
         for (int i = 0; i < shape.padded(); i += LANES) {
             __m512 value = _mm512_maskz_loadu_ps(lanes_below(shape.head_size - i), heads[row] + i);
             size_t at = static_cast<size_t>(row) * shape.padded() + i;
-            if (shape.kv_is_fp32) {
+            if (shape.in_fp32()) {
                 _mm512_store_ps(reinterpret_cast<float *>(scratch.query) + at, value);
             } else {
                 _mm256_store_si256(
@@ -181,7 +200,7 @@ void load_queries(const AttentionShape &shape, const float *const *heads, int ro
 void attend_tile(const AttentionShape &shape, const Block &block, const Lane &lane, int tile,
                  AttentionScratch &scratch) {
     const int group = shape.group(), start = tile * SPAN;
-    const int64_t bytes = static_cast<int64_t>(lane.stride) * (shape.kv_is_fp32 ? 4 : 2);
+    const int64_t bytes = static_cast<int64_t>(lane.stride);
     int64_t offsets[SPAN];
     int seen[QUERY_ROWS + 256];
     int tokens = block.end - block.begin, longest = 0, first_seeing = tokens;

@@ -8,6 +8,7 @@
 // do not depend on how the context was cut into rounds, nor on where a tree put its nodes.
 #pragma once
 
+#include "matrix.h"
 #include "memory.h"
 #include "simd.h"
 
@@ -16,7 +17,14 @@ constexpr int QUERY_ROWS = 48;    // query heads of a block's tokens, at most (o
 
 struct AttentionShape {
     int heads, kv_heads, head_size;
-    bool kv_is_fp32;
+    Format kv;
+    bool in_fp32() const { return kv == Format::fp32; }
+    // One head's key or value in the pages: [head_size] of float or bf16, or of signed bytes and
+    // then the float that scales them.
+    size_t head_bytes() const {
+        if (kv == Format::int8) return head_size + sizeof(float);
+        return head_size * (in_fp32() ? sizeof(float) : sizeof(bf16));
+    }
     int group() const { return heads / kv_heads; }
     int padded() const { return round_up(head_size, 32); }
     int tokens_per_block() const { return group() >= QUERY_ROWS ? 1 : QUERY_ROWS / group(); }
@@ -48,7 +56,7 @@ struct Block {
 struct Lane {
     const void *keys;
     const void *values;
-    size_t stride;                // elements
+    size_t stride;                // bytes
 };
 
 // The running result of some query rows: unnormalised output, largest score, sum of exponentials.
@@ -62,6 +70,7 @@ struct Partial {
 struct AttentionScratch {
     Memory memory;
     uint8_t *query, *keys, *values, *probabilities;
+    uint8_t *widened;             // a tile of int8 keys or values in bf16, [SPAN][head_size]
     float *scores;
     Partial tile, sum;
     AttentionScratch(const AttentionShape &shape);

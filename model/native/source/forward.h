@@ -87,8 +87,8 @@ struct Forward : Job {
     size_t slot_index(int layer, size_t slot) const {
         return static_cast<size_t>(layer) * batch.block_count * batch.block_size + slot;
     }
-    void *element(void *base, size_t index) const {
-        return static_cast<uint8_t *>(base) + index * (shape.kv_is_fp32 ? 4 : 2);
+    void *at_head(void *base, size_t index) const {
+        return static_cast<uint8_t *>(base) + index * attention.head_bytes();
     }
     static int groups(int rows) { return (rows + GROUP_ROWS - 1) / GROUP_ROWS; }
     static int tiles(const Matrix &matrix, int rows) { return matrix.tiles * groups(rows); }

@@ -30,6 +30,27 @@ void transpose(__m512i (&rows)[16]) {
 
 }  // namespace
 
+void widen_heads(const uint8_t *base, const int64_t *offsets, int count, int size,
+                 int64_t *places, uint8_t *out) {
+    for (int at = 0; at < round_up(count, LANES); at++) {
+        if (at >= count) {
+            places[at] = places[count - 1];
+            continue;
+        }
+        const uint8_t *head = base + offsets[at];
+        float scale;
+        memcpy(&scale, head + size, sizeof scale);
+        places[at] = static_cast<int64_t>(at) * size * sizeof(bf16);
+        for (int i = 0; i < size; i += LANES) {
+            __mmask16 mask = lanes_below(size - i);
+            __m512 value = _mm512_cvtepi32_ps(
+                _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, head + i)));
+            _mm256_mask_storeu_epi16(out + places[at] + i * sizeof(bf16), mask,
+                                     narrow(_mm512_mul_ps(value, _mm512_set1_ps(scale))));
+        }
+    }
+}
+
 void gather_keys(const uint8_t *base, const int64_t *offsets, int count, int words, uint8_t *out) {
     for (int first = 0; first < count; first += LANES) {
         for (int word = 0; word < words; word += LANES) {

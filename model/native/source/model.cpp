@@ -42,7 +42,7 @@ Model::Model(Pool &pool, const Shape &shape, const float *frequencies)
 }
 
 AttentionShape Model::attention() const {
-    return {shape.heads, shape.kv_heads, shape.head_size, shape.kv_is_fp32 != 0};
+    return {shape.heads, shape.kv_heads, shape.head_size, static_cast<Format>(shape.kv_format)};
 }
 
 void Model::set_matrix(int layer, Part part, const Source &source) {

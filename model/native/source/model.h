@@ -14,7 +14,7 @@ struct Shape {
     int32_t vocab, hidden, layers, heads, kv_heads, head_size, ffn;
     int32_t format;               // of the matrices
     int32_t rounds;               // intermediate values are rounded to bf16
-    int32_t kv_is_fp32;
+    int32_t kv_format;            // of keys and values: fp32, bf16 or int8
     float norm_epsilon, rope_magnitude;
 };
 

@@ -81,9 +81,8 @@ void Forward::rope(const Layer &layer, int index, int row) {
         (rounds ? rotate<true> : rotate<false>)(at, cosine(row), sine(row), size / 2);
     }
     for (int head = 0; head < shape.kv_heads; head++) {
-        size_t place = (slot_index(index, batch.slots[row]) * shape.kv_heads + head) * size;
-        store_kv(heads + (keys + head) * size, size, shape.kv_is_fp32, element(batch.keys, place));
-        store_kv(heads + (values + head) * size, size, shape.kv_is_fp32,
-                 element(batch.values, place));
+        size_t place = slot_index(index, batch.slots[row]) * shape.kv_heads + head;
+        store_kv(heads + (keys + head) * size, size, attention.kv, at_head(batch.keys, place));
+        store_kv(heads + (values + head) * size, size, attention.kv, at_head(batch.values, place));
     }
 }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "matrix.h"
 #include "simd.h"
 
 // out = in / rms(in) * weight, statistics in float.
@@ -63,11 +64,30 @@ void add(const float *product, int size, float *x) {
     }
 }
 
-inline void store_kv(const float *head, int size, bool fp32, void *to) {
+// Signed bytes, the largest 127, and then what scales them.
+inline void store_scaled(const float *head, int size, uint8_t *to) {
+    __m512 most = _mm512_setzero_ps();
+    for (int i = 0; i < size; i += LANES) {
+        __m512 value = _mm512_maskz_loadu_ps(lanes_below(size - i), head + i);
+        most = _mm512_max_ps(most, _mm512_abs_ps(value));
+    }
+    float scale = _mm512_reduce_max_ps(most) / 127.0f;
+    __m512 inverse = _mm512_set1_ps(scale > 0 ? 1.0f / scale : 0.0f);
+    for (int i = 0; i < size; i += LANES) {
+        __mmask16 mask = lanes_below(size - i);
+        __m512 value = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, head + i), inverse);
+        _mm_mask_storeu_epi8(to + i, mask, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(value)));
+    }
+    memcpy(to + size, &scale, sizeof scale);
+}
+
+// Writes one head's key or value into the pages.
+inline void store_kv(const float *head, int size, Format format, void *to) {
+    if (format == Format::int8) return store_scaled(head, size, static_cast<uint8_t *>(to));
     for (int i = 0; i < size; i += LANES) {
         __mmask16 mask = lanes_below(size - i);
         __m512 value = _mm512_maskz_loadu_ps(mask, head + i);
-        if (fp32) {
+        if (format == Format::fp32) {
             _mm512_mask_storeu_ps(static_cast<float *>(to) + i, mask, value);
         } else {
             _mm256_mask_storeu_epi16(static_cast<bf16 *>(to) + i, mask, narrow(value));

@@ -78,7 +78,11 @@ def random_weights(
 
 
 def random_pages(
-    config: ModelConfig, dtype: torch.dtype, block_count: int = 64, block_size: int = 16
+    config: ModelConfig,
+    dtype: torch.dtype,
+    block_count: int = 64,
+    block_size: int = 16,
+    width: int = 0,
 ) -> Pages:
     """Return pages full of noise: nothing may depend on a slot that was never written."""
     shape = (
@@ -86,12 +90,12 @@ def random_pages(
         block_count,
         block_size,
         config.kv_head_count,
-        config.head_size,
+        width or config.head_size,
     )
     generator = torch.Generator().manual_seed(9)
     return Pages(
-        torch.randn(shape, generator=generator).to(dtype),
-        torch.randn(shape, generator=generator).to(dtype),
+        (99 * torch.randn(shape, generator=generator)).to(dtype),
+        (99 * torch.randn(shape, generator=generator)).to(dtype),
     )
 
 

@@ -81,16 +81,34 @@ def test_biases_are_added(dtype: str, pool: Pool) -> None:
     assert largest_difference(config, weights, dtype, pool) < (2e-4 if dtype == "fp32" else 0.25)
 
 
-def relative_error(config, weights, dtype: str, pool: Pool) -> float:
+def relative_error(config, weights, dtype: str, pool: Pool, kv_dtype: str = "auto") -> float:
     """Return the deviation of a format's logits from float32 ones, in their own spread."""
     native, twin = (
-        NativeForward(config, weights, dtype, pool),
+        NativeForward(config, weights, dtype, pool, kv_dtype),
         TorchForward(config, weights, attend),
     )
     batch = round_of([part(random_tokens(150))])
-    ours = native(batch, random_pages(config, native.page_dtype))
+    ours = native(batch, random_pages(config, native.page_dtype, width=native.page_width))
     theirs = twin(batch, random_pages(config, torch.float32))
     return float((ours - theirs).std() / theirs.std())
+
+
+@pytest.mark.parametrize("head_size", [16, 24, 64])
+def test_int8_keys_and_values_stay_near_the_model(head_size: int, pool: Pool) -> None:
+    config = tiny_config(head_size=head_size)
+    weights = random_weights(config)
+    error = relative_error(config, weights, "fp32", pool, "int8")
+    assert 1e-4 < error < 0.03
+
+
+def test_pages_of_another_format_are_refused(pool: Pool) -> None:
+    config = tiny_config()
+    native = NativeForward(config, random_weights(config), "bf16", pool, "int8")
+    batch = round_of([part([1, 2, 3])])
+    with pytest.raises(ValueError, match="keys must be a contiguous"):
+        native(batch, random_pages(config, torch.bfloat16))
+    with pytest.raises(ValueError, match="another model"):
+        native(batch, random_pages(config, torch.int8))
 
 
 def test_int8_stays_near_the_model(pool: Pool) -> None:

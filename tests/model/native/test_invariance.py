@@ -24,9 +24,10 @@ TOKENS = random_tokens(COUNT)
 CONFIG = tiny_config(head_size=32, head_count=6, kv_head_count=2)
 
 
-@pytest.fixture(scope="module", params=FORMATS)
+@pytest.fixture(scope="module", params=[*FORMATS, "bf16 int8", "int8 int8"])
 def model(request: pytest.FixtureRequest, pool: Pool) -> NativeForward:
-    return NativeForward(CONFIG, random_weights(CONFIG), request.param, pool)
+    dtype, kv_dtype = (*request.param.split(), "auto")[:2]
+    return NativeForward(CONFIG, random_weights(CONFIG), dtype, pool, kv_dtype)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def whole(model: NativeForward) -> Tensor:
 
 
 def pages_for(model: NativeForward, block_size: int = 16) -> Pages:
-    return random_pages(CONFIG, model.page_dtype, 1024 // block_size, block_size)
+    return random_pages(CONFIG, model.page_dtype, 1024 // block_size, block_size, model.page_width)
 
 
 def in_chunks(model: NativeForward, bounds: list[int], **place) -> Tensor:
@@ -64,7 +65,8 @@ def test_any_blocks_and_any_block_size(model: NativeForward, whole: Tensor) -> N
 @pytest.mark.parametrize("threads", [1, 3])
 def test_any_number_of_threads(model: NativeForward, whole: Tensor, threads: int) -> None:
     format_name = next(name for name, code in FORMATS.items() if code == model.format)
-    other = NativeForward(CONFIG, random_weights(CONFIG), format_name, Pool(threads))
+    kv_dtype = "int8" if model.page_dtype == torch.int8 else "auto"
+    other = NativeForward(CONFIG, random_weights(CONFIG), format_name, Pool(threads), kv_dtype)
     assert torch.equal(in_chunks(other, [0, 1, 9, 150, COUNT]), whole)
 
 
