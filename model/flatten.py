@@ -41,8 +41,11 @@ class Layout:
     ) -> int:
         """Add known tokens and their draft; return the index of its first logits in the output.
 
-        With `samples`, logits are wanted of the last known token and then of every node.
+        With `samples`, logits are wanted of the last known token and then of every node. Without
+        known tokens only the nodes are computed.
         """
+        if not known and not draft.tokens:
+            return len(self.outputs)
         if is_chain(draft):
             self._add_row([*known, *draft.tokens], start, blocks)
         else:
@@ -50,7 +53,7 @@ class Layout:
         first = len(self.outputs)
         if samples:
             end = len(self.tokens)
-            self.outputs.extend(range(end - len(draft.tokens) - 1, end))
+            self.outputs.extend(range(end - len(draft.tokens) - bool(known), end))
         return first
 
     def _add_row(self, tokens: list[int], start: int, blocks: tuple[int, ...]) -> None:
@@ -68,10 +71,10 @@ class Layout:
             known, start = known[-1:], start + len(known) - 1
         depths = [start + index for index in range(len(known))]
         masks = [(2 << index) - 1 for index in range(len(known))]
-        root = len(known) - 1
+        end, above = len(known), masks[-1] if masks else 0
         for node, parent in enumerate(draft.parents):
-            depths.append(depths[root + 1 + parent] + 1)
-            masks.append(masks[root + 1 + parent] | 1 << root + 1 + node)
+            depths.append(depths[end + parent] + 1 if parent >= 0 else start + end)
+            masks.append((masks[end + parent] if parent >= 0 else above) | 1 << end + node)
         self.trees.append((len(self.tokens), depths, masks))
         self._add_row([*known, *draft.tokens], start, blocks)
 

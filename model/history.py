@@ -48,7 +48,6 @@ class Sequence:
         twin.tokens = self.tokens.copy()
         twin.edits = None if self.edits is None else self.edits.copy()
         twin.matcher = None if self.matcher is None else self.matcher.fork()
-        twin.matcher = None if self.matcher is None else self.matcher.fork()
         return twin
 
     def ask(self, logits_row: int, path: list[int]) -> Ask:

@@ -9,7 +9,8 @@ from speculative.rounds import Draft, Row
 def check_row(row: Row, draft: Draft, sequence: Sequence, pages: Pages, vocab_size: int) -> None:
     """Raise BadRow unless the row's tokens, slots and draft are all in range."""
     known = len(sequence.tokens)
-    if not 0 <= row.start < row.stop <= known:
+    least = row.start if _is_known(row) else row.start + 1
+    if not 0 <= row.start <= known or not least <= row.stop <= known:
         raise BadRow(f"row {row.start}..{row.stop} is outside its {known} known tokens")
     if row.samples and row.stop != known:
         raise BadRow(f"a sampling row stops at {row.stop}, not at its {known} known tokens")
@@ -23,6 +24,11 @@ def check_row(row: Row, draft: Draft, sequence: Sequence, pages: Pages, vocab_si
         raise BadRow("a token is outside the vocabulary")
     if not _within(draft.tokens, vocab_size):
         raise BadRow("a drafted token is outside the vocabulary")
+
+
+def _is_known(row: Row) -> bool:
+    """Whether the row may have nothing to compute but its draft."""
+    return row.branch is not None and row.samples and bool(row.branch.known)
 
 
 def _check_draft(row: Row, draft: Draft) -> None:

@@ -90,12 +90,14 @@ class Runner:
             for walk, wanted in zip(walks, asked, strict=True):
                 walk.logprobs = tuple(next(found) for _ in wanted)
         branches = [walk for walk in walks if walk.row.branch is not None]
-        offers = iter(self.kit.offer(logits, [one for b in branches for one in b.offer_asks()]))
-        for walk in branches:
-            walk.offers = tuple(islice(offers, 1 + len(walk.draft.tokens)))
-        if self.successor_count and walks:
+        offering = [walk.offer_asks() for walk in branches]
+        offers = iter(self.kit.offer(logits, [one for asked in offering for one in asked]))
+        for walk, asked in zip(branches, offering, strict=True):
+            walk.offers = tuple(islice(offers, len(asked)))
+        ordinary = [walk for walk in walks if walk.row.branch is None]
+        if self.successor_count and ordinary:
             best = self.kit.rank(logits, self.successor_count)
-            for walk in walks:
+            for walk in ordinary:
                 walk.successors = walk.named(best)
 
 

@@ -88,13 +88,14 @@ class Walk:
         return tuple((token, *row) for token, row in zip(tokens, rows, strict=True))
 
     def offer_asks(self) -> list[tuple[int, int, Touched | None]]:
-        """Return (logits row, count, edits) after the last known token and after every node."""
+        """Return (logits row, count, edits) after the last token computed and after every node."""
         assert self.row.branch is not None
         paths: list[list[int]] = [[]]
         for token, parent in zip(self.draft.tokens, self.draft.parents, strict=True):
             paths.append([*paths[parent + 1], token])
         count, edits = self.row.branch.offers, self.sequence.edits
+        asked = paths[1:] if self.row.start == self.row.stop else paths
         return [
             (self.first + index, count, None if edits is None else edits.after(path))
-            for index, path in enumerate(paths)
+            for index, path in enumerate(asked)
         ]

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from cache.tables import BlockTable, Copy
+from speculative.beams import Offer
 from speculative.rounds import Decision, Draft, Opening, Row
 
 Slot = int
@@ -30,6 +31,8 @@ class Member:
     origin: int = 0
     """The sequence to copy; 0 once the devices know this one."""
     path: tuple[int, ...] = ()
+    known: tuple[Offer, ...] = ()
+    """What comes after the last token, if that was a forest's node; then nothing is pending."""
 
     @property
     def is_open(self) -> bool:

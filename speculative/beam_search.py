@@ -12,6 +12,9 @@ waits in the parent's tree slots, until the next round copies shared blocks and 
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from msgspec.structs import replace as replace_fields
 
 from cache.blocks import BlockPool
 from cache.tables import BlockTable
@@ -25,15 +28,28 @@ from speculative.beam_members import (
     of_tokens,
     path_to,
 )
-from speculative.beams import Beams, Hypothesis, common_prefix
+from speculative.beams import Beams, Hypothesis, Offer, common_prefix
 from speculative.rounds import Branch, Decision, Draft, Row, Seen, TokenLogprob
 from speculative.sequences import Progress, Sequence, Tally, origins
 
+Place = tuple[int, int]
+"""A row of the search, and a node of its draft; -1 is its last known token."""
 SEARCH_ROOM = 2
 """Room for drafts in a branch's row, in that of an ordinary one: a forest grows to one side."""
-SEEN_TOKENS = 3
+SEEN_TOKENS = 5
 SEEN_MORE = 2
 """Offers that the draft sources are told of, beyond the beam's width."""
+
+
+class _Stand(NamedTuple):
+    """How far the forest went along one survivor."""
+
+    head: Place
+    """Where its last token was offered."""
+    place: Place | None
+    """Where its last token is, if that was a node."""
+    known: tuple[Offer, ...] | None
+    """What comes after it in that case."""
 
 
 @dataclass(slots=True, eq=False)
@@ -151,6 +167,7 @@ class BeamSearch:
             hypothesis.score,
             rules.width,
             tuple(self._seen),
+            member.known,
         )
         self._seen.clear()
         group.rows.append(
@@ -177,6 +194,10 @@ class BeamSearch:
         caught up.
         """
         members = {member.sequence_id: member for member in self.members}
+        parts = [
+            part._replace(decision=_with_known(part.decision, members[part.row.sequence_id].known))
+            for part in parts
+        ]
         for row, _, _ in parts:
             member = members[row.sequence_id]
             member.base = row.stop
@@ -189,24 +210,35 @@ class BeamSearch:
         """Take as many steps as the forest covers."""
         self._look(parts)
         children = [children_of(part.draft) for part in parts]
-        heads = [(number, -1) for number in range(len(parts))]
-        while True:
-            parents = self.beams.step(
-                [parts[number].decision.offers[node + 1] for number, node in heads]
-            )
-            stood, heads = heads, [heads[parent] for parent in parents]
+        places: list[Place | None] = [(number, -1) for number in range(len(parts))]
+        offers = [_offers_at(parts, place) for place in places]
+        heads: list[Place] = []
+        stood = places
+        while self._decides(root, offers):
+            stood = places
+            parents = self.beams.step([offered or () for offered in offers])
+            heads = [place for parent in parents if (place := stood[parent]) is not None]
+            assert len(heads) == len(parents), "a text goes on from where nobody was"
             if self.beams.done:
                 break
-            tokens = [each.tokens[-1] for each in self.beams.live]
-            found = [
-                (number, children[number].get((node, token), -1))
-                for (number, node), token in zip(heads, tokens, strict=True)
+            places = [
+                _child(children, place, each.tokens[-1])
+                for place, each in zip(heads, self.beams.live, strict=True)
             ]
-            if any(node < 0 for _, node in found):
-                break
-            heads = found
-        self._settle_members(root, parts, heads)
-        return self._summary(parts, heads[0] if heads else stood[0])
+            offers = [_offers_at(parts, place) for place in places]
+        stands: list[_Stand] = []
+        if not self.beams.done:
+            stands = [_Stand(*each) for each in zip(heads, places, offers, strict=True)]
+        self._settle_members(root, parts, stands)
+        best = heads[0] if heads else stood[0]
+        assert best is not None, "the best text is never passed over"
+        return self._summary(parts, best)
+
+    def _decides(self, root: Sequence, offers: list[tuple[Offer, ...] | None]) -> bool:
+        """Return whether these offers are enough for a step; edits may make a text likelier."""
+        if root.sampling.edits_logits:
+            return None not in offers
+        return self.beams.is_certain(offers)
 
     def _look(self, parts: list[Part]) -> None:
         """Note what was offered after which tokens, for the draft sources."""
@@ -218,16 +250,15 @@ class BeamSearch:
             for tail, offers in zip(tails, decision.offers, strict=True):
                 self._seen.append((tail, offers[:few]))
 
-    def _settle_members(
-        self, root: Sequence, parts: list[Part], heads: list[tuple[int, int]]
-    ) -> None:
+    def _settle_members(self, root: Sequence, parts: list[Part], stands: list[_Stand]) -> None:
         """Give each survivor its parent's blocks and, to the first of a parent, its name."""
         old = self.members
         prompt = root.tokens[: root.prompt_count]
         taken: set[int] = set()
         self.members = []
-        survivors = [] if self.beams.done else self.beams.live
-        for hypothesis, (number, node) in zip(survivors, heads, strict=False):
+        survivors = self.beams.live if stands else []
+        for hypothesis, (head, place, known) in zip(survivors, stands, strict=True):
+            number, node = place or head
             parent, first = old[number], number not in taken
             taken.add(number)
             member = Member(
@@ -238,6 +269,7 @@ class BeamSearch:
                 len(parent.tokens),
                 0 if first else parent.sequence_id,
                 path_to(parts[number].draft, node),
+                known or (),
             )
             # Whatever lies behind the path is of no use: less to copy.
             member.table.truncate(member.base + max(member.path, default=-1) + 1)
@@ -247,7 +279,7 @@ class BeamSearch:
             if number not in taken:
                 self._closing.append(parent.sequence_id)
 
-    def _summary(self, parts: list[Part], head: tuple[int, int]) -> Part:
+    def _summary(self, parts: list[Part], head: Place) -> Part:
         """Return the forest as one draft, whose accepted path is the one above `head`."""
         number, node = head
         draft = parts[number].draft
@@ -332,5 +364,24 @@ class BeamSearch:
             ]
             assert texts == [list(each.tokens) for each in self.beams.live], "another text"
         for member in self.members:
-            assert member.computed < len(member.tokens), "nothing left to compute"
+            assert member.computed < len(member.tokens) or member.known, "nothing left to compute"
+            assert member.computed <= len(member.tokens), "more KV than tokens"
             assert member.computed <= member.table.slots, "KV outside the table"
+
+
+def _offers_at(parts: list[Part], place: Place | None) -> tuple[Offer, ...] | None:
+    return None if place is None else parts[place[0]].decision.offers[place[1] + 1]
+
+
+def _child(children: list[dict[tuple[int, int], int]], place: Place, token: int) -> Place | None:
+    """Return where `token` after a place was verified, if it was."""
+    number, node = place
+    child = children[number].get((node, token))
+    return None if child is None else (number, child)
+
+
+def _with_known(decision: Decision, known: tuple[Offer, ...]) -> Decision:
+    """Return a decision that begins with what was offered after the last known token."""
+    if not known:
+        return decision
+    return replace_fields(decision, offers=(known, *decision.offers))

@@ -79,11 +79,29 @@ class Beams:
     def length(self) -> int:
         return len(self.live[0].tokens)
 
+    def is_certain(self, offers: Sequence[tuple[Offer, ...] | None]) -> bool:
+        """Return whether the offers that are known decide the next step.
+
+        They do if a whole beam of them beats every hypothesis of which they are not known: a text
+        never becomes likelier by growing.
+        """
+        unknown = [
+            each.score for each, offered in zip(self.live, offers, strict=True) if offered is None
+        ]
+        if not unknown:
+            return True
+        stops = self.rules.stop_token_ids
+        ranked = self._ranked([offered or () for offered in offers])
+        going_on = [score for score, _, token in ranked if token not in stops]
+        width = self.rules.width
+        return len(going_on) >= width and going_on[width - 1] > max(unknown)
+
     def step(self, offers: Sequence[tuple[Offer, ...]]) -> list[int]:
         """Extend the search by one token; return which hypothesis each live one now continues.
 
         `offers` has, for each live hypothesis, at least its `rules.offers` best next tokens (fewer
-        if no others are possible). Equal scores go by hypothesis, then by token.
+        if no others are possible); of those that `is_certain` did not need, none. Equal scores go
+        by hypothesis, then by token.
         """
         rules, length = self.rules, self.length + 1
         live: list[Hypothesis] = []

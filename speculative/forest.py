@@ -2,8 +2,9 @@
 
 The branches of a beam say nearly the same, a few tokens apart, so what the target offered after a
 few tokens is the best guess of what it will offer after the same few tokens elsewhere in the group.
-The forest is what a beam search over those guesses would visit, level by level; a level is worth
-verifying only if it holds every survivor of its step, so it takes in all that come close.
+The forest is what a beam search over those guesses would visit, level by level. A level that missed
+a survivor is not lost: after the others the target has then spoken, and only the next round's
+guesses after the missing ones are guesses.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,35 +16,36 @@ from typing import NamedTuple
 
 from speculative.rounds import NO_DRAFT, Branch, Draft, Round, Row, Seen
 
-ORDERS = 3
+ORDERS = 5
 """Tokens that a guess may look back."""
 SOURCE = "beams"
-MARGIN_NATS = 3.0
-"""How far below the last survivor a candidate may be and still be taken in."""
-LEVEL_MAX = 3
-"""A level's nodes at most, in widths of the beam: one that is wider would hardly be right."""
+SPARE = 1
+"""A level's nodes beyond the beam's width: more cost more than the steps that they save."""
 DEPTH_MAX = 8
-WEIGHTS = (0.12, 0.35, 1.0)
-"""What is known after one, two and three tokens, in a mixture."""
+WEIGHTS = (0.12, 0.35, 1.0, 2.0, 3.0)
+"""What is known after one token, two tokens and so on, in a mixture."""
 COPY_WEIGHTS = {2: 0.8, 3: 3.0}
 """What followed two and three tokens in the prompt, as a multiple of the rest."""
 COPY_BESIDE = 0.05
-"""The same where the target itself has spoken after all three."""
+"""The same where the target itself has spoken after three or more."""
 UNKNOWN = 0.2
 """The rest's weight at least."""
 OFFERS_MAX = 8
 """Tokens in a guess."""
+SURE = (0.2, 0.4, 0.5, 0.7, 0.8, 0.9, 1.0)
+"""How good a guess is, about, by the tokens looked back; one more if the prompt agrees."""
+KNOWN = 6
+"""Where the target has spoken already, nothing is guessed."""
+GRADES = 10
+"""Levels are filed by how good their guesses are."""
 COVERED_START = 0.5
 PACE = 0.06
-"""Weight of the newest level in the chance that one like it holds all survivors."""
-WORTH = 1.05
+"""Weight of the newest level in the chance that one like it holds all that its step needs."""
+WORTH = 1.01
 """How much better than no forest the round must promise to be: all this is estimates."""
 
 Offers = tuple[tuple[int, float], ...]
 Tail = tuple[int, ...]
-
-
-SURENESS_MAX = ORDERS
 
 
 class Guess(NamedTuple):
@@ -51,7 +53,7 @@ class Guess(NamedTuple):
 
     offers: Offers
     sureness: int
-    """0 for one token looked back, then more; the highest if the prompt agrees."""
+    """An index of SURE."""
 
 
 class _Tip(NamedTuple):
@@ -61,13 +63,15 @@ class _Tip(NamedTuple):
     row: int
     node: int
     tail: Tail
+    known: Offers = ()
+    """What will be offered after it, where that was seen already."""
 
 
 class _Level(NamedTuple):
-    """The nodes of one depth, by row, and how sure the least sure guess behind them was."""
+    """The nodes of one depth, and how good the guesses behind them are."""
 
     tips: list[_Tip]
-    sureness: int
+    grade: int
 
 
 @dataclass(slots=True)
@@ -78,7 +82,7 @@ class Group:
     """What followed two and three tokens in the prompt, the last time."""
     seen: dict[Tail, Offers] = field(default_factory=dict[Tail, Offers])
     levels: list[int] = field(default_factory=list[int])
-    """How sure each level of the last forest was."""
+    """The grade of each level of the last forest."""
 
     def learn(self, seen: Iterable[Seen]) -> None:
         """Take in what the target offered after which tokens."""
@@ -105,16 +109,14 @@ class Group:
             return None
         best = nlargest(OFFERS_MAX, masses.items(), key=lambda item: item[1])
         found = tuple((token, log(mass / total)) for token, mass in best)
-        if copied == best[0][0]:
-            return Guess(found, SURENESS_MAX if known > 1 else 1)
-        return Guess(found, max(0, known - 1))
+        return Guess(found, min(KNOWN - 1, known + (copied == best[0][0])))
 
     def _copy(self, tail: Tail, known: int) -> tuple[int, float]:
         """Return the token that the prompt has here, or -1, and its weight beside what is known."""
         for order in (3, 2):
             copied = self.copied.get(tail[-order:])
             if copied is not None:
-                return copied, COPY_BESIDE if known == ORDERS else COPY_WEIGHTS[order]
+                return copied, COPY_BESIDE if known >= 3 else COPY_WEIGHTS[order]
         return -1, 0.0
 
 
@@ -124,7 +126,7 @@ class Forests:
     def __init__(self) -> None:
         self._groups: dict[int, Group] = {}
         self._tails: dict[int, Tail] = {}
-        self._covered = [COVERED_START] * (SURENESS_MAX + 1)
+        self._covered = [COVERED_START] * (GRADES + 1)
 
     @property
     def size(self) -> int:
@@ -153,9 +155,9 @@ class Forests:
         """Take in what a group was offered, and how deep its last forest was right."""
         group.learn(branch.seen)
         came_true = len(row.news) - 1
-        for depth, sureness in enumerate(group.levels[: came_true + 1]):
+        for depth, grade in enumerate(group.levels[: came_true + 1]):
             hit = depth < came_true
-            self._covered[sureness] += PACE * (hit - self._covered[sureness])
+            self._covered[grade] += PACE * (hit - self._covered[grade])
         group.levels = []
 
     def propose(self, rows: Sequence[Row], load: int, costs: Sequence[float]) -> list[Draft]:
@@ -170,7 +172,7 @@ class Forests:
         group = self._groups[branch.group_id]
         levels = self._grow(group, rows)
         depth = self._depth(levels, load, costs)
-        group.levels = [level.sureness for level in levels[:depth]]
+        group.levels = [level.grade for level in levels[:depth]]
         tokens: list[list[int]] = [[] for _ in rows]
         parents: list[list[int]] = [[] for _ in rows]
         for level in levels[:depth]:
@@ -190,7 +192,7 @@ class Forests:
         branches = [row.branch for row in rows if row.branch is not None]
         width = max(2, branches[0].width)
         tips = [
-            _Tip(branch.score, number, -1, self._tails[row.sequence_id])
+            _Tip(branch.score, number, -1, self._tails[row.sequence_id], branch.known)
             for number, (row, branch) in enumerate(zip(rows, branches, strict=True))
         ]
         room = [row.draft_max for row in rows]
@@ -201,7 +203,7 @@ class Forests:
             if level is None:
                 break
             tips = list[_Tip]()
-            for score, row, _, tail in level.tips:
+            for score, row, _, tail, _ in level.tips:
                 tips.append(_Tip(score, row, used[row], tail))
                 used[row] += 1
             if any(count > most for count, most in zip(used, room, strict=True)):
@@ -217,7 +219,7 @@ class Forests:
         for depth, (level, size) in enumerate(zip(levels, sizes, strict=True), start=1):
             if load + size >= len(costs):
                 break
-            chance *= self._covered[level.sureness]
+            chance *= self._covered[level.grade]
             steps += chance
             rate = steps / costs[load + size]
             if rate > best_rate:
@@ -226,22 +228,21 @@ class Forests:
 
 
 def _level(group: Group, tips: list[_Tip], width: int) -> _Level | None:
-    """Return the next level: the guessed survivors and all that come close to them."""
+    """Return the next level: the guessed survivors and the next best."""
     candidates: list[_Tip] = []
-    sureness = SURENESS_MAX
-    for place, (score, row, node, tail) in enumerate(tips):
-        guess = group.guess(tail)
+    sure = 0.0
+    for place, (score, row, node, tail, known) in enumerate(tips):
+        guess = Guess(known[:OFFERS_MAX], KNOWN) if known else group.guess(tail)
         if guess is None:
-            if place < width:  # a likely survivor of which nothing is known: the level is lost
-                return None
             continue
         for token, logprob in guess.offers:
             candidates.append(_Tip(score + logprob, row, node, (*tail, token)[-ORDERS:]))
         if place < width:
-            sureness = min(sureness, guess.sureness)
-    best = nlargest(LEVEL_MAX * width, candidates, key=lambda tip: tip.score)
-    floor = best[min(width, len(best)) - 1].score - MARGIN_NATS
-    return _Level([tip for tip in best if tip.score >= floor], sureness)
+            sure += SURE[guess.sureness]
+    if len(candidates) < width:
+        return None
+    best = nlargest(width + SPARE, candidates, key=lambda tip: tip.score)
+    return _Level(best, round(GRADES * min(1.0, sure / width)))
 
 
 def _followers(tokens: Sequence[int]) -> dict[Tail, int]:

@@ -46,6 +46,8 @@ class Branch(Plain, frozen=True):
     """Branches that survive a step."""
     seen: tuple[Seen, ...] = ()
     """What the group's previous rows were offered, in the first row alone: for draft sources."""
+    known: tuple[tuple[int, float], ...] = ()
+    """What comes after the last known token, if an earlier forest has been there."""
 
 
 class Row(Plain, frozen=True):
@@ -54,6 +56,9 @@ class Row(Plain, frozen=True):
     known tokens     0 ............ start ........... stop
                      |  KV in pages  |  computed now   |  then up to draft_max drafted nodes
     slots reserved   0 .............................. stop + draft_max
+
+    A branch may have start == stop: then `known` is what comes next, and its draft is all that
+    is computed.
     """
 
     sequence_id: int
@@ -140,8 +145,8 @@ class Decision(Plain, frozen=True):
     successors: tuple[tuple[int, ...], ...] = ()
     """(token, its best next tokens, best first) of every node that was computed, if asked for."""
     offers: tuple[tuple[tuple[int, float], ...], ...] = ()
-    """Of a branch, after its last known token and after each node: the best next tokens with their
-    log-probabilities after penalties and bias, best first."""
+    """Of a branch, after its last known token (unless that was known) and after each node: the best
+    next tokens with their log-probabilities after penalties and bias, best first."""
     forced: tuple[int, ...] = ()
     """The tokens that a grammar forces after `tokens`."""
 

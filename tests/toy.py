@@ -165,6 +165,8 @@ class ToyTarget:
         for node, parent in enumerate(draft.parents):
             token, _ = self.pages[self._slot(row, row.stop + node)]
             contexts.append([*contexts[parent + 1], token])
+        if row.start == row.stop:
+            del contexts[0]
         laws = [log_law(each, prompt_count, sampling) for each in contexts]
         return [best_offers(law, row.branch.offers) for law in laws]
 

@@ -105,3 +105,30 @@ def test_a_common_prefix_may_be_everything_or_nothing() -> None:
     assert common_prefix([(1, 2, 3), (1, 2, 4), (1, 3)]) == (1,)
     assert common_prefix([(1, 2)]) == (1, 2)
     assert common_prefix([(1, 2), ()]) == ()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([2.0, 8.0]), rules, st.integers(0, 15))
+def test_what_is_certain_without_some_offers_is_so_with_them(
+    seed: int, sharpness: float, rules: BeamRules, hidden: int
+) -> None:
+    law = random_law(seed, sharpness)
+    whole, partial = Beams(rules), Beams(rules)
+    while not whole.done:
+        offers = [best_offers(law(each.tokens), rules.offers) for each in whole.live]
+        some = [None if hidden >> n & 1 else offered for n, offered in enumerate(offers)]
+        certain = partial.is_certain(some)
+        assert certain or None in some
+        parents = whole.step(offers)
+        assert parents == partial.step([each or () for each in some] if certain else offers)
+        assert [(each.tokens, each.score) for each in partial.finished] == [
+            (each.tokens, each.score) for each in whole.finished
+        ]
+
+
+def test_a_text_far_behind_need_not_be_looked_at() -> None:
+    beams = Beams(BeamRules(width=2, tokens_max=9))
+    beams.step([((4, -0.1), (5, -3.0))])
+    assert beams.is_certain([((6, -0.5), (7, -1.0)), None])
+    assert not beams.is_certain([((6, -0.5), (7, -2.9)), None]), "equal scores decide nothing"
+    assert not beams.is_certain([None, ((6, -0.5), (7, -1.0))])

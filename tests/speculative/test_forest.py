@@ -1,6 +1,6 @@
 """Forests for beams: what they guess from, how wide and deep they grow, what they forget."""
 
-from speculative.forest import DEPTH_MAX, LEVEL_MAX, Forests
+from speculative.forest import DEPTH_MAX, SPARE, Forests
 from speculative.rounds import Branch, Draft, Opening, Round, Row, Seen
 from speculative.sampling import Sampling
 
@@ -117,7 +117,7 @@ def test_depth_and_width_are_bounded() -> None:
     )
     drafts = forests.propose(rows, 2, FLAT)
     assert_sound(drafts, rows)
-    assert sum(len(draft.tokens) for draft in drafts) <= DEPTH_MAX * LEVEL_MAX * 2
+    assert sum(len(draft.tokens) for draft in drafts) <= DEPTH_MAX * (2 + SPARE)
 
 
 def test_a_search_that_returns_in_the_round_that_closes_it_begins_anew() -> None:
