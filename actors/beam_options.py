@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from actors.messages import Options
 from speculative.beam_search import BeamSearch
-from speculative.beams import WIDTH_MAX, BeamRules, Beams
+from speculative.beams import WIDTH_MAX, BeamRules
+from speculative.sampled_beams import new_beams
 from speculative.sampling import Sampling
 
 
@@ -23,13 +24,17 @@ def beam_refusal(
         return f"a beam may be {min(WIDTH_MAX, rows_max)} wide at most", "beam_width"
     if options.choices > width:
         return f"a beam of {width} has no {options.choices} best texts", "n"
-    if sampling.temperature > 0.0:
-        return "a beam search does not sample; set it to 0 or leave it out", "temperature"
-    if sampling.grammar is not None:
-        return "a beam search under a grammar is not supported", "response_format"
-    if sampling.logprobs >= 0 and sampling.edits_logits:
-        return "a beam search with penalties or bias has no raw log-probabilities", "logprobs"
+    if sampling.temperature > 0.0 and options.length_penalty != 1.0:
+        return "texts that are drawn do not compete by length", "length_penalty"
+    if sampling.temperature > 0.0 and options.early_stopping:
+        return "texts that are drawn must all be drawn", "early_stopping"
+    if sampling.logprobs >= 0 and _changes_law(sampling):
+        return "a beam search reports raw log-probabilities of an unchanged law alone", "logprobs"
     return _crowding(width, prompt_count, tokens_max, blocks)
+
+
+def _changes_law(sampling: Sampling) -> bool:
+    return sampling.edits_logits or sampling.grammar is not None or sampling.temperature > 0.0
 
 
 def _crowding(
@@ -49,6 +54,7 @@ def _crowding(
 def search_of(
     options: Options,
     sampling: Sampling,
+    prompt_count: int,
     tokens_max: int,
     committed: tuple[tuple[int, ...], ...],
     new_id: Callable[[], int],
@@ -65,5 +71,9 @@ def search_of(
         stop_token_ids=sampling.stop_token_ids,
         length_penalty=options.length_penalty,
         early_stopping=options.early_stopping,
+        seed=sampling.seed if sampling.temperature > 0.0 else None,
+        prompt_count=prompt_count,
     )
-    return BeamSearch(Beams(rules), new_id, options.choices, len(committed[0]) if committed else 0)
+    sent = len(committed[0]) if committed else 0
+    shows = options.shows_hypotheses
+    return BeamSearch(new_beams(rules), new_id, options.choices, sent, shows)

@@ -116,6 +116,7 @@ class Cache:
         root.search = search_of(
             encoded.options,
             root.sampling,
+            root.prompt_count,
             root.tokens_max,
             encoded.committed,
             lambda: next(self._ids),
@@ -169,6 +170,7 @@ def piece(progress: Progress) -> Piece:
         tokens=progress.tokens,
         origins=progress.origins,
         logprobs=progress.logprobs,
+        hypothesis=progress.hypothesis,
         finish_reason=progress.finish_reason,
         error=progress.error,
         stats=stats(sequence),

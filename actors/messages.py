@@ -50,11 +50,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stop: tuple[str, ...] = ()
     choices: int = 1
     beam_width: int = 1
-    """Above 1 the choices are the best texts of a beam search, which needs temperature 0."""
+    """Above 1 the choices are the best texts of a beam search; above temperature 0, texts drawn
+    without replacement."""
     length_penalty: float = 1.0
     """Of a beam search: a text's log-probability is divided by its length to this power."""
     early_stopping: bool = False
     """Of a beam search: whether as many finished texts as the beam is wide are enough."""
+    shows_hypotheses: bool = False
+    """Whether deltas tell the best text of a beam search so far, settled or not."""
     echo: bool = False
     """Whether the prompt's text comes first in each choice."""
     speculation: Speculation = Speculation()
@@ -142,6 +145,8 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     origins: tuple[str, ...] = ()
     """Per token: the source whose draft was accepted, or "corrected" or "bonus"."""
     logprobs: tuple[TokenLogprob, ...] = ()
+    hypothesis: tuple[int, ...] = ()
+    """All tokens of the best text of a beam search so far, if its client wants to know."""
     finish_reason: str = ""
     """"stop", "length", or "error"; empty while the choice goes on."""
     error: str = ""
@@ -190,6 +195,8 @@ class Delta(Message, frozen=True):
     tokens: tuple[int, ...] = ()
     origins: tuple[str, ...] = ()
     logprobs: tuple[TokenText, ...] = ()
+    hypothesis: str = ""
+    """The best text of a beam search so far, which may still change behind what was settled."""
 
 
 class Ended(Message, frozen=True):

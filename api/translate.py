@@ -98,8 +98,10 @@ def completion_options(
     choices, kept = body.best_of or body.n or 1, body.n or 1
     if choices < kept:
         raise refused("`best_of` must be at least `n`.", "best_of", "invalid")
-    if choices > kept and (body.beam_width or 1) > 1:
-        raise refused("`best_of` with `beam_width` is not supported.", "best_of", "unsupported")
+    if (body.beam_width or 1) > 1:
+        if choices > (body.beam_width or 1):
+            raise refused("`best_of` is above `beam_width`.", "best_of", "invalid")
+        choices = kept  # a search ranks its texts itself
     if choices > kept and body.stream:
         raise refused("`best_of` above `n` cannot be streamed.", "best_of", "invalid")
     if body.echo and body.logprobs is not None:

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from model import pages, sampler
 from model.batch import Forward, Pages
-from model.edits import Touched
 from model.grammar import Grammars
 from model.sampler import Ask
 from speculative.rounds import TokenLogprob
@@ -34,10 +33,10 @@ class Rank(Protocol):
 
 
 class Offer(Protocol):
-    """`model.sampler.offers`: for each (logits row, count, edits), what could come next."""
+    """`model.sampler.offers`: for each (ask, count), what could come next."""
 
     def __call__(
-        self, logits: Tensor, asked: Sequence[tuple[int, int, Touched | None]], /
+        self, logits: Tensor, asked: Sequence[tuple[Ask, int]], /
     ) -> list[tuple[tuple[int, float], ...]]: ...
 
 

@@ -1,7 +1,6 @@
 """One device step of the target model: a proposal in, a verdict out, plain data both."""
 
 from collections.abc import Callable
-from itertools import islice
 from time import perf_counter
 
 from torch import Tensor
@@ -91,9 +90,10 @@ class Runner:
                 walk.logprobs = tuple(next(found) for _ in wanted)
         branches = [walk for walk in walks if walk.row.branch is not None]
         offering = [walk.offer_asks() for walk in branches]
-        offers = iter(self.kit.offer(logits, [one for asked in offering for one in asked]))
+        asks = [one for asked in offering for one in asked if one is not None]
+        offers = iter(self.kit.offer(logits, asks))
         for walk, asked in zip(branches, offering, strict=True):
-            walk.offers = tuple(islice(offers, len(asked)))
+            walk.offers = tuple(() if one is None else next(offers) for one in asked)
         ordinary = [walk for walk in walks if walk.row.branch is None]
         if self.successor_count and ordinary:
             best = self.kit.rank(logits, self.successor_count)

@@ -94,7 +94,11 @@ def edited(scores: Tensor, edits: Touched | None) -> Tensor:
 
 def scores_of(logits: Tensor, ask: Ask) -> Tensor:
     """Return the edited float64 scores [vocab] of one ask, -inf where a grammar forbids."""
-    scores = edited(logits[ask.logits_row].double(), ask.edits)
+    return allowed_of(edited(logits[ask.logits_row].double(), ask.edits), ask)
+
+
+def allowed_of(scores: Tensor, ask: Ask) -> Tensor:
+    """Put -inf where a grammar forbids, in place."""
     if ask.allowed is not None:
         bits = np.unpackbits(ask.allowed.view(np.uint8), count=len(scores), bitorder="little")
         scores[torch.from_numpy(bits == 0).to(scores.device)] = -inf
@@ -137,19 +141,38 @@ def best_tokens(logits: Tensor, count: int) -> list[list[int]]:
 
 
 def offers(
-    logits: Tensor, asked: SequenceOf[tuple[int, int, Touched | None]]
+    logits: Tensor, asked: SequenceOf[tuple[Ask, int]]
 ) -> list[tuple[tuple[int, float], ...]]:
-    """Return the best next tokens for each (row, count, edits), with edited log-probabilities.
+    """Return for each ask the `count` best next tokens with their log-probabilities, best first.
 
-    Edits come after the logarithm and nothing is normalised again, as in Transformers' beam search.
+    At temperature 0 edits and grammar come after the logarithm and nothing is normalised again, as
+    in Transformers' beam search. Above 0 the law is the one that is sampled from, and the best are
+    those that its noise puts first.
     """
-    found: list[tuple[tuple[int, float], ...]] = []
-    tokens = torch.arange(logits.shape[1], device=logits.device)
-    for row, count, edits in asked:
-        scores = edited(logits[row].double().log_softmax(-1), edits)
-        best, values = _best(tokens, scores, count)
-        found.append(tuple(zip(best.tolist(), values.tolist(), strict=True)))
-    return found
+    return [
+        _likeliest(logits, ask, count) if ask.is_greedy else _drawn(logits, ask, count)
+        for ask, count in asked
+    ]
+
+
+def _likeliest(logits: Tensor, ask: Ask, count: int) -> tuple[tuple[int, float], ...]:
+    law = logits[ask.logits_row].double().log_softmax(-1)
+    scores = allowed_of(edited(law, ask.edits), ask)
+    tokens, values = _best(torch.arange(len(scores), device=logits.device), scores, count)
+    return tuple(
+        (token, value)
+        for token, value in zip(tokens.tolist(), values.tolist(), strict=True)
+        if ask.allowed is None or value > -inf
+    )
+
+
+def _drawn(logits: Tensor, ask: Ask, count: int) -> tuple[tuple[int, float], ...]:
+    sampling = ask.sampling
+    tokens, values = truncated(scores_of(logits, ask) / sampling.temperature, sampling)
+    law = values.log_softmax(-1)
+    keys = noise_keys(((sampling.seed, sampling.branch, ask.position),), logits.device)
+    order = (law + gumbel(tokens, torch.zeros_like(tokens), keys)).argsort(descending=True)[:count]
+    return tuple(zip(tokens[order].tolist(), law[order].tolist(), strict=True))
 
 
 def _best(tokens: Tensor, values: Tensor, count: int) -> tuple[Tensor, Tensor]:

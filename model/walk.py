@@ -1,12 +1,14 @@
 """The way from a row's last known token down its draft, one target token at a time."""
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from model.edits import Touched
+import msgspec
+
 from model.grammar import BadGrammar
 from model.history import Sequence
 from model.sampler import Ask
+from speculative.noise import path_key
 from speculative.rounds import Draft, Row, TokenLogprob
 
 
@@ -87,15 +89,30 @@ class Walk:
         rows = best[self.first : self.first + len(tokens)]
         return tuple((token, *row) for token, row in zip(tokens, rows, strict=True))
 
-    def offer_asks(self) -> list[tuple[int, int, Touched | None]]:
-        """Return (logits row, count, edits) after the last token computed and after every node."""
-        assert self.row.branch is not None
+    def offer_asks(self) -> list[tuple[Ask, int] | None]:
+        """Return (ask, count) after the last token computed and after every node.
+
+        None stands for a node where the text has ended, or that the grammar does not allow: nobody
+        comes there.
+        """
         paths: list[list[int]] = [[]]
         for token, parent in zip(self.draft.tokens, self.draft.parents, strict=True):
             paths.append([*paths[parent + 1], token])
-        count, edits = self.row.branch.offers, self.sequence.edits
         asked = paths[1:] if self.row.start == self.row.stop else paths
-        return [
-            (self.first + index, count, None if edits is None else edits.after(path))
-            for index, path in enumerate(asked)
-        ]
+        return [self._offer_ask(self.first + index, path) for index, path in enumerate(asked)]
+
+    def _offer_ask(self, logits_row: int, path: list[int]) -> tuple[Ask, int] | None:
+        branch, sampling = self.row.branch, self.sequence.sampling
+        assert branch is not None
+        if path and path[-1] in sampling.stop_token_ids:
+            return None
+        try:
+            ask = self.sequence.ask(logits_row, path)
+        except BadGrammar as error:
+            if not path:
+                self.error = f"the grammar cannot be followed: {error}"
+            return None
+        if ask.is_greedy:
+            return ask, branch.offers
+        drawn = path_key([*self.sequence.tokens[self.sequence.prompt_count :], *path])
+        return replace(ask, sampling=msgspec.structs.replace(sampling, branch=drawn)), branch.offers

@@ -63,6 +63,8 @@ class BeamSearch:
     """How many of the best texts the client wants."""
     sent: int = 0
     """Settled tokens that the client has been sent, maybe before a crash."""
+    shows: bool = False
+    """Whether the client is told the best text so far, settled or not."""
     members: list[Member] = field(default_factory=list[Member])
     """One for each live hypothesis, in their order; none while the root reads."""
     origins: list[str] = field(default_factory=list[str])
@@ -236,7 +238,7 @@ class BeamSearch:
 
     def _decides(self, root: Sequence, offers: list[tuple[Offer, ...] | None]) -> bool:
         """Return whether these offers are enough for a step; edits may make a text likelier."""
-        if root.sampling.edits_logits:
+        if root.sampling.edits_logits and self.beams.rules.seed is None:
             return None not in offers
         return self.beams.is_certain(offers)
 
@@ -305,17 +307,20 @@ class BeamSearch:
         """
         if self.beams.done:
             return [self._ending(root, choice) for choice in range(self.choices)]
-        start, settled = self.sent, self.beams.settled()
-        if self.choices > 1 or len(settled) <= start:
+        start, stop = self.sent, self.sent
+        if self.choices == 1:
+            stop = self.sent = max(start, len(self.beams.settled()))
+        if stop == start and not self.shows:
             return []
-        self.sent = len(settled)
-        return [self._progress(root, self.beams.live[0], start, len(settled))]
+        best = self.beams.live[0]
+        progress = self._progress(root, best, start, stop)
+        return [replace(progress, hypothesis=best.tokens if self.shows else ())]
 
     def _ending(self, root: Sequence, choice: int) -> Progress:
         finished = self.beams.finished
         text = finished[choice] if choice < len(finished) else Hypothesis()
         tally = root.tally if choice == 0 else Tally(cached=root.tally.cached)
-        tally.score = text.score
+        tally.score = text.score if text.tokens else None
         carrier = root if choice == 0 else replace(root, choice=choice, tally=tally)
         start = min(self.sent, len(text.tokens)) if self.choices == 1 else 0
         stopped = not text.tokens or text.tokens[-1] in self.beams.rules.stop_token_ids

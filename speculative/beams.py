@@ -32,6 +32,10 @@ class BeamRules(msgspec.Struct, frozen=True, kw_only=True):
     """Above 0 favours long texts, below 0 short ones."""
     early_stopping: bool = False
     """Whether `width` finished hypotheses are enough."""
+    seed: int | None = None
+    """Of the noise under which texts are drawn; None searches for the likeliest."""
+    prompt_count: int = 0
+    """Tokens before the generated ones: noise goes by position."""
 
     @property
     def offers(self) -> int:
@@ -39,6 +43,8 @@ class BeamRules(msgspec.Struct, frozen=True, kw_only=True):
 
         Even if each stop token of each hypothesis ranks first, `width` others remain.
         """
+        if self.seed is not None:
+            return self.width
         return max(2, 1 + len(self.stop_token_ids)) * self.width
 
 
@@ -53,6 +59,8 @@ class Hypothesis:
     parent: "Hypothesis | None" = None
     offered: tuple[Offer, ...] = ()
     """What the last token was chosen from."""
+    perturbed: float = 0.0
+    """Where texts are drawn, what they compete by."""
 
     def trail(self, start: int) -> list[tuple[Offer, ...]]:
         """Return what each token from `start` on was chosen from."""
@@ -130,6 +138,10 @@ class Beams:
             return self.finished[0].tokens if self.finished else ()
         return common_prefix([each.tokens for each in (*self.live, *self.finished[:1])])
 
+    def standings(self, texts: list[Hypothesis]) -> list[float]:
+        """Return what texts compete by: the larger the better."""
+        return [each.score for each in texts]
+
     def check(self) -> None:
         """Assert that nothing is there twice, too long or out of order."""
         rules = self.rules
@@ -139,7 +151,7 @@ class Beams:
         ), "a text is in the search twice"
         assert len({len(each.tokens) for each in self.live}) <= 1, "live lengths differ"
         for group in (self.live, self.finished):
-            scores = [each.score for each in group]
+            scores = self.standings(group)
             assert scores == sorted(scores, reverse=True), "not best first"
         assert self.done or self.live, "nothing can go on"
 

@@ -239,7 +239,7 @@ def _level(group: Group, tips: list[_Tip], width: int) -> _Level | None:
             candidates.append(_Tip(score + logprob, row, node, (*tail, token)[-ORDERS:]))
         if place < width:
             sure += SURE[guess.sureness]
-    if len(candidates) < width:
+    if len(candidates) < min(width, len(tips)):
         return None
     best = nlargest(width + SPARE, candidates, key=lambda tip: tip.score)
     return _Level(best, round(GRADES * min(1.0, sure / width)))

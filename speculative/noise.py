@@ -4,7 +4,10 @@ Philox 4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as
 with key = seed and counter = (token // 4, position, branch, 0); word `token % 4` is the token's.
 """
 
+from array import array
+from collections.abc import Sequence
 from math import log
+from zlib import crc32
 
 MASK = 0xFFFF_FFFF
 MULTIPLIERS = (0xD251_1F53, 0xCD9E_8D57)
@@ -37,3 +40,11 @@ def uniform(seed: int, branch: int, position: int, token: int) -> float:
 def gumbel(seed: int, branch: int, position: int, token: int) -> float:
     """Return the noise that is added to the token's log-probability before the argmax."""
     return -log(-log(uniform(seed, branch, position, token)))
+
+
+def path_key(tokens: Sequence[int]) -> int:
+    """Return the `branch` under which a beam search draws what follows these generated tokens.
+
+    Texts of one length draw apart unless their sums agree, one pair in 2**32.
+    """
+    return crc32(array("i", tokens))

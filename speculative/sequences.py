@@ -137,6 +137,8 @@ class Progress:
     logprobs: tuple[TokenLogprob, ...]
     finish_reason: str = ""
     error: str = ""
+    hypothesis: tuple[int, ...] = ()
+    """All tokens of the best text of a search so far, if somebody wants to know."""
 
 
 def origins(decision: Decision, draft: Draft) -> tuple[str, ...]:

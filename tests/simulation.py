@@ -285,15 +285,16 @@ def random_options(rng: random.Random) -> Options:
 
 def in_beams(options: Options, rng: random.Random) -> Options:
     """Return a beam search with the same penalties, narrow and short enough for a small pool."""
-    width = rng.choice([2, 3, 4])
+    width, drawn = rng.choice([2, 3, 4]), rng.random() < 0.3
+    temperature = 0.8 if drawn else 0.0
     return msgspec.structs.replace(
         options,
-        sampling=msgspec.structs.replace(options.sampling, temperature=0.0, logprobs=-1),
+        sampling=msgspec.structs.replace(options.sampling, temperature=temperature, logprobs=-1),
         tokens_max=min(12, options.tokens_max or 12),
         choices=rng.choice([1, 1, width]),
         beam_width=width,
-        length_penalty=rng.choice([0.0, 1.0, 2.0]),
-        early_stopping=rng.random() < 0.5,
+        length_penalty=1.0 if drawn else rng.choice([0.0, 1.0, 2.0]),
+        early_stopping=not drawn and rng.random() < 0.5,
     )
 
 
@@ -372,8 +373,13 @@ def expected(prompt: list[int], options: Options, choice: int) -> tuple[str, str
             stop_token_ids=sampling.stop_token_ids,
             length_penalty=options.length_penalty,
             early_stopping=options.early_stopping,
+            seed=sampling.seed if sampling.temperature > 0.0 else None,
+            prompt_count=len(prompt),
         )
-        tokens = plain_beams(prompt, sampling, rules)[choice][0]
+        found = plain_beams(prompt, sampling, rules)
+        if choice >= len(found):  # the law has no more texts than that
+            return "", "stop"
+        tokens = found[choice][0]
     else:
         tokens = plain_text(prompt, sampling, options.tokens_max)
     text = ToyText().decode(tokens)

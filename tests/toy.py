@@ -9,8 +9,10 @@ from math import exp, log
 
 from actors.messages import ChatMessage
 from speculative.beams import BeamRules, Offer, best_offers
+from speculative.noise import gumbel, path_key
 from speculative.rounds import Decision, Draft, Proposal, Row, TokenLogprob, Verdict
-from speculative.sampling import Sampling, choose, edited
+from speculative.sampled_beams import new_beams
+from speculative.sampling import Sampling, choose, edited, probabilities
 from tests.speculative.naive_beams import Text, naive_beam_search
 
 VOCAB = 23
@@ -54,10 +56,26 @@ def log_law(context: Sequence[int], prompt_count: int, sampling: Sampling) -> li
     return edited([score - total for score in row], prompt, output, sampling)
 
 
+def sampled_law(context: Sequence[int], prompt_count: int, sampling: Sampling) -> dict[int, float]:
+    """Return the log-probabilities that the seeded toy samples from, by token."""
+    scores = edited(logits(context), context[:prompt_count], context[prompt_count:], sampling)
+    return {token: log(each) for token, each in probabilities(scores, sampling).items()}
+
+
 def plain_beams(
     prompt: Sequence[int], sampling: Sampling, rules: BeamRules
 ) -> list[tuple[Text, float]]:
-    """Return what a beam search must find: no engine at all, and the naive search."""
+    """Return what a beam search must find: no engine at all.
+
+    At temperature 0 by the naive search; above, by one that is offered every token.
+    """
+    if rules.seed is not None:
+        beams = new_beams(rules)
+        while not beams.done:
+            contexts = [[*prompt, *each.tokens] for each in beams.live]
+            laws = [sampled_law(each, len(prompt), sampling) for each in contexts]
+            beams.step([tuple(law.items()) for law in laws])
+        return [(each.tokens, each.score) for each in beams.finished]
     return naive_beam_search(lambda text: log_law([*prompt, *text], len(prompt), sampling), rules)
 
 
@@ -167,6 +185,8 @@ class ToyTarget:
             contexts.append([*contexts[parent + 1], token])
         if row.start == row.stop:
             del contexts[0]
+        if sampling.temperature > 0.0:
+            return [_drawn(each, prompt_count, sampling, row.branch.offers) for each in contexts]
         laws = [log_law(each, prompt_count, sampling) for each in contexts]
         return [best_offers(law, row.branch.offers) for law in laws]
 
@@ -178,6 +198,18 @@ class ToyTarget:
         return (
             row.blocks[position // self.block_size] * self.block_size + position % self.block_size
         )
+
+
+def _drawn(
+    context: list[int], prompt_count: int, sampling: Sampling, count: int
+) -> tuple[Offer, ...]:
+    """Return the tokens that the noise puts first after a context."""
+    key = path_key(context[prompt_count:])
+    law = sampled_law(context, prompt_count, sampling)
+    order = sorted(
+        law, key=lambda token: -law[token] - gumbel(sampling.seed, key, len(context), token)
+    )
+    return tuple((token, law[token]) for token in order[:count])
 
 
 class ToyText:

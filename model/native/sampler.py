@@ -8,7 +8,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.edits import Touched
 from model.native.library import ChooseArguments, LogprobArguments, library
 from model.native.pool import Pool
 from model.sampler import Ask, offers
@@ -57,13 +56,13 @@ class NativeSampler:
         ]
 
     def offers(
-        self, logits: Tensor, asked: Sequence[tuple[int, int, Touched | None]]
+        self, logits: Tensor, asked: Sequence[tuple[Ask, int]]
     ) -> list[tuple[tuple[int, float], ...]]:
-        """Return the best next tokens of each (row, count, edits); torch does the edited rows."""
-        plain = [(row, 0, count) for row, count, edits in asked if edits is None]
-        edited = [one for one in asked if one[2] is not None]
-        fast, slow = iter(self.logprobs(logits, plain)), iter(offers(logits, edited))
-        return [next(fast).top if edits is None else next(slow) for _, _, edits in asked]
+        """Return the best next tokens of each (ask, count); torch does all but the plain ones."""
+        plain = [(ask.logits_row, 0, count) for ask, count in asked if ask.is_plain]
+        other = [one for one in asked if not one[0].is_plain]
+        fast, slow = iter(self.logprobs(logits, plain)), iter(offers(logits, other))
+        return [next(fast).top if ask.is_plain else next(slow) for ask, _ in asked]
 
 
 def _fill(to: ChooseArguments, logits: Tensor, ask: Ask) -> None:

@@ -1,5 +1,6 @@
 """Beam searches from the engine's door: streamed without retracting, refused by name, replayed."""
 
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -37,6 +38,25 @@ async def test_the_settled_beginning_is_streamed_and_never_taken_back() -> None:
             assert text_of(found) == plain(options, prompt=prompt)
             streamed += len(deltas(found)) > 1
     assert streamed > 5, "nothing was sent before the end"
+
+
+@on_both_loops
+async def test_the_best_text_so_far_is_told_on_request_and_settles_nothing() -> None:
+    options = changed(tokens_max=16, shows_hypotheses=True)
+    changed_its_mind = 0
+    async with running(Bench().parts()) as engine:
+        for first in range(1, 8):
+            prompt = (first, *PROMPT)
+            found = await events(engine, options, prompt=prompt)
+            assert text_of(found) == plain(options, prompt=prompt)
+            said = [delta.hypothesis for delta in deltas(found) if delta.hypothesis]
+            assert len(said) > 1
+            settled = ""
+            for delta in deltas(found):
+                settled += delta.text
+                assert not delta.hypothesis or delta.hypothesis.startswith(settled)
+            changed_its_mind += any(not b.startswith(a) for a, b in pairwise(said))
+    assert changed_its_mind, "no hypothesis was ever overtaken"
 
 
 @on_both_loops
@@ -97,7 +117,9 @@ async def test_a_crash_at_any_moment_repeats_and_loses_nothing() -> None:
 
 
 REFUSED: list[tuple[str, dict[str, Any]]] = [
-    ("temperature", {"sampling": Sampling(temperature=1.0)}),
+    ("length_penalty", {"sampling": Sampling(), "length_penalty": 2.0}),
+    ("early_stopping", {"sampling": Sampling(), "early_stopping": True}),
+    ("logprobs", {"sampling": Sampling(logprobs=0)}),
     ("logprobs", {"sampling": Sampling(temperature=0.0, logprobs=0, presence_penalty=1.0)}),
     ("n", {"choices": 4}),
     ("beam_width", {"beam_width": 17}),
@@ -114,10 +136,22 @@ async def test_what_a_search_cannot_do_is_refused_by_name() -> None:
             assert (refusal.kind, refusal.field) == ("refused", field)
 
 
-def test_a_grammar_is_refused() -> None:
-    options = changed(sampling=Sampling(temperature=0.0, grammar=Grammar("regex", "a")))
-    refusal = beam_refusal(options, 5, 10, (24, 4), 256)
-    assert refusal is not None and refusal[1] == "response_format"
+@on_both_loops
+async def test_texts_are_drawn_at_a_temperature_by_the_seed() -> None:
+    async with running(Bench().parts()) as engine:
+        found: list[tuple[str, str]] = []
+        for seed in (1, 2, 1):
+            options = changed(sampling=Sampling(seed=seed, temperature=0.8), choices=3)
+            drawn = await events(engine, options)
+            assert [text_of(drawn, n) for n in range(3)] == [plain(options, n) for n in range(3)]
+            found.append(text_of(drawn, 0))
+    assert found[0] == found[2] != found[1]
+
+
+def test_logprobs_under_a_grammar_are_refused() -> None:
+    sampling = Sampling(temperature=0.0, grammar=Grammar("regex", "a"), logprobs=1)
+    refusal = beam_refusal(changed(sampling=sampling), 5, 10, (24, 4), 256)
+    assert refusal is not None and refusal[1] == "logprobs"
 
 
 @on_both_loops

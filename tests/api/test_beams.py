@@ -22,6 +22,11 @@ async def test_the_fields_of_a_search_reach_the_engine(served: Served) -> None:
     assert (options.length_penalty, options.early_stopping) == (0.5, True)
 
 
+async def test_the_best_of_a_search_are_its_first(served: Served) -> None:
+    options = await asked(served, beam_width=4, n=2, best_of=3)
+    assert (options.beam_width, options.choices) == (4, 2)
+
+
 async def test_a_search_without_a_temperature_does_not_sample(served: Served) -> None:
     assert (await asked(served, beam_width=2)).sampling.temperature == 0.0
     assert (await asked(served, beam_width=1)).sampling.temperature == 1.0
@@ -36,7 +41,8 @@ async def test_a_search_without_a_temperature_does_not_sample(served: Served) ->
         ({"beam_width": 4, "length_penalty": 11}, "length_penalty"),
         ({"length_penalty": 2.0}, "length_penalty"),
         ({"early_stopping": True}, "early_stopping"),
-        ({"beam_width": 4, "best_of": 3}, "best_of"),
+        ({"beam_width": 4, "best_of": 5}, "best_of"),
+        ({"beam_width": 4, "n": 2, "best_of": 1}, "best_of"),
     ],
     ids=lambda each: str(each)[:40],
 )

@@ -6,25 +6,29 @@ company, in pools so small that searches are preempted.
 
 from functools import cache
 from itertools import count
+from math import inf, log
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from cache.blocks import BlockPool
 from cache.prefix import BlockNamer
 from cache.tables import BlockTable
+from model.flatten import Layout
 from model.runner import Runner
 from speculative.beam_search import BeamSearch
-from speculative.beams import BeamRules, Beams
+from speculative.beams import BeamRules, Beams, best_offers
 from speculative.planner import Limits, Planner
 from speculative.proposer import Proposer
 from speculative.rounds import NO_DRAFT, Draft, Proposal, Round, Row
-from speculative.sampling import Sampling
+from speculative.sampled_beams import new_beams
+from speculative.sampling import Grammar, Sampling, edited, probabilities
 from speculative.sequences import Sequence
 from tests.model.making import make_runner
-from tests.model.tiny import VOCAB, save_tiny, tiny_model
+from tests.model.tiny import VOCAB, oracle_logits, save_tiny, save_tiny_with_text, tiny_model
 
 GOAL = 14
 MANY_STOPS = (2, *range(11, 41))
@@ -103,7 +107,7 @@ class Server:
             draft_max=16,
         )
         if rules is not None:
-            sequence.search = BeamSearch(Beams(rules), lambda: next(self._ids), width)
+            sequence.search = BeamSearch(new_beams(rules), lambda: next(self._ids), width)
             self.searches.append(sequence.search)
         self.found[name] = [()] * width
         self.scores[name] = [0.0] * width
@@ -231,3 +235,74 @@ def test_a_preempted_search_goes_on_where_it_was(directory):
     for name, prompt in zip(names, PROMPTS, strict=True):
         assert_same(server.result(name), oracle(tuple(prompt), rules))
     assert server.planner.stats.preemptions > 0
+
+
+def drawn_plainly(prompt: list[int], rules: BeamRules, sampling: Sampling) -> Found:
+    """Return what is drawn from Transformers' logits when every token is on offer."""
+    model: Any = tiny_model("llama")
+    beams = new_beams(rules)
+    while not beams.done:
+        offers: list[tuple[tuple[int, float], ...]] = []
+        for each in beams.live:
+            row = oracle_logits(model, [*prompt, *each.tokens])[-1].tolist()
+            law = probabilities(edited(row, prompt, each.tokens, sampling), sampling)
+            offers.append(tuple((token, log(chance)) for token, chance in law.items()))
+        beams.step(offers)
+    return [(each.tokens, each.score) for each in beams.finished]
+
+
+@pytest.mark.parametrize("width", [2, 5])
+def test_drawn_texts_are_those_of_the_noise(directory, width):
+    settings = {"temperature": 0.7, "top_k": 20, "presence_penalty": 0.5}
+    plain, drafted, lucky = (Server(directory, 256, draft_max) for draft_max in (0, 16, 16))
+    small = Server(directory, 24, 16)
+    cases = [
+        (
+            prompt,
+            BeamRules(
+                width=width, tokens_max=GOAL, stop_token_ids=(2,), seed=n, prompt_count=len(prompt)
+            ),
+            Sampling(seed=n, stop_token_ids=(2,), **settings),
+        )
+        for n, prompt in enumerate(PROMPTS)
+    ]
+    wanted = [drawn_plainly(*case) for case in cases]
+    for server in (plain, drafted, lucky, small):
+        names = [server.submit(*case) for case in cases]
+        server.run(plain.lived if server is lucky else None)
+        for name, texts in zip(names, wanted, strict=True):
+            assert_same(server.result(name), texts)
+    assert lucky.planner.stats.accepted_tokens > 0
+    assert small.planner.stats.preemptions > 0 or width == 2
+
+
+def test_a_search_under_a_grammar_is_the_plain_one_over_what_it_allows(tmp_path):
+    save_tiny_with_text(tmp_path)
+    grammar = Grammar("regex", "(yes|no|maybe( so)?|[0-9]{1,3}),? (sir|madam)!")
+    rules = BeamRules(width=3, tokens_max=10, stop_token_ids=(2,))
+    sampling = law(rules, grammar=grammar)
+    prompt = [40, 41, 42]
+    servers = [Server(tmp_path, 128, draft_max) for draft_max in (0, 16)]
+    model, grammars = servers[0].runner.forward, servers[0].runner.histories.grammars
+    assert grammars is not None
+
+    def allowed_law(text: tuple[int, ...]) -> list[float]:
+        layout = Layout(4)
+        tokens = [*prompt, *text]
+        layout.add(tokens, 0, tuple(range(100, 110)), NO_DRAFT, True)
+        logits = model(layout.batch(torch.device("cpu")), servers[0].runner.pages)[-1]
+        matcher = grammars.matcher(grammar, (2,))
+        bits = np.unpackbits(matcher.allowed(text).view(np.uint8), bitorder="little")
+        scores = logits.double().log_softmax(-1)
+        scores[torch.from_numpy(bits[: len(scores)] == 0)] = -inf
+        return scores.tolist()
+
+    beams = Beams(rules)
+    while not beams.done:
+        beams.step([best_offers(allowed_law(each.tokens), rules.offers) for each in beams.live])
+    wanted = [(each.tokens, each.score) for each in beams.finished]
+    assert len(wanted) == 3 and all(tokens[-1] == 2 for tokens, _ in wanted)
+    for server in servers:
+        name = server.submit(prompt, rules, sampling)
+        server.run()
+        assert_same(server.result(name), wanted)

@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
+import msgspec
+
 from cache.blocks import BlockPool
 from cache.prefix import BlockNamer
 from cache.tables import BlockTable
 from speculative.beam_search import BeamSearch
-from speculative.beams import BeamRules, Beams
+from speculative.beams import BeamRules
 from speculative.planner import Limits, Planner
 from speculative.rounds import Draft, Proposal, Round, Verdict
+from speculative.sampled_beams import new_beams
 from speculative.sampling import Sampling
 from speculative.sequences import Sequence
 from tests.simulation import Guesser
@@ -76,7 +79,7 @@ class BeamWorld:
     ) -> Wish:
         """Submit a beam search."""
         sequence = self._sequence(prompt, sampling, rules.tokens_max, draft_max)
-        sequence.search = BeamSearch(Beams(rules), lambda: next(self._branch_ids), choices)
+        sequence.search = BeamSearch(new_beams(rules), lambda: next(self._branch_ids), choices)
         found = plain_beams(prompt, sampling, rules)
         return self._wish(Wish(sequence, [found[choice] for choice in range(choices)]))
 
@@ -98,12 +101,18 @@ class BeamWorld:
             self.submit(prompt, sampling, tokens_max)
             return
         width = rng.choice([2, 2, 3, 4])
+        seed = rng.randrange(100) if rng.random() < 0.3 else None
+        if seed is not None:
+            law = {"temperature": rng.choice([0.5, 1.0, 2.0]), "seed": seed, "logprobs": -1}
+            sampling = msgspec.structs.replace(sampling, top_k=rng.choice([0, 5]), **law)
         rules = BeamRules(
             width=width,
             tokens_max=tokens_max,
             stop_token_ids=stops,
             length_penalty=rng.choice([0.0, 1.0, -1.0]),
             early_stopping=rng.random() < 0.5,
+            seed=seed,
+            prompt_count=len(prompt),
         )
         size, pool = planner.pool.block_size, planner.pool
         shared_blocks = (len(prompt) - 1) // size
@@ -195,13 +204,15 @@ class BeamWorld:
 
     def _compare(self, wish: Wish, choice: int) -> None:
         text, score = wish.want[choice]
-        stopped = text[-1] in wish.sequence.sampling.stop_token_ids
+        sampling = wish.sequence.sampling
+        stopped = text[-1] in sampling.stop_token_ids
         assert tuple(wish.got[choice]) == text, "not the whole text"
         assert wish.reasons[choice] == ("stop" if stopped else "length")
         if score is not None:
             found = wish.scores[choice]
             assert found is not None and abs(found - score) < 1e-9
             self.counters["searches"] += choice == 0
+            self.counters["drawn"] += sampling.temperature > 0.0
 
     def _sequence(
         self, prompt: list[int], sampling: Sampling, tokens_max: int, draft_max: int = 4

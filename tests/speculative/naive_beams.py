@@ -5,8 +5,10 @@ places score -1e9, as there.
 """
 
 from collections.abc import Callable, Sequence
+from math import exp, inf, log
 
 from speculative.beams import BeamRules
+from speculative.noise import gumbel, path_key
 
 NOTHING = -1e9
 
@@ -56,3 +58,26 @@ def naive_beam_search(law: Law, rules: BeamRules) -> list[tuple[Text, float]]:
 def top(rows: list[tuple[float, Text]], count: int) -> list[tuple[float, Text]]:
     """Return the best rows; equal scores keep their order."""
     return sorted(rows, key=lambda row: -row[0])[:count]
+
+
+def naive_sampled_search(law: Law, rules: BeamRules) -> list[tuple[Text, float]]:
+    """Return the (tokens, log-probability) with the most noise, of all whole texts, best first.
+
+    No beam at all: every text of the language is grown, with the textbook's formula.
+    """
+    assert rules.seed is not None
+    grown: list[tuple[float, float, Text]] = [(0.0, 0.0, ())]
+    whole: list[tuple[float, float, Text]] = []
+    while grown:
+        bound, score, text = grown.pop()
+        if len(text) == rules.tokens_max or (text and text[-1] in rules.stop_token_ids):
+            whole.append((bound, score, text))
+            continue
+        key, position = path_key(text), rules.prompt_count + len(text)
+        logprobs = [(token, score + each) for token, each in enumerate(law(text)) if each > -inf]
+        free = [each + gumbel(rules.seed, key, position, token) for token, each in logprobs]
+        for (token, total), noisy in zip(logprobs, free, strict=True):
+            moved = -log(exp(-bound) - exp(-max(free)) + exp(-noisy))
+            grown.append((moved, total, (*text, token)))
+    whole.sort(reverse=True)
+    return [(text, score) for _, score, text in whole[: rules.width]]

@@ -19,6 +19,7 @@ def test_any_company_any_cancel_any_pool_gives_the_naive_texts() -> None:
     counters: Counter[str] = sum((story(seed) for seed in range(60)), Counter())
     for happened in (
         "searches",
+        "drawn",
         "cancelled",
         "branches with others",
         "copies",
