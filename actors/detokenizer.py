@@ -116,7 +116,7 @@ class Detokenizer:
             yield Failed(request_id=piece.request_id, kind="failed", reason=piece.error)
             return
         kept, text, stop = self._read(choice, piece.tokens)
-        if kept:
+        if kept or piece.hypothesis:
             yield Delta(
                 request_id=piece.request_id,
                 choice=piece.choice,
@@ -127,6 +127,7 @@ class Detokenizer:
                     self._logprob(token, logprob)
                     for token, logprob in zip(piece.tokens[:kept], piece.logprobs, strict=False)
                 ),
+                hypothesis=self.text.decode(piece.hypothesis),
             )
         if stop or piece.finish_reason:
             del self._choices[piece.request_id][piece.choice]

@@ -58,7 +58,8 @@ class Entry:
         """Note what the client is being sent."""
         match event:
             case Delta():
-                self.fruitless = 0
+                if event.tokens:
+                    self.fruitless = 0
                 self.committed[event.choice].extend(event.tokens)
             case Ended():
                 self.ended.add(event.choice)

@@ -100,6 +100,7 @@ def merged(first: Delta, then: Delta) -> Delta:
         tokens=first.tokens + then.tokens,
         origins=first.origins + then.origins,
         logprobs=first.logprobs + then.logprobs,
+        hypothesis=then.hypothesis or first.hypothesis,
     )
 
 

@@ -16,6 +16,7 @@ from api.replies import RequestMetrics, Usage
 from api.responses_events import (
     Completed,
     Created,
+    Hypothesis,
     Incomplete,
     InProgress,
     ItemAdded,
@@ -43,6 +44,7 @@ from api.translate import options, plain
 
 LOGPROBS = "message.output_text.logprobs"
 ORIGINS = "token_origins"
+HYPOTHESES = "beam_hypotheses"
 RESPONSES_NAMES = {
     "messages": "input",
     "max_tokens": "max_output_tokens",
@@ -76,17 +78,22 @@ def responses_options(
     if body.top_logprobs and not logprobs:
         said = f"`top_logprobs` needs `include` to hold {LOGPROBS!r}."
         raise refused(said, "top_logprobs", "invalid")
-    return options(
+    found = options(
         body,
         model,
         tenant,
         new_seed,
         tokens_max=body.max_output_tokens,
         logprobs=(body.top_logprobs or 0) if logprobs else -1,
-        includes=(ORIGINS, LOGPROBS),
+        includes=(ORIGINS, LOGPROBS, HYPOTHESES),
         grammar=flat_grammar_of(body.text.format if body.text else None),
         grammar_field="text.format",
     )
+    if HYPOTHESES not in (body.include or ()):
+        return found
+    if found.beam_width == 1:
+        raise refused(f"{HYPOTHESES!r} needs `beam_width`.", "include", "invalid")
+    return msgspec.structs.replace(found, shows_hypotheses=True)
 
 
 @dataclass(slots=True)
@@ -129,6 +136,8 @@ class ResponsesFormat:
                     origins=header.shown(origins),
                 )
             )
+        if isinstance(event, Delta) and event.hypothesis:
+            said.append(Hypothesis(*self._next(), item_id=self.item_id, text=event.hypothesis))
         return said + self._text_done() if isinstance(event, Ended) else said
 
     def closing(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:

@@ -73,6 +73,15 @@ class TextDelta(ServerEvent, frozen=True, kw_only=True, tag="response.output_tex
     origins: tuple[str, ...] | UnsetType = UNSET
 
 
+class Hypothesis(ServerEvent, frozen=True, kw_only=True, tag="response.output_text.hypothesis"):
+    """Ours, on request: the whole of a beam search's best text so far; deltas settle it."""
+
+    item_id: str
+    text: str
+    output_index: int = 0
+    content_index: int = 0
+
+
 class TextDone(ServerEvent, frozen=True, kw_only=True, tag="response.output_text.done"):
     item_id: str
     text: str

@@ -271,6 +271,7 @@ class FakeChoice:
             tokens=tuple(tokens),
             origins=origins[: len(tokens)],
             logprobs=logprobs,
+            hypothesis="perhaps" if self.options.shows_hypotheses else "",
         )
 
     def _ended(self, text: str, reason: str) -> Ended:

@@ -138,6 +138,19 @@ async def test_origins_come_with_the_deltas_when_asked_for(served: Served) -> No
     assert {"ngram", "bonus"} <= set(origins)
 
 
+async def test_the_best_hypothesis_so_far_comes_when_asked_for(served: Served) -> None:
+    async with socket(served) as ws:
+        await ask(ws, "Hello", beam_width=2, include=["beam_hypotheses"])
+        events = await until_last(ws)
+        said = [each for each in events if each["type"] == "response.output_text.hypothesis"]
+        assert said and {each["text"] for each in said} == {"perhaps"}
+        assert [each["sequence_number"] for each in events] == list(range(len(events)))
+        await ask(ws, "Hello", beam_width=2)
+        assert not [each for each in await until_last(ws) if "hypothesis" in each["type"]]
+        await ask(ws, "Hello", include=["beam_hypotheses"])
+        assert (await until_last(ws))[-1]["error"]["param"] == "include"
+
+
 BAD_EVENTS: list[tuple[Any, str | None]] = [
     ({"type": "response.dance"}, "type"),
     ({"no": "type"}, "type"),
