@@ -23,17 +23,40 @@ void Forward::cut_into_blocks() {
     }
 }
 
+// Whether a tile of two blocks is the same slots: then it is gathered once for both.
+static bool share(const Block &one, const Block &other, int tile) {
+    int size = one.row.block_size, end = (tile + 1) * SPAN;
+    if (end > one.row.prefix || end > other.row.prefix) return false;
+    int first = tile * SPAN / size, last = (end + size - 1) / size;
+    return std::equal(one.row.blocks + first, one.row.blocks + last, other.row.blocks + first);
+}
+
 void Forward::cut_into_splits() {
     int lanes = static_cast<int>(blocks.size()) * shape.kv_heads;
-    if (lanes >= 4 * model.pool.size()) return;
+    bool few = batch.token_count <= SHARING_TOKENS;
+    int shared_tiles = 0;
+    for (size_t block = 1; few && block < blocks.size(); block++) {
+        while (share(blocks[block - 1], blocks[block], shared_tiles)) shared_tiles++;
+    }
+    if (lanes >= 4 * model.pool.size() && shared_tiles == 0) return;
     size_t rows = 0;
-    for (int block = 0; block < static_cast<int>(blocks.size()); block++) {
-        int count = tile_count(blocks[block]);
-        int block_rows = (blocks[block].end - blocks[block].begin) * attention.group();
+    int tiles_max = 0;
+    for (const Block &block : blocks) {
+        int count = tile_count(block);
+        tiles_max = std::max(tiles_max, count);
         for (int kv_head = 0; kv_head < shape.kv_heads; kv_head++) {
-            for (int tile = 0; tile < count; tile++, rows += block_rows) {
-                splits.push_back({block, kv_head, tile, count, block * shape.kv_heads + kv_head,
-                                  rows});
+            rows_before.push_back(rows);
+            rows += static_cast<size_t>(count) * (block.end - block.begin) * attention.group();
+        }
+    }
+    for (int kv_head = 0; kv_head < shape.kv_heads; kv_head++) {
+        for (int tile = 0; tile < tiles_max; tile++) {
+            for (int first = 0, last; first < static_cast<int>(blocks.size()); first = last) {
+                last = first + 1;
+                if (tile >= tile_count(blocks[first])) continue;
+                while (few && last < static_cast<int>(blocks.size()) &&
+                       share(blocks[first], blocks[last], tile)) last++;
+                splits.push_back({first, last, kv_head, tile});
             }
         }
     }
@@ -45,7 +68,9 @@ void Forward::cut_into_splits() {
 
 int Forward::open_attention() {
     if (splits.empty()) return static_cast<int>(blocks.size()) * shape.kv_heads;
-    for (const Split &split : splits) pending[split.lane] = split.tiles;
+    for (size_t lane = 0; lane < pending.size(); lane++) {
+        pending[lane] = tile_count(blocks[lane / shape.kv_heads]);
+    }
     return static_cast<int>(splits.size());
 }
 
@@ -74,14 +99,15 @@ void Forward::attend(int layer, int item, AttentionScratch &scratch) {
     int rows = (block.end - block.begin) * attention.group();
     load(block, kv_head, scratch);
     for (int tile = 0; tile < count; tile++) {
+        scratch.gathered = 0;
         attend_tile(attention, block, lane(layer, kv_head), tile, scratch);
         merge(attention, scratch.sum, scratch.tile, rows, tile == 0);
     }
     finish(block, kv_head, scratch.sum);
 }
 
-Partial Forward::partial_of(const Split &split, int tile, int rows) {
-    size_t before = split.rows_before + (tile - split.tile) * static_cast<ptrdiff_t>(rows);
+Partial Forward::partial_of(int lane, int tile, int rows) {
+    size_t before = rows_before[lane] + static_cast<size_t>(tile) * rows;
     float *outputs = space.partial.as<float>();
     float *statistics = outputs + partial_rows * attention.padded();
     return {outputs + before * attention.padded(), statistics + before,
@@ -89,18 +115,22 @@ Partial Forward::partial_of(const Split &split, int tile, int rows) {
 }
 
 void Forward::attend_split(int layer, const Split &split, AttentionScratch &scratch) {
-    const Block &block = blocks[split.block];
-    int rows = (block.end - block.begin) * attention.group();
-    load(block, split.kv_head, scratch);
-    attend_tile(attention, block, lane(layer, split.kv_head), split.tile, scratch);
-    // A copy, so that merging happens in one order whoever comes last.
-    merge(attention, partial_of(split, split.tile, rows), scratch.tile, rows, true);
-    if (pending[split.lane].fetch_sub(1) > 1) return;
-    Partial sum = partial_of(split, 0, rows);
-    for (int tile = 1; tile < split.tiles; tile++) {
-        merge(attention, sum, partial_of(split, tile, rows), rows, false);
+    scratch.gathered = 0;
+    for (int index = split.first; index < split.last; index++) {
+        const Block &block = blocks[index];
+        int rows = (block.end - block.begin) * attention.group();
+        int lane_index = index * shape.kv_heads + split.kv_head;
+        load(block, split.kv_head, scratch);
+        attend_tile(attention, block, lane(layer, split.kv_head), split.tile, scratch);
+        // A copy, so that merging happens in one order whoever comes last.
+        merge(attention, partial_of(lane_index, split.tile, rows), scratch.tile, rows, true);
+        if (pending[lane_index].fetch_sub(1) > 1) continue;
+        Partial sum = partial_of(lane_index, 0, rows);
+        for (int tile = 1, count = tile_count(block); tile < count; tile++) {
+            merge(attention, sum, partial_of(lane_index, tile, rows), rows, false);
+        }
+        finish(block, split.kv_head, sum);
     }
-    finish(block, split.kv_head, sum);
 }
 
 void Forward::finish(const Block &block, int kv_head, const Partial &sum) {

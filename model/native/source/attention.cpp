@@ -68,6 +68,11 @@ struct Tile {
     size_t row_bytes() const { return shape.padded() * element(); }
 
     void gather() const {
+        size_t bytes = count * sizeof(int64_t);
+        if (scratch.gathered == count && scratch.gathered_lane == lane.keys &&
+            memcmp(scratch.gathered_offsets, offsets, bytes) == 0) return;
+        scratch.gathered = count, scratch.gathered_lane = lane.keys;
+        memcpy(scratch.gathered_offsets, offsets, bytes);
         // Positions that only fill up a vector repeat a real one: finite, and never weighed.
         for (int i = count; i < round_up(count, LANES); i++) offsets[i] = offsets[count - 1];
         auto *keys = static_cast<const uint8_t *>(lane.keys);

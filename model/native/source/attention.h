@@ -73,6 +73,10 @@ struct AttentionScratch {
     uint8_t *widened;             // a tile of int8 keys or values in bf16, [SPAN][head_size]
     float *scores;
     Partial tile, sum;
+    // What keys and values hold: 0 positions mean nothing that could be used again.
+    int gathered = 0;
+    const void *gathered_lane = nullptr;
+    int64_t gathered_offsets[SPAN];
     AttentionScratch(const AttentionShape &shape);
 };
 

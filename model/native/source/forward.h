@@ -15,6 +15,8 @@ enum Step {
     ATTENTION_NORM, QKV, ROPE, ATTEND, ATTENDED, OUTPUT, FFN_NORM, GATE_UP, GATED, DOWN, STEPS
 };
 
+// Tokens in a batch at most for rows to share tiles: of more the partial results grow too large.
+constexpr int SHARING_TOKENS = 64;
 // Rows whose activations stay in a core's L2 while it goes through the tiles.
 constexpr int GROUP_ROWS = 128;
 
@@ -55,13 +57,16 @@ struct Forward : Job {
 
     // attend.cpp: what is done to the tokens of a row
     struct Split {
-        int block, kv_head, tile, tiles, lane;
-        size_t rows_before;              // in the partial results
+        int first, last;                 // blocks that have this tile in common
+        int kv_head, tile;
     };
     std::vector<int64_t> ancestors;      // of masked rows, -1 spelt out
     std::vector<Block> blocks;
-    // Few blocks are split tile by tile between threads; the last to finish a block merges.
+    // Few blocks are split tile by tile between threads; the last to finish a block merges. So are
+    // blocks of several rows with a common prefix, as the branches of a search have: each tile of
+    // it is gathered once, and every row still adds up its own tiles in their order.
     std::vector<Split> splits;
+    std::vector<size_t> rows_before;     // in the partial results, by block and head
     std::vector<std::atomic<int>> pending;
     size_t partial_rows = 0;
     void cut_into_blocks();
@@ -70,7 +75,7 @@ struct Forward : Job {
     Lane lane(int layer, int kv_head) const;
     void load(const Block &block, int kv_head, AttentionScratch &scratch);
     void attend(int layer, int item, AttentionScratch &scratch);
-    Partial partial_of(const Split &split, int tile, int rows);
+    Partial partial_of(int lane, int tile, int rows);
     void attend_split(int layer, const Split &split, AttentionScratch &scratch);
     void finish(const Block &block, int kv_head, const Partial &sum);
 

@@ -112,3 +112,23 @@ def test_many_rows_at_once(model: NativeForward, whole: Tensor) -> None:
     others = [part(random_tokens(2, seed=i), 0, blocks=(40 + i,)) for i in range(12)]
     logits = model(round_of([*others, part(TOKENS[299:], 299)]), pages)
     assert torch.equal(logits[-1], whole[-1])
+
+
+@pytest.mark.parametrize("rows", [2, 5])
+def test_rows_that_share_a_long_prefix(model: NativeForward, whole: Tensor, rows: int) -> None:
+    pages = pages_for(model)
+    model(round_of([part(TOKENS[:270])]), pages)
+    parts = []
+    for row in range(rows):
+        own = 40 + row  # from position 256 on; two tiles before it are everybody's
+        for tensor in (pages.keys, pages.values):
+            tensor[:, own] = tensor[:, 17]
+        blocks = (*range(1, 17), own, 50 + row)
+        parts.append(part(TOKENS[270 : 271 + row], 270, blocks))
+    alone = part(TOKENS[:40], 0, tuple(range(20, 32)))
+    logits = model(round_of([*parts, alone][: rows + (rows == 5)]), pages)
+    begin = 0
+    for row in range(rows):
+        assert torch.equal(logits[begin : begin + 1 + row], whole[270 : 271 + row])
+        begin += 1 + row
+    assert torch.equal(logits[begin:], whole[: len(logits) - begin])
