@@ -12,9 +12,6 @@ waits in the parent's tree slots, until the next round copies shared blocks and 
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
-
-from msgspec.structs import replace as replace_fields
 
 from cache.blocks import BlockPool
 from cache.tables import BlockTable
@@ -24,32 +21,19 @@ from speculative.beam_members import (
     Part,
     Want,
     catching_up,
-    children_of,
     of_tokens,
     path_to,
 )
-from speculative.beams import Beams, Hypothesis, Offer, common_prefix
+from speculative.beam_steps import Place, Stand, take_steps, with_known
+from speculative.beams import Beams, Hypothesis, common_prefix
 from speculative.rounds import Branch, Decision, Draft, Row, Seen, TokenLogprob
 from speculative.sequences import Progress, Sequence, Tally, origins
 
-Place = tuple[int, int]
-"""A row of the search, and a node of its draft; -1 is its last known token."""
 SEARCH_ROOM = 2
 """Room for drafts in a branch's row, in that of an ordinary one: a forest grows to one side."""
 SEEN_TOKENS = 5
 SEEN_MORE = 2
 """Offers that the draft sources are told of, beyond the beam's width."""
-
-
-class _Stand(NamedTuple):
-    """How far the forest went along one survivor."""
-
-    head: Place
-    """Where its last token was offered."""
-    place: Place | None
-    """Where its last token is, if that was a node."""
-    known: tuple[Offer, ...] | None
-    """What comes after it in that case."""
 
 
 @dataclass(slots=True, eq=False)
@@ -197,7 +181,7 @@ class BeamSearch:
         """
         members = {member.sequence_id: member for member in self.members}
         parts = [
-            part._replace(decision=_with_known(part.decision, members[part.row.sequence_id].known))
+            part._replace(decision=with_known(part.decision, members[part.row.sequence_id].known))
             for part in parts
         ]
         for row, _, _ in parts:
@@ -211,36 +195,9 @@ class BeamSearch:
     def _advance(self, root: Sequence, parts: list[Part]) -> Part:
         """Take as many steps as the forest covers."""
         self._look(parts)
-        children = [children_of(part.draft) for part in parts]
-        places: list[Place | None] = [(number, -1) for number in range(len(parts))]
-        offers = [_offers_at(parts, place) for place in places]
-        heads: list[Place] = []
-        stood = places
-        while self._decides(root, offers):
-            stood = places
-            parents = self.beams.step([offered or () for offered in offers])
-            heads = [place for parent in parents if (place := stood[parent]) is not None]
-            assert len(heads) == len(parents), "a text goes on from where nobody was"
-            if self.beams.done:
-                break
-            places = [
-                _child(children, place, each.tokens[-1])
-                for place, each in zip(heads, self.beams.live, strict=True)
-            ]
-            offers = [_offers_at(parts, place) for place in places]
-        stands: list[_Stand] = []
-        if not self.beams.done:
-            stands = [_Stand(*each) for each in zip(heads, places, offers, strict=True)]
+        stands, best = take_steps(self.beams, parts, not root.sampling.edits_logits)
         self._settle_members(root, parts, stands)
-        best = heads[0] if heads else stood[0]
-        assert best is not None, "the best text is never passed over"
         return self._summary(parts, best)
-
-    def _decides(self, root: Sequence, offers: list[tuple[Offer, ...] | None]) -> bool:
-        """Return whether these offers are enough for a step; edits may make a text likelier."""
-        if root.sampling.edits_logits and self.beams.rules.seed is None:
-            return None not in offers
-        return self.beams.is_certain(offers)
 
     def _look(self, parts: list[Part]) -> None:
         """Note what was offered after which tokens, for the draft sources."""
@@ -252,7 +209,7 @@ class BeamSearch:
             for tail, offers in zip(tails, decision.offers, strict=True):
                 self._seen.append((tail, offers[:few]))
 
-    def _settle_members(self, root: Sequence, parts: list[Part], stands: list[_Stand]) -> None:
+    def _settle_members(self, root: Sequence, parts: list[Part], stands: list[Stand]) -> None:
         """Give each survivor its parent's blocks and, to the first of a parent, its name."""
         old = self.members
         prompt = root.tokens[: root.prompt_count]
@@ -372,21 +329,3 @@ class BeamSearch:
             assert member.computed < len(member.tokens) or member.known, "nothing left to compute"
             assert member.computed <= len(member.tokens), "more KV than tokens"
             assert member.computed <= member.table.slots, "KV outside the table"
-
-
-def _offers_at(parts: list[Part], place: Place | None) -> tuple[Offer, ...] | None:
-    return None if place is None else parts[place[0]].decision.offers[place[1] + 1]
-
-
-def _child(children: list[dict[tuple[int, int], int]], place: Place, token: int) -> Place | None:
-    """Return where `token` after a place was verified, if it was."""
-    number, node = place
-    child = children[number].get((node, token))
-    return None if child is None else (number, child)
-
-
-def _with_known(decision: Decision, known: tuple[Offer, ...]) -> Decision:
-    """Return a decision that begins with what was offered after the last known token."""
-    if not known:
-        return decision
-    return replace_fields(decision, offers=(known, *decision.offers))
