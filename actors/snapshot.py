@@ -26,6 +26,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     accepted_tokens: int = 0
     accepted_by_position: tuple[int, ...] = ()
     accepted_by_source: dict[str, int] = {}
+    drafts_by_source: dict[str, int] = {}
+    """Rows in whose draft a source had a part."""
     drafted_by_source: dict[str, int] = {}
     restarts: int = 0
     mailbox_depths: dict[str, int] = {}

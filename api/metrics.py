@@ -101,9 +101,16 @@ def _ours(door: Door, snapshot: Snapshot) -> Iterator[Metric]:
         ("requests", "Requests by how they ended.", "outcome", door.outcomes),
         ("accepted_tokens", "Accepted tokens.", "source", snapshot.accepted_by_source),
         ("draft_tokens", "Drafted tokens.", "source", snapshot.drafted_by_source),
+        ("drafts", "Rows that a source drafted for.", "source", snapshot.drafts_by_source),
         ("audits", "Requests decoded again, by outcome.", "outcome", snapshot.audits),
     ):
         yield _split("draftwerk_" + name, text, label, values, {})
+    lengths = GaugeMetricFamily(
+        "draftwerk_accepted_length", "Mean accepted tokens of a source's draft.", labels=["source"]
+    )
+    for source, count in snapshot.drafts_by_source.items():
+        lengths.add_metric([source], snapshot.accepted_by_source.get(source, 0) / count)
+    yield lengths
     depths = GaugeMetricFamily(
         "draftwerk_mailbox_depth", "Messages waiting for an actor.", labels=["actor"]
     )

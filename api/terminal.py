@@ -10,7 +10,10 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
 
-COLOURS = {"ngram": 34, "suffix": 32, "store": 32, "recycle": 33, "draft": 35, "prediction": 36}
+COLOURS = {
+    "ngram": 34, "suffix": 32, "store": 92, "recycle": 33, "draft": 35, "prediction": 36,
+    "grammar": 93,
+}  # fmt: skip
 """SGR codes of the draft sources; what the target itself said has no colour."""
 HELP = "/new starts over, /seed N keeps to one seed, /quit ends; Ctrl-C stops an answer."
 TIMEOUT_S = 600

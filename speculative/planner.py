@@ -48,6 +48,8 @@ class PlannerStats(msgspec.Struct, kw_only=True):
     draft_tokens: int = 0
     accepted_tokens: int = 0
     accepted_by_position: list[int] = msgspec.field(default_factory=list[int])
+    drafts_by_source: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    """Rows in whose draft a source had a part."""
     drafted_by_source: dict[str, int] = msgspec.field(default_factory=dict[str, int])
     accepted_by_source: dict[str, int] = msgspec.field(default_factory=dict[str, int])
 
@@ -69,6 +71,8 @@ class PlannerStats(msgspec.Struct, kw_only=True):
         self.accepted_by_position += [0] * (accepted - len(self.accepted_by_position))
         for position in range(accepted):
             self.accepted_by_position[position] += 1
+        for source in set(draft.sources):
+            self.drafts_by_source[source] = self.drafts_by_source.get(source, 0) + 1
         for source in draft.sources:
             self.drafted_by_source[source] = self.drafted_by_source.get(source, 0) + 1
         for node in decision.path:

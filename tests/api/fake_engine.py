@@ -184,6 +184,7 @@ class FakeEngine:
             accepted_tokens=4,
             accepted_by_position=(3, 1),
             accepted_by_source={"ngram": 4},
+            drafts_by_source={"ngram": 3},
             drafted_by_source={"ngram": 10},
             mailbox_depths={"cache": 2},
             progress_age_s=self.progress_age_s,

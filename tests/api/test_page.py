@@ -1,11 +1,14 @@
 """The page at `/`, in a real browser where there is one."""
 
+import re
 from collections.abc import AsyncGenerator
 
 import pytest
 import pytest_asyncio
 
-from api.page import policy
+from api.page import PAGE, policy
+from api.terminal import COLOURS
+from speculative.survival import NAMES
 from tests.api import browser
 from tests.api.conftest import serving
 from tests.api.fake_engine import FakeEngine, whole_text
@@ -38,6 +41,15 @@ async def test_the_page_may_run_its_own_script_and_nothing_else() -> None:
     assert found == policy(reply.text)
     for forbidden in ("innerHTML", "https://", "eval(", "onclick=", "style="):
         assert forbidden not in reply.text
+
+
+def test_every_source_has_a_colour_of_its_own() -> None:
+    for source in NAMES:
+        assert f"[data-origin={source}] {{ --c: var(--{source}); }}" in PAGE
+        light, dark = re.findall(rf"--{source}: (#\w+);", PAGE)
+        assert PAGE.count(light) == PAGE.count(dark) == 1
+    assert set(COLOURS) == set(NAMES)
+    assert len(set(COLOURS.values())) == len(NAMES)
 
 
 @needs_browser

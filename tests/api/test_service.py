@@ -62,6 +62,7 @@ async def test_metrics_carry_the_names_that_dashboards_know(served: Served) -> N
     assert samples["draftwerk_requests_total", "stop"].value == 1
     assert samples["draftwerk_requests_total", "refused"].value == 1
     assert samples["draftwerk_speculation_goodput_ratio", None].value == 0.4
+    assert samples["draftwerk_accepted_length", None].value == 4 / 3
     assert samples["draftwerk_wasted_draft_tokens_total", None].value == 6
     buckets = [
         sample

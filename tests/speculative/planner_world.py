@@ -321,6 +321,7 @@ class World:
         assert stats.accepted_tokens == sum(stats.accepted_by_position)
         assert stats.accepted_tokens == sum(stats.accepted_by_source.values())
         assert stats.draft_tokens == sum(stats.drafted_by_source.values())
+        assert max(stats.drafts_by_source.values(), default=0) <= stats.drafts
         for tally in tallies:
             assert tally.steps == sum(tally.accepted_histogram)
         self.counters["preemptions"] += stats.preemptions
