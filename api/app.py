@@ -18,7 +18,7 @@ from api.errors import (
     on_api_error,
     on_client_gone,
     on_http_exception,
-    response,
+    turned_away,
 )
 from api.identity import Identity
 from api.page import page
@@ -74,4 +74,4 @@ async def nowhere(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] != "websocket":
         raise HTTPException(404)
     await receive()
-    await response(ApiError(404, SENTENCES[404]))(scope, receive, send)
+    await turned_away(ApiError(404, SENTENCES[404]), scope, receive, send)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.config import LOOPBACK, Settings
-from api.errors import ApiError, response
+from api.errors import ApiError, turned_away
 
 OPEN = frozenset(("/", "/health", "/ready", "/openapi.json", "/favicon.ico"))
 """Paths that need no key: they tell nothing of models or requests."""
@@ -59,7 +59,7 @@ class Guard:
             try:
                 self._check(scope)
             except ApiError as error:
-                await response(error)(scope, receive, send)
+                await turned_away(error, scope, receive, send)
                 return
         await self.app(scope, receive, send)
 

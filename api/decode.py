@@ -1,6 +1,7 @@
 """Bytes to checked bodies: whatever is wrong becomes a sentence that names the field.
 
-The code `invalid_json` is kept for what is no JSON at all.
+The code `invalid_json` is kept for what is no JSON at all. Bounds in types are checked once a list
+has been read, so a body that would take long to read is refused by counting, before it is.
 """
 
 import re
@@ -14,6 +15,11 @@ from api.schema import refused_fields
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
+CONTAINERS_MAX = 2**14
+"""Lists and objects in a body: thrice as many as a conversation of the greatest length has."""
+STRINGS_MAX = 2**16
+"""Strings in a body, names of fields among them."""
+
 # msgspec's own messages are read only for the place they speak of.
 PLACE = re.compile(r"at `(?:key` in `)?\$\.?([^`]*)`$")
 MISSING = re.compile(r"missing required field `(\w+)`")
@@ -23,6 +29,7 @@ STEP = re.compile(r"\w+|\[[^\]]*\]")
 
 def decoded(raw: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
     """Return the body, or raise the ApiError that says which field is wrong and what it may be."""
+    check_weight(raw)
     try:
         body = decoder.decode(raw)
     except msgspec.ValidationError as error:
@@ -36,6 +43,22 @@ def decoded(raw: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
     for field in refused_fields(body):
         raise refused(f"`{field}` is not supported by this server.", field, "unsupported")
     return body
+
+
+def check_weight(raw: bytes) -> None:
+    """Refuse a body of so many values that reading it would hold up everybody else."""
+    if raw.count(b'"') <= 2 * STRINGS_MAX and _containers(raw) <= CONTAINERS_MAX:
+        return
+    bare = raw.replace(b"\\\\", b"").replace(b'\\"', b"")  # each quote left is a string's end
+    if bare.count(b'"') > 2 * STRINGS_MAX:
+        raise refused(f"The body holds more than {STRINGS_MAX} strings.", code="invalid")
+    if _containers(b"".join(bare.split(b'"')[::2])) > CONTAINERS_MAX:
+        said = f"The body holds more than {CONTAINERS_MAX} lists and objects."
+        raise refused(said, code="invalid")
+
+
+def _containers(raw: bytes) -> int:
+    return raw.count(b"[") + raw.count(b"{")
 
 
 def _malformed(message: str) -> ApiError:

@@ -4,6 +4,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 KINDS = {
     400: "invalid_request_error",
@@ -97,6 +98,17 @@ def response(error: ApiError) -> Response:
     """Return the error as an HTTP response."""
     body = msgspec.json.encode(error.reply)
     return Response(body, error.status, error.headers, media_type="application/json")
+
+
+async def turned_away(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request or a handshake; where a handshake can have no body, close it with a code."""
+    answerable = "websocket.http.response" in scope.get("extensions", {})
+    if scope["type"] == "http" or answerable:
+        await response(error)(scope, receive, send)
+        return
+    code = 1008 if error.status < 429 else 1013
+    await send({"type": "websocket.accept"})
+    await send({"type": "websocket.close", "code": code, "reason": error.message})
 
 
 async def on_api_error(request: Request, error: Exception) -> Response:

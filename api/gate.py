@@ -4,10 +4,14 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.errors import ApiError, response
+from api.errors import ApiError, turned_away
 from api.page import HEADERS, PAGE
 
 RETRY_MS = 1000
+ANSWERS = {
+    "/": Response(PAGE, headers=HEADERS, media_type="text/html; charset=utf-8"),
+    "/health": Response(msgspec.json.encode({"status": "ok"}), media_type="application/json"),
+}
 
 
 class Gate:
@@ -22,18 +26,12 @@ class Gate:
         if self.app is not None:
             await self.app(scope, receive, send)
         elif scope["type"] in ("http", "websocket"):
-            await self._answer(scope)(scope, receive, send)
+            answer = ANSWERS.get(scope["path"]) if scope["type"] == "http" else None
+            if answer is None:
+                await turned_away(self._starting(), scope, receive, send)
+            else:
+                await answer(scope, receive, send)
 
-    def _answer(self, scope: Scope) -> Response:
-        if scope["path"] == "/":
-            return Response(PAGE, headers=HEADERS, media_type="text/html; charset=utf-8")
-        if scope["path"] == "/health":
-            return Response(msgspec.json.encode({"status": "ok"}), media_type="application/json")
-        return response(
-            ApiError(
-                503,
-                f"The server is starting: {self.progress}.",
-                code="starting",
-                retry_after_ms=RETRY_MS,
-            )
-        )
+    def _starting(self) -> ApiError:
+        said = f"The server is starting: {self.progress}."
+        return ApiError(503, said, code="starting", retry_after_ms=RETRY_MS)

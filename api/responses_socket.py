@@ -2,7 +2,9 @@
 
 accept ──> read ── response.create ──> lane ── job ── job ──┐
             │  └── response.cancel ──> its job              ├──> say ──> the client
-            └──── closes: 1001 idle, 1003, 1007, 1011, 1012 ┘
+            └──── closes: 1001, 1003, 1007, 1011 to 1013 ┘
+
+A client that does not read what is said is closed with 1008, whether it learns of it or not.
 """
 
 import asyncio
@@ -17,19 +19,21 @@ from starlette.types import Message, Receive, Scope, Send
 
 from actors.messages import Chat, ChatMessage
 from api.auth import SUBPROTOCOL
-from api.connection import ClientGoneError
+from api.connection import ClientGoneError, SlowClientError
 from api.decode import decoded
 from api.door import Call, Door
-from api.errors import ApiError, draining, refused, response
+from api.errors import ApiError, draining, refused, turned_away
 from api.generate import RESPONSES, response_not_found, responses_format
 from api.lanes import Job, Lane, Wish
 from api.responses import RESPONSES_NAMES, responses_options, responses_prompt
 from api.responses_events import ErrorEvent
 from api.responses_schema import ClientEvent
-from api.wire import abort_of
+from api.wire import abort_of, hang_up_of
 
 CLIENT_EVENT = msgspec.json.Decoder(ClientEvent)
 LANES_MAX = 8
+REFUSALS_MAX = 8
+"""Times in a row that a client may ask a full server before it must go away for a while."""
 REMEMBERED_MAX = 32
 """Responses of one socket that `previous_response_id` may name."""
 SOCKETS_MAX = 64
@@ -57,7 +61,7 @@ class ResponsesSocket:
         try:
             _check_room(door, tenant)
         except ApiError as error:
-            await response(error)(scope, receive, send)
+            await turned_away(error, scope, receive, send)
             return
         door.sockets[tenant] += 1
         try:
@@ -97,6 +101,8 @@ class Socket:
         default_factory=OrderedDict[str, tuple[ChatMessage, ...]]
     )
     serial: int = 0
+    refusals: int = 0
+    """Since a response was last let in."""
 
     async def run(self) -> None:
         """Serve until either side closes; whatever is under way then is cancelled."""
@@ -108,6 +114,8 @@ class Socket:
                 finally:
                     for task in (leaving, *self.tasks):
                         task.cancel()
+        except* SlowClientError:
+            hang_up_of(self.scope)(1008, "Too much was left unread.")
         except* ClientGoneError:
             abort_of(self.scope)()
         except* CloseError as closing:
@@ -133,6 +141,8 @@ class Socket:
                 if error.code == "invalid_json":
                     raise CloseError(1007, "That is not JSON.") from None
                 await self.say_error(error, _lane_of(text))
+                if self.refusals >= REFUSALS_MAX:
+                    raise CloseError(1013, "The server is full.") from None
 
     async def _next_message(self) -> Message:
         """Return the next message; a socket with nothing under way may be idle for so long only."""
@@ -159,6 +169,7 @@ class Socket:
         self.serial += 1
         response_id = f"resp_{self.scope['request_id']}_{self.serial}"
         wish = Wish(decoded(raw, RESPONSES), response_id, stream_id)
+        self._check_room()
         lane = self.lanes.get(stream_id)
         if lane is not None:
             lane.add(wish)
@@ -170,6 +181,15 @@ class Socket:
         task = group.create_task(self._run_lane(stream_id, lane))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+
+    def _check_room(self) -> None:
+        """Refuse at once what would be refused at its turn; with lanes under way, nobody leaves."""
+        try:
+            self.door.admission.check_room()
+        except ApiError:
+            self.refusals += not self.lanes
+            raise
+        self.refusals = 0
 
     async def _run_lane(self, stream_id: str | None, lane: Lane) -> None:
         try:
@@ -226,7 +246,9 @@ class Socket:
             try:
                 async with asyncio.timeout(self.door.settings.write_deadline_s):
                     await self.send({"type": "websocket.send", "text": text})
-            except (TimeoutError, OSError):
+            except TimeoutError:
+                raise SlowClientError from None
+            except OSError:
                 raise ClientGoneError from None
 
     async def say_error(self, error: ApiError, stream_id: str | None) -> None:

@@ -41,7 +41,6 @@ log = logging.getLogger("draftwerk")
 def serve(settings: Settings, build: Build) -> int:
     """Serve until a signal or the engine's end; returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     listener = bind(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(Server(settings, build, listener).run())
@@ -190,6 +189,8 @@ async def _watch_lag(door: Door) -> None:
 
 def uvicorn_config(settings: Settings, gate: Gate) -> uvicorn.Config:
     """Return uvicorn's configuration: transport only, no logging, no proxies, no lifespan."""
+    # Its errors are what clients do; what breaks in here, `Identity` has logged.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     http, websocket = protocols(settings)
     return uvicorn.Config(
         gate,

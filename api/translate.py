@@ -1,6 +1,7 @@
 """Checked bodies to what the engine is asked: prompts and Options."""
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from actors.messages import Chat, ChatMessage, Options, Prompt, Speculation
 from api.errors import ApiError, refused
@@ -53,18 +54,16 @@ def completion_prompts(body: CompletionBody) -> list[Prompt]:
     given = body.prompt
     if isinstance(given, str):
         return [given]
-    if given and all(isinstance(each, int) for each in given):
-        return [tuple(each for each in given if isinstance(each, int))]
-    prompts: list[Prompt] = []
-    for each in given:
-        if isinstance(each, int):
-            raise refused("`prompt` mixes token ids with texts or lists.", "prompt", "invalid")
-        prompts.append(each)
-    if not prompts or () in prompts:
+    kinds = set(map(type, given))
+    if kinds == {int}:
+        return [cast("tuple[int, ...]", tuple(given))]
+    if int in kinds:
+        raise refused("`prompt` mixes token ids with texts or lists.", "prompt", "invalid")
+    if not given or () in given:
         raise refused("`prompt` is empty.", "prompt", "invalid")
-    if len(prompts) > PROMPTS_MAX:
+    if len(given) > PROMPTS_MAX:
         raise refused(f"`prompt` has more than {PROMPTS_MAX} prompts.", "prompt", "invalid")
-    return prompts
+    return cast("list[Prompt]", given)
 
 
 def chat_options(

@@ -17,11 +17,15 @@ from api.errors import KINDS, ErrorBody, ErrorReply
 
 ABORT = "draftwerk.abort"
 """The scope extension that drops a connection whose client does not read."""
+HANG_UP = "draftwerk.hang_up"
+"""The scope extension that closes a WebSocket without waiting for its client to read."""
 DISCARD_FACTOR = 8
 """How much of a body that is too large is read, in multiples of the limit, before we hang up."""
 GRACE_S = 1.0
 """After the body deadline: the application's own 408 comes first."""
 HEADERS_MAX = 64 * 1024
+LINGER_S = 1.0
+"""How long a WebSocket that broke the protocol is still read, or a reset would lose its close."""
 PHRASES = {
     400: "Bad Request",
     408: "Request Timeout",
@@ -44,6 +48,11 @@ def abort_of(scope: Any) -> Any:
     return scope.get("extensions", {}).get(ABORT, lambda: None)
 
 
+def hang_up_of(scope: Any) -> Any:
+    """Return the function that closes a WebSocket with a code and a reason, read or not."""
+    return scope.get("extensions", {}).get(HANG_UP, lambda *_: None)
+
+
 class PatientHttp(HttpToolsProtocol):
     """HTTP/1.1 whose every phase ends in time."""
 
@@ -55,6 +64,7 @@ class PatientHttp(HttpToolsProtocol):
         self.headers_open = False
         self.header_bytes = 0
         self.body_bytes = 0
+        self.upgraded = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -72,6 +82,8 @@ class PatientHttp(HttpToolsProtocol):
             return
         self.header_bytes += len(data)
         super().data_received(data)
+        if self.upgraded:
+            return
         if self.headers_open and self.header_bytes > HEADERS_MAX:
             self.refuse(431, "The headers are too large.")
         elif self.waits_without_limit():
@@ -109,6 +121,7 @@ class PatientHttp(HttpToolsProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         self.disarm()
+        self.upgraded = True
         super().handle_websocket_upgrade()
 
     def waits_without_limit(self) -> bool:
@@ -151,10 +164,35 @@ class PatientHttp(HttpToolsProtocol):
 
 
 class AbortableWebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket that the application can drop when its client stops reading."""
+    """A WebSocket that the application can drop, and whose client learns why it was closed."""
+
+    lingering = False
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
         scope = cast("dict[str, Any] | None", getattr(self, "scope", None))
         if scope is not None:
-            scope["extensions"][ABORT] = self.transport.abort
+            scope["extensions"] |= {ABORT: self.transport.abort, HANG_UP: self.hang_up}
+
+    def hang_up(self, code: int, reason: str) -> None:
+        """Put a close behind what the client has not read yet, and wait no longer than a moment."""
+        if not self.close_sent and not self.transport.is_closing():
+            self.conn.send_close(code, reason)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.close_sent = True
+        self.loop.call_later(LINGER_S, self.transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.lingering:
+            super().data_received(data)
+
+    def handle_parser_exception(self) -> None:
+        close = self.conn.close_sent
+        assert close is not None
+        self.queue.put_nowait(
+            {"type": "websocket.disconnect", "code": close.code, "reason": close.reason}
+        )
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = self.lingering = True
+        self.transport.resume_reading()
+        self.close_timer = self.loop.call_later(LINGER_S, self.transport.close)

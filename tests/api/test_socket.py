@@ -9,11 +9,16 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from actors.messages import Chat
-from tests.api.conftest import MODEL, Served, serving
+from api.app import create_app
+from api.gate import Gate
+from api.responses_socket import REFUSALS_MAX
+from tests.api.conftest import MODEL, Served, serving, settings
 from tests.api.fake_engine import FakeEngine, whole_text
 from tests.api.test_disconnect import until
 from tests.api.test_responses import ENDING, OPENING
 
+GATE = "/"
+"""Where no engine is there yet."""
 LAST_WORDS = ("response.completed", "response.incomplete", "response.failed", "error")
 
 
@@ -283,7 +288,33 @@ async def test_a_full_server_refuses_before_the_handshake_ends() -> None:
         assert refusal.value.response.headers["retry-after-ms"]
 
 
-async def test_a_reader_that_stops_is_dropped_and_its_request_cancelled() -> None:
+async def test_a_full_server_says_when_to_come_back_and_at_last_closes() -> None:
+    async with (
+        serving(FakeEngine(), requests_max=1, queue_max=0) as served,
+        socket(served) as patient,
+        socket(served) as pest,
+        socket(served) as busy,
+    ):
+        await ask(busy, "!hang")
+        await until(lambda: served.engine.live == 1)
+        await ask(patient, "x", stream_id="mine")
+        error = json.loads(await patient.recv())
+        assert (error["type"], error["status"], error["stream_id"]) == ("error", 503, "mine")
+        assert int(error["headers"]["retry-after-ms"]) > 0
+        for _ in range(REFUSALS_MAX):
+            await ask(pest, "x")
+        assert await closed_with(pest) == 1013
+        for _ in range(REFUSALS_MAX + 1):
+            await ask(busy, "x", stream_id="another")
+            await until_last(busy)
+        await busy.close()
+        await until(lambda: served.engine.live == 0)
+        await ask(patient, "Hello")
+        assert (await until_last(patient))[-1]["type"] == "response.completed"
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_a_reader_that_stops_is_dropped_and_its_request_cancelled(goes_on: bool) -> None:
     async with (
         serving(FakeEngine(step_s=0.0005), write_deadline_s=0.3) as served,
         socket(served, max_queue=1) as ws,
@@ -296,7 +327,42 @@ async def test_a_reader_that_stops_is_dropped_and_its_request_cancelled() -> Non
         await until(lambda: served.engine.live > 0)
         await until(lambda: not served.door.sockets.total(), within_s=15)
         assert served.engine.live == 0
-        ws.transport.abort()
+        if goes_on:
+            ws.transport.resume_reading()
+            assert await closed_with(ws) == 1008
+        else:
+            ws.transport.abort()
+
+
+@pytest.mark.parametrize(
+    ("path", "header", "code"),
+    [("/v1/responses", b"Bearer no", 1008), ("/no", b"Bearer k", 1008), (GATE, b"", 1013)],
+)
+async def test_a_handshake_that_can_have_no_body_closes_with_a_code(
+    served: Served, path: str, header: bytes, code: int
+) -> None:
+    app = Gate()
+    if path != GATE:
+        served.door.settings = settings(api_key=["k"])
+        app.app = create_app(served.door)
+    scope = {
+        "type": "websocket",
+        "path": path,
+        "headers": [(b"authorization", header)],
+        "subprotocols": [],
+    }
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    await app(scope, receive, send)
+    assert [each["type"] for each in said] == ["websocket.accept", "websocket.close"]
+    assert said[1]["code"] == code
+    assert said[1]["reason"].endswith(".")
 
 
 async def test_the_text_is_the_same_as_over_http(served: Served) -> None:
