@@ -85,9 +85,13 @@ class Guard:
         """
         if origin is None or origin in self.settings.cors_origin:
             return True
-        if urlsplit(origin).netloc != host:
+        try:
+            page = urlsplit(origin)
+        except ValueError:
             return False
-        local = urlsplit(origin).hostname in LOOPBACK
+        if page.netloc != host:
+            return False
+        local = page.hostname in LOOPBACK
         return local or bool(self.keys) or self.settings.host not in LOOPBACK
 
 

@@ -50,7 +50,7 @@ def abort_of(scope: Any) -> Any:
 
 def hang_up_of(scope: Any) -> Any:
     """Return the function that closes a WebSocket with a code and a reason, read or not."""
-    return scope.get("extensions", {}).get(HANG_UP, lambda *_: None)
+    return scope.get("extensions", {}).get(HANG_UP, lambda code, reason: None)
 
 
 class PatientHttp(HttpToolsProtocol):

@@ -63,11 +63,15 @@ class Text:
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a prompt, with what the model wants around a text (such as BOS)."""
-        return self.tokenizer.encode(text, add_special_tokens=True).ids
+        return self._encode(text, special=True)
 
     def encode_continuation(self, text: str) -> list[int]:
         """Return the tokens of text that follows a prompt, or that a template has completed."""
-        return self.tokenizer.encode(text, add_special_tokens=False).ids
+        return self._encode(text, special=False)
+
+    def _encode(self, text: str, special: bool) -> list[int]:
+        # A batch, even of one, is encoded without the interpreter's lock: other threads go on.
+        return self.tokenizer.encode_batch_fast([text], add_special_tokens=special)[0].ids
 
     def encode_chat(self, messages: Sequence[Turn]) -> list[int]:
         """Return a conversation's tokens; the template itself writes the special ones."""

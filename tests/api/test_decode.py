@@ -12,65 +12,23 @@ from api.errors import ApiError
 from api.generate import CHAT, COMPLETION, RESPONSES
 from api.service import DETOKENIZE
 from api.translate import completion_prompts
+from tests import monsters
 
-SIZE = 2**20
-MESSAGES = b'"messages": [{"role": "user", "content": "x"}]'
-
-
-def filled(start: bytes, item: bytes, end: bytes) -> bytes:
-    """Return a body of the greatest size, full of one item."""
-    count = (SIZE - len(start) - len(end)) // (len(item) + 1)
-    return start + b",".join([item] * count) + end
-
-
-def numbered(start: bytes, item: bytes, end: bytes) -> bytes:
-    return start + b",".join(item % index for index in range(60_000)) + end
-
-
-CHAT_WITH = b"{" + MESSAGES + b", "
-MONSTERS: dict[str, tuple[msgspec.json.Decoder[Any], bytes]] = {
-    "lists of one token": (COMPLETION, filled(b'{"prompt": [', b"[1]", b"]}")),
-    "lists of eight tokens": (COMPLETION, filled(b'{"prompt": [', b"[1,1,1,1,1,1,1,1]", b"]}")),
-    "empty lists": (COMPLETION, filled(b'{"prompt": [', b"[]", b"]}")),
-    "too many tokens": (COMPLETION, filled(b'{"prompt": [', b"1", b"]}")),
-    "too many tokens in a list": (COMPLETION, filled(b'{"prompt": [[', b"1", b"]]}")),
-    "texts": (COMPLETION, filled(b'{"prompt": [', b'"x"', b"]}")),
-    "deep": (COMPLETION, b'{"prompt": ' + b"[" * SIZE),
-    "stops": (CHAT, filled(CHAT_WITH + b'"stop": [', b'"x"', b"]}")),
-    "empty stops": (CHAT, filled(CHAT_WITH + b'"stop": [', b'""', b"]}")),
-    "includes": (CHAT, filled(CHAT_WITH + b'"include": [', b'""', b"]}")),
-    "methods": (CHAT, filled(CHAT_WITH + b'"speculation": {"methods": [', b'"x"', b"]}}")),
-    "biases": (CHAT, numbered(CHAT_WITH + b'"logit_bias": {', b'"%d": 1', b"}}")),
-    "messages": (CHAT, filled(b'{"messages": [', b'{"role":"user","content":""}', b"]}")),
-    "empty messages": (CHAT, filled(b'{"messages": [', b"{}", b"]}")),
-    "parts": (
-        CHAT,
-        filled(
-            b'{"messages": [{"role": "user", "content": [',
-            b'{"type":"text","text":""}',
-            b"]}]}",
-        ),
-    ),
-    "one field again and again": (CHAT, filled(CHAT_WITH, b'"n":1', b"}")),
-    "an unknown field again and again": (CHAT, filled(CHAT_WITH, b'"z":1', b"}")),
-    "unknown lists": (CHAT, filled(CHAT_WITH + b'"z": [', b"[]", b"]}")),
-    "unsupported lists": (CHAT, filled(CHAT_WITH + b'"tools": [', b"[]", b"]}")),
-    "a number of a million digits": (CHAT, CHAT_WITH + b'"n": ' + b"9" * (SIZE - 100) + b"}"),
-    "metadata": (RESPONSES, numbered(b'{"input": "x", "metadata": {', b'"%d": ""', b"}}")),
-    "input": (RESPONSES, filled(b'{"input": [', b'{"role":"user","content":""}', b"]}")),
-    "tokens": (DETOKENIZE, filled(b'{"tokens": [', b"1", b"]}")),
+DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
+    monsters.CHAT: CHAT,
+    monsters.COMPLETION: COMPLETION,
+    monsters.RESPONSES: RESPONSES,
+    monsters.DETOKENIZE: DETOKENIZE,
 }
 
 
-@pytest.mark.parametrize(("decoder", "raw"), MONSTERS.values(), ids=MONSTERS.keys())
-def test_a_monstrous_body_is_refused_before_anyone_notices(
-    decoder: msgspec.json.Decoder[Any], raw: bytes
-) -> None:
+@pytest.mark.parametrize(("path", "raw"), monsters.MONSTERS.values(), ids=monsters.MONSTERS.keys())
+def test_a_monstrous_body_is_refused_before_anyone_notices(path: str, raw: bytes) -> None:
     took: list[float] = []
     for _ in range(3):
         started = time.process_time()
         with pytest.raises(ApiError) as refusal:
-            decoded(raw, decoder)
+            decoded(raw, DECODERS[path])
         took.append(time.process_time() - started)
     assert refusal.value.status == 400
     assert min(took) < 0.02

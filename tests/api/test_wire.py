@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -9,7 +10,10 @@ import pytest_asyncio
 
 from tests.api.conftest import Served, serving
 from tests.api.fake_engine import FakeEngine
+from tests.api.quiet import quiet
 from tests.api.test_disconnect import until
+
+__all__ = ["quiet"]
 
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
 BODY = json.dumps({"messages": [{"role": "user", "content": "x"}]}).encode()
@@ -132,6 +136,67 @@ async def test_what_is_not_http_is_a_400_in_our_shape(strict: Served, raw: bytes
     reply = await talk(strict, raw)
     assert status(reply) == 400
     assert error_body(reply)["type"] == "invalid_request_error"
+
+
+CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+LIES = {
+    "a chunk longer than said": CHUNKED + b"2\r\nabcdef\r\n0\r\n\r\n",
+    "a chunk shorter than said": CHUNKED + b"9\r\nab\r\n0\r\n\r\n",
+    "a chunk of negative length": CHUNKED + b"-1\r\nab\r\n0\r\n\r\n",
+    "a chunk of 2^64 bytes": CHUNKED + b"10000000000000000\r\nab\r\n0\r\n\r\n",
+    "a chunk of 2^62 bytes": CHUNKED + b"4000000000000000\r\n" + b"x" * 70_000,
+    "chunks without an end": CHUNKED + b"1\r\n{\r\n" * 40_000,
+    "a chunk's size in words": CHUNKED + b"two\r\nab\r\n0\r\n\r\n",
+    "a chunk extension of 100 KB": CHUNKED + b"2;" + b"x" * 100_000 + b"\r\n{}\r\n0\r\n\r\n",
+    "trailers without an end": CHUNKED + b"2\r\n{}\r\n0\r\n" + b"a: b\r\n" * 40_000,
+    "chunked twice": HEAD + b"transfer-encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+    "gzip": HEAD + b"transfer-encoding: gzip\r\n\r\n\x1f\x8b\x08",
+    "a coding unknown": HEAD + b"transfer-encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+    "an encoded body": HEAD + b"content-encoding: gzip\r\ncontent-length: 3\r\n\r\n\x1f\x8b\x08",
+    "a body of another type": HEAD + b"content-type: image/png\r\ncontent-length: 2\r\n\r\n{}",
+    "a length of 2^70": HEAD + b"content-length: 1180591620717411303424\r\n\r\n",
+    "a length of a plus": HEAD + b"content-length: +2\r\n\r\n{}",
+    "a length in hex": HEAD + b"content-length: 0x2\r\n\r\n{}",
+    "a length of nothing": HEAD + b"content-length: \r\n\r\n{}",
+    "a length too short": HEAD + b"content-length: 1\r\n\r\n{}",
+    "a folded header": b"GET /health HTTP/1.1\r\nhost: x\r\nx-a: b\r\n c\r\n\r\n",
+    "a space before the colon": b"GET /health HTTP/1.1\r\nhost : x\r\n\r\n",
+    "no name": b"GET /health HTTP/1.1\r\n: x\r\n\r\n",
+    "a null in a header": b"GET /health HTTP/1.1\r\nhost: x\r\nx-a: \x00\r\n\r\n",
+    "a return in a header": b"GET /health HTTP/1.1\r\nhost: x\r\nx-a: b\rc\r\n\r\n",
+    "line feeds alone": b"GET /health HTTP/1.1\nhost: x\n\n",
+    "bytes beyond ASCII": b"GET /health HTTP/1.1\r\nhost: \xff\xfe\r\nx-a: \xc3\xa9\r\n\r\n",
+    "a key beyond ASCII": HEAD + b"authorization: Bearer \xff\xfe\r\ncontent-length: 0\r\n\r\n",
+    "an id with a line feed": HEAD + b"x-request-id: a%0ab\r\ncontent-length: 2\r\n\r\n{}",
+    "an origin that is no URL": HEAD + b"origin: http://[::\r\ncontent-length: 2\r\n\r\n{}",
+    "an origin of nothing": HEAD + b"origin: \r\ncontent-length: 2\r\n\r\n{}",
+    "no host": b"GET /health HTTP/1.1\r\n\r\n",
+    "two hosts": b"GET /health HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n",
+    "a whole URL": b"GET http://x/health HTTP/1.1\r\nhost: x\r\n\r\n",
+    "a URL that is none": b"GET http://[::/health HTTP/1.1\r\nhost: x\r\n\r\n",
+    "a star": b"OPTIONS * HTTP/1.1\r\nhost: x\r\n\r\n",
+    "connect": b"CONNECT x:443 HTTP/1.1\r\nhost: x\r\n\r\n",
+    "trace": b"TRACE /health HTTP/1.1\r\nhost: x\r\n\r\n",
+    "a method unknown": b"BREW /v1/chat/completions HTTP/1.1\r\nhost: x\r\n\r\n",
+    "http 0.9": b"GET /health\r\n\r\n",
+    "http 2 with prior knowledge": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "a path of percent signs": b"GET /%%%% HTTP/1.1\r\nhost: x\r\n\r\n",
+    "a path of dots": b"GET /v1/models/..%2f..%2fetc HTTP/1.1\r\nhost: x\r\n\r\n",
+    "a request in a body": HEAD + b"content-length: 2\r\n\r\n{}GET /health HTTP/1.1\r\n\r\n",
+    "a hundred requests at once": b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n" * 100,
+    "good and then bad": b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n\x00\x01",
+}
+
+
+@pytest.mark.parametrize("raw", LIES.values(), ids=LIES.keys())
+async def test_whatever_comes_is_answered_and_is_no_fault_of_ours(
+    strict: Served, raw: bytes
+) -> None:
+    reply = await talk(strict, raw)
+    statuses = [int(found) for found in re.findall(rb"HTTP/1\.1 (\d+) ", reply)]
+    assert reply == b"reset" or statuses
+    assert all(each < 500 for each in statuses)
+    assert (await strict.http.get("/health")).status_code == 200
 
 
 ODD = {
