@@ -50,7 +50,11 @@ def abort_of(scope: Any) -> Any:
 
 def hang_up_of(scope: Any) -> Any:
     """Return the function that closes a WebSocket with a code and a reason, read or not."""
-    return scope.get("extensions", {}).get(HANG_UP, lambda code, reason: None)
+    return scope.get("extensions", {}).get(HANG_UP, _nowhere)
+
+
+def _nowhere(code: int, reason: str) -> None:
+    """Close nothing: a server that is not ours has no such extension."""
 
 
 class PatientHttp(HttpToolsProtocol):
