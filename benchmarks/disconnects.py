@@ -1,8 +1,8 @@
 """Clients that leave at any moment, over SSE, WebSocket and plain HTTP: is everything given back?
 
 `python -m benchmarks.disconnects --count 1000` starts a server of its own. Half of the clients
-crowd before few places, so that most leave while they wait; the other half come three at a time, with
-long prompts, and leave during prefill, while tokens come, or with the last of them. After every
+crowd before few places, so that most leave while they wait; the other half come three at a time,
+with long prompts, and leave during prefill, while tokens come, or with the last. After every
 hundred the server has two seconds to be as it was before the first; it exits 1 if it is not.
 """
 

@@ -1,0 +1,143 @@
+"""Five times more than the server can do, from two API keys: who is served, and how fast is a no?
+
+`python -m benchmarks.overload` starts a server of its own, measures in a closed loop what it does,
+and then offers `--times` as much in an open loop, both keys alike or as `--share` divides it. It
+prints, and judges, the time of a refusal as its client sees it, the goodput of accepted requests as
+a fraction of the closed loop's, and Jain's index of the tokens that the two keys got.
+"""
+
+import argparse
+import asyncio
+import itertools
+import random
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import httpx
+
+from benchmarks.process import server
+
+KEYS = {"one": "first-key", "two": "second-key"}
+TOKENS = 32
+WORDS = ("river", "stone", "light", "garden", "winter", "engine", "copper", "letter")
+REFUSAL_MS, GOODPUT, JAIN = 10.0, 0.8, 0.95
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came back."""
+
+    tokens: Counter[str] = field(default_factory=Counter[str])
+    """Of requests that finished within the window, by key."""
+    refusals_s: list[float] = field(default_factory=list[float])
+    statuses: Counter[int] = field(default_factory=Counter[int])
+
+
+@dataclass(slots=True)
+class Load:
+    """Clients that ask the same kind of thing."""
+
+    http: httpx.AsyncClient
+    dice: random.Random
+    tally: Tally = field(default_factory=Tally)
+    until: float = 0.0
+    """When the window ends, on the performance counter."""
+
+    async def ask(self, key: str) -> None:
+        """Ask once, and take down what came of it."""
+        body: dict[str, Any] = {
+            "prompt": " ".join(self.dice.choices(WORDS, k=16)),
+            "max_tokens": TOKENS,
+            "ignore_eos": True,
+        }
+        headers = {"authorization": f"Bearer {KEYS[key]}"}
+        begun = perf_counter()
+        try:
+            reply = await self.http.post("/v1/completions", json=body, headers=headers)
+        except httpx.HTTPError:
+            self.tally.statuses[0] += 1
+            return
+        ended = perf_counter()
+        self.tally.statuses[reply.status_code] += 1
+        if reply.status_code == 503:
+            self.tally.refusals_s.append(ended - begun)
+        elif reply.status_code == 200 and ended <= self.until:
+            self.tally.tokens[key] += reply.json()["usage"]["completion_tokens"]
+
+    async def closed(self, clients: int, seconds: float) -> float:
+        """Let clients ask again and again; returns tokens per second."""
+        self.until = perf_counter() + seconds
+
+        async def client(key: str) -> None:
+            while perf_counter() < self.until:
+                await self.ask(key)
+
+        keys = itertools.islice(itertools.cycle(KEYS), clients)
+        await asyncio.gather(*(client(key) for key in keys))
+        return self.tally.tokens.total() / seconds
+
+    async def open(self, rate: float, share: float, seconds: float) -> float:
+        """Ask at Poisson times, whatever becomes of it; returns tokens per second."""
+        begun = perf_counter()
+        self.until = begun + seconds
+        at, asking = begun, list[asyncio.Task[None]]()
+        while (at := at + self.dice.expovariate(rate)) < self.until:
+            await asyncio.sleep(max(at - perf_counter(), 0))
+            key = "one" if self.dice.random() < share else "two"
+            asking.append(asyncio.create_task(self.ask(key)))
+        await asyncio.gather(*asking)
+        return self.tally.tokens.total() / seconds
+
+
+def jain(values: list[int]) -> float:
+    """Return Jain's index: 1 for equal shares, 1/n if one has all."""
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else 0.0
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[int(share * (len(values) - 1))] if values else float("nan")
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    """Return how many of the three goals were missed."""
+    keys = [word for name, key in KEYS.items() for word in ("--api-key", f"{name}:{key}")]
+    places = ["--requests-max", str(arguments.places), "--queue-max", str(arguments.queue)]
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=500)
+    async with (
+        server(*keys, *places) as (url, _),
+        httpx.AsyncClient(base_url=url, limits=limits, timeout=120) as http,
+    ):
+        dice = random.Random(arguments.seed)
+        await Load(http, dice).closed(arguments.places, 3)
+        peak = await Load(http, dice).closed(arguments.places, arguments.seconds)
+        rate = arguments.times * peak / TOKENS
+        print(f"closed loop: {peak:.1f} tok/s; offered: {rate:.1f} requests/s", flush=True)
+        load = Load(http, dice)
+        goodput = await load.open(rate, arguments.share, arguments.seconds)
+    tally = load.tally
+    fairness = jain([tally.tokens[key] for key in KEYS])
+    middle, late = (1e3 * percentile(tally.refusals_s, share) for share in (0.5, 0.99))
+    print(f"statuses: {dict(tally.statuses)}; tokens by key: {dict(tally.tokens)}")
+    print(f"refusals: p50 {middle:.1f} ms, p99 {late:.1f} ms (goal: under {REFUSAL_MS:g})")
+    print(f"goodput: {goodput:.1f} tok/s, {goodput / peak:.2f} of peak (goal: {GOODPUT:g})")
+    print(f"fairness: {fairness:.3f} (goal: {JAIN:g})")
+    return sum((not late < REFUSAL_MS, goodput < GOODPUT * peak, fairness < JAIN))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--times", type=float, default=5, help="offered load over capacity")
+    parser.add_argument("--share", type=float, default=0.5, help="of the first key")
+    parser.add_argument("--places", type=int, default=16)
+    parser.add_argument("--queue", type=int, default=32)
+    parser.add_argument("--seed", type=int, default=1)
+    sys.exit(asyncio.run(run(parser.parse_args())))
+
+
+if __name__ == "__main__":
+    main()
