@@ -84,7 +84,7 @@ def invalid(message: str, struct: type[msgspec.Struct]) -> ApiError:
 
 def _kinds_at(kinds: list[inspect.Type], steps: list[str]) -> list[inspect.Type]:
     """Return the types that the value at a path may have."""
-    flat = [each for kind in kinds for each in _alternatives(kind)]
+    flat = [each for kind in kinds for each in alternatives(kind)]
     if not steps:
         return flat
     step, rest = steps[0], steps[1:]
@@ -104,13 +104,13 @@ def _kinds_at(kinds: list[inspect.Type], steps: list[str]) -> list[inspect.Type]
     return _kinds_at(found, rest)
 
 
-def _alternatives(kind: inspect.Type) -> list[inspect.Type]:
+def alternatives(kind: inspect.Type) -> list[inspect.Type]:
     """Return the members of a union, null aside, or the type itself."""
     match kind:
         case inspect.UnionType(types=types):
             return [each for each in types if not isinstance(each, inspect.NoneType)]
         case inspect.Metadata(type=inner):
-            return _alternatives(inner)
+            return alternatives(inner)
         case _:
             return [kind]
 
@@ -119,7 +119,7 @@ def described(kind: inspect.Type) -> str:
     """Say in words what values a type allows."""
     match kind:
         case inspect.UnionType() | inspect.Metadata():
-            return " or ".join(described(each) for each in _alternatives(kind))
+            return " or ".join(described(each) for each in alternatives(kind))
         case inspect.IntType():
             return "an integer" + _range(kind)
         case inspect.FloatType():
@@ -138,6 +138,12 @@ def described(kind: inspect.Type) -> str:
             return f"an object{limit} from {described(key)} to {described(value)}"
         case inspect.LiteralType(values=values):
             return "one of " + ", ".join(f'"{value}"' for value in values)
+        case inspect.RawType() | inspect.AnyType():
+            return "any JSON"
+        case inspect.NoneType():
+            return "null"
+        case inspect.TupleType(item_types=()):
+            return "an empty list"
         case inspect.BoolType():
             return "true or false"
         case inspect.StructType(fields=fields):

@@ -24,6 +24,45 @@ SENTENCES = {
 }
 
 
+CODES = {
+    "invalid": "The field named by `param` cannot have this value.",
+    "missing": "The field named by `param` is required.",
+    "unsupported": "The field named by `param` is known, and not served in this way.",
+    "invalid_json": "The body is no JSON; it closes a WebSocket.",
+    "refused": "The engine cannot serve it: too long, or a grammar that cannot be followed.",
+    "unknown_event": "A WebSocket's event has a type that is not known.",
+    "invalid_api_key": "The key is missing or not known.",
+    "origin": "A browser's page of another site asked.",
+    "model_not_found": "Another model is served.",
+    "response_not_found": "No such response is under way.",
+    "previous_response_not_found": "This socket remembers no such response.",
+    "body_timeout": "The body took too long to arrive.",
+    "body_too_large": "The body is over the limit.",
+    "lane_full": "Too many responses wait in this lane.",
+    "too_many_lanes": "All lanes of this socket are busy.",
+    "too_many_sockets": "This key has too many sockets open.",
+    "overloaded": "The server is full; `Retry-After` tells when to come back.",
+    "starting": "The models are loading.",
+    "draining": "The server is shutting down.",
+    "not_ready": "`/ready` says why.",
+    "failed": "The engine could not finish the request.",
+    "internal": "The server failed; its log has the reason under the request's id.",
+}
+"""Everything that `code` may be, for the reference; null where the status says it all."""
+CLOSE_CODES = {
+    1000: "The client closed.",
+    1001: "Nothing was under way for too long.",
+    1002: "A frame broke the protocol.",
+    1003: "A binary frame came.",
+    1007: "Text came that is no UTF-8 or no JSON.",
+    1008: "The client read too slowly; or a handshake without key that could have no 401.",
+    1009: "A message was over 1 MiB.",
+    1011: "The server failed.",
+    1012: "The server is shutting down.",
+    1013: "A full server was asked again and again; or a handshake that could have no 503.",
+}
+
+
 class ErrorBody(msgspec.Struct, frozen=True):
     message: str
     type: str

@@ -33,6 +33,7 @@ HEAD = (
     b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
     b"content-type: application/json\r\ncontent-length: %d\r\n\r\n"
 )
+TOKEN = {"sse": b'"delta":{', "ws": b'"response.output_text.delta"', "plain": b'"content":'}
 BATCH = 100
 REST_S = 2.0
 
@@ -93,7 +94,7 @@ class Leaver:
                 await ws.send(json.dumps(body))
 
                 async def receive() -> bytes:
-                    return (await ws.recv(decode=False)).replace(b'"delta":""', b"")
+                    return await ws.recv(decode=False)
 
                 saw = await self._stay(receive(), receive, phase, "ws")
                 if self.dice.random() < 0.5:
@@ -124,7 +125,7 @@ class Leaver:
                         break
                     if any(mark in line for mark in LAST):
                         return "last token"
-                    tokens += b'"content":' in line or b'"delta":' in line
+                    tokens += TOKEN[transport] in line
         except TimeoutError:
             pass
         return "among tokens" if tokens else "before a token"
