@@ -47,7 +47,6 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     max_output_tokens: TokenCount | None = None
     metadata: Metadata | None = None
     previous_response_id: ResponseId | None = None
-    store: bool | None = None
     text: TextWish | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
 
@@ -60,9 +59,21 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     tool_choice: Refused = NOTHING
     tools: Refused = NOTHING
     truncation: Refused = NOTHING
+    store: Refused = NOTHING
+    """Nothing is kept beyond a socket's life, so only false can be obeyed."""
+    best_of: Refused = NOTHING
+    echo: Refused = NOTHING
+    logprobs: Refused = NOTHING
+    max_completion_tokens: Refused = NOTHING
+    max_tokens: Refused = NOTHING
+    n: Refused = NOTHING
+    response_format: Refused = NOTHING
 
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
         **SamplingBody.harmless,
+        "best_of": (b"1",),
+        "n": (b"1",),
+        "response_format": (b'{"type":"text"}',),
         "tool_choice": (b'"none"', b'"auto"'),
         "truncation": (b'"disabled"',),
     }

@@ -149,8 +149,20 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
     prompt_logprobs: Refused = NOTHING
     chat_template: Refused = NOTHING
     chat_template_kwargs: Refused = NOTHING
+    allowed_token_ids: Refused = NOTHING
+    include_stop_str_in_output: Refused = NOTHING
+    logits_processors: Refused = NOTHING
+    service_tier: Refused = NOTHING
+    skip_special_tokens: Refused = NOTHING
+    truncate_prompt_tokens: Refused = NOTHING
+    typical_p: Refused = NOTHING
+    use_beam_search: Refused = NOTHING
 
-    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {}
+    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
+        "service_tier": (b'"auto"', b'"default"'),
+        "skip_special_tokens": (b"true",),
+        "typical_p": (b"1", b"1.0"),
+    }
     """Values of refused fields that ask for what happens anyway."""
 
 
@@ -161,6 +173,8 @@ class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
     max_tokens: TokenCount | None = None
     n: Annotated[int, Meta(ge=1, le=CHOICES_MAX)] | None = None
     response_format: ResponseFormat | None = None
+    max_output_tokens: Refused = NOTHING
+    """Responses' name; a limit that is not obeyed would surprise."""
 
 
 class ChatBody(OpenAIBody, frozen=True, kw_only=True):
@@ -177,9 +191,20 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
     audio: Refused = NOTHING
     modalities: Refused = NOTHING
     web_search_options: Refused = NOTHING
+    add_generation_prompt: Refused = NOTHING
+    best_of: Refused = NOTHING
+    continue_final_message: Refused = NOTHING
+    documents: Refused = NOTHING
+    echo: Refused = NOTHING
+    reasoning_effort: Refused = NOTHING
+    verbosity: Refused = NOTHING
 
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
         **OpenAIBody.harmless,
+        "add_generation_prompt": (b"true",),
+        "best_of": (b"1",),
+        "reasoning_effort": (b'"none"',),
+        "verbosity": (b'"medium"',),
         "tool_choice": (b'"none"', b'"auto"'),
         "function_call": (b'"none"', b'"auto"'),
         "modalities": (b'["text"]',),
@@ -194,10 +219,15 @@ class CompletionBody(OpenAIBody, frozen=True, kw_only=True):
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     suffix: Refused = NOTHING
+    add_special_tokens: Refused = NOTHING
+    max_completion_tokens: Refused = NOTHING
+    top_logprobs: Refused = NOTHING
 
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
         **OpenAIBody.harmless,
+        "add_special_tokens": (b"true",),
         "suffix": (b'""',),
+        "top_logprobs": (b"0",),
     }
 
 
@@ -207,6 +237,15 @@ class TokenizeBody(Struct, frozen=True, kw_only=True):
     model: Name | None = None
     prompt: Text | None = None
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MESSAGES_MAX)] | None = None
+    add_generation_prompt: Refused = NOTHING
+    add_special_tokens: Refused = NOTHING
+    return_token_strs: Refused = NOTHING
+    tools: Refused = NOTHING
+
+    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
+        "add_generation_prompt": (b"true",),
+        "add_special_tokens": (b"true",),
+    }
 
 
 class DetokenizeBody(Struct, frozen=True, kw_only=True):
@@ -229,4 +268,6 @@ def _says_nothing(raw: bytes, harmless: tuple[bytes, ...] | None) -> bool:
     if len(raw) > RAW_HARMLESS_MAX:
         return False
     compact = msgspec.json.format(raw, indent=-1) if raw else b""
+    if compact == b"false" and b"true" in (harmless or ()):
+        return False  # a switch that is on
     return compact in SAYS_NOTHING or compact in (harmless or ())

@@ -90,6 +90,8 @@ async def test_the_stock_client_completes(served: Served) -> None:
         ({"best_of": 3, "stream": True}, "best_of"),
         ({"echo": True, "logprobs": 1}, "logprobs"),
         ({"suffix": "the end"}, "suffix"),
+        ({"max_completion_tokens": 5}, "max_completion_tokens"),
+        ({"top_logprobs": 2}, "top_logprobs"),
         ({"prompt": []}, "prompt"),
         ({"prompt": ["a", 1]}, "prompt"),
         ({"prompt": [[]]}, "prompt"),

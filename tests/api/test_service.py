@@ -98,6 +98,7 @@ async def test_tokens_go_there_and_back(served: Served) -> None:
     [
         ("/tokenize", {}, "prompt"),
         ("/tokenize", {"prompt": "x", "messages": [{"role": "user", "content": "x"}]}, "prompt"),
+        ("/tokenize", {"prompt": "x", "add_special_tokens": False}, "add_special_tokens"),
         ("/detokenize", {"tokens": [257]}, "tokens"),
         ("/detokenize", {"tokens": [-1]}, "tokens[0]"),
         ("/detokenize", {"tokens": "x"}, "tokens"),
