@@ -64,6 +64,33 @@ async def test_the_stock_client_gets_a_response(served: Served) -> None:
     assert [event.sequence_number for event in events] == list(range(len(events)))
 
 
+async def test_the_stock_client_runs_lanes_and_cancels(served: Served) -> None:
+    wish: dict[str, Any] = {"type": "response.create", "model": MODEL}
+    async with served.openai.responses.connect() as connection:
+        await connection.send({**wish, "input": "!hang", "stream_id": "a"})  # type: ignore[arg-type]
+        await connection.send({**wish, "input": "Hello", "stream_id": "b"})  # type: ignore[arg-type]
+        ends: list[Any] = []
+        async for event in connection:
+            if event.type == "response.completed":
+                cancel: Any = {"type": "response.cancel", "stream_id": "a"}
+                await connection.send(cancel)
+            ends += [event] if event.type in LAST_WORDS else []
+            if len(ends) == 2:
+                break
+    assert [end.stream_id for end in ends] == ["b", "a"]
+    assert [end.response.status for end in ends] == ["completed", "cancelled"]
+    prompt, options = served.engine.submitted[-1]
+    assert ends[0].response.output_text == whole_text(prompt, options)
+    assert served.engine.live == 0
+
+
+async def test_the_stock_client_sees_errors_over_a_socket(served: Served) -> None:
+    async with served.openai.responses.connect() as connection:
+        await connection.send({"type": "response.create", "model": "gpt-9", "input": "Hello"})
+        event = await anext(aiter(connection))
+    assert (event.type, event.to_dict()["error"]["code"]) == ("error", "model_not_found")
+
+
 async def test_lanes_run_side_by_side_and_each_in_order() -> None:
     async with serving(FakeEngine(step_s=0.01)) as served, socket(served) as ws:
         for turn in range(2):
