@@ -47,6 +47,8 @@ class Cache:
     clock: Callable[[], float] = anyio.current_time
     progress_at: float = 0.0
     """When work was last committed, or first came in after idleness; in the clock's seconds."""
+    committed: int = 0
+    """Rounds."""
     _ids: "count[int]" = field(default_factory=lambda: count(1))
 
     async def run(self) -> None:
@@ -84,6 +86,7 @@ class Cache:
                 return message
             case Decided():
                 self.progress_at = self.clock()
+                self.committed += 1
                 return self.planner.commit(message.verdict, message.drafts)
             case _:
                 assert_never(message)
@@ -145,6 +148,7 @@ class Cache:
             methods=options.speculation.methods,
             tenant=options.tenant,
             prediction=encoded.prediction,
+            resumed=bool(encoded.committed),
         )
 
 

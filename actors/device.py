@@ -32,12 +32,21 @@ class DeviceLostError(Exception):
 class Device(Protocol[Work, Result]):
     """Runs one piece of work at a time; plain data in, plain data out."""
 
+    @property
+    def alive(self) -> bool:
+        """Whether work can be done at once."""
+        ...
+
     async def run(self, work: Work) -> Result:
         """Do the work off the event loop. Raises DeviceLostError."""
         ...
 
     async def revive(self) -> None:
-        """Bring a lost device back; it knows no sequence then. Raises DeviceLostError."""
+        """Have the device ready, without a sequence that it knows. Raises DeviceLostError."""
+        ...
+
+    async def watch(self) -> None:
+        """Look after a device without work; raises DeviceLostError once it is gone."""
         ...
 
 
@@ -48,8 +57,15 @@ class ThreadDevice(Generic[W, R]):
         self._step = step
         self._one_at_a_time = anyio.CapacityLimiter(1)
 
+    @property
+    def alive(self) -> bool:
+        return True
+
     async def run(self, work: W) -> R:
         return await run_sync(self._step, work, limiter=self._one_at_a_time)
 
     async def revive(self) -> None:
         """Do nothing: a thread is never lost."""
+
+    async def watch(self) -> None:
+        """Do nothing, for the same reason."""

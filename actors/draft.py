@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import anyio
 import msgspec
-from anyio.abc import TaskGroup, TaskStatus
+from anyio.abc import TaskGroup
 
 from actors.device import Device, DeviceLostError
 from actors.mailbox import Inbox, Outbox
@@ -13,6 +13,8 @@ from speculative.proposer import Proposer
 from speculative.rounds import NO_DRAFT, Draft, Proposal, Round
 
 REVIVAL_PAUSE_S = 1.0
+WAIT_S = 1.0
+"""No guess is worth a longer wait: a draft model that takes longer is given up for a while."""
 
 
 @dataclass(slots=True)
@@ -29,16 +31,22 @@ class Drafter:
     trace: Trace = field(default_factory=Trace)
     lost: bool = False
     """Whether the draft model is away; rounds go on without it."""
+    wait_s: float = WAIT_S
     _in_order: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
 
     async def run(self) -> None:
         async with anyio.create_task_group() as beside:
+            if self.model is not None:
+                if not self.model.alive:
+                    self._lose(beside)
+                beside.start_soon(self._watch, beside)
             async for round_ in self.inbox:
                 with self.trace.span("draft", f"round {round_.round_id}"):
                     model_drafts, model_ms = await self._model_drafts(round_, beside)
                     drafts = self.proposer.propose(round_, model_drafts, model_ms)
                 # One proposal per round under way, and the mailbox holds `lanes`: never full.
                 self.verifier.send_nowait(Proposal(round_, drafts))
+            beside.cancel_scope.cancel()
 
     async def _model_drafts(
         self, round_: Round, beside: TaskGroup
@@ -48,43 +56,65 @@ class Drafter:
         if self.model is None or self.lost:
             return nothing, 0.0
         wanted = self.proposer.wants_model(round_)
-        if not any(wanted):
-            await beside.start(self._tell, limited(round_, wanted), beside)
-            return nothing, 0.0
+        reading = Reading(limited(round_, wanted), any(wanted))
         begun = anyio.current_time()
-        async with self._in_order:
-            drafts = await self._run(limited(round_, wanted), beside)
-        return drafts or nothing, 1e3 * (anyio.current_time() - begun)
+        beside.start_soon(self._read, reading, beside)
+        with anyio.move_on_after(self.wait_s) as patience:
+            await reading.enough.wait()
+        if patience.cancelled_caught:
+            self._lose(beside)
+        if not (reading.drafts and reading.wanted):
+            return nothing, 0.0
+        return reading.drafts, 1e3 * (anyio.current_time() - begun)
 
-    async def _tell(
-        self, round_: Round, beside: TaskGroup, *, task_status: TaskStatus[None]
-    ) -> None:
-        """Let the model read a round that wants no guesses, before any later one."""
-        async with self._in_order:
-            task_status.started()
-            await self._run(round_, beside)
-
-    async def _run(self, round_: Round, beside: TaskGroup) -> tuple[Draft, ...] | None:
+    async def _read(self, reading: "Reading", beside: TaskGroup) -> None:
+        """Let the model read a round before any later one, even if nobody waits any longer."""
         assert self.model is not None
-        try:
-            return await self.model.run(round_)
-        except DeviceLostError:
-            # A guess less costs speed, never text.
-            if not self.lost:
-                self.lost = True
-                beside.start_soon(self._revive)
-            return None
+        async with self._in_order:
+            if not reading.wanted:
+                reading.enough.set()
+            try:
+                reading.drafts = await self.model.run(reading.round)
+            except DeviceLostError:
+                self._lose(beside)  # A guess less costs speed, never text.
+            reading.enough.set()
+
+    def _lose(self, beside: TaskGroup) -> None:
+        if not self.lost:
+            self.lost = True
+            beside.start_soon(self._revive)
+
+    async def _watch(self, beside: TaskGroup) -> None:
+        """Notice a model that is lost while nobody asks it anything."""
+        assert self.model is not None
+        while True:
+            try:
+                return await self.model.watch()
+            except DeviceLostError:
+                self._lose(beside)
 
     async def _revive(self) -> None:
         """Bring the model back; it will draft for the sequences that open from then on."""
         assert self.model is not None
         while self.lost:
-            await anyio.sleep(REVIVAL_PAUSE_S)
             try:
-                await self.model.revive()
+                async with self._in_order:  # behind a step that is late
+                    await self.model.revive()
                 self.lost = False
             except DeviceLostError:
-                continue
+                await anyio.sleep(REVIVAL_PAUSE_S)
+
+
+@dataclass(slots=True)
+class Reading:
+    """A round on its way through the draft model."""
+
+    round: Round
+    wanted: bool
+    """Whether the target's round waits for the guesses."""
+    drafts: tuple[Draft, ...] = ()
+    enough: anyio.Event = field(default_factory=anyio.Event)
+    """Set once the target's round may go on."""
 
 
 def limited(round_: Round, wanted: tuple[int, ...]) -> Round:

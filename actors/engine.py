@@ -10,17 +10,18 @@ If an actor or a device dies, all actors are built anew and each live request is
 with the tokens that its client already has: a crash is only a preemption.
 """
 
+import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import anyio
 
 from actors.audit import Audit
 from actors.cache import Cache
 from actors.detokenizer import Detokenizer
-from actors.device import Device, ThreadWorker, Worker
+from actors.device import Device, DeviceLostError, ThreadWorker, Worker
 from actors.draft import Drafter
 from actors.drain_rate import DrainRate
 from actors.errors import DrainingError, OverloadedError
@@ -52,6 +53,11 @@ M = TypeVar("M")
 CHOICES_MAX = 16
 DEFAULT_LIMITS = Limits()
 THREADS = ThreadWorker()
+INSPECT_S = 5.0
+LONG_LIFE_S = 30.0
+"""Actors that lived this long did not fail in vain, even if they had nothing to do."""
+
+log = logging.getLogger("draftwerk")
 
 
 def text_proposer() -> Proposer:
@@ -179,6 +185,20 @@ class Pipeline:
             "ledger": self.to_ledger,
         }
 
+    def check(self) -> None:
+        """Assert what must hold between rounds."""
+        self.cache.planner.check()
+        self.drafter.proposer.check()
+
+    async def _inspect(self) -> None:
+        """Check everything in the first idle moment after some work; a failure is an actor's."""
+        checked = 0
+        while True:
+            await anyio.sleep(INSPECT_S)
+            if self.cache.planner.idle and self.cache.committed > checked:
+                checked = self.cache.committed
+                self.check()
+
     async def run(self, ledger: Ledger) -> None:
         """Run every actor, until one fails or the scope is cancelled."""
         try:
@@ -188,6 +208,7 @@ class Pipeline:
                 actors.start_soon(self.drafter.run)
                 actors.start_soon(self.verifier.run)
                 actors.start_soon(self.detokenizer.run)
+                actors.start_soon(self._inspect)
                 async for message in self.to_ledger.inbox:
                     ledger.deliver(message)
         finally:
@@ -205,6 +226,8 @@ class Engine:
         self._ledger = Ledger(send=self._send, on_closed=self._on_closed)
         self._drain_rate = DrainRate()
         self._restarts = 0
+        self._running = False
+        """Not between two pipelines."""
         self._closed_to = ""
         """Why no more requests are taken; empty while they are."""
         self._empty = anyio.Event()
@@ -244,6 +267,9 @@ class Engine:
             restarts=self._restarts,
             mailbox_depths={name: port.depth for name, port in self._pipeline.ports.items()},
             progress_age_s=self._pipeline.cache.progress_age_s(),
+            actor_ages_s=self._parts.trace.ages_s(),
+            target_up=self._running and self._pipeline.verifier.up,
+            draft_up=not self._pipeline.drafter.lost,
             draining=bool(self._closed_to),
             audits=dict(self._parts.audit.counts),
             **self._stats.as_dict(),
@@ -267,16 +293,24 @@ class Engine:
         """Keep a pipeline running; raises its failure once there have been too many."""
         limit = self._parts.restarts()
         while True:
+            begun = anyio.current_time()
             try:
+                self._running = True
                 await self._pipeline.run(self._ledger)
-            except Exception:
-                if not limit.allows(anyio.current_time()):
+            except Exception as error:
+                self._running = False
+                report(error)
+                now = anyio.current_time()
+                cache = self._pipeline.cache
+                fruitful = cache.committed > 0 or now - begun > LONG_LIFE_S
+                pause_s = limit.pause(now, fruitful=fruitful)
+                if pause_s is None:
                     self.stop("the engine failed too often")
                     raise
-                await anyio.sleep(limit.pause_s)
+                await anyio.sleep(pause_s)
                 self._restarts += 1
                 self._pipeline = Pipeline(self._parts, self._stats)
-                self._ledger.resubmit()
+                self._ledger.resubmit(cache.planner.reach())
 
     def stop(self, reason: str) -> None:
         """Take no more requests, and give everyone still waiting a last word."""
@@ -284,8 +318,8 @@ class Engine:
         self._ledger.fail(reason)
 
     def check(self) -> None:
-        """Assert that blocks and tables agree."""
-        self._pipeline.cache.planner.check()
+        """Assert that blocks and tables agree, and that every draft source is sound."""
+        self._pipeline.check()
 
     def _admit(self, options: Options, request_id: str) -> None:
         if self._closed_to:
@@ -307,6 +341,24 @@ class Engine:
         if not self._ledger.entries:
             self._empty.set()
             self._empty = anyio.Event()
+
+
+def report(error: Exception) -> None:
+    """Log why the actors are started again: a lost device in a line, a bug with its traceback."""
+    causes = leaves(error)
+    for cause in causes:
+        if isinstance(cause, DeviceLostError):
+            log.warning("starting the model again: %s", cause)
+    if not all(isinstance(cause, DeviceLostError) for cause in causes):
+        log.error("starting the actors again", exc_info=error)
+
+
+def leaves(error: BaseException) -> list[BaseException]:
+    """Return what is inside nested groups of exceptions."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    return [leaf for each in group.exceptions for leaf in leaves(each)]
 
 
 @asynccontextmanager

@@ -43,16 +43,28 @@ class FramePipe:
         """Return the next frame's kind and payload; raises EndOfStream if the child is gone."""
         while (found := self._take()) is None:
             await anyio.wait_readable(self.inbox)
-            with suppress(BlockingIOError):
-                data = os.read(self.inbox, READ_MAX)
-                if not data:
-                    raise anyio.EndOfStream
-                self._buffer += data
+            self._read()
         return found
+
+    def poll(self) -> int:
+        """Take every frame that is there, without waiting; returns how many there were."""
+        self._read()
+        count = 0
+        while self._take() is not None:
+            count += 1
+        return count
 
     def close(self) -> None:
         os.close(self.inbox)
         os.close(self.outbox)
+
+    def _read(self) -> None:
+        """Read what is there; raises EndOfStream if the child is gone."""
+        with suppress(BlockingIOError):
+            data = os.read(self.inbox, READ_MAX)
+            if not data:
+                raise anyio.EndOfStream
+            self._buffer += data
 
     def _take(self) -> tuple[int, bytes] | None:
         """Return the frame at the head of the buffer, if it is whole."""

@@ -4,7 +4,7 @@ It is plain data outside every actor. What it says was delivered is exactly what
 because both happen in one step. An entry lives until nothing of its request is left in any actor.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import assert_never
@@ -25,8 +25,10 @@ from actors.messages import (
     TokenizerMessage,
 )
 
-FRUITLESS_MAX = 8
-"""Restarts in a row without a token of a request: then it is taken for their cause."""
+SUSPICION_MAX = 24
+"""Above it, a request is taken for the cause of the restarts that it has seen."""
+SAME_PLACE, ELSEWHERE = 3, 1
+"""Suspicion that a restart adds: a request that fails its model does so where it did before."""
 
 
 @dataclass(slots=True)
@@ -41,8 +43,10 @@ class Entry:
     cancelled: bool = False
     """A Cancel is on its way through the actors and will come back as Closed."""
     failed: bool = False
-    fruitless: int = 0
-    """Restarts since its client was last sent a token."""
+    suspicion: int = 0
+    """Of restarts since its client was last sent a token."""
+    reach: int = -1
+    """How far the actors had come with it at the latest restart."""
     ended_early: bool = False
     """A choice was cancelled by itself, so the actors may still hold something of the request."""
 
@@ -59,13 +63,18 @@ class Entry:
         match event:
             case Delta():
                 if event.tokens:
-                    self.fruitless = 0
+                    self.suspicion = 0
                 self.committed[event.choice].extend(event.tokens)
             case Ended():
                 self.ended.add(event.choice)
             case Failed():
                 self.failed = True
                 self.ended.update(range(len(self.committed)))
+
+    def suspect(self, reach: int) -> None:
+        """Note a restart that found it at `reach`."""
+        self.suspicion += SAME_PLACE if reach == self.reach else ELSEWHERE
+        self.reach = reach
 
     def resubmission(self) -> Submit:
         """Return the message that takes the request up where its client's text ends."""
@@ -116,17 +125,17 @@ class Ledger:
             case _:
                 assert_never(message)
 
-    def resubmit(self) -> None:
+    def resubmit(self, reach: Mapping[str, int]) -> None:
         """Send every request that still matters to a new generation of actors.
 
-        One that has seen several restarts and no token between them may be their cause: it fails,
-        so that the others can live.
+        `reach` says how far the last ones had come with each. One that has seen several restarts at
+        the same place may be their cause: it fails, so that the others can live.
         """
         for entry in list(self.entries.values()):
-            entry.fruitless += 1
+            entry.suspect(reach.get(entry.submit.request_id, 0))
             if entry.over or entry.cancelled:
                 self._close(entry)  # Nothing of it is left in the new actors.
-            elif entry.fruitless > FRUITLESS_MAX:
+            elif entry.suspicion > SUSPICION_MAX:
                 self._end(entry, "the engine was restarted again and again during this request")
             else:
                 self.send(entry.resubmission())

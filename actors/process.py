@@ -1,23 +1,24 @@
 """A device in a process of its own: its crash, its memory and its GIL are not the server's."""
 
-import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import anyio
-from anyio.abc import Process
+import msgspec
 
+from actors.child import Child
 from actors.device import DeviceLostError
-from actors.frame_pipe import FramePipe
 from speculative.wire import Kind, Ready, decode, encode, frame
 
 W = TypeVar("W")
 R = TypeVar("R")
 Report = Callable[[str], None]
 
+BEAT_S = 1.0
+"""How often a process says that it lives."""
 SILENCE_S = 8.0
-"""A process beats every second; one that is silent for this long is stopped or stuck."""
+"""One that is silent for this long is stopped or stuck."""
 STEP_S = 120.0
 """No step takes this long: one that does hangs, though its process beats."""
 LOAD_S = 600.0
@@ -27,6 +28,7 @@ LOST = (
     anyio.EndOfStream,
     anyio.ClosedResourceError,
     anyio.BrokenResourceError,
+    msgspec.MsgspecError,  # what it says makes no sense
 )
 
 
@@ -34,45 +36,41 @@ class ModelRefusedError(Exception):
     """The model cannot be served with these options; says why."""
 
 
+@dataclass(slots=True)
 class ProcessDevice(Generic[W, R]):
-    """Runs a model in a child process, and runs the child again after it was lost."""
+    """Runs a model in a child process; `revive` runs another child after one was lost."""
 
-    def __init__(
-        self, command: Sequence[str], result_type: type[R], silence_s: float = SILENCE_S
-    ) -> None:
-        self._command = command
-        self._result_type = result_type
-        self._silence_s = silence_s
-        self._process: Process | None = None
-        self._pipe: FramePipe | None = None
-        self._stale = False
-        """Whether the child knows sequences of an earlier pipeline."""
-        self._one_at_a_time = anyio.Lock(fast_acquire=True)
+    spawn: Callable[[], Awaitable[Child]]
+    result_type: type[R]
+    silence_s: float = SILENCE_S
+    _child: Child | None = None
+    _stale: bool = False
+    """Whether the child knows sequences of an earlier pipeline."""
+    _heard_at: float = 0.0
+    """When the child last said anything, on the event loop's clock."""
+    _one_at_a_time: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
 
     @property
     def process_id(self) -> int | None:
         """The child's, while there is one."""
-        return None if self._process is None else self._process.pid
+        return None if self._child is None else self._child.process_id
+
+    @property
+    def alive(self) -> bool:
+        """Whether work can be done at once."""
+        return self._child is not None
 
     async def start(self, report: Report = lambda _: None) -> Ready:
         """Start the child and wait until it can work; `report` gets its progress lines.
 
         Raises ModelRefusedError, and DeviceLostError if it dies before.
         """
-        self._pipe, child_reads, child_writes = FramePipe.make()
-        try:
-            self._process = await anyio.open_process(
-                self._command, stdin=child_reads, stdout=child_writes, stderr=None
-            )
-        finally:
-            os.close(child_reads)
-            os.close(child_writes)
         self._stale = False
         try:
+            self._child = await self.spawn()
             return await self._wait_until_ready(report)
         except BaseException as error:
-            with anyio.CancelScope(shield=True):
-                await self.close()
+            await self.close()
             if isinstance(error, LOST):
                 raise DeviceLostError(f"the model process died: {error!r}") from error
             raise
@@ -84,9 +82,9 @@ class ProcessDevice(Generic[W, R]):
                 if kind == Kind.READY:
                     return decode(payload, type=Ready)
                 if kind == Kind.REFUSED:
-                    raise ModelRefusedError(payload.decode())
+                    raise ModelRefusedError(payload.decode(errors="replace"))
                 if kind == Kind.LOADING:
-                    report(payload.decode())
+                    report(payload.decode(errors="replace"))
         raise DeviceLostError(f"the model took longer than {LOAD_S:g} s to load")
 
     def fresh(self) -> "ProcessDevice[W, R]":
@@ -98,51 +96,79 @@ class ProcessDevice(Generic[W, R]):
         """Do one step. A step that has begun is never abandoned, only its process is."""
         async with self._one_at_a_time:
             try:
-                result = await self._shielded(encode(work))
+                return decode(await self._shielded(encode(work)), type=self.result_type)
             except LOST as error:
-                with anyio.CancelScope(shield=True):
-                    await self.close()
+                await self.close()
                 raise DeviceLostError(f"the model process was lost: {error!r}") from error
-        return decode(result, type=self._result_type)
-
-    async def _shielded(self, payload: bytes) -> bytes:
-        with anyio.CancelScope(shield=True):
-            if self._process is None:
-                await self.start()
-            with anyio.move_on_after(STEP_S):
-                return await self._step(payload)
-        raise DeviceLostError(f"a step took longer than {STEP_S:g} s")
 
     async def revive(self) -> None:
-        """Start the child again if it is gone."""
+        """Have a child that knows no sequence: a new one, if the last one is gone."""
         async with self._one_at_a_time:
-            if self._process is None:
+            if self._child is None:
                 await self.start()
+            else:
+                self._stale = True
+
+    async def watch(self) -> None:
+        """Look after the child while it has no work; raises DeviceLostError once it is gone."""
+        while True:
+            await anyio.sleep(BEAT_S)
+            if self._child is None or self._one_at_a_time.locked():
+                continue  # whoever works with it will notice
+            async with self._one_at_a_time:
+                try:
+                    self._listen()
+                except LOST as error:
+                    await self.close()
+                    raise DeviceLostError(f"the idle model process was lost: {error!r}") from error
+
+    def _listen(self) -> None:
+        """Take the beats of an idle child, which would fill its pipe in the end."""
+        assert self._child is not None
+        now = anyio.current_time()
+        if self._child.poll():
+            self._heard_at = now
+        elif now - self._heard_at > self.silence_s:
+            raise DeviceLostError(f"no sign of life for {self.silence_s:g} s")
 
     async def close(self) -> None:
         """End the child, if there is one."""
-        process, self._process = self._process, None
-        pipe, self._pipe = self._pipe, None
-        if pipe is not None:
-            pipe.close()
-        if process is not None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.aclose()
+        child, self._child = self._child, None
+        if child is not None:
+            with anyio.CancelScope(shield=True):
+                await child.close()
+
+    async def _shielded(self, payload: bytes) -> bytes:
+        result = b""
+        with anyio.CancelScope(shield=True):
+            result = await self._step(payload)
+        return result
 
     async def _step(self, payload: bytes) -> bytes:
-        assert self._pipe is not None
+        if self._child is None:
+            raise DeviceLostError("it was gone before")
         begin = frame(Kind.RESET) if self._stale else b""
         self._stale = False
-        await self._pipe.send(begin + frame(Kind.WORK, payload))
-        while True:
-            kind, result = await self._receive()
-            if kind == Kind.DONE:
-                return result
+        with anyio.move_on_after(STEP_S):
+            await self._send(begin + frame(Kind.WORK, payload))
+            while True:
+                kind, result = await self._receive()
+                if kind == Kind.DONE:
+                    return result
+        raise DeviceLostError(f"a step took longer than {STEP_S:g} s")
+
+    async def _send(self, data: bytes) -> None:
+        """Hand frames over. Raises DeviceLostError if the child does not take them in time."""
+        assert self._child is not None
+        with anyio.move_on_after(self.silence_s):
+            return await self._child.send(data)
+        raise DeviceLostError(f"it took nothing in for {self.silence_s:g} s")
 
     async def _receive(self) -> tuple[int, bytes]:
         """Return the child's next frame. Raises DeviceLostError once it is silent for too long."""
-        assert self._pipe is not None
-        with anyio.move_on_after(self._silence_s):
-            return await self._pipe.receive()
-        raise DeviceLostError(f"no sign of life for {self._silence_s:g} s")
+        assert self._child is not None
+        with anyio.move_on_after(self.silence_s):
+            received = await self._child.receive()
+            self._heard_at = anyio.current_time()
+            return received
+        raise DeviceLostError(f"no sign of life for {self.silence_s:g} s")

@@ -29,10 +29,18 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     drafts_by_source: dict[str, int] = {}
     """Rows in whose draft a source had a part."""
     drafted_by_source: dict[str, int] = {}
+    recomputed_tokens: int = 0
+    """Computed a second time, after a preemption or a restart."""
     restarts: int = 0
     mailbox_depths: dict[str, int] = {}
     progress_age_s: float = 0.0
     """Seconds since the last committed round while work is pending; 0 when idle."""
+    actor_ages_s: dict[str, float] = {}
+    """How long each actor has been at the work it is doing; 0 for one that waits."""
+    target_up: bool = True
+    """Whether the target's device is there: not while it is started again."""
+    draft_up: bool = True
+    """Likewise; true where there is no draft model."""
     draining: bool = False
     audits: dict[str, int] = {}
     """Finished requests decoded again, by outcome: equal, token, length, failed."""

@@ -4,8 +4,10 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from time import perf_counter
 
+ACTORS = ("tokenizer", "cache", "draft", "verifier", "detokenizer")
 SPANS_MAX = 20_000
 """A minute or so of a busy server, under 5 MB."""
 
@@ -26,15 +28,29 @@ class Trace:
 
     clock: Callable[[], float] = perf_counter
     spans: deque[Span] = field(default_factory=lambda: deque(maxlen=SPANS_MAX))
+    _open: dict[int, tuple[str, float]] = field(default_factory=dict[int, tuple[str, float]])
+    """Spans that have not ended: actor and beginning, by a serial number."""
+    _serials: "count[int]" = field(default_factory=count)
 
     @contextmanager
     def span(self, actor: str, what: str) -> Generator[None]:
         """Record how long the block takes, waiting included."""
         begun = self.clock()
+        serial = next(self._serials)
+        self._open[serial] = actor, begun
         try:
             yield
         finally:
+            del self._open[serial]
             self.spans.append(Span(actor, what, begun, self.clock()))
+
+    def ages_s(self) -> dict[str, float]:
+        """Return how long each actor has been at the work it is doing; 0 for one that waits."""
+        ages: dict[str, float] = dict.fromkeys(ACTORS, 0.0)
+        now = self.clock()
+        for actor, begun in self._open.values():
+            ages[actor] = max(ages.get(actor, 0.0), now - begun)
+        return ages
 
     def chrome(self) -> list[dict[str, object]]:
         """Return the spans as events of Chrome's trace format: one line an actor, microseconds."""

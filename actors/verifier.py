@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+import anyio
+
 from actors.device import Device
 from actors.mailbox import Inbox, Outbox
 from actors.messages import CacheMessage, Decided
@@ -15,10 +17,20 @@ class Verifier:
     cache: Outbox[CacheMessage]
     model: Device[Proposal, Verdict]
     trace: Trace = field(default_factory=Trace)
+    up: bool = False
+    """Whether the model was there when the actor began; nothing else survives its loss."""
 
     async def run(self) -> None:
-        async for proposal in self.inbox:
-            with self.trace.span("verifier", f"step {proposal.round.round_id}"):
-                verdict = await self.model.run(proposal)
-            # The cache's mailbox has a place for every round under way: never full.
-            self.cache.send_nowait(Decided(verdict=verdict, drafts=proposal.drafts))
+        """Have the model ready, then judge; a model that is lost while idle ends this too."""
+        if not self.model.alive:
+            with self.trace.span("verifier", "start the model"):
+                await self.model.revive()
+        self.up = True
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(self.model.watch)
+            async for proposal in self.inbox:
+                with self.trace.span("verifier", f"step {proposal.round.round_id}"):
+                    verdict = await self.model.run(proposal)
+                # The cache's mailbox has a place for every round under way: never full.
+                self.cache.send_nowait(Decided(verdict=verdict, drafts=proposal.drafts))
+            beside.cancel_scope.cancel()

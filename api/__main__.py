@@ -78,9 +78,11 @@ async def build_engine(
 
     `report` gets progress lines. Raises ConfigError for a model that cannot be served.
     """
+    from functools import partial
     from secrets import token_bytes
 
     from actors.audit import Audit
+    from actors.child import spawn
     from actors.device import DeviceLostError
     from actors.engine import Parts, running
     from actors.process import ModelRefusedError, ProcessDevice
@@ -101,12 +103,14 @@ async def build_engine(
     except Refused as error:
         raise ConfigError(str(error)) from None
     planned = plan(settings, target_card, draft_card)
-    target = ProcessDevice[Proposal, Verdict](_worker("target", planned.target_options), Verdict)
+    target = ProcessDevice[Proposal, Verdict](
+        partial(spawn, _worker("target", planned.target_options)), Verdict
+    )
     memories = Memories()  # of finished outputs; they outlive a restart of the actors
     draft = None
     if planned.draft_options is not None:
         draft = ProcessDevice[Round, tuple[Draft, ...]](
-            _worker("draft", planned.draft_options), tuple[Draft, ...]
+            partial(spawn, _worker("draft", planned.draft_options)), tuple[Draft, ...]
         )
     try:
         ready = await target.start(report)

@@ -104,6 +104,11 @@ class Beams:
         width = self.rules.width
         return len(going_on) >= width and going_on[width - 1] > max(unknown)
 
+    @property
+    def reach(self) -> int:
+        """How long the longest hypothesis is, alive or not."""
+        return max(len(each.tokens) for each in [*self.live, *self.finished])
+
     def step(self, offers: Sequence[tuple[Offer, ...]]) -> list[int]:
         """Extend the search by one token; return which hypothesis each live one now continues.
 

@@ -5,7 +5,7 @@ waiting --admit--> running --plan--> in flight --commit--> running --> ended
    +---- preempt -----+        (its blocks go home; the prefix index makes coming back cheap)
 """
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +43,8 @@ class PlannerStats(msgspec.Struct, kw_only=True):
     prefix_queries: int = 0
     prefix_hits: int = 0
     prompt_tokens: int = 0
+    recomputed_tokens: int = 0
+    """Computed a second time, after a preemption or a restart."""
     generated_tokens: int = 0
     drafts: int = 0
     draft_tokens: int = 0
@@ -117,6 +119,15 @@ class Planner:
     @property
     def idle(self) -> bool:
         return not (self._waiting or self._running)
+
+    def reach(self) -> Counter[str]:
+        """Return how many tokens were computed of each request, so far."""
+        found: Counter[str] = Counter()
+        for sequence in [*self._waiting, *self._running.values()]:
+            found[sequence.request_id] += sequence.computed
+            if sequence.search is not None:
+                found[sequence.request_id] += sequence.search.beams.reach
+        return found
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a sequence behind those of its priority."""
@@ -271,9 +282,11 @@ class Planner:
         sequence.told = 0
         self.stats.prefix_queries += len(sequence.tokens)
         self.stats.prefix_hits += found
+        if sequence.resumed or sequence.tally.preemptions:
+            self.stats.recomputed_tokens += len(sequence.tokens) - found
         if sequence.tally.cached is None:
             sequence.tally.cached = min(found, sequence.prompt_count)
-            self.stats.prompt_tokens += sequence.prompt_count
+            self.stats.prompt_tokens += 0 if sequence.resumed else sequence.prompt_count
         return True
 
     def _add_row(self, plan: _Plan, sequence: Sequence, count: int, draft_max: int) -> None:

@@ -47,6 +47,8 @@ class Sequence:
     """Of the newest decision, until the draft sources are told."""
     forced: tuple[int, ...] = ()
     """Likewise."""
+    resumed: bool = False
+    """Whether it was submitted before, to actors that failed."""
     in_flight: bool = False
     cancelled: bool = False
     ended: bool = False

@@ -14,6 +14,7 @@ import anyio
 import msgspec
 import pytest
 
+from actors.child import spawn
 from actors.engine import Engine, Parts, running
 from actors.messages import Delta, Ended, Options
 from actors.process import ModelRefusedError, ProcessDevice
@@ -54,9 +55,11 @@ async def serving(
     tuple[Engine, ProcessDevice[Proposal, Verdict], ProcessDevice[Round, tuple[Draft, ...]]]
 ]:
     """Run an engine over two model processes: a target, and the same model as its draft."""
-    target = ProcessDevice[Proposal, Verdict](worker("target", directory), Verdict, silence_s)
+    target = ProcessDevice[Proposal, Verdict](
+        partial(spawn, worker("target", directory)), Verdict, silence_s
+    )
     draft = ProcessDevice[Round, tuple[Draft, ...]](
-        worker("draft", directory), tuple[Draft, ...], silence_s
+        partial(spawn, worker("draft", directory)), tuple[Draft, ...], silence_s
     )
     try:
         await target.start()
@@ -157,7 +160,7 @@ async def test_a_killed_draft_model_stops_nobody(directory: Path) -> None:
 
 
 async def test_a_model_that_cannot_be_served_says_why(tmp_path: Path) -> None:
-    device = ProcessDevice[Proposal, Verdict](worker("target", tmp_path), Verdict)
+    device = ProcessDevice[Proposal, Verdict](partial(spawn, worker("target", tmp_path)), Verdict)
     with pytest.raises(ModelRefusedError, match="config"):
         await device.start()
     assert device.process_id is None

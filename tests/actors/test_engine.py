@@ -59,6 +59,13 @@ class Bench:
 class BenchDevice:
     bench: Bench
     step: Callable[[Proposal], Verdict]
+    alive: bool = True
+
+    async def revive(self) -> None:
+        """Do nothing: the next one is made new."""
+
+    async def watch(self) -> None:
+        """Do nothing: it breaks only at work."""
 
     async def run(self, work: Proposal) -> Verdict:
         self.bench.steps += 1

@@ -226,7 +226,7 @@ def test_what_was_delivered_is_what_is_resubmitted(desk: Desk) -> None:
     desk.tell(delta("r", 2, 7))
     desk.tell(delta("r", 0, 8))
     desk.tell(ended("r", 1))
-    desk.ledger.resubmit()
+    desk.ledger.resubmit({})
     assert desk.sent[-1] == Submit(
         request_id="r",
         prompt=(1, 2),
@@ -237,13 +237,29 @@ def test_what_was_delivered_is_what_is_resubmitted(desk: Desk) -> None:
     assert not desk.read()[1], "the stream goes on"
 
 
+def test_who_meets_restarts_at_one_place_is_taken_for_their_cause(desk: Desk) -> None:
+    desk.open("cause")
+    desk.open("victim")
+    for n in range(12):
+        desk.ledger.resubmit({"cause": 7, "victim": n})
+    assert desk.ledger.entries.keys() == {"victim"}
+
+
+def test_a_token_clears_of_suspicion(desk: Desk) -> None:
+    desk.open()
+    for _ in range(50):
+        desk.ledger.resubmit({"r": 7})
+        desk.tell(delta("r", 0, 5))
+    assert desk.ledger.entries.keys() == {"r"}
+
+
 def test_who_has_left_or_had_the_last_word_is_not_resubmitted(desk: Desk) -> None:
     desk.ledger.leave(desk.open("left"))
     desk.open("over")
     desk.tell(failed("over"))
     desk.open("alive")
     before = len(desk.sent)
-    desk.ledger.resubmit()
+    desk.ledger.resubmit({})
     assert [message.request_id for message in desk.sent[before:]] == ["alive"]
     assert desk.freed == 2
     assert desk.ledger.entries.keys() == {"alive"}
@@ -309,7 +325,7 @@ def play(desk: Desk, rng: Random) -> None:
             desk.ledger.leave(desk.entries[rng.choice("abcd")])
         elif act == "crash" and rng.random() < 0.2:
             unanswered.clear()
-            desk.ledger.resubmit()
+            desk.ledger.resubmit({})
             seen = len(desk.sent)
         elif act == "fail" and (rng.random() < 0.02 or not running):
             desk.ledger.fail("the end")

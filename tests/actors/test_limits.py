@@ -13,14 +13,14 @@ moments = st.lists(st.floats(0, 1000), max_size=30).map(sorted)
 
 def test_so_many_failures_are_allowed_and_one_more_is_not() -> None:
     limit = RestartLimit(failures_max=3, window_s=10)
-    assert [limit.allows(1.0 + n) for n in range(4)] == [True, True, True, False]
+    assert [limit.pause(1.0 + n) is not None for n in range(4)] == [True, True, True, False]
 
 
 def test_a_failure_is_forgotten_after_the_window() -> None:
     limit = RestartLimit(failures_max=1, window_s=10)
-    assert limit.allows(0.0)
-    assert not limit.allows(9.0)
-    assert limit.allows(19.0)
+    assert limit.pause(0.0) is not None
+    assert limit.pause(9.0) is None
+    assert limit.pause(19.0) is not None
 
 
 @given(moments, st.integers(0, 5), st.floats(0.1, 100))
@@ -30,7 +30,27 @@ def test_a_restart_is_allowed_if_few_failures_are_recent(
     limit = RestartLimit(failures_max=failures_max, window_s=window_s)
     for n, now in enumerate(failures):
         recent = sum(then > now - window_s for then in failures[: n + 1])
-        assert limit.allows(now) == (recent <= failures_max)
+        assert (limit.pause(now) is not None) == (recent <= failures_max)
+
+
+def test_failures_in_vain_are_retried_ever_more_slowly_and_then_no_more() -> None:
+    limit = RestartLimit(failures_max=100, fruitless_max=8, pause_s=0.1, pause_max_s=5.0)
+    pauses = [limit.pause(n, fruitful=False) for n in range(9)]
+    assert pauses[8] is None
+    for n, pause_s in enumerate(pauses[:8], start=1):
+        most = min(0.1 * 2**n, 5.0)
+        assert pause_s is not None and most / 2 <= pause_s <= most
+
+
+def test_whatever_was_achieved_in_between_makes_the_next_pause_short() -> None:
+    limit = RestartLimit(failures_max=100, fruitless_max=2, pause_s=0.1)
+    for n in range(20):
+        pause_s = limit.pause(n, fruitful=n % 2 == 0)
+        assert pause_s is not None and pause_s <= 0.2
+
+
+def test_pauses_differ_so_that_servers_do_not_come_back_together() -> None:
+    assert len({RestartLimit().pause(0.0) for _ in range(9)}) > 1
 
 
 @pytest.mark.parametrize("endings", [[], [5.0]])

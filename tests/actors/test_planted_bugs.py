@@ -391,9 +391,7 @@ BUGS = [
 @pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
 def test_a_planted_bug_is_caught(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     # A broken actor restarts over and over: give up soon.
-    monkeypatch.setattr(
-        "tests.simulation.RestartLimit", lambda failures_max: RestartLimit(failures_max=30)
-    )
+    monkeypatch.setattr("tests.simulation.RestartLimit", lambda **_: RestartLimit(failures_max=30))
     bug.plant(monkeypatch)
     with pytest.raises(Exception):  # noqa: B017  Whatever it is, it is noticed.
         bug.hunt()
@@ -403,7 +401,5 @@ def test_a_planted_bug_is_caught(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> N
 def test_where_nothing_is_planted_nothing_is_caught(
     hunt: Hunt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "tests.simulation.RestartLimit", lambda failures_max: RestartLimit(failures_max=30)
-    )
+    monkeypatch.setattr("tests.simulation.RestartLimit", lambda **_: RestartLimit(failures_max=30))
     hunt()
