@@ -302,6 +302,7 @@ class Engine:
                 report(error)
                 now = anyio.current_time()
                 cache = self._pipeline.cache
+                had_model = self._pipeline.verifier.up
                 fruitful = cache.committed > 0 or now - begun > LONG_LIFE_S
                 pause_s = limit.pause(now, fruitful=fruitful)
                 if pause_s is None:
@@ -310,7 +311,10 @@ class Engine:
                 await anyio.sleep(pause_s)
                 self._restarts += 1
                 self._pipeline = Pipeline(self._parts, self._stats)
-                self._ledger.resubmit(cache.planner.reach())
+                # A model that did not even come up was not failed by any request.
+                self._ledger.resubmit(cache.planner.reach() if had_model else {})
+            except BaseExceptionGroup as group:
+                raise without_bugs(group) from None
 
     def stop(self, reason: str) -> None:
         """Take no more requests, and give everyone still waiting a last word."""
@@ -351,6 +355,15 @@ def report(error: Exception) -> None:
             log.warning("starting the model again: %s", cause)
     if not all(isinstance(cause, DeviceLostError) for cause in causes):
         log.error("starting the actors again", exc_info=error)
+
+
+def without_bugs(group: BaseExceptionGroup[BaseException]) -> BaseExceptionGroup[BaseException]:
+    """Return what ended the actors from outside; an actor that failed just then changes nothing."""
+    bugs, rest = group.split(Exception)
+    if bugs is not None and rest is not None:
+        report(bugs)
+        return rest
+    return group
 
 
 def leaves(error: BaseException) -> list[BaseException]:

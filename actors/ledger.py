@@ -128,11 +128,12 @@ class Ledger:
     def resubmit(self, reach: Mapping[str, int]) -> None:
         """Send every request that still matters to a new generation of actors.
 
-        `reach` says how far the last ones had come with each. One that has seen several restarts at
-        the same place may be their cause: it fails, so that the others can live.
+        `reach` says how far the last ones had come with those that may be the cause. Who has been
+        one at the same place several times is taken for it and fails, so that the others can live.
         """
         for entry in list(self.entries.values()):
-            entry.suspect(reach.get(entry.submit.request_id, 0))
+            if (found := reach.get(entry.submit.request_id)) is not None:
+                entry.suspect(found)
             if entry.over or entry.cancelled:
                 self._close(entry)  # Nothing of it is left in the new actors.
             elif entry.suspicion > SUSPICION_MAX:

@@ -104,10 +104,13 @@ class ProcessDevice(Generic[W, R]):
     async def revive(self) -> None:
         """Have a child that knows no sequence: a new one, if the last one is gone."""
         async with self._one_at_a_time:
-            if self._child is None:
-                await self.start()
-            else:
+            if self._child is not None:
                 self._stale = True
+                return
+            try:
+                await self.start()
+            except ModelRefusedError as error:  # though it was served before
+                raise DeviceLostError(f"the model did not come back: {error}") from error
 
     async def watch(self) -> None:
         """Look after the child while it has no work; raises DeviceLostError once it is gone."""

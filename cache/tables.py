@@ -98,6 +98,11 @@ class BlockTable:
         del self.blocks[keep:]
         del self._names[slots // self._pool.block_size :]
 
+    def forget(self) -> None:
+        """Make every block unfindable: whatever is in it must not be served to anybody."""
+        for block in self.blocks:
+            self._pool.unname(block)
+
     def release(self) -> None:
         """Give back every block; the named ones stay in the pool's cache."""
         self.truncate(0)

@@ -187,6 +187,7 @@ class Planner:
             elif sequence.cancelled:
                 self._end(sequence)
             elif decision.error:
+                sequence.table.forget()
                 self._end(sequence)
                 news.append(Progress(sequence, (), (), (), "error", decision.error))
             elif row.samples:
@@ -233,7 +234,8 @@ class Planner:
             if sequence.search is not None:
                 self._add_search(plan, sequence, self._draft_room(rows, SEARCH_ROOM))
             else:
-                draft_max = min(room, sequence.draft_room(), plan.tokens_left - 1)
+                free = self._free_slots(sequence, rows)
+                draft_max = min(room, sequence.draft_room(), plan.tokens_left - 1, free)
                 self._add_row(plan, sequence, 1, draft_max)
 
     def _draft_room(self, row_count: int, factor: int = 1) -> int:
@@ -245,6 +247,16 @@ class Planner:
         budget = self.limits.tokens_max // (2 if prompts_wait else 1)
         share = max(0, budget // max(1, row_count) - 1)
         return min(factor * self.limits.draft_max, share)
+
+    def _free_slots(self, sequence: Sequence, row_count: int) -> int:
+        """Return how many drafts may be written behind a decoding row without cramping others.
+
+        They may fill the row's last block, and all rows together half of the blocks that are free:
+        near the pool's limit drafts grow shorter, before anybody has to wait.
+        """
+        size, known = self.pool.block_size, len(sequence.tokens)
+        held = max(self.pool.blocks_for(known), len(sequence.table.blocks))
+        return held * size - known + self.pool.available // (2 * row_count) * size
 
     def _plan_prefill(self, plan: _Plan, ready: list[Sequence]) -> None:
         for sequence in ready:

@@ -2,27 +2,32 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
-from typing import Generic, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
 import trio.testing
+from trio._core import _run as scheduler
 
-from actors.device import DeviceLostError
 from actors.engine import Engine, Parts, running
 from actors.errors import OverloadedError
-from actors.messages import Delta, Ended, Failed, Options, Speculation
+from actors.messages import Delta, Ended, Failed, Options, Prompt, Speculation
+from actors.process import ProcessDevice
 from actors.restarts import RestartLimit
+from actors.trace import Trace
 from speculative.beams import BeamRules, best_offers
 from speculative.planner import Limits
 from speculative.proposer import Proposer
 from speculative.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
-from speculative.sampling import Sampling
+from speculative.sampling import Grammar, Sampling
+from tests.simulated_child import Fate, SimulatedChild
 from tests.toy import (
+    POISON,
     STOP,
     VOCAB,
     ToyTarget,
@@ -33,44 +38,40 @@ from tests.toy import (
     plain_text,
 )
 
-W = TypeVar("W")
 R = TypeVar("R")
 
+Spawn = Callable[[], Awaitable[SimulatedChild]]
+
 CONTEXT = 64
-METHODS = ("ngram", "suffix", "store", "recycle")
+METHODS = ("ngram", "suffix", "store", "recycle", "grammar")
 
 
-@dataclass
-class SlowDevice(Generic[W, R]):
-    """Runs work after a random virtual delay, one piece at a time; may be lost now and then."""
+@dataclass(slots=True)
+class FaultyTrace(Trace):
+    """Ends an actor with a bug, before or after any piece of work that it does."""
 
-    rng: random.Random
-    step: Callable[[W], R]
-    lost: float = 0.0
-    """The chance that a step kills the device."""
-    losses: list[float] = field(default_factory=list[float])
-    lock: anyio.Lock = field(default_factory=anyio.Lock)
+    fate: Fate = field(kw_only=True)
 
-    async def run(self, work: W) -> R:
-        async with self.lock:
-            await anyio.sleep(self.rng.uniform(0.001, 0.02))
-            if self.rng.random() < self.lost:
-                self.losses.append(anyio.current_time())
-                raise DeviceLostError("simulated")
-            return self.step(work)
+    @contextmanager
+    def span(self, actor: str, what: str) -> Generator[None]:
+        self._stumble(f"a bug before work of {actor}")
+        with Trace.span(self, actor, what):
+            yield
+        self._stumble(f"a bug after work of {actor}")
 
-    async def revive(self) -> None:
-        await anyio.sleep(self.rng.uniform(0.0, 0.1))
+    def _stumble(self, where: str) -> None:
+        if bug := self.fate.draws((where,), self.fate.chance):
+            raise RuntimeError(bug)
 
 
 @dataclass
 class SlowWorker:
-    """Runs work after a random virtual delay."""
+    """Runs work after a random virtual delay, at times a long one."""
 
     rng: random.Random
 
     async def run(self, work: Callable[[], R]) -> R:
-        await anyio.sleep(self.rng.uniform(0.0, 0.01))
+        await anyio.sleep(self.rng.choice([0.0, 0.001, 0.01, 0.3]))
         return work()
 
 
@@ -170,8 +171,10 @@ class Outcome:
     ending: str = ""
     texts: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
-    searches: bool = False
-    """Whether it asked for a beam search."""
+    odd: bool = False
+    """Whether it sends what nobody can compute."""
+    kinds: list[str] = field(default_factory=list[str])
+    """What is special about its request."""
 
 
 @dataclass
@@ -191,30 +194,58 @@ class Setting:
     block_count: int = 28
     lanes: int = 1
     lost: float = 0.0
+    """The chance that a step of the target meets a fault."""
     draft_lost: float = 0.0
+    late: float = 0.0
+    """The chance that a step of either model takes seconds."""
+    bugs: float = 0.0
+    """The chance that an actor fails before or after a piece of work."""
     guesser: bool = True
     reckless: bool = True
-    losses: list[float] = field(default_factory=list[float])
-    """When the target was lost."""
+    odd: float = 0.0
+    """The share of clients that send what nobody can compute."""
 
 
-def parts(setting: Setting, rng: random.Random) -> Parts:
+@dataclass
+class Fates:
+    """What may go wrong in one simulated server."""
+
+    target: Fate
+    draft: Fate
+    actors: Fate
+
+    @classmethod
+    def of(cls, setting: Setting, rng: random.Random) -> "Fates":
+        return cls(
+            Fate(rng, setting.lost, late=setting.late),
+            Fate(rng, setting.draft_lost, late=setting.late),
+            Fate(rng, setting.bugs),
+        )
+
+
+def child_of(fate: Fate, make: Callable[[], Callable[[Any], object]], work: type) -> Spawn:
+    """Return what starts simulated processes of one model."""
+
+    async def spawn() -> SimulatedChild:
+        return SimulatedChild(fate, make, work)
+
+    return spawn
+
+
+def parts(setting: Setting, fates: Fates, rng: random.Random) -> Parts:
     """Return a server over the toy: few blocks, few rows, small rounds."""
     size = 4
-
-    def target() -> SlowDevice[Proposal, Verdict]:
-        toy = ToyTarget(setting.block_count, size)
-        return SlowDevice(rng, toy.step, setting.lost, setting.losses)
-
-    def draft() -> SlowDevice[Round, tuple[Draft, ...]] | None:
-        if not setting.guesser:
-            return None
-        return SlowDevice(rng, Guesser(rng).propose, setting.draft_lost)
-
+    target = ProcessDevice[Proposal, Verdict](
+        child_of(fates.target, lambda: ToyTarget(setting.block_count, size).step, Proposal),
+        Verdict,
+    )
+    draft = ProcessDevice[Round, tuple[Draft, ...]](
+        child_of(fates.draft, lambda: Guesser(rng).propose, Round), tuple[Draft, ...]
+    )
     return Parts(
         text=ToyText(),
-        target=target,
-        draft=draft,
+        target=target.fresh,
+        draft=lambda: draft.fresh() if setting.guesser else None,
         block_count=setting.block_count,
         block_size=size,
         context_max=CONTEXT,
@@ -223,7 +254,8 @@ def parts(setting: Setting, rng: random.Random) -> Parts:
         requests_max=8,
         worker=SlowWorker(rng),
         proposer=partial(Reckless if setting.reckless else Proposer, METHODS),
-        restarts=lambda: RestartLimit(failures_max=10**6),
+        restarts=lambda: RestartLimit(failures_max=10**6, fruitless_max=10**6, rng=rng),
+        trace=FaultyTrace(fate=fates.actors),
     )
 
 
@@ -231,19 +263,22 @@ async def simulate(setting: Setting) -> Report:
     """Run clients against a server until all have left; checks every promise on the way."""
     rng = random.Random(setting.seed)
     report = Report()
-    async with running(parts(setting, rng)) as engine:
+    fates = Fates.of(setting, rng)
+    async with running(parts(setting, fates, rng)) as engine:
         async with anyio.create_task_group() as clients:
             for number in range(setting.requests):
-                outcome = Outcome()
+                mind = random.Random(rng.random())
+                outcome = Outcome(odd=mind.random() < setting.odd)
                 report.outcomes.append(outcome)
-                clients.start_soon(client, engine, random.Random(rng.random()), number, outcome)
-        with anyio.fail_after(60):
+                clients.start_soon(client, engine, mind, number, outcome)
+        with anyio.fail_after(3600):
             await engine.drain()
-            while engine.snapshot().running:  # noqa: ASYNC110 - idleness is not announced
-                await anyio.sleep(0.01)
+            while engine.snapshot().running or not engine.snapshot().target_up:  # noqa: ASYNC110
+                await anyio.sleep(0.01)  # idleness is not announced
         snapshot = engine.snapshot()
         engine.check()
-    assert snapshot.restarts == len(setting.losses), "only injected losses may restart anything"
+    faults = fates.target.happened + fates.actors.happened
+    assert snapshot.restarts <= faults.total(), "only faults may restart anything"
     assert snapshot.blocks_used == 0, "every block came home"
     assert not any(snapshot.mailbox_depths.values()), snapshot.mailbox_depths
     report.counters.update(
@@ -251,10 +286,16 @@ async def simulate(setting: Setting) -> Report:
         accepted=snapshot.accepted_tokens,
         rejected=snapshot.draft_tokens - snapshot.accepted_tokens,
         prefix_hits=snapshot.prefix_hits,
+        recomputed=snapshot.recomputed_tokens,
         restarts=snapshot.restarts,
     )
+    report.counters.update({f"target {name}": n for name, n in fates.target.happened.items()})
+    report.counters.update({f"draft {name}": n for name, n in fates.draft.happened.items()})
+    report.counters.update(fates.actors.happened)
     report.counters.update(outcome.ending for outcome in report.outcomes)
-    report.counters.update(f"search {each.ending}" for each in report.outcomes if each.searches)
+    report.counters.update(
+        f"{kind} {each.ending}" for each in report.outcomes for kind in each.kinds
+    )
     return report
 
 
@@ -269,6 +310,7 @@ def random_options(rng: random.Random) -> Options:
         tokens_min=rng.choice([0, 4]),
         seed=rng.getrandbits(64),
         logprobs=rng.choice([-1, 0]),
+        grammar=Grammar("regex", "the toy's") if rng.random() < 0.15 else None,
     )
     options = Options(
         sampling=sampling,
@@ -289,7 +331,9 @@ def in_beams(options: Options, rng: random.Random) -> Options:
     temperature = 0.8 if drawn else 0.0
     return msgspec.structs.replace(
         options,
-        sampling=msgspec.structs.replace(options.sampling, temperature=temperature, logprobs=-1),
+        sampling=msgspec.structs.replace(
+            options.sampling, temperature=temperature, logprobs=-1, grammar=None
+        ),
         tokens_max=min(12, options.tokens_max or 12),
         choices=rng.choice([1, 1, width]),
         beam_width=width,
@@ -304,30 +348,48 @@ async def client(engine: Engine, rng: random.Random, number: int, outcome: Outco
     options = random_options(rng)
     shared = [1 + n % 5 for n in range(rng.choice([0, 9, 17]))]
     prompt = [*shared, *(rng.randrange(1, VOCAB) for _ in range(rng.randint(1, 9)))]
-    patience = rng.choice([rng.uniform(0, 0.2), 1e6, 1e6])
-    outcome.searches = options.beam_width > 1
+    patience = rng.choice([rng.uniform(0, 0.2), rng.uniform(0, 20), 1e6, 1e6, 1e6])
+    outcome.kinds = kinds(options)
     outcome.texts = [""] * options.choices
     outcome.reasons = [""] * options.choices
     try:
         with anyio.move_on_after(patience) as scope:
-            await read(engine, prompt, options, str(number), rng.choice([0.0, 0.1]), outcome)
+            sent = as_sent(prompt, outcome, rng)
+            pace = rng.choice([0.0, 0.0, 0.1, 2.0])
+            await read(engine, sent, options, str(number), pace, outcome)
         if scope.cancelled_caught:
-            assert patience < 1, "a patient client waited for nothing"
+            assert patience < 1e6, "a patient client waited for nothing"
             outcome.ending = "left"
     except OverloadedError:
         outcome.ending = "refused"
-    compare(prompt, options, outcome)
+    if outcome.odd:
+        assert outcome.ending in ("odd", "left", "refused") and not any(outcome.texts)
+    else:
+        compare(prompt, options, outcome)
+
+
+def kinds(options: Options) -> list[str]:
+    """Name what is special about a request."""
+    found = {"search": options.beam_width > 1, "grammar": options.sampling.grammar is not None}
+    return [name for name, is_so in found.items() if is_so]
+
+
+def as_sent(prompt: list[int], outcome: Outcome, rng: random.Random) -> Prompt:
+    """Return the prompt as tokens or as text; an odd client's is like no other."""
+    if outcome.odd:
+        return rng.choice([(*POISON, *prompt), "no word of the toy's"])
+    return rng.choice([tuple(prompt), " ".join(f"w{token}" for token in prompt)])
 
 
 async def read(
     engine: Engine,
-    prompt: list[int],
+    prompt: Prompt,
     options: Options,
     request_id: str,
     pace: float,
     outcome: Outcome,
 ) -> None:
-    async with engine.generate(tuple(prompt), options, request_id=request_id) as events:
+    async with engine.generate(prompt, options, request_id=request_id) as events:
         async for event in events:
             assert not outcome.ending, "something came after the last word"
             await anyio.sleep(pace)
@@ -341,8 +403,11 @@ async def read(
                     outcome.reasons[event.choice] = event.finish_reason
                     if all(outcome.reasons):
                         outcome.ending = "finished"
+                case Failed(kind="refused"):
+                    outcome.ending = "refused"  # a search that the pool cannot hold
                 case Failed():
-                    outcome.ending = "failed"
+                    assert outcome.odd, f"{request_id} failed: {event.reason}"
+                    outcome.ending = "odd"
     assert outcome.ending, "the stream ended without a last word"
 
 
@@ -390,7 +455,12 @@ def expected(prompt: list[int], options: Options, choice: int) -> tuple[str, str
 
 
 def run(setting: Setting) -> Report:
-    """Run one simulation on trio's virtual clock: idle time costs nothing."""
+    """Run one simulation on trio's virtual clock: idle time costs nothing.
+
+    The seed also says in which order tasks run that could run in any.
+    """
+    scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True  # without it, by their addresses
+    scheduler._r.seed(setting.seed)
     return anyio.run(
         simulate,
         setting,

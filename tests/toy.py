@@ -12,11 +12,13 @@ from speculative.beams import BeamRules, Offer, best_offers
 from speculative.noise import gumbel, path_key
 from speculative.rounds import Decision, Draft, Proposal, Row, TokenLogprob, Verdict
 from speculative.sampled_beams import new_beams
-from speculative.sampling import Sampling, choose, edited, probabilities
+from speculative.sampling import Grammar, Sampling, choose, edited, probabilities
 from tests.speculative.naive_beams import Text, naive_beam_search
 
 VOCAB = 23
 STOP = 0
+POISON = (VOCAB - 1,) * 3
+"""How a prompt begins that the toy cannot compute."""
 
 
 def logits(context: Sequence[int]) -> list[float]:
@@ -32,9 +34,29 @@ def logits(context: Sequence[int]) -> list[float]:
     return row
 
 
+def allowed(output: Sequence[int], sampling: Sampling) -> Sequence[int] | None:
+    """Return the tokens that the toy's one grammar allows: even, then a forced one, then odd."""
+    if sampling.grammar is None:
+        return None
+    turn = len(output) % 3
+    if turn == 1:
+        return (1 + output[-1] * 7 % (VOCAB - 1),)
+    return range(STOP if turn == 0 else 1, VOCAB, 2)
+
+
+def forced(output: Sequence[int], sampling: Sampling) -> tuple[int, ...]:
+    """Return the tokens about which the grammar leaves no choice."""
+    tokens = list(output)
+    while (choices := allowed(tokens, sampling)) is not None and len(choices) == 1:
+        tokens += choices
+    return tuple(tokens[len(output) :])
+
+
 def next_token(context: Sequence[int], prompt_count: int, sampling: Sampling) -> int:
     """Return the seeded toy's token at position len(context)."""
-    scores = edited(logits(context), context[:prompt_count], context[prompt_count:], sampling)
+    output = context[prompt_count:]
+    choices = allowed(output, sampling)
+    scores = edited(logits(context), context[:prompt_count], output, sampling, choices)
     return choose(scores, len(context), sampling)
 
 
@@ -143,6 +165,8 @@ class ToyTarget:
     def _decide(self, row: Row, draft: Draft) -> Decision:
         if not row.samples:
             return Decision()
+        if tuple(self.histories[row.sequence_id][: len(POISON)]) == POISON:
+            return Decision(error="this cannot be computed")
         prompt_count, sampling = self.openings[row.sequence_id]
         cells = [self.pages[self._slot(row, position)] for position in range(row.stop)]
         context = [token for token, _ in cells]
@@ -167,7 +191,9 @@ class ToyTarget:
         for depth, cell in enumerate(kept):
             self.pages[self._slot(row, row.stop + depth)] = cell
         logprobs = tuple(TokenLogprob(-0.5) for _ in tokens) if sampling.logprobs >= 0 else ()
-        return Decision(tuple(tokens), tuple(path), logprobs)
+        output = context[prompt_count:]
+        ahead = () if tokens[-1] in sampling.stop_token_ids else forced(output, sampling)
+        return Decision(tuple(tokens), tuple(path), logprobs, forced=ahead)
 
     def _depth(self, draft: Draft, node: int) -> int:
         depth = 0
@@ -216,6 +242,9 @@ class ToyText:
     """Tokens are words "w3 "; the template numbers the speakers."""
 
     vocab_size = VOCAB
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        """Accept it, whatever it says: there is only one."""
 
     def encode(self, text: str) -> list[int]:
         return [int(word.removeprefix("w")) for word in text.split()]

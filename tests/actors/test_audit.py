@@ -7,11 +7,12 @@ import anyio
 import msgspec
 
 from actors.audit import Audit, kind
+from actors.device import ThreadDevice
 from actors.engine import running
 from actors.messages import Delta, Options
 from speculative.rounds import Proposal, Verdict
 from speculative.sampling import Sampling
-from tests.simulation import Setting, SlowDevice, parts
+from tests.simulation import Fates, Setting, parts
 from tests.toy import ToyTarget
 
 
@@ -25,7 +26,7 @@ async def generate(engine, number: int) -> None:
 async def audited(target) -> dict[str, int]:
     rng = random.Random(1)
     setting = Setting(1)
-    with_audit = parts(setting, rng)
+    with_audit = parts(setting, Fates.of(setting, rng), rng)
     object.__setattr__(with_audit, "audit", Audit(1.0, rng))
     object.__setattr__(with_audit, "target", target)
     async with running(with_audit) as engine:
@@ -39,7 +40,7 @@ async def audited(target) -> dict[str, int]:
 
 async def test_equal_texts_are_counted_as_equal() -> None:
     toy = ToyTarget(28, 4)
-    found = await audited(lambda: SlowDevice(random.Random(2), toy.step))
+    found = await audited(lambda: ThreadDevice(toy.step))
     assert found == {"equal": 6}
 
 
@@ -56,7 +57,7 @@ async def test_a_target_that_errs_behind_drafts_is_found_out() -> None:
         ]
         return msgspec.structs.replace(verdict, decisions=tuple(decisions))
 
-    found = await audited(lambda: SlowDevice(random.Random(2), erring))
+    found = await audited(lambda: ThreadDevice(erring))
     assert found.get("equal", 0) < 6
     assert found.get("token", 0) + found.get("length", 0) > 0
 

@@ -230,6 +230,27 @@ def test_drafts_are_given_up_before_another_sequence_is() -> None:
     assert world.planner.stats.preemptions == 0
 
 
+def test_drafts_grow_shorter_near_the_limit_of_the_pool() -> None:
+    """Two rows of 8 tokens in full blocks of 4: what is free beyond them bounds their drafts."""
+    lengths: list[int] = []
+    for block_count in (6, 8, 12, 16):
+        world = make_world(block_count=block_count, draft_max=6)
+        for prompt in (PROMPT[:7], PROMPT[1:]):
+            submit(world, prompt, tokens_max=20, draft_max=6)
+        decide(world, planned(world), Decision((9,)), Decision((9,)))
+        lengths.append(planned(world).rows[0].draft_max)
+    assert lengths == [0, 4, 6, 6]
+
+
+def test_the_blocks_of_a_row_that_failed_are_served_to_nobody() -> None:
+    world = make_world(block_count=8)
+    submit(world, PROMPT, tokens_max=4)
+    decide(world, planned(world), Decision(error="not a number"))
+    again = submit(world, PROMPT, tokens_max=4)
+    planned(world)
+    assert again.tally.cached == 0
+
+
 def test_accepted_drafts_are_computed_already() -> None:
     world = make_world()
     sequence = submit(world)
