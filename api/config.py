@@ -63,6 +63,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     host: Annotated[str, Meta(description="the address to listen on")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="0 means any free one")] = 8000
     kv_memory: Annotated[Bytes, Meta(description="memory for the key-value cache")] = "640MiB"
+    memory_max: Annotated[
+        Bytes,
+        Meta(description="refuse new requests near this much memory, models included; 0: never"),
+    ] = "0"
     block_size: Annotated[
         int, Meta(ge=0, le=4096, description="tokens per cache block; 0 lets the backend say")
     ] = 0

@@ -16,10 +16,11 @@ from actors.errors import DrainingError, OverloadedError
 from actors.messages import Failed, Options, Prompt
 from actors.text import TextTools
 from api.admission import Admission
-from api.config import Settings
+from api.config import Settings, bytes_of
 from api.errors import ApiError, draining, overloaded
 from api.generation import Generation, opened
 from api.histogram import Histograms
+from api.memory import MemoryGuard
 from api.meter import Clock, Meter
 from api.ports import Generator, ModelCard
 
@@ -61,6 +62,7 @@ class Door:
     admission: Admission = field(init=False)
     sockets: Counter[str] = field(default_factory=Counter[str])
     """Open WebSockets by tenant."""
+    memory: MemoryGuard = field(init=False)
     loop_lag_s: float = 0.0
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the server takes no more requests."""
@@ -71,6 +73,7 @@ class Door:
         self.admission = Admission(
             limits.requests_max, limits.queue_max, limits.queue_wait_s, self.clock
         )
+        self.memory = MemoryGuard(bytes_of(limits.memory_max))
 
     @property
     def draining(self) -> bool:
@@ -92,6 +95,8 @@ class Door:
         try:
             if self.draining:
                 raise DrainingError
+            if self.memory.full:
+                raise OverloadedError(self.admission.retry_after_ms())
             async with (
                 self.admission.turn(
                     call.options.tenant, len(call.prompts), call.options.priority

@@ -47,3 +47,4 @@ class Histograms:
     between_tokens: Histogram = field(default_factory=lambda: Histogram(TOKEN_S))
     per_token: Histogram = field(default_factory=lambda: Histogram(TOKEN_S))
     whole: Histogram = field(default_factory=lambda: Histogram(LATENCY_S))
+    loop_lag: Histogram = field(default_factory=lambda: Histogram(TOKEN_S))

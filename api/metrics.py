@@ -4,7 +4,7 @@ Ours start with `draftwerk_`; those that dashboards know from vLLM are there bes
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -83,6 +83,7 @@ def _ours(door: Door, snapshot: Snapshot) -> Iterator[Metric]:
         ("blocks_cached", "Blocks kept for their prefix alone.", snapshot.blocks_cached),
         ("progress_age_seconds", "Since the last round, with work.", snapshot.progress_age_s),
         ("loop_lag_seconds", "How late the event loop woke last.", door.loop_lag_s),
+        ("memory_bytes", "Resident, of the server and its models.", door.memory.used_bytes),
         ("speculation_goodput_ratio", "Accepted per drafted token.", _goodput(snapshot)),
         ("generations", "Requests that the door holds open.", len(door.live)),
         ("tasks", "Tasks of the event loop.", len(asyncio.all_tasks())),
@@ -94,6 +95,7 @@ def _ours(door: Door, snapshot: Snapshot) -> Iterator[Metric]:
     for name, text, value in (
         ("rounds", "Device steps.", snapshot.rounds),
         ("actor_restarts", "Actors restarted after a crash.", snapshot.restarts),
+        ("recomputed_tokens", "Computed a second time.", snapshot.recomputed_tokens),
         ("wasted_draft_tokens", "Drafted tokens that were not accepted.", wasted),
     ):
         yield _counter("draftwerk_" + name, text, value, {})
@@ -105,18 +107,20 @@ def _ours(door: Door, snapshot: Snapshot) -> Iterator[Metric]:
         ("audits", "Requests decoded again, by outcome.", "outcome", snapshot.audits),
     ):
         yield _split("draftwerk_" + name, text, label, values, {})
-    lengths = GaugeMetricFamily(
-        "draftwerk_accepted_length", "Mean accepted tokens of a source's draft.", labels=["source"]
-    )
-    for source, count in snapshot.drafts_by_source.items():
-        lengths.add_metric([source], snapshot.accepted_by_source.get(source, 0) / count)
-    yield lengths
-    depths = GaugeMetricFamily(
-        "draftwerk_mailbox_depth", "Messages waiting for an actor.", labels=["actor"]
-    )
-    for actor, depth in snapshot.mailbox_depths.items():
-        depths.add_metric([actor], depth)
-    yield depths
+    devices = {"target": snapshot.target_up, "draft": snapshot.draft_up}
+    lengths = {
+        source: snapshot.accepted_by_source.get(source, 0) / count
+        for source, count in snapshot.drafts_by_source.items()
+    }
+    for name, text, label, values in (
+        ("accepted_length", "Mean accepted tokens of a source's draft.", "source", lengths),
+        ("mailbox_depth", "Messages waiting for an actor.", "actor", snapshot.mailbox_depths),
+        ("actor_age_seconds", "At the work it is doing.", "actor", snapshot.actor_ages_s),
+        ("device_up", "Whether a model is there.", "device", devices),
+    ):
+        yield _gauges("draftwerk_" + name, text, label, values)
+    lag = "How late the event loop wakes."
+    yield _histogram("draftwerk_event_loop_lag_seconds", lag, door.histograms.loop_lag, {})
 
 
 def _goodput(snapshot: Snapshot) -> float:
@@ -126,6 +130,14 @@ def _goodput(snapshot: Snapshot) -> float:
 def _gauge(name: str, text: str, value: float, labels: dict[str, str]) -> Metric:
     family = GaugeMetricFamily(name, text, labels=list(labels))
     family.add_metric(list(labels.values()), value)
+    return family
+
+
+def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    """Return a gauge with a value for each word of its label."""
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for word, value in values.items():
+        family.add_metric([word], value)
     return family
 
 

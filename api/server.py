@@ -24,12 +24,14 @@ from api.banner import banner
 from api.config import ConfigError, Settings
 from api.door import Door
 from api.gate import Gate
+from api.memory import resident_bytes
 from api.ports import Running
 from api.wire import protocols
 
 FLUSH_S = 2
 """For the last bytes of streams that were told the server is going."""
-LAG_PERIOD_S = 0.5
+LAG_PERIOD_S = 0.1
+MEMORY_PERIOD_S = 1.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 Report = Callable[[str], None]
@@ -119,12 +121,16 @@ class Server:
             gc.collect()
             gc.freeze()  # what was loaded stays: the collector need not look at it again
             print(banner(running.model, self.url), flush=True)
-            lag = asyncio.create_task(_watch_lag(door))
+            watches = [
+                asyncio.create_task(_watch_lag(door)),
+                asyncio.create_task(_watch_memory(door)),
+            ]
             try:
                 await self.stop.wait()
                 await drain(door, self.settings.drain_s)
             finally:
-                lag.cancel()
+                for watch in watches:
+                    watch.cancel()
                 door.abort_all()
 
     @property
@@ -185,6 +191,14 @@ async def _watch_lag(door: Door) -> None:
         due = loop.time() + LAG_PERIOD_S
         await asyncio.sleep(LAG_PERIOD_S)
         door.loop_lag_s = loop.time() - due
+        door.histograms.loop_lag.observe(door.loop_lag_s)
+
+
+async def _watch_memory(door: Door) -> None:
+    """Measure what the server and its model processes hold."""
+    while True:
+        door.memory.saw(await asyncio.to_thread(resident_bytes, os.getpid()))
+        await asyncio.sleep(MEMORY_PERIOD_S)
 
 
 def uvicorn_config(settings: Settings, gate: Gate) -> uvicorn.Config:

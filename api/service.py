@@ -8,7 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from actors.messages import Prompt
+from actors.snapshot import Snapshot
 from api.capabilities import capabilities
+from api.door import Door
 from api.errors import ApiError, refused
 from api.generate import body_of, door_of, encoded
 from api.metrics import DoorCollector
@@ -41,16 +43,49 @@ async def ready(request: Request) -> Response:
     """`GET /ready`: takes requests, and those it has make progress."""
     door = door_of(request)
     snapshot = door.engine.snapshot()
-    reason = ""
+    health = Health(
+        restarts=snapshot.restarts,
+        progress_age_s=snapshot.progress_age_s,
+        actor_ages_s=snapshot.actor_ages_s,
+        loop_lag_ms=1e3 * door.loop_lag_s,
+    )
+    if reason := not_ready(door, snapshot):
+        error = ApiError(503, reason, code="not_ready", retry_after_ms=1000)
+        body = {**msgspec.to_builtins(error.reply), **msgspec.to_builtins(health)}
+        return Response(msgspec.json.encode(body), 503, error.headers, "application/json")
+    return _json({"status": "ready", **msgspec.to_builtins(health)})
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """What `/ready` says of the system, whether it is or not."""
+
+    restarts: int
+    """Of the actors, since the server began."""
+    progress_age_s: float
+    """Since a round was committed, while there is work."""
+    actor_ages_s: dict[str, float]
+    """How long each actor has been at the work it is doing."""
+    loop_lag_ms: float
+    """How late the event loop woke last."""
+
+
+def not_ready(door: Door, snapshot: Snapshot) -> str:
+    """Return why no request should be sent here now; empty if one may."""
+    stall_s = door.settings.stall_s
     if door.draining or snapshot.draining:
-        reason = "The server is shutting down."
-    elif door.admission.waiting >= max(door.settings.queue_max, 1):
-        reason = "The queue is full."
-    elif snapshot.progress_age_s > door.settings.stall_s:
-        reason = f"No round was committed for {snapshot.progress_age_s:.0f} s."
-    if reason:
-        raise ApiError(503, reason, code="not_ready", retry_after_ms=1000)
-    return _json({"status": "ready"})
+        return "The server is shutting down."
+    if not snapshot.target_up:
+        return "The model is being started again."
+    if door.memory.full:
+        return "Memory is short."
+    if door.admission.waiting >= max(door.settings.queue_max, 1):
+        return "The queue is full."
+    if snapshot.progress_age_s > stall_s:
+        return f"No round was committed for {snapshot.progress_age_s:.0f} s."
+    stuck = max(snapshot.actor_ages_s, key=lambda actor: snapshot.actor_ages_s[actor], default="")
+    if stuck and snapshot.actor_ages_s[stuck] > stall_s:
+        return f"The {stuck} has been at one thing for {snapshot.actor_ages_s[stuck]:.0f} s."
+    return ""
 
 
 async def metrics(request: Request) -> Response:

@@ -67,6 +67,9 @@ class Runner:
         if not layout.tokens:
             return
         logits = self.forward(layout.batch(self.pages.keys.device), self.pages)
+        broken = broken_rows(logits)
+        for walk in walks:
+            walk.mark(broken)
         walking = [walk for walk in walks if walk.row.branch is None]
         while walking:
             asked = [(walk, ask) for walk in walking if (ask := walk.ask()) is not None]
@@ -76,7 +79,7 @@ class Runner:
             ]
         moves = [move for walk in walks for move in walk.moves(self.pages.block_size)]
         self.kit.move_slots(self.pages, moves)
-        self._report(logits, walks)
+        self._report(logits, [walk for walk in walks if not walk.error])
 
     def _report(self, logits: Tensor, walks: list[Walk]) -> None:
         """Add what is asked for beside the tokens: all rows at once, or nothing."""
@@ -99,6 +102,14 @@ class Runner:
             best = self.kit.rank(logits, self.successor_count)
             for walk in ordinary:
                 walk.successors = walk.named(best)
+
+
+def broken_rows(logits: Tensor) -> frozenset[int]:
+    """Return the rows of logits that are no numbers.
+
+    A node's hidden state is a factor of all its logits: where it is broken, so is every one.
+    """
+    return frozenset((~logits[:, 0].isfinite()).nonzero()[:, 0].tolist())
 
 
 def _decision(walk: Walk | BadRow) -> Decision:

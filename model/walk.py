@@ -11,6 +11,8 @@ from model.sampler import Ask
 from speculative.noise import path_key
 from speculative.rounds import Draft, Row, TokenLogprob
 
+BROKEN = "the model computed something that is not a number"
+
 
 @dataclass(slots=True)
 class Walk:
@@ -29,6 +31,8 @@ class Walk:
     successors: tuple[tuple[int, ...], ...] = ()
     offers: tuple[tuple[tuple[int, float], ...], ...] = ()
     forced: tuple[int, ...] = ()
+    broken: frozenset[int] = frozenset()
+    """Rows of logits that are no numbers."""
     error: str = ""
     """Why the row failed on the way, in words for the client."""
 
@@ -36,10 +40,21 @@ class Walk:
         edges = zip(self.draft.parents, self.draft.tokens, strict=True)
         self.children = {edge: node for node, edge in enumerate(edges)}
 
+    def mark(self, broken: frozenset[int]) -> None:
+        """Take in which rows of logits are no numbers; a beam's branch needs all of its own."""
+        self.broken = broken
+        own = range(self.first, self.first + 1 + len(self.draft.tokens))
+        if self.row.branch is not None and not broken.isdisjoint(own):
+            self.error = BROKEN
+
     def ask(self) -> Ask | None:
         """Return the question at the node where the walk stands; None ends the walk in error."""
+        place = self.first + self.node + 1
+        if place in self.broken:
+            self.error = BROKEN
+            return None
         try:
-            return self.sequence.ask(self.first + self.node + 1, self.tokens)
+            return self.sequence.ask(place, self.tokens)
         except BadGrammar as error:
             self.error = f"the grammar cannot be followed: {error}"
             return None

@@ -121,9 +121,9 @@ class Planner:
         return not (self._waiting or self._running)
 
     def reach(self) -> Counter[str]:
-        """Return how many tokens were computed of each request, so far."""
+        """Return how many tokens were computed of each request that runs."""
         found: Counter[str] = Counter()
-        for sequence in [*self._waiting, *self._running.values()]:
+        for sequence in self._running.values():
             found[sequence.request_id] += sequence.computed
             if sequence.search is not None:
                 found[sequence.request_id] += sequence.search.beams.reach

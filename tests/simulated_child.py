@@ -42,7 +42,7 @@ class Fate:
     rng: random.Random
     chance: float
     """Of a fault in one piece of work."""
-    losses_max: int = 12
+    losses_max: int
     late: float = 0.0
     """The chance that a step takes seconds."""
     happened: Counter[str] = field(default_factory=Counter[str])

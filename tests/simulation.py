@@ -217,9 +217,10 @@ class Fates:
     @classmethod
     def of(cls, setting: Setting, rng: random.Random) -> "Fates":
         return cls(
-            Fate(rng, setting.lost, late=setting.late),
-            Fate(rng, setting.draft_lost, late=setting.late),
-            Fate(rng, setting.bugs),
+            # So few that no request can be taken for their cause: see `Ledger.resubmit`.
+            Fate(rng, setting.lost, losses_max=5, late=setting.late),
+            Fate(rng, setting.draft_lost, losses_max=12, late=setting.late),
+            Fate(rng, setting.bugs, losses_max=3),
         )
 
 

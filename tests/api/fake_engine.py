@@ -11,6 +11,7 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from actors.errors import DrainingError, OverloadedError
 from actors.messages import (
@@ -110,6 +111,8 @@ class FakeEngine:
     empty: asyncio.Event = field(default_factory=asyncio.Event)
     drafts: int = 0
     progress_age_s: float = 0.0
+    health: dict[str, Any] = field(default_factory=dict[str, Any])
+    """More of the snapshot."""
 
     @property
     def live(self) -> int:
@@ -188,6 +191,7 @@ class FakeEngine:
             drafted_by_source={"ngram": 10},
             mailbox_depths={"cache": 2},
             progress_age_s=self.progress_age_s,
+            **self.health,
             draining=self.closed,
         )
 

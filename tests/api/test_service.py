@@ -45,6 +45,34 @@ async def test_ready_says_no_while_draining_full_or_stuck(served: Served) -> Non
     assert (await served.chat()).json()["error"]["code"] == "draining"
 
 
+async def test_ready_says_which_actor_is_stuck_and_that_the_model_is_away(served: Served) -> None:
+    served.engine.health = {"actor_ages_s": {"cache": 0.0, "verifier": 61.0}, "restarts": 2}
+    stuck = await served.http.get("/ready")
+    assert stuck.status_code == 503
+    assert "verifier" in stuck.json()["error"]["message"]
+    assert stuck.json()["actor_ages_s"]["verifier"] == 61.0
+    served.engine.health = {"target_up": False}
+    away = await served.http.get("/ready")
+    assert away.status_code == 503
+    assert "started again" in away.json()["error"]["message"]
+    served.engine.health = {"restarts": 2}
+    body = (await served.http.get("/ready")).json()
+    assert (body["status"], body["restarts"]) == ("ready", 2)
+    assert body.keys() >= {"progress_age_s", "actor_ages_s", "loop_lag_ms"}
+    served.engine.health = {}
+
+
+async def test_no_memory_no_new_requests() -> None:
+    async with serving(FakeEngine(), memory_max="1GiB") as server:
+        server.door.memory.saw(2**30)
+        refused = await server.chat()
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
+        assert "retry-after" in refused.headers
+        assert (await server.http.get("/ready")).status_code == 503
+        server.door.memory.saw(2**29)
+        assert (await server.chat()).status_code == 200
+
+
 async def test_metrics_carry_the_names_that_dashboards_know(served: Served) -> None:
     await served.chat(seed=1)
     await served.chat("!refuse")

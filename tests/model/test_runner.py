@@ -55,6 +55,34 @@ def test_one_seed_gives_one_text_for_any_drafts_chunks_preemptions_and_company(l
     assert sum(len(decision.path) for decision in live.decisions) > 0
 
 
+@pytest.mark.parametrize("place", ["last known token", "drafted node", "node behind an error"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_logits_that_are_no_numbers_fail_their_row_alone(place, value, directory):
+    runner, sound = make_runner(directory), make_runner(directory)
+    plain = tuple(generate(runner, PROMPT, Sampling(temperature=0.0), 3))
+    guess = (plain[0], (plain[1] + (place == "node behind an error")) % VOCAB, plain[2])
+    opening = Opening(tuple(PROMPT), len(PROMPT), Sampling(temperature=0.0))
+    rows = tuple(
+        Row(n, 0, len(PROMPT), True, 3, tuple(range(3 * n, 3 * n + 3)), (), opening) for n in (1, 2)
+    )
+    proposal = Proposal(Round(1, 0, rows), (chain(guess, "x"), chain(guess, "x")))
+    forward = runner.forward
+    broken = {"last known token": 0, "drafted node": 1, "node behind an error": 3}[place]
+
+    def breaking(*arguments):
+        logits = forward(*arguments).clone()
+        logits[broken] = value
+        return logits
+
+    runner.forward = breaking
+    first, second = runner.step(proposal).decisions
+    assert second == sound.step(proposal).decisions[1]
+    if place == "node behind an error":
+        assert not first.error, "what nobody reaches harms nobody"
+    else:
+        assert "not a number" in first.error and not first.tokens
+
+
 def test_different_seeds_and_branches_give_different_texts(directory):
     runner = make_runner(directory)
     laws = [Sampling(seed=1), Sampling(seed=2), Sampling(seed=1, branch=1)]
