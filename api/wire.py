@@ -66,6 +66,8 @@ class PatientHttp(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self.deadline: asyncio.TimerHandle | None = None
         self.headers_open = False
+        self.upgraded = False
+        """Whether the connection is a WebSocket's now: none of these deadlines is its own."""
         self.header_bytes = 0
         self.body_bytes = 0
         self.upgraded = False
@@ -130,6 +132,8 @@ class PatientHttp(HttpToolsProtocol):
 
     def waits_without_limit(self) -> bool:
         """Whether stray bytes between requests have ended the idle deadline, with no other set."""
+        if self.upgraded:
+            return False
         cycle = cast("RequestResponseCycle | None", self.cycle)
         between = cycle is None or cycle.response_complete
         return between and self.deadline is None and self.timeout_keep_alive_task is None

@@ -48,6 +48,16 @@ async def closed_with(ws: ClientConnection) -> int | None:
     return ws.close_code
 
 
+async def test_a_socket_outlives_the_deadline_for_headers() -> None:
+    async with (
+        serving(FakeEngine(), header_deadline_s=0.1) as server,
+        socket(server) as ws,
+    ):
+        await asyncio.sleep(0.3)
+        await ask(ws, "Hello", model=MODEL)
+        assert (await until_last(ws))[-1]["type"] == "response.completed"
+
+
 async def test_the_stock_client_gets_a_response(served: Served) -> None:
     async with served.openai.responses.connect() as connection:
         await connection.send({"type": "response.create", "model": MODEL, "input": "Hello"})
