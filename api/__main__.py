@@ -104,13 +104,15 @@ async def build_engine(
         raise ConfigError(str(error)) from None
     planned = plan(settings, target_card, draft_card)
     target = ProcessDevice[Proposal, Verdict](
-        partial(spawn, _worker("target", planned.target_options)), Verdict
+        partial(spawn, _worker("target", planned.target_options)), Verdict, settings.silence_s
     )
     memories = Memories()  # of finished outputs; they outlive a restart of the actors
     draft = None
     if planned.draft_options is not None:
         draft = ProcessDevice[Round, tuple[Draft, ...]](
-            partial(spawn, _worker("draft", planned.draft_options)), tuple[Draft, ...]
+            partial(spawn, _worker("draft", planned.draft_options)),
+            tuple[Draft, ...],
+            settings.silence_s,
         )
     try:
         ready = await target.start(report)

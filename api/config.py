@@ -100,6 +100,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     socket_idle_s: Annotated[Seconds, Meta(description="before an idle WebSocket is closed")] = (
         600.0
     )
+    silence_s: Annotated[
+        float, Meta(ge=2, le=3600, description="without a beat before a model process is replaced")
+    ] = 8.0
     stall_s: Annotated[Seconds, Meta(description="without progress before /ready says no")] = 5.0
     drain_s: Annotated[Seconds, Meta(description="for live requests when stopping")] = 30.0
     audit: Annotated[

@@ -10,8 +10,6 @@ import json
 import os
 import random
 import signal
-import socket
-import sys
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,7 +17,8 @@ from pathlib import Path
 from time import perf_counter
 
 import aiohttp
-from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.processes import children, metrics, model_process, rss_mb, serving
 
 WORDS = [
     "river",
@@ -36,10 +35,12 @@ WORDS = [
 GAUGES = {
     "tasks": "draftwerk_tasks",
     "blocks_used": "draftwerk_blocks_used",
+    "blocks_cached": "draftwerk_blocks_cached",
     "generations": "draftwerk_generations",
     "restarts": "draftwerk_actor_restarts_total",
-    "loop_lag_ms": "draftwerk_loop_lag_seconds",
 }
+LAG = "draftwerk_event_loop_lag_seconds_bucket"
+LAG_MAX_S = "0.02"
 SAMPLE_S = 2.0
 
 
@@ -54,6 +55,8 @@ class Soak:
     latencies: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     """(when, seconds to the first token)."""
     samples: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
+    lags: dict[str, float] = field(default_factory=dict[str, float])
+    """How often the event loop woke at most so late, since the server began, by seconds."""
 
     async def client(self, http: aiohttp.ClientSession, until: float) -> None:
         """Ask again and again: streamed or not, seeded or greedy; sometimes hang up."""
@@ -96,7 +99,8 @@ class Soak:
         """Kill the model process now and then."""
         while every_s and perf_counter() + every_s < until:
             await asyncio.sleep(every_s)
-            for child in children(self.pid):
+            child = model_process(self.pid, "target")
+            if child is not None:
                 self.outcomes["kills"] += 1
                 with suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
@@ -109,30 +113,18 @@ class Soak:
 
     async def sample(self, http: aiohttp.ClientSession) -> dict[str, float]:
         """Return everything that could grow, at this moment."""
-        async with http.get(self.url + "/metrics") as response:
-            text = await response.text()
-        values = {
-            sample.name: sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-        }
+        values = await metrics(http, self.url)
         found = {name: values[metric] for name, metric in GAUGES.items()}
-        found["loop_lag_ms"] *= 1e3
         found["rss_mb"] = rss_mb(self.pid)
+        found["model_rss_mb"] = sum(map(rss_mb, children(self.pid)))
         found["descriptors"] = len(os.listdir(f"/proc/{self.pid}/fd"))
         found["at"] = perf_counter()
+        self.lags = {
+            name.partition("{")[2].rstrip("}"): value
+            for name, value in values.items()
+            if name.startswith(LAG)
+        }
         return found
-
-
-def children(pid: int) -> list[int]:
-    """Return a process's children."""
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def rss_mb(pid: int) -> float:
-    """Return a process's resident memory in MB."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def slope_per_hour(samples: list[dict[str, float]], name: str) -> float:
@@ -159,51 +151,46 @@ def report(soak: Soak, rest: dict[str, float]) -> dict[str, object]:
         row = (values[len(values) // 2], slope_per_hour(late, name), p99(values), rest[name])
         rows[name] = dict(zip(("median", "slope_per_hour", "p99", "at_rest"), row, strict=True))
         print(f"{name:14s}" + "".join(f"{value:12.2f}" for value in row))
-    middle = soak.samples[len(soak.samples) // 2]["at"]
-    halves = [
-        p99([s for at, s in soak.latencies if at < middle]),
-        p99([s for at, s in soak.latencies if at >= middle]),
-    ]
-    print(f"first token p99: {halves[0]:.3f} s in the first half, {halves[1]:.3f} s in the second")
+    quarters = first_token_p99s(soak, 4)
+    print("first token p99 by quarter: " + ", ".join(f"{each:.3f}" for each in quarters) + " s")
     print(dict(soak.outcomes))
-    return {"gauges": rows, "first_token_p99_s": halves, "outcomes": soak.outcomes}
+    in_time = soak.lags[LAG_MAX_S] / soak.lags["+Inf"]
+    print(f"the event loop woke at most {LAG_MAX_S} s late {100 * in_time:.2f} times in a hundred")
+    return {
+        "gauges": rows,
+        "first_token_p99_s": quarters,
+        "loop_lag_in_time": in_time,
+        "loop_lags": soak.lags,
+        "outcomes": soak.outcomes,
+    }
+
+
+def first_token_p99s(soak: Soak, count: int) -> list[float]:
+    """Return the p99 of first-token times in each of `count` equal parts of the run."""
+    begun, ended = soak.samples[0]["at"], soak.samples[-1]["at"]
+    parts: list[list[float]] = [[] for _ in range(count)]
+    for at, seconds in soak.latencies:
+        place = int(count * (at - begun) / (ended - begun))
+        parts[min(max(place, 0), count - 1)].append(seconds)
+    return [p99(part) for part in parts]
 
 
 async def run(arguments: argparse.Namespace) -> dict[str, object]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "api", "serve", "--port", str(port), "--audit", "0.01"]
-    server = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)
-    soak = Soak(f"http://127.0.0.1:{port}", server.pid, random.Random(arguments.seed))
     timeout = aiohttp.ClientTimeout(total=120)
     connector = aiohttp.TCPConnector(limit=0)
-    try:
-        async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
-            await ready(http, soak.url)
-            until = perf_counter() + 60 * arguments.minutes
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(arguments.clients):
-                    tasks.create_task(soak.client(http, until))
-                tasks.create_task(soak.kill(until, arguments.kill_every_s))
-                tasks.create_task(soak.watch(http, until))
-            await asyncio.sleep(10)
-            return report(soak, await soak.sample(http))
-    finally:
-        server.send_signal(signal.SIGTERM)
-        code = await server.wait()
-        print(f"the server's exit code: {code}")
-
-
-async def ready(http: aiohttp.ClientSession, url: str) -> None:
-    """Wait until the server takes requests."""
-    for _ in range(600):
-        with suppress(aiohttp.ClientError):
-            async with http.get(url + "/ready") as response:
-                if response.status == 200:
-                    return
-        await asyncio.sleep(0.2)
-    raise TimeoutError("the server did not become ready")
+    async with (
+        serving(("--audit", "0.01", *arguments.serve)) as (url, server),
+        aiohttp.ClientSession(timeout=timeout, connector=connector) as http,
+    ):
+        soak = Soak(url, server, random.Random(arguments.seed))
+        until = perf_counter() + 60 * arguments.minutes
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(arguments.clients):
+                tasks.create_task(soak.client(http, until))
+            tasks.create_task(soak.kill(until, arguments.kill_every_s))
+            tasks.create_task(soak.watch(http, until))
+        await asyncio.sleep(10)
+        return report(soak, await soak.sample(http))
 
 
 def main() -> None:
@@ -213,6 +200,7 @@ def main() -> None:
     parser.add_argument("--kill-every-s", type=float, default=60, help="0: never")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path)
+    parser.add_argument("serve", nargs="*", help="more arguments of `draftwerk serve`, behind --")
     arguments = parser.parse_args()
     found = asyncio.run(run(arguments))
     if arguments.output:

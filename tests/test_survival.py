@@ -159,6 +159,21 @@ async def test_a_killed_draft_model_stops_nobody(directory: Path) -> None:
         assert engine.snapshot().restarts == 0
 
 
+async def test_a_target_that_dies_or_stops_while_idle_is_replaced_before_anybody_asks(
+    directory: Path,
+) -> None:
+    async with serving(directory, silence_s=3.0) as (engine, target, _):
+        for restarts, what in enumerate((signal.SIGKILL, signal.SIGSTOP), start=1):
+            while not engine.snapshot().target_up or target.process_id is None:
+                await anyio.sleep(0.01)
+            victim = target.process_id
+            os.kill(victim, what)
+            with anyio.fail_after(120):
+                while target.process_id in (victim, None) or not engine.snapshot().target_up:
+                    await anyio.sleep(0.01)
+            assert engine.snapshot().restarts == restarts
+
+
 async def test_a_model_that_cannot_be_served_says_why(tmp_path: Path) -> None:
     device = ProcessDevice[Proposal, Verdict](partial(spawn, worker("target", tmp_path)), Verdict)
     with pytest.raises(ModelRefusedError, match="config"):

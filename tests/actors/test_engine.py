@@ -9,12 +9,13 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from actors.device import DeviceLostError, ThreadDevice
+from actors.draft import WAIT_S
 from actors.engine import CHOICES_MAX, Engine, Parts, running
 from actors.errors import DrainingError, OverloadedError
 from actors.messages import Delta, Ended, Event, Failed, Options
 from actors.restarts import RestartLimit
 from speculative.planner import Limits
-from speculative.rounds import Proposal, Verdict
+from speculative.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
 from speculative.sampling import Sampling
 from tests.actors.loops import on_both_loops, settle
 from tests.simulation import expected
@@ -114,6 +115,49 @@ async def test_a_request_gets_its_text_and_leaves_nothing_behind() -> None:
         assert (snapshot.blocks_used, snapshot.running, snapshot.waiting) == (0, 0, 0)
         assert snapshot.generated_tokens == 6
         engine.check()
+
+
+@on_both_loops
+async def test_a_client_that_does_not_read_holds_no_block() -> None:
+    async with (
+        running(Bench().parts()) as engine,
+        engine.generate(PROMPT, PLAIN, request_id="slow") as unread,
+    ):
+        for number in range(3):
+            assert text_of(await events(engine, request_id=f"quick {number}")) == plain(PLAIN)
+        await settle()
+        assert engine.snapshot().blocks_used == 0
+        assert text_of([event async for event in unread]) == plain(PLAIN)
+
+
+@dataclass
+class LateModel:
+    """A draft model whose steps never end until they are let."""
+
+    let: anyio.Event = field(default_factory=anyio.Event)
+    alive: bool = True
+    revivals: int = 0
+
+    async def run(self, work: Round) -> tuple[Draft, ...]:
+        await self.let.wait()
+        return (NO_DRAFT,) * len(work.rows)
+
+    async def revive(self) -> None:
+        self.revivals += 1
+
+    async def watch(self) -> None:
+        """Do nothing: it is not lost, only late."""
+
+
+async def test_a_late_draft_model_holds_no_round_up_and_is_asked_again_once_it_is_back() -> None:
+    model = LateModel()
+    async with running(Bench().parts(draft=lambda: model)) as engine:
+        with anyio.fail_after(10 * WAIT_S):
+            assert text_of(await events(engine)) == plain(PLAIN)
+        assert not engine.snapshot().draft_up
+        model.let.set()
+        await settle()
+        assert (engine.snapshot().draft_up, model.revivals) == (True, 1)
 
 
 @on_both_loops
