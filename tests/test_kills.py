@@ -19,7 +19,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def found(directory: Path, *options: str, serve: tuple[str, ...] = ()) -> dict[str, object]:
     """Return what the experiment measured; it compares every text itself."""
-    words = ["--model", str(directory), "--streams", "8", "--tokens", "400", *options]
+    words = ["--model", str(directory), "--streams", "8", "--tokens", "200", *options]
     return await experiment(parser().parse_args([*words, "--", *SERVE, *serve]))
 
 
@@ -32,7 +32,7 @@ async def test_a_killed_target_changes_no_stream(directory: Path) -> None:
 
 
 async def test_a_killed_draft_model_stops_no_round(directory: Path) -> None:
-    report = await found(directory, "--process", "draft", "--count", "2")
+    report = await found(directory, "--process", "draft", "--count", "1")
     disturbed, recoveries = report["disturbed"], report["recoveries"]
     assert isinstance(disturbed, dict) and isinstance(recoveries, list)
     assert disturbed["restarts"] == 0
