@@ -27,6 +27,8 @@ from benchmarks.streams import Stream, run_all, streams, wait_ready
 from model.hub import locate
 
 POLL_S = 0.01
+GAP_MAX = 128
+"""Chunks of text between two signals, of all streams together."""
 SIGNALS = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP}
 
 
@@ -78,8 +80,8 @@ class Chaos:
         begun = perf_counter()
         recoveries: list[Recovery] = []
         for _ in range(self.count):
-            seen = _arrivals(found)
-            while _arrivals(found) < seen + self.rng.randint(1, 4 * len(found)):
+            goal = _arrivals(found) + self.rng.randint(1, GAP_MAX)
+            while _arrivals(found) < goal:  # noqa: ASYNC110 - nobody announces it
                 await asyncio.sleep(POLL_S)
             recoveries.append(await self._signal(found, begun))
         return recoveries
