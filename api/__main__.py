@@ -81,6 +81,8 @@ async def build_engine(
     from functools import partial
     from secrets import token_bytes
 
+    from anyio import to_thread
+
     from actors.audit import Audit
     from actors.child import spawn
     from actors.device import DeviceLostError
@@ -90,6 +92,7 @@ async def build_engine(
     from api.ports import ModelCard, Running
     from model.card import read_card
     from model.hub import locate
+    from model.noise import fastest
     from model.refusal import Refused
     from model.text import Text
     from speculative.proposer import Proposer
@@ -118,6 +121,7 @@ async def build_engine(
         ready = await target.start(report)
         if draft is not None:
             await draft.start(report)
+        noise = await to_thread.run_sync(fastest)  # compiles, if no model has
         parts = Parts(
             text=text,
             target=target.fresh,
@@ -127,7 +131,7 @@ async def build_engine(
             context_max=target_card.context_max,
             stop_token_ids=target_card.eos_token_ids,
             limits=planned.limits,
-            proposer=lambda: Proposer(planned.methods, ready.step_costs, memories),
+            proposer=lambda: Proposer(planned.methods, ready.step_costs, memories, noise),
             # The door lets in as many as the settings say; some of those before are still leaving.
             requests_max=2 * settings.requests_max,
             name_secret=token_bytes(32),

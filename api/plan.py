@@ -8,7 +8,7 @@ from speculative.planner import Limits
 
 SOURCES = ("ngram", "suffix", "store", "recycle", "grammar")
 """Draft sources that read text, in the order of the documentation."""
-SUCCESSORS = 8
+SUCCESSORS = 16
 """Best next tokens that the target reports of each node, for token recycling."""
 DRAFT_MAX = 15
 """Drafted tokens in a row: with the known token before them they fill a tile of 16."""

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import msgspec
 import torch
-from torch import Tensor
 
 from model.attention.choice import choose_attention
 from model.drafter import Drafter
@@ -100,12 +99,14 @@ def _native(options: ModelOptions, progress: Progress) -> Built:
     model = load(options.source, None, progress=progress)
     forward = NativeForward(model.config, model.weights, options.dtype, pool, options.kv_dtype)
     sampler = NativeSampler(pool)
-
-    def rank(logits: Tensor, count: int) -> list[list[int]]:
-        found = sampler.logprobs(logits, [(row, 0, count) for row in range(len(logits))])
-        return [[token for token, _ in one.top] for one in found]
-
-    kit = Kit(sampler.choose_many, sampler.logprobs, rank, sampler.offers, copy_blocks, move_slots)
+    kit = Kit(
+        sampler.choose_many,
+        sampler.logprobs,
+        sampler.rank,
+        sampler.offers,
+        copy_blocks,
+        move_slots,
+    )
     pages = allocate(
         model.config,
         options.block_count,

@@ -8,7 +8,7 @@ from torch import Tensor
 from model import pages, sampler
 from model.batch import Forward, Pages
 from model.grammar import Grammars
-from model.sampler import Ask
+from model.sampler import Ask, Ranked
 from speculative.rounds import TokenLogprob
 
 
@@ -29,7 +29,7 @@ class Report(Protocol):
 class Rank(Protocol):
     """`model.sampler.best_tokens`: the `count` best tokens of every row of logits, best first."""
 
-    def __call__(self, logits: Tensor, count: int, /) -> list[list[int]]: ...
+    def __call__(self, logits: Tensor, count: int, /) -> list[Ranked]: ...
 
 
 class Offer(Protocol):

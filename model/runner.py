@@ -101,7 +101,7 @@ class Runner:
         if self.successor_count and ordinary:
             best = self.kit.rank(logits, self.successor_count)
             for walk in ordinary:
-                walk.successors = walk.named(best)
+                walk.outlooks = walk.named(best)
 
 
 def broken_rows(logits: Tensor) -> frozenset[int]:
@@ -121,7 +121,7 @@ def _decision(walk: Walk | BadRow) -> Decision:
         tuple(walk.tokens),
         tuple(walk.path),
         walk.logprobs,
-        successors=walk.successors,
+        outlooks=walk.outlooks,
         offers=walk.offers,
         forced=walk.forced,
     )

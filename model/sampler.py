@@ -14,9 +14,12 @@ from torch import Tensor
 
 from model.edits import Touched
 from model.philox import gumbel, noise_keys
-from speculative.rounds import TokenLogprob
+from speculative.rounds import LOSS_NATS, TokenLogprob
 from speculative.sampling import WINDOW_NATS, Sampling
 
+LOSS_MAX = 4095
+Ranked = tuple[tuple[int, ...], tuple[int, ...]]
+"""The best next tokens, best first, and their losses in LOSS_NATS."""
 NUCLEUS_START = 256
 """How many of the best tokens are sorted first; eight times as many when they fall short."""
 
@@ -135,9 +138,19 @@ def logprobs(logits: Tensor, asked: SequenceOf[tuple[int, int, int]]) -> list[To
     ]
 
 
-def best_tokens(logits: Tensor, count: int) -> list[list[int]]:
+def best_tokens(logits: Tensor, count: int) -> list[Ranked]:
     """Return the `count` best tokens of every row, best first; equal ones in any order."""
-    return logits.topk(count, dim=-1).indices.tolist()
+    values, tokens = logits.log_softmax(-1).topk(count, dim=-1)
+    return ranked(tokens, values)
+
+
+def ranked(tokens: Tensor, logprobs: Tensor) -> list[Ranked]:
+    """Return tokens [n, count] and how far they are below certainty, row by row."""
+    losses = (logprobs * (-1 / LOSS_NATS)).round().clamp(0, LOSS_MAX).int()
+    return [
+        (tuple(row), tuple(lost))
+        for row, lost in zip(tokens.tolist(), losses.tolist(), strict=True)
+    ]
 
 
 def offers(

@@ -7,9 +7,9 @@ import msgspec
 
 from model.grammar import BadGrammar
 from model.history import Sequence
-from model.sampler import Ask
+from model.sampler import Ask, Ranked
 from speculative.noise import path_key
-from speculative.rounds import Draft, Row, TokenLogprob
+from speculative.rounds import Draft, Outlook, Row, TokenLogprob
 
 BROKEN = "the model computed something that is not a number"
 
@@ -28,7 +28,7 @@ class Walk:
     tokens: list[int] = field(default_factory=list)
     path: list[int] = field(default_factory=list)
     logprobs: tuple[TokenLogprob, ...] = ()
-    successors: tuple[tuple[int, ...], ...] = ()
+    outlooks: tuple[Outlook, ...] = ()
     offers: tuple[tuple[tuple[int, float], ...], ...] = ()
     forced: tuple[int, ...] = ()
     broken: frozenset[int] = frozenset()
@@ -98,11 +98,11 @@ class Walk:
         rows = [self.first, *(self.first + node + 1 for node in self.path)]
         return [(row, token, wanted) for row, token in zip(rows, self.tokens, strict=False)]
 
-    def named(self, best: list[list[int]]) -> tuple[tuple[int, ...], ...]:
-        """Return (token, its best successors) of the last known token and of every node."""
+    def named(self, best: list[Ranked]) -> tuple[Outlook, ...]:
+        """Return what could follow the last known token and every node."""
         tokens = (self.sequence.tokens[-1], *self.draft.tokens)
         rows = best[self.first : self.first + len(tokens)]
-        return tuple((token, *row) for token, row in zip(tokens, rows, strict=True))
+        return tuple(Outlook(token, *row) for token, row in zip(tokens, rows, strict=True))
 
     def offer_asks(self) -> list[tuple[Ask, int] | None]:
         """Return (ask, count) after the last token computed and after every node.

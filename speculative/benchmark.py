@@ -1,8 +1,9 @@
 """What drafting costs, and what it would save: `python -m speculative.benchmark [RECORDINGS]`.
 
-RECORDINGS holds one JSON object a line: `prompt`, `output` (token ids) and, if recorded,
-`successors` (the target's best tokens at each output position), `prediction`, `category`. Without
-it, texts are made up: words by Zipf's law and phrases that come again.
+RECORDINGS, as `python -m benchmarks.record` writes them, hold one JSON object a line: `prompt`,
+`output` (token ids) and, if recorded, `outlooks` (what the target thought at each output position:
+a token, its best successors, their losses), `prediction`, `category`, `temperature` and `seed`.
+Without them, texts are made up: words by Zipf's law and phrases that come again.
 """
 
 import argparse
@@ -13,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from speculative.proposer import Proposer
+from speculative.recycle import RANKS
 from speculative.replay import Recording, Replay, Report
+from speculative.rounds import Outlook
+from speculative.sampling import Sampling
 
 METHODS = ("ngram", "suffix", "store", "recycle")
 COSTS = ((1, 20.5), (8, 23.5), (16, 25.5), (64, 47.0), (256, 104.0))
@@ -21,6 +25,8 @@ COSTS = ((1, 20.5), (8, 23.5), (16, 25.5), (64, 47.0), (256, 104.0))
 ROWS = (1, 4, 16, 64)
 DRAFT_MAX = 15
 VOCAB = 8_000
+LOSSES = tuple(16 + 8 * rank for rank in range(RANKS))
+"""What made-up outlooks say of their ranks."""
 EDITED = 0.04
 """Share of the tokens of an edited text that are replaced, inserted or left out."""
 
@@ -45,11 +51,12 @@ def made_up(rng: random.Random, count: int) -> list[Recording]:
             text += (
                 rng.choice(own) if rng.random() < 0.4 else rng.choices(range(VOCAB), weights, k=4)
             )
-        successors = tuple(
-            (token, *rng.choices(range(VOCAB), weights, k=7)) for token in text[200:]
+        outlooks = tuple(
+            Outlook(token, tuple(rng.choices(range(VOCAB), weights, k=RANKS)), LOSSES)
+            for token in text[199:-1]
         )
         recordings.append(
-            Recording(tuple(text[:200]), tuple(text[200:]), successors, category="made up")
+            Recording(tuple(text[:200]), tuple(text[200:]), outlooks, category="made up")
         )
     return recordings
 
@@ -62,8 +69,12 @@ def read(path: Path) -> list[Recording]:
         return Recording(
             tuple(found["prompt"]),
             tuple(found["output"]),
-            tuple((*map(int, best),) for best in found.get("successors", ())),
+            tuple(
+                Outlook(token, tuple(best), tuple(losses))
+                for token, best, losses in found.get("outlooks", ())
+            ),
             tuple(found.get("prediction", ())),
+            Sampling(temperature=found.get("temperature", 0.0), seed=found.get("seed", 0)),
             category=str(found.get("category", "")),
         )
 

@@ -50,12 +50,16 @@ class Controller:
     """Learns chances and costs; spends by them."""
 
     def __init__(self, measured: Iterable[tuple[int, float]] = ()) -> None:
-        self.survival = Survival()
+        self._greedy, self._sampled = Survival(), Survival()
         self.cost = StepCost(measured)
         self._model_ms = 0.0
         """Cost of one token from the draft model, for all rows together; 0 while unknown."""
         self._probe_period = PROBE_MIN
         self._probe_wait = 0
+
+    def survival(self, sampled: bool) -> Survival:
+        """Return the chances of guesses at what is drawn with noise, or without."""
+        return self._sampled if sampled else self._greedy
 
     def learn(self, tree: Tree, trust: Trust, news: Sequence[int]) -> int:
         """Score every opinion in a tree by what was committed; return how many were right."""
@@ -63,7 +67,7 @@ class Controller:
         truths = dict(zip([-1, *path], news, strict=False))  # what followed each right node
         expected = [0.0] * len(NAMES)
         hits = [0] * len(NAMES)
-        survival, parents, tokens = self.survival, tree.parents, tree.tokens
+        survival, parents, tokens = tree.survival, tree.parents, tree.tokens
         for node, cell in zip(tree.credit_nodes, tree.credit_cells, strict=True):
             truth = truths.get(parents[node])
             if truth is not None:
@@ -112,7 +116,8 @@ class Controller:
 
     def check(self) -> None:
         """Assert that every estimate is sane."""
-        self.survival.check()
+        self._greedy.check()
+        self._sampled.check()
         self.cost.check()
 
     def _must_measure(self, load: Load) -> bool:
@@ -137,10 +142,11 @@ class Controller:
             if depth < MODEL_MAX and chance > others[depth]:
                 others[depth] = chance
         first, trust = kind(DRAFT, 0), lot.trust.factors[DRAFT]
+        chances = lot.tree.survival.chances
         gains: list[float] = []
         path = 1.0
         for depth in range(min(MODEL_MAX, lot.room)):
-            path *= min(self.survival.chances[first + min(depth, DEPTHS - 1)] * trust, 1.0)
+            path *= min(chances[first + min(depth, DEPTHS - 1)] * trust, 1.0)
             gains.append(lot.worth * max(0.0, path - others[depth]))
         return gains
 

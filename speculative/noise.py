@@ -5,7 +5,7 @@ with key = seed and counter = (token // 4, position, branch, 0); word `token % 4
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import log
 from zlib import crc32
 
@@ -48,3 +48,12 @@ def path_key(tokens: Sequence[int]) -> int:
     Texts of one length draw apart unless their sums agree, one pair in 2**32.
     """
     return crc32(array("i", tokens))
+
+
+Gumbels = Callable[[int, int, int, Sequence[int]], list[float]]
+"""(seed, branch, position, tokens) to the noise of each token; a model may bring a faster one."""
+
+
+def gumbels(seed: int, branch: int, position: int, tokens: Sequence[int]) -> list[float]:
+    """Return the noise of several tokens at one position."""
+    return [gumbel(seed, branch, position, token) for token in tokens]

@@ -322,12 +322,12 @@ class Planner:
             tuple(sequence.table.blocks[: self.pool.blocks_for(stop + fits)]),
             tuple(sequence.tokens[told:]) if told else (),
             None if told else sequence.opening(),
-            sequence.successors,
+            sequence.outlooks,
             forced=sequence.forced,
             left=sequence.tokens_max - sequence.generated,
         )
         sequence.told = len(sequence.tokens)
-        sequence.successors = sequence.forced = ()
+        sequence.outlooks, sequence.forced = (), ()
         sequence.in_flight = True
         plan.copies.extend(copies)
         plan.rows.append(row)
@@ -405,7 +405,7 @@ class Planner:
         sequence.tally.count(decision, draft)
         kept, finish_reason = sequence.extend(decision.tokens)
         self.stats.generated_tokens += kept
-        sequence.successors, sequence.forced = decision.successors, decision.forced
+        sequence.outlooks, sequence.forced = decision.outlooks, decision.forced
         sequence.computed = min(row.stop + len(decision.path), len(sequence.tokens))
         sequence.table.commit(sequence.tokens, sequence.computed)
         if finish_reason:

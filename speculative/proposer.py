@@ -8,7 +8,9 @@ from speculative.breaker import Breaker
 from speculative.controller import Controller, Load, Lot
 from speculative.forest import Forests
 from speculative.grammar import GrammarSource
+from speculative.key import Key
 from speculative.ngram import NgramSource
+from speculative.noise import Gumbels, gumbels
 from speculative.occurrences import PAD, Text
 from speculative.prediction import PredictionSource
 from speculative.recycle import RecycleSource
@@ -35,6 +37,7 @@ class _Drafted:
     """What the proposer remembers of one sequence."""
 
     text: Text
+    key: Key
     sources: list[Source]
     memory: Memory
     opened: int
@@ -78,8 +81,10 @@ class Proposer:
         methods: tuple[str, ...],
         measured: Iterable[tuple[int, float]] = (),
         memories: Memories | None = None,
+        noise: Gumbels = gumbels,
     ) -> None:
         """Run these sources; `measured` are steps of the target, (tokens, ms)."""
+        self._noise = noise
         self._methods = frozenset(methods) | {"draft", "prediction"}
         self._controller = Controller(measured)
         self._memories = Memories() if memories is None else memories
@@ -201,8 +206,8 @@ class Proposer:
         if row.opening is not None:
             self._sequences[row.sequence_id] = self._open(row.opening)
         state = self._sequences[row.sequence_id]
-        if row.successors:
-            state.memory.successors.learn(row.successors)
+        if row.outlooks:
+            state.memory.successors.learn(row.outlooks)
         if row.news:
             self._learn(state, row.news)
         if state.grammar is not None:
@@ -221,7 +226,7 @@ class Proposer:
 
     def _guess(self, state: _Drafted, room: int, worth: float) -> Tree:
         """Ask every source, unless it has not paid for a while."""
-        tree = Tree(self._controller.survival, state.trust)
+        tree = Tree(self._controller.survival(state.key.sampled), state.trust)
         if state.breaker.asks() or worth > WORTH_ASKING:
             state.text.occurrences.index(INDEX_MAX)
             reach = min(state.reach, room)
@@ -235,6 +240,7 @@ class Proposer:
         text = Text(opening.tokens)
         memory = self._memories.of(opening.tenant)
         allowed = self._methods if opening.methods is None else self._methods & {*opening.methods}
+        key = Key(opening.sampling, self._noise)
         sources: list[Source] = []
         if opening.prediction:
             output = opening.tokens[opening.prompt_count :]
@@ -242,16 +248,18 @@ class Proposer:
         if "ngram" in allowed:
             sources.append(NgramSource(text))
         if "suffix" in allowed:
-            sources.append(SuffixSource(text))
+            sources.append(SuffixSource(text, key))
         if "store" in allowed:
-            sources.append(StoreSource(text, memory.store))
+            sources.append(StoreSource(text, memory.store, key))
         if "recycle" in allowed:
-            sources.append(RecycleSource(text, memory.successors))
+            sources.append(RecycleSource(text, memory.successors, key))
         grammar = None
         if opening.sampling.grammar is not None and "grammar" in allowed:
             grammar = GrammarSource()
             sources.insert(0, grammar)
-        return _Drafted(text, sources, memory, len(opening.tokens), "draft" in allowed, grammar)
+        return _Drafted(
+            text, key, sources, memory, len(opening.tokens), "draft" in allowed, grammar
+        )
 
     def _close(self, sequence_id: int) -> None:
         """Forget a sequence; what it said goes to the store.

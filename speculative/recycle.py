@@ -1,57 +1,77 @@
 """Token recycling (arXiv 2408.08696): what the target last thought could follow a token.
 
 Every verified node brings the target's best successors for nothing. They are kept by token, and a
-fixed breadth-first tree over them is a draft that needs no earlier occurrence of anything.
+tree over them is a draft that needs no earlier occurrence of anything. Successors are ranked with
+the noise that the target will draw with, and the score says how good a guess is.
 """
 
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from speculative.key import Key
 from speculative.occurrences import Text
+from speculative.rounds import Outlook
 from speculative.survival import DEPTHS, RECYCLE, kind
 from speculative.tree import Tree
 
-RANKS = 8
-"""Successors kept for a token."""
-CHILDREN = (RANKS, 2, 1)
-"""Children of a node, by the sum of ranks on its path, the root's own apart; none beyond."""
+RANKS = 16
+"""Successors kept for a token: with noise the ninth is drafted now and then."""
+WIDTHS = (8, 3, 2)
+"""Most children of a node, by depth; none beyond."""
+EXPANDED_MAX = 4
+"""Nodes that get children, the root included: each ranks all its successors."""
+EXPANDED_MIN = 0.08
+"""A path less likely than this gets no children."""
 TOKENS_MAX = 16_384
-"""Tokens with successors, at about 450 bytes; the longest unchanged are forgotten first."""
+"""Tokens with successors, at about 700 bytes; the longest unchanged are forgotten first."""
 SURE = 0.8
 """Where another source is this sure of the next token, recycling only costs time."""
 
+BANDS = 8
+GREEDY_BANDS = (-4.0, -3.0, -2.0, -1.0, -0.5, -0.2)
+SAMPLED_BANDS = (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
+"""Where the bands of scores begin; the best score of all tokens is 0.6 on average."""
+
 
 class Successors:
-    """By token, the target's best next tokens, best first."""
+    """By token, what the target thought could follow it."""
 
     __slots__ = ("_by_token",)
 
     def __init__(self) -> None:
-        self._by_token: dict[int, tuple[int, ...]] = {}
+        self._by_token: dict[int, Outlook] = {}
 
-    def learn(self, found: tuple[tuple[int, ...], ...]) -> None:
-        """Take in (token, its best successors …) for every node that the target looked at."""
-        for token, *best in found:
-            self._by_token.pop(token, None)  # so that it becomes the newest
-            self._by_token[token] = tuple(best[:RANKS])
+    def learn(self, outlooks: Iterable[Outlook]) -> None:
+        """Take in what the target thought at every node that it looked at."""
+        for outlook in outlooks:
+            self._by_token.pop(outlook.token, None)  # so that it becomes the newest
+            self._by_token[outlook.token] = outlook
         while len(self._by_token) > TOKENS_MAX:
             del self._by_token[next(iter(self._by_token))]
 
-    def of(self, token: int) -> tuple[int, ...]:
-        """Return the successors of a token, best first, or nothing."""
-        return self._by_token.get(token, ())
+    def of(self, token: int) -> Outlook | None:
+        """Return what could follow a token, if that is known."""
+        return self._by_token.get(token)
 
     def check(self) -> None:
         """Assert the bounds."""
         assert len(self._by_token) <= TOKENS_MAX
-        assert all(len(best) <= RANKS for best in self._by_token.values())
+        for token, outlook in self._by_token.items():
+            assert token == outlook.token
+            assert len(outlook.best) == len(outlook.losses)
 
 
 class RecycleSource:
     """A tree over the tenant's successors, below the sequence's last token."""
 
-    __slots__ = ("_successors", "_text")
+    __slots__ = ("_bands", "_first", "_key", "_successors", "_text")
 
-    def __init__(self, text: Text, successors: Successors) -> None:
+    def __init__(self, text: Text, successors: Successors, key: Key) -> None:
         self._text = text
         self._successors = successors
+        self._key = key
+        self._bands = SAMPLED_BANDS if key.sampled else GREEDY_BANDS
+        self._first = 2 * BANDS if key.sampled else 0
 
     def learn(self, news: tuple[int, ...]) -> None:
         """Nothing: the successors come with the rows."""
@@ -59,12 +79,34 @@ class RecycleSource:
     def propose(self, tree: Tree, reach: int) -> None:
         if max(tree.scores[:1], default=0.0) >= SURE:
             return
-        successors = self._successors
-        queue = [(-1, self._text.tokens[-1], 0, 0)]
-        for parent, last, ranks, depth in queue:
-            first = kind(RECYCLE, RANKS * min(ranks, 3))
-            width = CHILDREN[0] if depth == 0 else CHILDREN[ranks + 1]
-            for rank, token in enumerate(successors.of(last)[:width]):
-                node = tree.add(parent, token, first + rank * DEPTHS)
-                if node >= 0 and depth + 1 < reach and ranks + rank + 1 < len(CHILDREN):
-                    queue.append((node, token, ranks + rank, depth + 1))
+        position = self._text.length
+        queue = [(-1, self._text.tokens[-1], 1.0, 0)]
+        for parent, last, path, depth in queue:
+            for node, token in self._add(tree, parent, last, position + depth, WIDTHS[depth]):
+                chance = path * tree.scores[node]
+                if (
+                    depth + 1 < min(reach, len(WIDTHS))
+                    and chance >= EXPANDED_MIN
+                    and len(queue) < EXPANDED_MAX
+                ):
+                    queue.append((node, token, chance, depth + 1))
+
+    def _add(
+        self, tree: Tree, parent: int, last: int, position: int, width: int
+    ) -> list[tuple[int, int]]:
+        """Add the likeliest successors of a token under a node; return (node, token)."""
+        outlook = self._successors.of(last)
+        if outlook is None:
+            return []
+        added: list[tuple[int, int]] = []
+        ranked = self._key.ranked(position, outlook.best[:RANKS], outlook.losses[:RANKS])
+        for rank, (score, token) in enumerate(ranked[:width]):
+            bucket = self._first + min(rank, 1) * BANDS + bisect_right(self._bands, score)
+            node = tree.add(parent, token, kind(RECYCLE, bucket))
+            if node >= 0:
+                added.append((node, token))
+        return added
+
+
+assert len(WIDTHS) < DEPTHS
+assert len(SAMPLED_BANDS) < BANDS > len(GREEDY_BANDS)

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from speculative.proposer import Proposer
-from speculative.rounds import NO_DRAFT, Draft, Opening, Round, Row, chain
+from speculative.rounds import NO_DRAFT, Draft, Opening, Outlook, Round, Row, chain
 from speculative.sampling import Sampling
 from speculative.worth import Refill
 
@@ -19,8 +19,8 @@ class Recording(NamedTuple):
 
     prompt: tuple[int, ...]
     output: tuple[int, ...]
-    successors: tuple[tuple[int, ...], ...] = ()
-    """Of each output position, the target's best tokens there."""
+    outlooks: tuple[Outlook, ...] = ()
+    """Of each output position, what the target thought."""
     prediction: tuple[int, ...] = ()
     sampling: Sampling = Sampling()
     category: str = ""
@@ -68,7 +68,7 @@ class _Player:
     recording: Recording
     said: int = 0
     news: tuple[int, ...] = ()
-    successors: tuple[tuple[int, ...], ...] = ()
+    outlooks: tuple[Outlook, ...] = ()
 
 
 @dataclass
@@ -167,7 +167,7 @@ class Replay:
             (),
             player.news,
             opening,
-            player.successors,
+            player.outlooks,
             left=len(recording.output) - said,
         )
 
@@ -184,13 +184,6 @@ class Replay:
             path.append(node)
         self.report.count(draft, path)
         player.news = output[said : said + len(path) + 1]
-        if player.recording.successors:
-            context = (
-                player.recording.prompt[-1:] if not said else output[said - 1 : said]
-            ) + player.news
-            best = player.recording.successors[said : said + len(path) + 1]
-            player.successors = tuple(
-                (token, *tops) for token, tops in zip(context, best, strict=False)
-            )
+        player.outlooks = player.recording.outlooks[said : said + len(path) + 1]
         player.said += len(player.news)
         self.report.tokens += len(player.news)

@@ -27,6 +27,19 @@ class Opening(Plain, frozen=True):
     """The text the client expects, as tokens."""
 
 
+LOSS_NATS = 1 / 16
+"""The unit in which outlooks say how far a token is below certainty."""
+
+
+class Outlook(Plain, frozen=True):
+    """What the target thought could follow a token, best first."""
+
+    token: int
+    best: tuple[int, ...]
+    losses: tuple[int, ...]
+    """How far each is below certainty, in `LOSS_NATS`; without penalties, at temperature 1."""
+
+
 Seen = tuple[tuple[int, ...], tuple[tuple[int, float], ...]]
 """A few tokens of a text, and the best next tokens there with their log-probabilities."""
 
@@ -72,7 +85,7 @@ class Row(Plain, frozen=True):
     news: tuple[int, ...] = ()
     """Tokens committed since this sequence's previous row."""
     opening: Opening | None = None
-    successors: tuple[tuple[int, ...], ...] = ()
+    outlooks: tuple[Outlook, ...] = ()
     """Of the sequence's previous decision: what the target thought could follow."""
     branch: Branch | None = None
     forced: tuple[int, ...] = ()
@@ -142,8 +155,8 @@ class Decision(Plain, frozen=True):
     logprobs: tuple[TokenLogprob, ...] = ()
     error: str = ""
     """Why this row alone failed, in words for the client."""
-    successors: tuple[tuple[int, ...], ...] = ()
-    """(token, its best next tokens, best first) of every node that was computed, if asked for."""
+    outlooks: tuple[Outlook, ...] = ()
+    """After the last known token and every node that was computed, if asked for."""
     offers: tuple[tuple[tuple[int, float], ...], ...] = ()
     """Of a branch, after its last known token (unless that was known) and after each node: the best
     next tokens with their log-probabilities after penalties and bias, best first."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cache.tables import BlockTable
-from speculative.rounds import Decision, Draft, Opening, TokenLogprob
+from speculative.rounds import Decision, Draft, Opening, Outlook, TokenLogprob
 from speculative.sampling import Sampling
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Sequence:
     computed: int = 0
     told: int = 0
     """Tokens that the devices know of; 0 means that they must be sent an Opening."""
-    successors: tuple[tuple[int, ...], ...] = ()
+    outlooks: tuple[Outlook, ...] = ()
     """Of the newest decision, until the draft sources are told."""
     forced: tuple[int, ...] = ()
     """Likewise."""

@@ -7,9 +7,10 @@ generation, and a full young one takes the place of the old.
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from speculative.key import Key
 from speculative.occurrences import GAP, Occurrences, Text
 from speculative.recycle import Successors
-from speculative.suffix import grow
+from speculative.suffix import Ballot, grow
 from speculative.survival import STORE
 from speculative.tree import Tree
 
@@ -37,12 +38,13 @@ class Store:
         young.append(kept)
         young.index(len(kept))
 
-    def propose(self, tree: Tree, tail: list[int], reach: int) -> None:
-        """Let the younger generation that knows the tail vote."""
+    def propose(self, tree: Tree, text: Text, key: Key, reach: int) -> None:
+        """Let the younger generation that knows the text's end vote."""
+        tail = text.tail()
         for generation in self.generations:
             matches = generation.matches(tail, False)
             if matches:
-                grow(tree, generation.tokens, matches, STORE, reach)
+                grow(tree, Ballot(key, text.length, generation.tokens, STORE), matches, reach)
                 return
 
     @property
@@ -89,14 +91,15 @@ class Memories:
 class StoreSource:
     """A sequence's view of its tenant's finished outputs."""
 
-    __slots__ = ("_store", "_text")
+    __slots__ = ("_key", "_store", "_text")
 
-    def __init__(self, text: Text, store: Store) -> None:
+    def __init__(self, text: Text, store: Store, key: Key) -> None:
         self._text = text
         self._store = store
+        self._key = key
 
     def learn(self, news: tuple[int, ...]) -> None:
         """Nothing: the store learns a text when it is closed."""
 
     def propose(self, tree: Tree, reach: int) -> None:
-        self._store.propose(tree, self._text.tail(), reach)
+        self._store.propose(tree, self._text, self._key, reach)

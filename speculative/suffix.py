@@ -1,9 +1,14 @@
 """Suffix decoding: all the places that match the latest tokens vote on what comes next.
 
 SuffixDecoding (arXiv 2411.04975): children are expanded by how many of the matching places agree
-on them, so that the places which disagree become a tree.
+on them, so that the places which disagree become a tree. Where they do, the noise that the target
+will draw with has a voice too.
 """
 
+from math import log
+from typing import NamedTuple
+
+from speculative.key import Key
 from speculative.occurrences import GAP, LEVELS, Match, Text
 from speculative.survival import DEPTHS, SUFFIX, kind
 from speculative.tree import Tree
@@ -19,20 +24,33 @@ AGREEMENTS = 4
 class SuffixSource:
     """The votes of the text's own past."""
 
-    __slots__ = ("_text",)
+    __slots__ = ("_key", "_text")
 
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: Text, key: Key) -> None:
         self._text = text
+        self._key = key
 
     def learn(self, news: tuple[int, ...]) -> None:
         """Nothing: the text is the memory."""
 
     def propose(self, tree: Tree, reach: int) -> None:
         """Add what followed the longest matches, and below them the second longest."""
-        grow(tree, self._text.tokens, self._text.matches(), SUFFIX, reach)
+        ballot = Ballot(self._key, self._text.length, self._text.tokens, SUFFIX)
+        grow(tree, ballot, self._text.matches(), reach)
 
 
-def grow(tree: Tree, tokens: list[int], matches: list[Match], source: int, reach: int) -> None:
+class Ballot(NamedTuple):
+    """What is voted on."""
+
+    key: Key
+    position: int
+    """Of the next token of the sequence that is drafted for."""
+    tokens: list[int]
+    """Where the voters stand; another text, maybe."""
+    source: int
+
+
+def grow(tree: Tree, ballot: Ballot, matches: list[Match], reach: int) -> None:
     """Add the votes of the two best levels of matches."""
     levels: dict[int, list[int]] = {}
     for place, level in matches:
@@ -40,15 +58,16 @@ def grow(tree: Tree, tokens: list[int], matches: list[Match], source: int, reach
         if len(places) < VOTERS_MAX:
             places.append(place)
     for level in sorted(levels, reverse=True)[:2]:
-        _vote(tree, tokens, levels[level], kind(source, level * AGREEMENTS), reach)
+        _vote(tree, ballot, levels[level], kind(ballot.source, level * AGREEMENTS), reach)
 
 
-def _vote(tree: Tree, tokens: list[int], places: list[int], first: int, reach: int) -> None:
+def _vote(tree: Tree, ballot: Ballot, places: list[int], first: int, reach: int) -> None:
     """Expand level by level; a lone voter copies.
 
     Kind `first + k * DEPTHS` is that of tokens on which about k quarters of the voters agree. With
     few voters even unanimity is a weak sign, which the + 1 says.
     """
+    tokens = ballot.tokens
     end = len(tokens)
     queue = [(-1, places, reach)]
     for parent, voters, left in queue:
@@ -62,11 +81,26 @@ def _vote(tree: Tree, tokens: list[int], places: list[int], first: int, reach: i
         for place in voters:
             if place < end and (token := tokens[place]) != GAP:
                 ballots.setdefault(token, []).append(place + 1)
+        favourite = _favourite(ballot, ballots, reach - left)
         for token, agreeing in ballots.items():
             agreement = AGREEMENTS * len(agreeing) // (len(voters) + 1)
+            if favourite is not None:
+                agreement = max(agreement, 1) if token == favourite else 0
             node = tree.add(parent, token, first + agreement * DEPTHS)
             if node >= 0 and left > 1:
                 queue.append((node, agreeing[:VOTERS_BELOW], left - 1))
+
+
+def _favourite(ballot: Ballot, ballots: dict[int, list[int]], depth: int) -> int | None:
+    """Return which of several tokens the votes and the noise favour; None without noise."""
+    if len(ballots) < 2 or not ballot.key.sampled:
+        return None
+    noise = ballot.key.noise(ballot.position + depth, list(ballots))
+    scores = {
+        token: log(len(agreeing)) + extra
+        for (token, agreeing), extra in zip(ballots.items(), noise, strict=True)
+    }
+    return max(scores, key=scores.__getitem__)
 
 
 assert len(LEVELS) * AGREEMENTS <= 32, "more kinds of guess than buckets"

@@ -48,11 +48,12 @@ def _priors() -> list[float]:
         STORE: [
             base * share for base in (0.4, 0.5, 0.7, 0.85, 0.95) for share in (0.2, 0.4, 0.7, 0.9)
         ],
-        # Eight ranks, under parents of four ranks.
+        # Eight bands of scores: of the best successor and the others, without noise and with it.
         RECYCLE: [
-            chance * scale
-            for scale in (1.0, 0.8, 0.7, 0.6)
-            for chance in (0.3, 0.13, 0.08, 0.05, 0.04, 0.03, 0.03, 0.02)
+            *(0.05, 0.08, 0.12, 0.19, 0.3, 0.4, 0.5, 0.5),
+            *(0.01, 0.03, 0.12, 0.15, 0.2, 0.2, 0.2, 0.2),
+            *(0.03, 0.06, 0.15, 0.2, 0.27, 0.35, 0.52, 0.5),
+            *(0.02, 0.045, 0.075, 0.1, 0.13, 0.13, 0.13, 0.13),
         ],
         DRAFT: [0.65],
         GRAMMAR: [1.0],

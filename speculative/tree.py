@@ -20,7 +20,6 @@ class Tree:
     """
 
     __slots__ = (
-        "_chances",
         "_children",
         "_trust",
         "credit_cells",
@@ -29,6 +28,7 @@ class Tree:
         "owners",
         "parents",
         "scores",
+        "survival",
         "tokens",
     )
 
@@ -42,7 +42,7 @@ class Tree:
         self.credit_nodes: list[int] = []
         self.credit_cells: list[int] = []
         self._children: dict[int, int] = {}
-        self._chances = survival.chances
+        self.survival = survival
         self._trust = trust.factors
 
     def __len__(self) -> int:
@@ -53,7 +53,7 @@ class Tree:
         depth = self.depths[parent] + 1 if parent >= 0 else 0
         cell = kind + (depth if depth < DEPTHS else DEPTHS - 1)
         source = source_of(kind)
-        chance = self._chances[cell] * self._trust[source]
+        chance = self.survival.chances[cell] * self._trust[source]
         if chance > CHANCE_MAX:
             chance = CHANCE_MAX
         key = token << 6 | parent + 1

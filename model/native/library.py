@@ -83,6 +83,7 @@ SIGNATURES = {
     "model_set_vector": (None, [c_void_p, c_int, c_int, c_void_p, c_int]),
     "model_set_embedding": (None, [c_void_p, c_void_p, c_int]),
     "choose_many": (None, [c_void_p, c_void_p, c_int, c_int, c_void_p]),
+    "gumbel_many": (None, [c_uint64, c_uint32, c_uint32, c_void_p, c_int, c_void_p]),
     "report_logprobs": (None, [c_void_p, c_void_p, c_int, c_int]),
     "copy_tensor_units": (
         None,

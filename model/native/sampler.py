@@ -10,7 +10,7 @@ from torch import Tensor
 
 from model.native.library import ChooseArguments, LogprobArguments, library
 from model.native.pool import Pool
-from model.sampler import Ask, offers
+from model.sampler import Ask, Ranked, offers, ranked
 from speculative.rounds import TokenLogprob
 
 SEED_MASK = 2**64 - 1
@@ -35,25 +35,42 @@ class NativeSampler:
 
     def logprobs(self, logits: Tensor, asked: Sequence[tuple[int, int, int]]) -> list[TokenLogprob]:
         """Return raw log-probabilities for (row, chosen token, alternatives wanted)."""
+        chosen, tokens, values = self._report(logits, asked)
+        rows = zip(asked, chosen.tolist(), tokens.tolist(), values.tolist(), strict=True)
+        return [
+            TokenLogprob(logprob, tuple(zip(best[:count], scores[:count], strict=True)))
+            for (_, _, count), logprob, best, scores in rows
+        ]
+
+    def rank(self, logits: Tensor, count: int) -> list[Ranked]:
+        """Return the `count` best tokens of every row, best first."""
+        _, tokens, values = self._report(logits, [(row, 0, count) for row in range(len(logits))])
+        return ranked(tokens, values)
+
+    def _report(
+        self, logits: Tensor, asked: Sequence[tuple[int, int, int]]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return logprobs [n] of the chosen tokens, and the best tokens [n, most] with theirs."""
         _check_logits(logits)
         arguments = (LogprobArguments * len(asked))()
-        widest = max((count for _, _, count in asked), default=0)
+        widest = min(max((count for _, _, count in asked), default=0), logits.shape[1])
         chosen = torch.empty(len(asked), dtype=torch.float64)
         tokens = torch.empty(len(asked), widest, dtype=torch.int32)
         values = torch.empty(len(asked), widest, dtype=torch.float64)
+        # Addresses by arithmetic: slicing three tensors a row would take longer than the kernel.
+        row_bytes = logits.shape[1] * logits.element_size()
+        here, logprob_at = logits.data_ptr(), chosen.data_ptr()
+        token_at, value_at = tokens.data_ptr(), values.data_ptr()
         for index, (to, (row, token, count)) in enumerate(zip(arguments, asked, strict=True)):
             _check_range(row, len(logits))
             _check_range(token, logits.shape[1])
-            to.logits = logits[row].data_ptr()
-            to.token, to.count = token, min(count, logits.shape[1])
-            to.logprob = chosen[index:].data_ptr()
-            to.top_tokens, to.top_logprobs = tokens[index].data_ptr(), values[index].data_ptr()
+            to.logits = here + row * row_bytes
+            to.token, to.count = token, min(count, widest)
+            to.logprob = logprob_at + index * chosen.element_size()
+            to.top_tokens = token_at + index * widest * tokens.element_size()
+            to.top_logprobs = value_at + index * widest * values.element_size()
         library().report_logprobs(self._pool.handle, arguments, len(asked), logits.shape[1])
-        rows = zip(arguments, chosen.tolist(), tokens.tolist(), values.tolist(), strict=True)
-        return [
-            TokenLogprob(logprob, tuple(zip(best[: ask.count], scores[: ask.count], strict=True)))
-            for ask, logprob, best, scores in rows
-        ]
+        return chosen, tokens, values
 
     def offers(
         self, logits: Tensor, asked: Sequence[tuple[Ask, int]]

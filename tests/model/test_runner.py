@@ -8,7 +8,17 @@ import pytest
 import torch
 
 from model.runner import Runner
-from speculative.rounds import NO_DRAFT, Branch, Draft, Opening, Proposal, Round, Row, chain
+from speculative.rounds import (
+    LOSS_NATS,
+    NO_DRAFT,
+    Branch,
+    Draft,
+    Opening,
+    Proposal,
+    Round,
+    Row,
+    chain,
+)
 from speculative.sampling import Sampling, edited
 from tests.model.driver import Driver, Live, generate, random_tree
 from tests.model.making import make_runner
@@ -148,9 +158,11 @@ def test_the_best_successors_of_every_node_are_reported_if_asked_for(directory, 
     runner = Runner(make_runner(directory).parts, successor_count=3)
     tree = Draft((11, 12, 13), (-1, -1, 0), ("x",) * 3)
     (decision,) = runner.step(opened(Sampling(seed=1), tree)).decisions
-    for path, said in zip(([], [11], [12], [11, 13]), decision.successors, strict=True):
-        best = oracle_logits(oracle, PROMPT + path)[-1].topk(3).indices.tolist()
-        assert said == ((PROMPT + path)[-1], *best)
+    for path, said in zip(([], [11], [12], [11, 13]), decision.outlooks, strict=True):
+        best = oracle_logits(oracle, PROMPT + path)[-1].log_softmax(-1).topk(3)
+        assert (said.token, said.best) == ((PROMPT + path)[-1], tuple(best.indices.tolist()))
+        nats = [loss * LOSS_NATS for loss in said.losses]
+        assert nats == pytest.approx((-best.values).tolist(), abs=LOSS_NATS)
 
 
 def test_a_branch_is_offered_the_best_next_tokens_and_decides_nothing(directory, tmp_path):

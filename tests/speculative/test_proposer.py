@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from math import exp, log
 
 import pytest
 
@@ -12,7 +13,18 @@ from speculative.occurrences import GAP, PAD
 from speculative.planner import Limits, Planner
 from speculative.proposer import Proposer
 from speculative.replay import Recording, Replay
-from speculative.rounds import NO_DRAFT, Decision, Draft, Opening, Proposal, Round, Row, chain
+from speculative.rounds import (
+    LOSS_NATS,
+    NO_DRAFT,
+    Decision,
+    Draft,
+    Opening,
+    Outlook,
+    Proposal,
+    Round,
+    Row,
+    chain,
+)
 from speculative.sampling import Sampling
 from speculative.sequences import Sequence
 from speculative.store import Memories
@@ -27,13 +39,15 @@ class TalkativeTarget(ToyTarget):
     def _decide(self, row: Row, draft: Draft) -> Decision:
         decision = super()._decide(row, draft)
         context = list(self.histories[row.sequence_id])
-        found: list[tuple[int, ...]] = []
+        found: list[Outlook] = []
         for token in decision.tokens:
             scores = logits(context)
+            total = log(sum(map(exp, scores)))
             best = sorted(range(VOCAB), key=lambda t: -scores[t])[:8]
-            found.append((context[-1], *best))
+            losses = (round((total - scores[token]) / LOSS_NATS) for token in best)
+            found.append(Outlook(context[-1], tuple(best), tuple(losses)))
             context.append(token)
-        return Decision(decision.tokens, decision.path, successors=tuple(found))
+        return Decision(decision.tokens, decision.path, outlooks=tuple(found))
 
 
 def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:

@@ -8,10 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speculative import recycle
+from speculative.key import GREEDY, Key
 from speculative.ngram import NgramSource
+from speculative.noise import gumbels
 from speculative.occurrences import Text
 from speculative.prediction import PredictionSource
-from speculative.recycle import RANKS, RecycleSource, Successors
+from speculative.recycle import RANKS, WIDTHS, RecycleSource, Successors
+from speculative.rounds import LOSS_NATS, Outlook
+from speculative.sampling import Sampling, choose
 from speculative.sources import Source
 from speculative.suffix import SuffixSource
 from speculative.survival import Survival, Trust
@@ -29,6 +33,11 @@ def proposed(source: Source, reach: int) -> Tree:
     source.propose(tree, reach)
     tree.check()
     return tree
+
+
+def outlook(token: int, *best: int) -> Outlook:
+    """Return what the target thought could follow a token: a half, a quarter and so on."""
+    return Outlook(token, best, tuple(round(0.7 * (n + 1) / LOSS_NATS) for n in range(len(best))))
 
 
 def paths(tree: Tree) -> set[tuple[int, ...]]:
@@ -57,7 +66,7 @@ def test_ngram_unrolls_a_loop() -> None:
 
 def test_suffix_makes_a_tree_of_places_that_disagree() -> None:
     text = known([2, 3, 7, 1, 2, 3, 8, 1, 2, 3, 7, 4, 2, 3])
-    tree = proposed(SuffixSource(text), 2)
+    tree = proposed(SuffixSource(text, GREEDY), 2)
     assert paths(tree) == {(7, 4), (7, 1), (8, 1)}
     chances = dict(zip(tree.tokens, tree.chances(), strict=True))
     assert chances[7] > chances[8], "two voters against one"
@@ -65,14 +74,14 @@ def test_suffix_makes_a_tree_of_places_that_disagree() -> None:
 
 def test_suffix_offers_the_second_longest_matches_too() -> None:
     text = known([1, 2, 3, 7, 9, 2, 3, 8, 1, 2, 3])
-    assert {path[0] for path in paths(proposed(SuffixSource(text), 1))} == {7, 8}
+    assert {path[0] for path in paths(proposed(SuffixSource(text, GREEDY), 1))} == {7, 8}
 
 
 @given(st.lists(st.integers(0, 3), max_size=60), st.integers(1, 20))
 def test_ngram_and_suffix_say_only_what_the_text_has_said(tokens: list[int], reach: int) -> None:
     text = known(tokens)
     pairs = {*pairwise(tokens)}
-    for source in (NgramSource(text), SuffixSource(text)):
+    for source in (NgramSource(text), SuffixSource(text, GREEDY)):
         for path in paths(proposed(source, reach)):
             assert len(path) <= reach
             whole = [*tokens[-1:], *path]
@@ -84,17 +93,41 @@ def test_ngram_and_suffix_say_only_what_the_text_has_said(tokens: list[int], rea
 
 def test_recycling_grows_a_tree_of_successors() -> None:
     successors = Successors()
-    successors.learn(((1, 2, 3), (2, 4), (3, 5), (4, 6)))
-    tree = proposed(RecycleSource(known([9, 1]), successors), 3)
+    successors.learn([outlook(1, 2, 3), outlook(2, 4), outlook(3, 5), outlook(4, 6)])
+    tree = proposed(RecycleSource(known([9, 1]), successors, GREEDY), 3)
     assert paths(tree) == {(2, 4, 6), (3, 5)}
 
 
 def test_recycling_keeps_the_latest_and_a_bounded_number() -> None:
     successors = Successors()
-    successors.learn(((1, 2, 3),))
-    successors.learn(((1, *range(100, 140)),))
-    assert successors.of(1) == tuple(range(100, 100 + RANKS))
+    successors.learn([outlook(1, 2, 3)])
+    successors.learn([outlook(1, *range(100, 140))])
+    tree = proposed(RecycleSource(known([1]), successors, GREEDY), 1)
+    assert tree.tokens == list(range(100, 100 + WIDTHS[0]))
     successors.check()
+
+
+def test_recycling_drafts_first_what_the_noise_favours() -> None:
+    """Of equally likely successors the target says the one with the most noise."""
+    sampling = Sampling(temperature=1.0, seed=5)
+    successors = Successors()
+    candidates = range(100, 100 + RANKS)
+    successors.learn([Outlook(1, tuple(candidates), (44,) * RANKS)])
+    tree = proposed(RecycleSource(known([8, 8, 1]), successors, Key(sampling)), 1)
+    assert tree.tokens[0] == choose([0.0] * 100 + [9.0] * RANKS, 3, sampling)
+    noise = dict(zip(candidates, gumbels(5, 0, 3, candidates), strict=True))
+    assert tree.tokens == sorted(candidates, key=lambda token: -noise[token])[: WIDTHS[0]]
+    assert tree.scores[0] > tree.scores[1]
+
+
+def test_voters_that_disagree_leave_it_to_the_noise() -> None:
+    text = known([1, 2, 3, 7, 1, 2, 3, 8, 1, 2, 3])
+    for seed in range(20):
+        key = Key(Sampling(temperature=1.0, seed=seed))
+        tree = proposed(SuffixSource(text, key), 1)
+        scores = dict(zip(tree.tokens, tree.scores, strict=True))
+        noise = dict(zip((7, 8), gumbels(seed, 0, 11, (7, 8)), strict=True))
+        assert (scores[7] > scores[8]) == (noise[7] > noise[8])
 
 
 def test_recycling_forgets_what_was_unchanged_for_longest(
@@ -102,13 +135,13 @@ def test_recycling_forgets_what_was_unchanged_for_longest(
 ) -> None:
     monkeypatch.setattr(recycle, "TOKENS_MAX", 2)
     successors = Successors()
-    successors.learn(((1, 5), (2, 6), (1, 7), (3, 8)))
-    assert [successors.of(token) for token in (1, 2, 3)] == [(7,), (), (8,)]
+    successors.learn([outlook(1, 5), outlook(2, 6), outlook(1, 7), outlook(3, 8)])
+    assert [successors.of(token) for token in (1, 2, 3)] == [outlook(1, 7), None, outlook(3, 8)]
     successors.check()
 
 
 def test_recycling_of_a_token_never_seen_guesses_nothing() -> None:
-    assert not len(proposed(RecycleSource(known([1]), Successors()), 4))
+    assert not len(proposed(RecycleSource(known([1]), Successors(), GREEDY), 4))
 
 
 # --- prediction ---------------------------------------------------------------------------------

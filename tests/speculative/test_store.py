@@ -3,7 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculative.occurrences import PAD
+from speculative.key import GREEDY
+from speculative.occurrences import PAD, Text
+from speculative.rounds import Outlook
 from speculative.store import Memories, Store
 from speculative.survival import Survival, Trust
 from speculative.tree import Tree
@@ -11,7 +13,7 @@ from speculative.tree import Tree
 
 def proposed(store: Store, tail: list[int]) -> list[int]:
     tree = Tree(Survival(), Trust())
-    store.propose(tree, [*[-1] * PAD, *tail][-PAD:], 8)
+    store.propose(tree, Text(tail), GREEDY, 8)
     return tree.tokens
 
 
@@ -54,9 +56,9 @@ def test_an_output_longer_than_a_generation_keeps_its_end() -> None:
 def test_tenants_do_not_hear_each_other() -> None:
     memories = Memories()
     memories.of("a").store.learn([1, 2, 3, 4])
-    memories.of("a").successors.learn(((1, 2, 3),))
+    memories.of("a").successors.learn((Outlook(1, (2, 3), (5, 9)),))
     assert proposed(memories.of("b").store, [2, 3]) == []
-    assert memories.of("b").successors.of(1) == ()
+    assert memories.of("b").successors.of(1) is None
     assert proposed(memories.of("a").store, [2, 3]) == [4]
 
 

@@ -91,4 +91,10 @@ void measure_linears(void *model, int rows, int outputs) {
     static_cast<Model *>(model)->linears(rows, outputs);
 }
 
+void gumbel_many(uint64_t seed, uint32_t branch, uint32_t position, const uint32_t *tokens,
+                 int count, double *noise) {
+    Noise source{seed, branch, position};
+    for (int i = 0; i < count; i++) noise[i] = source.gumbel(tokens[i]);
+}
+
 }  // extern "C"

@@ -1,0 +1,46 @@
+"""The noise that the target will draw with, as far as draft sources care: which guess it favours.
+
+Position and seed are known before the target speaks, so a source with several candidates ranks them
+as the target will: by log-probability plus noise (Daliri, Musco, Suresh, arXiv 2408.07978).
+"""
+
+from collections.abc import Sequence
+
+from speculative.noise import Gumbels, gumbels
+from speculative.rounds import LOSS_NATS
+from speculative.sampling import Sampling
+
+
+class Key:
+    """One sequence's noise and temperature."""
+
+    __slots__ = ("_branch", "_gumbels", "_scale", "_seed", "sampled")
+
+    def __init__(self, sampling: Sampling, noise: Gumbels = gumbels) -> None:
+        self.sampled = sampling.temperature > 0.0
+        """Whether there is noise at all."""
+        self._seed, self._branch = sampling.seed, sampling.branch
+        self._scale = -LOSS_NATS / (sampling.temperature or 1.0)
+        self._gumbels = noise
+
+    def noise(self, position: int, tokens: Sequence[int]) -> list[float]:
+        """Return what the noise adds to each token at one position."""
+        if not self.sampled:
+            return [0.0] * len(tokens)
+        return self._gumbels(self._seed, self._branch, position, tokens)
+
+    def ranked(
+        self, position: int, tokens: Sequence[int], losses: Sequence[int]
+    ) -> list[tuple[float, int]]:
+        """Return (score, token), best first: the target says the one with the best true score."""
+        scale = self._scale
+        noise = self.noise(position, tokens)
+        found = [
+            (scale * loss + extra, token)
+            for token, loss, extra in zip(tokens, losses, noise, strict=True)
+        ]
+        found.sort(reverse=True)
+        return found
+
+
+GREEDY = Key(Sampling(temperature=0.0))
