@@ -95,6 +95,7 @@ async def build_engine(
     from model.noise import fastest
     from model.refusal import Refused
     from model.text import Text
+    from speculative.chains import Chains
     from speculative.proposer import Proposer
     from speculative.rounds import Draft, Proposal, Round, Verdict
     from speculative.store import Memories
@@ -109,6 +110,7 @@ async def build_engine(
     target = ProcessDevice[Proposal, Verdict](
         partial(spawn, _worker("target", planned.target_options)), Verdict, settings.silence_s
     )
+    proposer = Proposer if settings.verify == "keyed" else Chains
     memories = Memories()  # of finished outputs; they outlive a restart of the actors
     draft = None
     if planned.draft_options is not None:
@@ -131,7 +133,7 @@ async def build_engine(
             context_max=target_card.context_max,
             stop_token_ids=target_card.eos_token_ids,
             limits=planned.limits,
-            proposer=lambda: Proposer(planned.methods, ready.step_costs, memories, noise),
+            proposer=lambda: proposer(planned.methods, ready.step_costs, memories, noise),
             # The door lets in as many as the settings say; some of those before are still leaving.
             requests_max=2 * settings.requests_max,
             name_secret=token_bytes(32),
@@ -147,7 +149,7 @@ async def build_engine(
                 device=ready.device,
                 dtype=planned.dtype,
                 attention=ready.attention,
-                exact=ready.exact,
+                exact=ready.exact and settings.verify == "keyed",
             )
             yield Running(engine=engine, text_tools=text, model=card)
     except (ModelRefusedError, DeviceLostError) as error:

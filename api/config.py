@@ -44,6 +44,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             extra={"metavar": "HOW"},
         ),
     ] = "auto"
+    verify: Annotated[
+        Literal["keyed", "ratio", "block"],
+        Meta(
+            description="how drafts are verified: keyed keeps one seed, one text; ratio and block "
+            "keep the law alone, and take drafts from the draft model only"
+        ),
+    ] = "keyed"
     dtype: Annotated[
         Literal["auto", "bf16", "fp32", "int8", "int4"], Meta(description="the weights' format")
     ] = "auto"
@@ -143,6 +150,10 @@ def load(
 
 def check(settings: Settings) -> None:
     """Refuse combinations that would surprise somebody."""
+    if settings.audit and settings.verify != "keyed":
+        raise ConfigError(
+            f"audit compares texts, and verify {settings.verify} does not say the same one twice"
+        )
     if settings.host not in LOOPBACK and not settings.api_key and not settings.insecure:
         raise ConfigError(
             f"listening on {settings.host} lets everybody in: add --api-key, "

@@ -60,9 +60,17 @@ def plan(settings: Settings, target: Card, draft: Card | None) -> Plan:
     if block_count < 1:
         raise ConfigError(f"kv_memory {settings.kv_memory} does not hold a single block")
     methods = sources(settings.speculate, draft is not None)
+    if settings.verify != "keyed":
+        if "draft" not in methods:
+            raise ConfigError(
+                f"verify {settings.verify} needs the probabilities of a draft model: add --draft "
+                "MODEL, and let --speculate allow draft; or take verify keyed, which needs none"
+            )
+        methods = ("draft",)
     options: dict[str, object] = {
         "dtype": dtype,
         "kv_dtype": settings.kv_dtype,
+        "verify": settings.verify,
         "device": settings.device,
         "attention": settings.attention,
         "block_count": block_count,

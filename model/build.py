@@ -20,6 +20,8 @@ from model.native.sampler import NativeSampler
 from model.pages import allocate
 from model.refusal import Refused
 from model.runner import Runner
+from model.verify import rule_of
+from speculative.verification import Verify
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 NATIVE_DTYPES = (*DTYPES, "int8", "int4")
@@ -42,6 +44,8 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Of keys and values: auto (as the activations) or int8."""
     block_count: int = 256
     block_size: int = 16
+    verify: Verify = "keyed"
+    """The rule that verifies drafts."""
     successor_count: int = 0
     """How many of the best next tokens to report of every node computed."""
 
@@ -77,7 +81,9 @@ def build(options: ModelOptions, progress: Progress = lambda _: None) -> Built:
 
 def build_runner(options: ModelOptions, progress: Progress = lambda _: None) -> Runner:
     """Return a target model. Raises Refused."""
-    return Runner(build(options, progress).parts, options.successor_count)
+    return Runner(
+        build(options, progress).parts, options.successor_count, rule=rule_of(options.verify)
+    )
 
 
 def build_drafter(
@@ -90,7 +96,7 @@ def build_drafter(
             f"the draft model's vocabulary has {parts.vocab_size} tokens, the target's has "
             f"{target_vocab_size}; they must be the same"
         )
-    return Drafter(parts)
+    return Drafter(parts, verify=options.verify)
 
 
 def _native(options: ModelOptions, progress: Progress) -> Built:

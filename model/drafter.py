@@ -6,6 +6,7 @@ are decided once. It draws with the target's own noise: same seed, branch and po
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
 from torch import Tensor
 
 from model.flatten import Layout
@@ -15,9 +16,13 @@ from model.kit import Parts
 from model.mirror import Mirror
 from model.rows import check_row
 from model.sampler import Ask
+from model.verify import draft_law
+from speculative.ratio import draw
 from speculative.rounds import NO_DRAFT, Draft, Round, Row, chain
+from speculative.verification import Coin, Verify, coin
 
 SOURCE = "draft"
+DraftLaw = tuple[tuple[int, float], ...]
 CATCH_UP_MAX = 512
 """Most tokens a row is fed in one round beyond the target's own: the other rows are waiting."""
 LENGTH_MAX = 8
@@ -56,6 +61,19 @@ class Guess:
     logits_row: int
     length_max: int
     tokens: list[int] = field(default_factory=list)
+    laws: list[DraftLaw] = field(default_factory=list[DraftLaw])
+
+    def draft(self) -> Draft:
+        """Return the chain as it is."""
+        found = chain(tuple(self.tokens), SOURCE)
+        return replace(found, laws=tuple(self.laws)) if self.laws else found
+
+    def drawn(self, logits: Tensor, ask: Ask) -> int:
+        """Draw the next guess from the model's own law, with noise that the target never uses."""
+        law = draft_law(logits, ask)
+        toss = coin(self.sequence.sampling, self.row.stop, len(self.tokens), Coin.DRAFT)
+        self.laws.append(law)
+        return law[draw([chance for _, chance in law], toss)][0]
 
     def ask(self) -> Ask | None:
         """Return the question after the tokens guessed so far; None ends the guess."""
@@ -74,7 +92,11 @@ class Guess:
 class Drafter:
     """The draft model on its device, and how far it has read the sequences."""
 
-    def __init__(self, parts: Parts, length_max: int = LENGTH_MAX) -> None:
+    def __init__(
+        self, parts: Parts, length_max: int = LENGTH_MAX, verify: Verify = "keyed"
+    ) -> None:
+        """Chains are at most `length_max` long; `verify` is the rule that will verify them."""
+        self.keyed = verify == "keyed"
         self.parts = parts
         self.forward, self.pages, self.vocab_size, self.kit, grammars = parts
         self.length_max = length_max
@@ -93,7 +115,7 @@ class Drafter:
         if logits is not None:
             self._guess(logits, guesses)
         for guess in guesses:
-            drafts[guess.index] = chain(tuple(guess.tokens), SOURCE)
+            drafts[guess.index] = guess.draft()
         return tuple(drafts)
 
     def check(self) -> None:
@@ -129,7 +151,9 @@ class Drafter:
             return None
         start = reading.valid
         stop = min(row.stop, start + row.stop - row.start + CATCH_UP_MAX)
-        length_max = min(row.draft_max, self.length_max) if row.samples and stop == row.stop else 0
+        # A drawn chain must be judged at every node, and a grammar knows none after its end.
+        drafts = row.samples and stop == row.stop and (self.keyed or sequence.matcher is None)
+        length_max = min(row.draft_max, self.length_max) if drafts else 0
         first = layout.add(sequence.tokens[start:stop], start, row.blocks, NO_DRAFT, length_max > 0)
         self.mirror.missed(row.blocks, row.start, row.stop)
         self.mirror.fed(row.blocks, start, stop)
@@ -154,11 +178,20 @@ class Drafter:
             return None
         return self.forward(layout.batch(self.pages.keys.device), self.pages)
 
+    def _chosen(self, logits: Tensor, asked: list[tuple[Guess, Ask]]) -> list[int]:
+        """Guess with the target's noise, or draw where the target will ask for probabilities."""
+        if self.keyed:
+            return self.kit.choose(logits, [ask for _, ask in asked])
+        return [
+            self.kit.choose(logits, [ask])[0] if ask.is_greedy else guess.drawn(logits, ask)
+            for guess, ask in asked
+        ]
+
     def _guess(self, logits: Tensor, guesses: list[Guess]) -> None:
         """Extend all chains by one token at a time, the rows together."""
         while guesses:
             asked = [(guess, ask) for guess in guesses if (ask := guess.ask()) is not None]
-            tokens = self.kit.choose(logits, [ask for _, ask in asked])
+            tokens = self._chosen(logits, asked)
             pairs = zip(asked, tokens, strict=True)
             guesses = [guess for (guess, _), token in pairs if guess.advance(token)]
             layout = Layout(self.pages.block_size)

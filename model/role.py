@@ -11,6 +11,7 @@ from model.build import Built, ModelOptions, build
 from model.drafter import Drafter
 from model.hub import Progress
 from model.runner import Runner
+from model.verify import rule_of
 from speculative.rounds import Draft, Opening, Proposal, Round, Row, chain
 from speculative.sampling import Sampling
 from speculative.wire import Ready
@@ -45,11 +46,16 @@ def build_role(role: str, options: bytes, progress: Progress) -> Role:
     built = build(decoded, progress)
     if role == "draft":
         # The server compared the vocabularies before it started anybody.
-        return Role(Round, lambda: Drafter(built.parts).propose, _ready(built, ()))
+        return Role(
+            Round, lambda: Drafter(built.parts, verify=decoded.verify).propose, _ready(built, ())
+        )
     progress("measuring the cost of a step")
     costs = step_costs(Runner(built.parts, decoded.successor_count), decoded)
+    rule = rule_of(decoded.verify)
     return Role(
-        Proposal, lambda: Runner(built.parts, decoded.successor_count).step, _ready(built, costs)
+        Proposal,
+        lambda: Runner(built.parts, decoded.successor_count, rule=rule).step,
+        _ready(built, costs),
     )
 
 

@@ -9,6 +9,7 @@ from model.flatten import Layout
 from model.history import BadRow, Histories
 from model.kit import Parts
 from model.rows import check_row
+from model.verify import Rule, keyed
 from model.walk import Walk
 from speculative.rounds import Decision, Draft, Proposal, Row, Verdict
 
@@ -21,8 +22,10 @@ class Runner:
         parts: Parts,
         successor_count: int = 0,
         clock: Callable[[], float] = perf_counter,
+        rule: Rule = keyed,
     ) -> None:
         """`successor_count` best next tokens are reported of every node that is computed."""
+        self.rule = rule
         self.parts = parts
         self.forward, self.pages, self.vocab_size, self.kit, grammars = parts
         self.successor_count = successor_count
@@ -70,13 +73,7 @@ class Runner:
         broken = broken_rows(logits)
         for walk in walks:
             walk.mark(broken)
-        walking = [walk for walk in walks if walk.row.branch is None]
-        while walking:
-            asked = [(walk, ask) for walk in walking if (ask := walk.ask()) is not None]
-            tokens = self.kit.choose(logits, [ask for _, ask in asked])
-            walking = [
-                walk for (walk, _), token in zip(asked, tokens, strict=True) if walk.advance(token)
-            ]
+        self.rule(self.kit, logits, [walk for walk in walks if walk.row.branch is None])
         moves = [move for walk in walks for move in walk.moves(self.pages.block_size)]
         self.kit.move_slots(self.pages, moves)
         self._report(logits, [walk for walk in walks if not walk.error])

@@ -41,10 +41,11 @@ class Walk:
         self.children = {edge: node for node, edge in enumerate(edges)}
 
     def mark(self, broken: frozenset[int]) -> None:
-        """Take in which rows of logits are no numbers; a beam's branch needs all of its own."""
+        """Take in which rows of logits are no numbers; branches and drawn drafts need all."""
         self.broken = broken
         own = range(self.first, self.first + 1 + len(self.draft.tokens))
-        if self.row.branch is not None and not broken.isdisjoint(own):
+        needs_all = self.row.branch is not None or self.draft.laws
+        if needs_all and not broken.isdisjoint(own):
             self.error = BROKEN
 
     def ask(self) -> Ask | None:
@@ -68,6 +69,13 @@ class Walk:
         self.path.append(child)
         self.node = child
         return True
+
+    def take(self, accepted: int, last: int) -> None:
+        """Commit the first nodes of a chain and one token more; a stop token ends it early."""
+        for token in self.draft.tokens[:accepted]:
+            if not self.advance(token):
+                return
+        self.tokens.append(last)
 
     def look_ahead(self) -> None:
         """Find out what the grammar forces after the committed tokens, if it goes on."""

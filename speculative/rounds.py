@@ -124,6 +124,8 @@ class Draft(Plain, frozen=True):
     parents: tuple[int, ...] = ()
     sources: tuple[str, ...] = ()
     """Which source proposed each node."""
+    laws: tuple[tuple[tuple[int, float], ...], ...] = ()
+    """(token, chance) of what each node of a chain was drawn from, where the rule asks for it."""
 
 
 NO_DRAFT = Draft()

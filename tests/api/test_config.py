@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from api.__main__ import main
 from api.command_line import parser
 from api.config import ConfigError, Settings, bytes_of, load
+from api.plan import plan
 
 
 def test_flags_beat_the_environment_which_beats_the_file(tmp_path: Path) -> None:
@@ -89,3 +91,26 @@ def test_help_is_quick_and_does_not_import_the_model() -> None:
     assert done.returncode == 0, done.stderr
     assert b"--kv-memory" in done.stdout
     assert time.perf_counter() - started < 1.0  # 0.1 s on an idle machine
+
+
+def test_a_rule_that_needs_draft_probabilities_is_refused_without_a_draft_model() -> None:
+    card = TinyCard(vocab_size=9, kv_elements_per_token=4)
+    for settings in (
+        Settings(verify="ratio"),
+        Settings(verify="block", draft="x", speculate="ngram"),
+    ):
+        with pytest.raises(ConfigError, match="draft model: add --draft"):
+            plan(settings, card, card if settings.draft else None)
+    planned = plan(Settings(verify="block", draft="x"), card, card)
+    assert planned.methods == ("draft",)
+    assert planned.target_options["verify"] == "block"
+    with pytest.raises(ConfigError, match="audit compares texts"):
+        load({"verify": "ratio", "audit": "0.1"}, {})
+
+
+@dataclass(frozen=True)
+class TinyCard:
+    """What the plan must know of a model."""
+
+    vocab_size: int
+    kv_elements_per_token: int
