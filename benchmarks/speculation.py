@@ -76,16 +76,17 @@ async def decode(running: Engine, prompt: str, options: Options) -> Decoded | No
     return found
 
 
-async def both(running: Engine, prompt: str, options: Options) -> Pair | None:
+async def both(running: Engine, prompt: str, options: Options, plain_first: bool) -> Pair | None:
     """Decode a prompt without drafts and with them; the texts must be equal."""
-    plain = await decode(
-        running,
-        prompt,
-        msgspec.structs.replace(
-            options, speculation=Speculation(enabled=False), tenant=f"{options.tenant} plain"
-        ),
+    off = msgspec.structs.replace(
+        options, speculation=Speculation(enabled=False), tenant=f"{options.tenant} plain"
     )
-    drafted = await decode(running, prompt, options)
+    if plain_first:
+        plain = await decode(running, prompt, off)
+        drafted = await decode(running, prompt, options)
+    else:
+        drafted = await decode(running, prompt, options)
+        plain = await decode(running, prompt, off)
     if plain is None or drafted is None:
         return None
     assert plain.tokens == drafted.tokens, (options, prompt)
@@ -103,8 +104,9 @@ async def measure(arguments: argparse.Namespace) -> list[Pair]:
             sampling = Sampling(temperature=temperature, seed=arguments.seed)
             for category, prompts in by_category(arguments.prompts, arguments.count).items():
                 options = Options(sampling=sampling, tokens_max=arguments.tokens, tenant=category)
-                for prompt in prompts:
-                    if (pair := await both(running, prompt, options)) is not None:
+                for number, prompt in enumerate(prompts):
+                    pair = await both(running, prompt, options, number % 2 == 0)
+                    if pair is not None:
                         pairs.append(pair)
     return pairs
 
@@ -119,6 +121,7 @@ def summary(pairs: Sequence[Pair]) -> dict[str, float]:
     drafted_s = sum(pair.drafted.seconds for pair in told)
     return {
         "texts": len(told),
+        "loops": sum(pair.plain.looping for pair in told),
         "tokens_per_step": round(tokens / sum(pair.drafted.steps for pair in told), 3),
         "plain_tok_s": round(tokens / plain_s, 1),
         "drafted_tok_s": round(tokens / drafted_s, 1),
@@ -130,7 +133,7 @@ def summary(pairs: Sequence[Pair]) -> dict[str, float]:
 
 
 def tabulate(pairs: list[Pair], temperatures: list[float]) -> dict[str, dict[str, float]]:
-    """Print and return a row for each category and temperature, and one without loops."""
+    """Print and return a row for each category and temperature; loops and the rest apart."""
     rows: dict[str, dict[str, float]] = {}
     for temperature in temperatures:
         here = [pair for pair in pairs if pair.plain.temperature == temperature]
@@ -138,9 +141,9 @@ def tabulate(pairs: list[Pair], temperatures: list[float]) -> dict[str, dict[str
             mine = [pair for pair in here if pair.plain.category == category]
             rows[f"{category}, T = {temperature:g}"] = summary(mine)
         rows[f"all, T = {temperature:g}"] = summary(here)
-        rows[f"all but loops, T = {temperature:g}"] = summary(
-            [pair for pair in here if not pair.plain.looping]
-        )
+        for name, looping in (("all but loops", False), ("loops", True)):
+            apart = [pair for pair in here if pair.plain.looping == looping]
+            rows[f"{name}, T = {temperature:g}"] = summary(apart)
     for name, row in rows.items():
         print(f"{name:26s}" + "  ".join(f"{key} {value:g}" for key, value in row.items()))
     return rows

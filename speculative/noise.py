@@ -55,5 +55,16 @@ Gumbels = Callable[[int, int, int, Sequence[int]], list[float]]
 
 
 def gumbels(seed: int, branch: int, position: int, tokens: Sequence[int]) -> list[float]:
-    """Return the noise of several tokens at one position."""
-    return [gumbel(seed, branch, position, token) for token in tokens]
+    """Return the noise of several tokens at one position: `gumbel` of each, unrolled for speed."""
+    by_0, by_2 = MULTIPLIERS
+    k0, k1 = seed & MASK, seed >> 32 & MASK
+    keys = [(k0 + n * WEYL[0] & MASK, k1 + n * WEYL[1] & MASK) for n in range(ROUNDS)]
+    found: list[float] = []
+    for token in tokens:
+        c0, c1, c2, c3 = token >> 2, position, branch, 0
+        for key0, key1 in keys:
+            product0, product2 = by_0 * c0, by_2 * c2
+            c0, c2 = product2 >> 32 ^ c1 ^ key0, product0 >> 32 ^ c3 ^ key1
+            c1, c3 = product2 & MASK, product0 & MASK
+        found.append(-log(-log(((c0, c1, c2, c3)[token & 3] + 0.5) * 2.0**-32)))
+    return found

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speculative import noise
-from speculative.noise import gumbel, philox, uniform
+from speculative.noise import gumbel, gumbels, philox, uniform
 
 seeds = st.integers(0, 2**64 - 1)
 words = st.integers(0, 2**32 - 1)
@@ -137,3 +137,16 @@ def test_two_walks_do_not_know_of_each_other() -> None:
         for other in samples[:i]:
             correlation = sum(a * b for a, b in zip(one, other, strict=True)) * 12 / COUNT
             assert abs(correlation) < 5 / sqrt(COUNT)
+
+
+@given(
+    st.integers(-(2**63), 2**64 - 1),
+    st.integers(0, 9),
+    st.integers(0, 9000),
+    st.lists(st.integers(0, 200_000), max_size=9),
+)
+def test_many_tokens_at_once_have_each_its_noise(
+    seed: int, branch: int, position: int, tokens: list[int]
+) -> None:
+    expected = [gumbel(seed, branch, position, token) for token in tokens]
+    assert gumbels(seed, branch, position, tokens) == expected
