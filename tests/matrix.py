@@ -11,7 +11,7 @@ import argparse
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,6 +28,8 @@ from model.card import read_card
 from model.drafter import Drafter
 from model.hub import locate
 from model.runner import Runner
+from speculative.auction import Bid, Outcome, auction
+from speculative.controller import Controller, Load
 from speculative.planner import Limits
 from speculative.proposer import Proposer
 from speculative.rounds import NO_DRAFT, Draft, Round, Row, chain
@@ -119,8 +121,19 @@ class Oracle:
         return Draft(tuple(tokens), tuple(parents), ("draft",) * len(tokens))
 
 
+class Spendthrift(Controller):
+    """Thinks that drafts cost nothing."""
+
+    def admit(self, bids: Sequence[Bid], load: Load, spent_ms: float = 0.0) -> Outcome:
+        return auction(bids, load.row_count, [1.0] * (1 + load.room))
+
+
 class Everything(Proposer):
     """Verifies as much as there is room for, whatever it costs."""
+
+    def __init__(self, methods: tuple[str, ...]) -> None:
+        super().__init__(methods)
+        self._controller = Spendthrift()
 
     def wants_model(self, round_: Round) -> tuple[int, ...]:
         return tuple(row.draft_max for row in round_.rows)

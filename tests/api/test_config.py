@@ -94,7 +94,7 @@ def test_help_is_quick_and_does_not_import_the_model() -> None:
 
 
 def test_a_rule_that_needs_draft_probabilities_is_refused_without_a_draft_model() -> None:
-    card = TinyCard(vocab_size=9, kv_elements_per_token=4)
+    card = TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8)
     for settings in (
         Settings(verify="ratio"),
         Settings(verify="block", draft="x", speculate="ngram"),
@@ -113,4 +113,5 @@ class TinyCard:
     """What the plan must know of a model."""
 
     vocab_size: int
-    kv_elements_per_token: int
+    kv_heads_per_token: int
+    head_size: int
