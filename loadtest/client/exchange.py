@@ -40,11 +40,13 @@ class Exchange:
     """What came back so far; times are the transport's clock in seconds.
 
     `chunk_tokens[i]` is the count of output tokens after `chunk_times[i]`, where the server says.
+    `resent` counts kept connections that turned out dead before they brought any of the reply.
     """
 
     endpoint: Endpoint
     whole: bool = False
     sent_s: float | None = None
+    resent: int = 0
     chunk_times: list[float] = field(default_factory=list[float])
     chunk_tokens: list[int] = field(default_factory=list[int])
     pieces: list[str] = field(default_factory=list[str])

@@ -52,6 +52,7 @@ def row_of(attempt: Attempt, options: Options) -> Row:
         scheduled_s=round(attempt.scheduled_s, 5),
         sent_s=round(attempt.sent_s, 5),
         ended_s=round(attempt.ended_s, 5),
+        resent=exchange.resent,
         chunks=len(exchange.chunk_times),
         chunk_s=[round(at, 5) for at in exchange.chunk_times],
         chunk_tokens=_complete(exchange),

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import aiohttp
 
@@ -26,6 +26,13 @@ class Transport(Protocol):
 
 
 @dataclass(slots=True)
+class Connection:
+    """What is known of the connection that a request went out on."""
+
+    reused: bool = False
+
+
+@dataclass(slots=True)
 class HttpTransport:
     """POST, answered by an event stream or one JSON object."""
 
@@ -34,9 +41,9 @@ class HttpTransport:
     clock: Clock
 
     async def send(self, body: bytes, exchange: Exchange) -> None:
+        exchange.sent_s = self.clock()
         try:
-            exchange.sent_s = self.clock()
-            async with self.session.post(self.url, data=body) as response:
+            async with await self._post(body, exchange) as response:
                 if response.status != 200:
                     raise await refusal(response)
                 await self._read(response, exchange)
@@ -46,6 +53,21 @@ class HttpTransport:
 
     async def close(self) -> None:
         await self.session.close()
+
+    async def _post(self, body: bytes, exchange: Exchange) -> aiohttp.ClientResponse:
+        """Send until there is a reply; only a kept connection found dead is tried again.
+
+        A server may close an idle connection at the moment a request goes out on it. Nothing of
+        the request was served then, and every HTTP client sends it again; the time lost counts.
+        """
+        while True:
+            connection = Connection()
+            try:
+                return await self.session.post(self.url, data=body, trace_request_ctx=connection)
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                if not connection.reused or isinstance(error, aiohttp.ClientConnectorError):
+                    raise
+                exchange.resent += 1
 
     async def _read(self, response: aiohttp.ClientResponse, exchange: Exchange) -> None:
         if exchange.whole or response.content_type == "application/json":
@@ -147,8 +169,23 @@ def open_session(options: Options, target: Target) -> aiohttp.ClientSession:
         else aiohttp.TCPConnector(limit=0, force_close=True)
     )
     return aiohttp.ClientSession(
-        connector=connector, headers=target.headers, timeout=aiohttp.ClientTimeout(total=None)
+        connector=connector,
+        headers=target.headers,
+        timeout=aiohttp.ClientTimeout(total=None),
+        trace_configs=[_reuse_noted()],
     )
+
+
+def _reuse_noted() -> aiohttp.TraceConfig:
+    """Make a trace that tells a request's `Connection` when it is a kept one."""
+
+    async def reused(session: aiohttp.ClientSession, trace: Any, params: object) -> None:
+        if isinstance(trace.trace_request_ctx, Connection):
+            trace.trace_request_ctx.reused = True
+
+    config = aiohttp.TraceConfig()
+    config.on_connection_reuseconn.append(reused)
+    return config
 
 
 def open_transport(options: Options, target: Target, clock: Clock) -> Transport:

@@ -43,6 +43,12 @@ def _load_doubts(measured: Sequence[Row], summary: Summary) -> Iterator[str]:
     if failed > ERROR_SHARE * len(measured):
         kinds = ", ".join(f"{count} x {kind}" for kind, count in summary.errors.items())
         yield f"{failed} of {len(measured)} requests failed ({kinds})"
+    resent = sum(row.resent > 0 for row in measured)
+    if resent:
+        yield (
+            f"{resent} requests were sent again: the server had closed the kept connection they "
+            "went out on before it answered anything (see --no-keep-alive)"
+        )
     if summary.window is None:
         yield "there is no steady window: every request was due at the same time"
     steady, offered = flow.steady_requests_per_s, flow.offered_per_s

@@ -12,6 +12,7 @@ class Row(Struct, kw_only=True, omit_defaults=True):
     """Times are seconds from the start of the run; `chunk_s` are the arrivals of content.
 
     `chunk_tokens[i]` is the count of output tokens after chunk i where the server says so.
+    `resent` is how often the request met a kept connection that the server had closed.
     `count_right` is how many numbers of a counting answer came in order.
     """
 
@@ -29,6 +30,7 @@ class Row(Struct, kw_only=True, omit_defaults=True):
     first_s: float | None = None
     last_s: float | None = None
     ended_s: float
+    resent: int = 0
     chunks: int = 0
     chunk_s: list[float] = []
     chunk_tokens: list[int] = []

@@ -45,6 +45,7 @@ class Stub:
         self.stalled_until_s = 0.0
         self.url = ""
         self.pages = 0
+        self.connections: set[object] = set()
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -70,6 +71,11 @@ class Stub:
     async def post(self, request: web.Request) -> web.StreamResponse:
         served = Served(time.perf_counter(), await request.json())
         self.served.append(served)
+        if self.manner.quirk == "drops all" or (
+            self.manner.quirk == "drops kept" and self.kept(request)
+        ):
+            assert request.transport is not None
+            request.transport.abort()
         if self.manner.quirk == "refuse":
             return web.json_response({"error": {}}, status=503, headers={"Retry-After": "2"})
         if not served.body.get("stream"):
@@ -82,6 +88,12 @@ class Stub:
             served.hung_up = True
             raise
         return response
+
+    def kept(self, request: web.Request) -> bool:
+        """Whether the connection has carried a request before."""
+        known = request.protocol in self.connections
+        self.connections.add(request.protocol)
+        return known
 
     async def stream(self, path: str, served: Served, response: web.StreamResponse) -> None:
         end = b"\r\n\r\n" if self.manner.quirk == "crlf" else b"\n\n"

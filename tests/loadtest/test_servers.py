@@ -44,6 +44,18 @@ def test_each_failure_has_its_own_name(quirk: str, kind: str) -> None:
     assert not run.summary.outcomes.get("ok")
 
 
+def test_a_request_on_a_dead_kept_connection_is_sent_again_and_said_so() -> None:
+    run = run_against("drops kept", requests=3)
+    assert run.summary.outcomes == {"ok": 3}
+    assert [row.resent for row in run.rows] == [0, 1, 1]
+    assert any("2 requests were sent again" in line for line in run.warnings)
+
+
+def test_a_connection_of_its_own_that_dies_is_no_reason_to_try_again() -> None:
+    run = run_against("drops all")
+    assert run.summary.errors == {"disconnect": 2}
+
+
 def test_refusals_are_told_apart_and_miss_the_slo() -> None:
     run = run_against("refuse", slo=["e2e=10s"])
     assert run.summary.outcomes == {"refused": 2}
