@@ -12,7 +12,8 @@ from loadtest.options import Options, PeersOptions, SearchOptions, SweepOptions
 from loadtest.peers.tournament import tournament
 from loadtest.report.page import result_page
 from loadtest.results.comparison import comparison_text
-from loadtest.results.result import Result, Run, read_result, write_result
+from loadtest.results.result import Result, Run, Sweep, read_result, write_result
+from loadtest.results.standings import contested, standing_text
 from loadtest.results.table import run_text, sweep_text, write_csv
 
 
@@ -53,6 +54,8 @@ def leave(found: Result, options: Options) -> int:
     """Print the table, write the files asked for; the exit code says whether anything worked."""
     runs = [found] if isinstance(found, Run) else found.runs
     print(run_text(found) if isinstance(found, Run) else sweep_text(found))
+    if isinstance(found, Sweep) and contested(found):
+        print(f"\n{standing_text(found)}")
     if options.output:
         write_result(Path(options.output), found)
     if options.csv:

@@ -52,6 +52,7 @@ class Options(Struct, frozen=True, kw_only=True):
         ),
     ] = "synthetic"
     categories: Annotated[str, Meta(description="keep these categories, comma-separated")] = ""
+    skip: Annotated[int, Meta(description="leave out the first sessions of the order", ge=0)] = 0
     turns: Annotated[int, Meta(description="turns per conversation; 0 for all", ge=0)] = 1
     in_order: Annotated[bool, Meta(description="keep the file's order instead of a seeded one")] = (
         False
@@ -151,3 +152,7 @@ class PeersOptions(Struct, frozen=True, kw_only=True):
         int, Meta(description="port for the servers; 0 for a free one", ge=0, le=65535)
     ] = 0
     start_s: Annotated[float, Meta(description="how long a server may take to start", gt=0)] = 300.0
+    prefill_tokens: Annotated[
+        int, Meta(description="also time prompts of this length; 0 for none", ge=0)
+    ] = 512
+    prefill_requests: Annotated[int, Meta(description="how many of them", ge=1)] = 8

@@ -34,7 +34,7 @@ def locate(source: str | None, progress: Progress = lambda _: None) -> Location:
     None is the embedded default. Raises Refused where there is no such model.
     """
     if source is None:
-        return _converted(DEFAULT_NAME, _embedded(), progress)
+        return _converted(DEFAULT_NAME, embedded(), progress)
     path = Path(source).expanduser()
     if path.is_dir():
         return Location(path.resolve().name, path)
@@ -51,7 +51,7 @@ def cache_directory() -> Path:
     return Path(base) / "draftwerk"
 
 
-def _embedded() -> Path:
+def embedded() -> Path:
     """Find the GGUF inside its wheel, without importing the package and what it depends on."""
     spec = find_spec(DEFAULT_PACKAGE)
     if spec is None or spec.origin is None:

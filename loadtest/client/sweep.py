@@ -51,6 +51,15 @@ def at_load(options: Options, over: Over, load: float, waves: int, repeat: int) 
     return replace(options, concurrency=users)
 
 
+def unseen(at: Options, seed: int, asked: int) -> Options:
+    """Go on in one order of prompts after the `asked` ones before, if they can be counted.
+
+    A file's prompts come again only when all have been asked: one order serves better than a new
+    shuffle for each load, in which some come again early and are found in the server's cache.
+    """
+    return at if at.requests is None else replace(at, seed=seed, skip=asked)
+
+
 def variants_of(options: Options, texts: Sequence[str]) -> list[Options]:
     """Read `NAME={…}`: the same options under another name, with more merged into the body."""
     return [_variant(options, text) for text in texts] or [options]
@@ -58,12 +67,14 @@ def variants_of(options: Options, texts: Sequence[str]) -> list[Options]:
 
 def steps(options: Options, asked: SweepOptions) -> Iterator[Step]:
     """Order the runs: variants side by side at each load, in turned order every other repeat."""
+    before = 0
     for repeat in range(asked.repeats):
         for load in loads_of(asked.loads):
             variants = variants_of(options, asked.variant)
             for variant in reversed(variants) if repeat % 2 else variants:
                 at = at_load(variant, asked.over, load, asked.waves, repeat)
-                yield Step(at, load, repeat)
+                yield Step(unseen(at, options.seed, before), load, repeat)
+            before += at_load(options, asked.over, load, asked.waves, repeat).requests or 0
 
 
 async def sweep(options: Options, asked: SweepOptions, argv: list[str]) -> Sweep:

@@ -1,5 +1,7 @@
 """Which servers there are, and what starts each of them."""
 
+import math
+import os
 import string
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,14 +11,22 @@ import msgspec
 from msgspec import Struct
 
 HERE = Path(__file__).parent
+CONTEXT_TOKENS = 2048
 
 
 class Peer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A server: `install` are pip calls, `own` says that it needs no environment of its own."""
+    """A server: `install` are pip calls, `own` says that it needs no environment of its own.
+
+    Several may share a `venv`. Each competes within its `group` with those of another `family`;
+    above `load_max` it is not asked.
+    """
 
     command: list[str]
     group: str = ""
+    family: str = ""
+    load_max: float | None = None
     own: bool = False
+    venv: str = ""
     install: list[list[str]] = []
     env: dict[str, str] = {}
     extra: dict[str, object] = {}
@@ -28,6 +38,7 @@ class Entrant(Struct, frozen=True):
     name: str
     peer: Peer
     command: list[str]
+    env: dict[str, str]
 
 
 def read_catalogue(path: Path | None) -> dict[str, Peer]:
@@ -57,15 +68,33 @@ def definitions(given: Sequence[str]) -> dict[str, str]:
 
 
 def missing_words(peer: Peer, words: Mapping[str, str]) -> list[str]:
-    """Return the words of the command that nothing defines."""
-    parts = (part for argument in peer.command for part in string.Formatter().parse(argument))
+    """Return the words of the command and its environment that nothing defines."""
+    texts = [*peer.command, *peer.env.values()]
+    parts = (part for text in texts for part in string.Formatter().parse(text))
     return sorted({name for _, name, _, _ in parts if name and name not in words})
 
 
 def entrant(name: str, peer: Peer, venv: Path, words: Mapping[str, str]) -> Entrant:
     """Fill in a command but for its port; call it only when no word is missing."""
-    filled = {**words, **venv_words(venv)}
-    return Entrant(name, peer, [argument.format_map(filled) for argument in peer.command])
+    filled = {**venv_words(venv), **words}
+    return Entrant(
+        name,
+        peer,
+        [argument.format_map(filled) for argument in peer.command],
+        {variable: value.format_map(filled) for variable, value in peer.env.items()},
+    )
+
+
+def machine_words(users: float) -> dict[str, str]:
+    """Describe the machine, and room for so many users at once with 2048 tokens each."""
+    cores = os.cpu_count() or 1
+    slots = max(1, math.ceil(users))
+    return {
+        "threads": str(cores),
+        "cores": f"0-{cores - 1}",
+        "slots": str(slots),
+        "context": str(slots * CONTEXT_TOKENS),
+    }
 
 
 def venv_words(venv: Path) -> dict[str, str]:

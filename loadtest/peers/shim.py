@@ -19,13 +19,14 @@ from typing import Any, Protocol
 REQUESTS_MAX = 1 << 16
 # Token ids as they come, None at the end.
 Arrived = queue.Queue[list[int] | None]
+Messages = list[dict[str, str]]
 
 
 class Engine(Protocol):
     """Yields pieces of text; the last item is the counts (prompt tokens, output tokens)."""
 
     def answer(
-        self, messages: list[dict[str, str]], limit: int
+        self, messages: Messages, limit: int, ignore_eos: bool
     ) -> Iterator[str | tuple[int, int]]: ...
 
 
@@ -38,7 +39,9 @@ class Transformers:
         self._model = self._library.AutoModelForCausalLM.from_pretrained(model, dtype="bfloat16")
         self._turn = threading.Lock()
 
-    def answer(self, messages: list[dict[str, str]], limit: int) -> Iterator[str | tuple[int, int]]:
+    def answer(
+        self, messages: Messages, limit: int, ignore_eos: bool
+    ) -> Iterator[str | tuple[int, int]]:
         inputs = self._tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
@@ -49,6 +52,8 @@ class Transformers:
         with self._turn:
             total: list[int] = []
             wanted = dict(inputs, max_new_tokens=limit, do_sample=False, streamer=streamer)
+            if ignore_eos:
+                wanted["min_new_tokens"] = limit
             worker = threading.Thread(
                 target=lambda: total.append(self._model.generate(**wanted).shape[1])
             )
@@ -70,10 +75,14 @@ class OpenVino:
         self._coming: queue.Queue[tuple[Any, Any, Arrived]] = queue.Queue()
         threading.Thread(target=self._step_for_ever, daemon=True).start()
 
-    def answer(self, messages: list[dict[str, str]], limit: int) -> Iterator[str | tuple[int, int]]:
+    def answer(
+        self, messages: Messages, limit: int, ignore_eos: bool
+    ) -> Iterator[str | tuple[int, int]]:
         prompt = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True)
         encoded = self._tokenizer.encode(prompt, add_special_tokens=False).input_ids
-        config = self._genai.GenerationConfig(max_new_tokens=limit, do_sample=False)
+        config = self._genai.GenerationConfig(
+            max_new_tokens=limit, do_sample=False, ignore_eos=ignore_eos
+        )
         config.set_eos_token_id(self._tokenizer.get_eos_token_id())
         arrived: Arrived = queue.Queue()
         self._coming.put((encoded, config, arrived))
@@ -137,7 +146,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         self.close_connection = True
-        for item in self.engine.answer(body["messages"], int(body.get("max_tokens", 128))):
+        limit, ignore_eos = int(body.get("max_tokens", 128)), bool(body.get("ignore_eos"))
+        for item in self.engine.answer(body["messages"], limit, ignore_eos):
             if isinstance(item, str):
                 self._event({"choices": [{"index": 0, "delta": {"content": item}}]})
             else:

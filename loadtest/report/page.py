@@ -11,6 +11,7 @@ from loadtest.report.run_charts import run_charts
 from loadtest.report.sweep_charts import sweep_charts
 from loadtest.results.environment import Environment
 from loadtest.results.result import Result, Run, Sweep
+from loadtest.results.standings import EXPLANATION, contested, standing_lines
 from loadtest.results.table import latency_lines, number, sweep_lines
 
 
@@ -45,6 +46,7 @@ def _sweep_page(sweep: Sweep) -> str:
     body = [
         cards(_found(sweep)),
         _grid(sweep_charts(sweep)),
+        *_standings(sweep),
         heading("Runs"),
         table(sweep_lines(sweep)),
         *[paragraph(line) for line in sweep.notes],
@@ -53,6 +55,12 @@ def _sweep_page(sweep: Sweep) -> str:
     ]
     first = sweep.runs[0] if sweep.runs else None
     return page(f"Load test over {sweep.over}", _subtitle(sweep.environment, first), body)
+
+
+def _standings(sweep: Sweep) -> list[str]:
+    if not contested(sweep):
+        return []
+    return [heading("Standings"), paragraph(EXPLANATION), table(standing_lines(sweep))]
 
 
 def _found(sweep: Sweep) -> list[tuple[str, str]]:

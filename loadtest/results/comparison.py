@@ -55,6 +55,7 @@ def same_texts(before: Run, after: Run) -> tuple[int, int]:
     if (
         before.options.workload != after.options.workload
         or before.options.seed != after.options.seed
+        or before.options.skip != after.options.skip
     ):
         return 0, 0
     texts = {(row.session, row.turn): row.text_hash for row in before.rows if row.ok}

@@ -19,6 +19,7 @@ class Run(Struct, kw_only=True, tag_field="kind", tag="run"):
     """One run: how it was asked for, what came of it, and every request.
 
     In a sweep `load` is the concurrency or rate of this run, `repeat` which round it was in.
+    Servers compete within their `group`, but not with those of their own `family`.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -26,6 +27,7 @@ class Run(Struct, kw_only=True, tag_field="kind", tag="run"):
     options: Options
     label: str = ""
     group: str = ""
+    family: str = ""
     load: float | None = None
     repeat: int = 0
     interrupted: bool = False
@@ -37,12 +39,16 @@ class Run(Struct, kw_only=True, tag_field="kind", tag="run"):
 
 
 class Sweep(Struct, kw_only=True, tag_field="kind", tag="sweep"):
-    """Runs over several loads. `knees` is the load at each label's knee, `held` a search's find."""
+    """Runs over several loads. `knees` is the load at each label's knee, `held` a search's find.
+
+    `prefill` are runs that only read prompts of a known length.
+    """
 
     schema_version: int = SCHEMA_VERSION
     environment: Environment
     over: str
     runs: list[Run]
+    prefill: list[Run] = []
     knees: dict[str, float] = {}
     held: float | None = None
     notes: list[str] = []

@@ -35,7 +35,7 @@ def settled(options: Options) -> Options:
 def draw(options: Options, workload: Workload) -> Iterator[Planned]:
     """Draw the arrivals of an open loop at once; a closed loop's plan comes as it is needed."""
     cancellations = Cancellations(options.cancel_fraction, options.cancel_after_s)
-    return plan(workload, _times(options, workload), cancellations, options.seed)
+    return plan(workload, _times(options, workload), cancellations, options.seed, options.skip)
 
 
 def _times(options: Options, workload: Workload) -> Iterator[float | None]:
@@ -50,6 +50,10 @@ def _times(options: Options, workload: Workload) -> Iterator[float | None]:
     if options.rate is None:
         return closed_times(options.requests)
     drawn = open_times(
-        options.rate, options.burstiness, options.seed, options.requests, options.duration_s
+        options.rate,
+        options.burstiness,
+        f"{options.seed}/{options.skip}" if options.skip else str(options.seed),
+        options.requests,
+        options.duration_s,
     )
     return iter(drawn)

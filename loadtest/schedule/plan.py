@@ -34,15 +34,23 @@ class Cancellations(Struct, frozen=True):
 
 
 def plan(
-    workload: Workload, times: Iterable[float | None], cancellations: Cancellations, seed: int
+    workload: Workload,
+    times: Iterable[float | None],
+    cancellations: Cancellations,
+    seed: int,
+    skip: int = 0,
 ) -> Iterator[Planned]:
-    """Pair each arrival with its prompt; lazily, because a closed loop may go on for ever."""
+    """Pair each arrival with its prompt; lazily, because a closed loop may go on for ever.
+
+    With `skip` it goes on where another plan of that many sessions has ended.
+    """
     for index, at_s in enumerate(times):
-        yield Planned(index, at_s, workload.prompt(index), cancellations.draw(seed, index))
+        place = skip + index
+        yield Planned(index, at_s, workload.prompt(place), cancellations.draw(seed, place))
 
 
 def open_times(
-    rate: str, burstiness: float, seed: int, requests: int | None, duration_s: float | None
+    rate: str, burstiness: float, seed: int | str, requests: int | None, duration_s: float | None
 ) -> list[float]:
     """Draw the arrival times of an open loop, ended by a count, a duration or both."""
     if requests is None and duration_s is None:

@@ -136,6 +136,32 @@ def test_sweep_visits_every_load_and_variant(tmp_path: Path) -> None:
     assert len(set(asked)) == 8
 
 
+def test_a_sweep_asks_all_of_a_file_before_anything_comes_again(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(f'{{"prompt": "question {n}"}}\n' for n in range(12)))
+    with stub(QUICK) as server:
+        sizes = ["--loads", "1,2", "--requests", "3", "--waves", "1", "--repeats", "2"]
+        main(["sweep", server.url, *sizes, "--workload", f"jsonl:{prompts}", "--no-progress"])
+    asked = [one.body["messages"][0]["content"] for one in server.served]
+    assert len(asked) == len(set(asked)) == 12
+
+
+def test_a_peer_is_not_asked_above_its_highest_load(tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(PEER_SERVER)
+    catalogue = tmp_path / "peers.toml"
+    head = 'own = true\ncommand = ["{here}", "{script}", "{port}"]\n'
+    catalogue.write_text(f"[one]\n{head}load_max = 1\n[two]\n{head}")
+    path = tmp_path / "peers.json"
+    places = ["--catalogue", str(catalogue), "--venvs", str(tmp_path), "--output", str(path)]
+    sizes = ["--loads", "1,2", "--requests", "2", "--waves", "1", "--prefill-tokens", "0"]
+    main(["peers", "--define", f"script={script}", *places, *sizes, "--no-progress"])
+    found = sweep_of(path)
+    assert [(run.label, run.load) for run in found.runs] == [("one", 1), ("two", 1), ("two", 2)]
+    assert [run.options.skip for run in found.runs] == [0, 0, 2]
+    assert not found.prefill
+
+
 def test_search_stops_at_its_upper_bound(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,7 +174,9 @@ def test_search_stops_at_its_upper_bound(
     assert "highest concurrency that holds: 2" in capsys.readouterr().out
 
 
-def test_peers_are_started_measured_and_stopped(tmp_path: Path) -> None:
+def test_peers_are_started_measured_and_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     script = tmp_path / "server.py"
     script.write_text(PEER_SERVER)
     peer = 'own = true\ngroup = "g"\ncommand = ["{here}", "{script}", "{port}"]\n'
@@ -164,7 +192,11 @@ def test_peers_are_started_measured_and_stopped(tmp_path: Path) -> None:
         ("one", 0), ("two", 0), ("two", 1), ("one", 1),
     ]  # fmt: skip
     assert all(run.summary.outcomes == {"ok": 2} for run in found.runs)
-    assert any("g at 1: one" in note for note in found.notes)
+    assert [run.label for run in found.prefill] == ["one", "two", "two", "one"]
+    # A round has questions of its own, the same for everybody.
+    seeds = [(run.options.seed, run.options.skip) for run in found.runs]
+    assert seeds[0] == seeds[1] != seeds[2] == seeds[3]
+    assert "of another family in the class" in capsys.readouterr().out
     assert any("absent: left out" in note for note in found.notes)
 
 

@@ -18,7 +18,7 @@ from loadtest.results.curves import knees
 from loadtest.results.environment import environment
 from loadtest.results.result import Run, Sweep, read_result, write_result
 from loadtest.results.rows import Row
-from loadtest.results.standings import standing_table
+from loadtest.results.standings import prefill_per_s, standing_lines, standing_table
 from loadtest.results.table import run_text, sweep_text, write_csv
 from tests.loadtest.helpers import row
 
@@ -153,11 +153,30 @@ def test_sweeps_are_compared_where_they_meet() -> None:
 
 
 def test_standings_compare_with_the_best_other_of_the_class() -> None:
-    table = standing_table(sweep_of().runs)
-    first = next(one for one in table if one.label == "fast" and one.load == 16)
-    second = next(one for one in table if one.label == "slow" and one.load == 16)
-    assert first.ratio is not None and second.ratio is not None
-    assert first.ratio > 1 and first.ratio * second.ratio == pytest.approx(1)
+    first, second = standing_table(sweep_of())
+    assert (first.label, second.label) == ("fast", "slow")
+    for column in ("tok/s at 16", "TTFT p50 ms at 1"):
+        ahead, behind = first.figures[column].ratio, second.figures[column].ratio
+        assert ahead is not None and behind is not None
+        assert ahead > 1 and ahead * behind == pytest.approx(1)
+
+
+def test_a_family_does_not_compete_with_itself() -> None:
+    sweep = sweep_of()
+    for run in sweep.runs:
+        run.family = "ours"
+    assert all(
+        figure.ratio is None for one in standing_table(sweep) for figure in one.figures.values()
+    )
+
+
+def test_prefill_is_what_was_read_before_the_first_token() -> None:
+    sweep = sweep_of()
+    sweep.prefill = [run_of(rows_of(), label="fast", group="class", load=1.0)]
+    assert prefill_per_s(sweep.prefill[0]) == pytest.approx(20 / 0.5, rel=0.5)
+    lines = standing_lines(sweep)
+    assert lines[0][-1] == "prefill tok/s"
+    assert lines[1][-1] != "-" and lines[2][-1] == "-"
 
 
 def test_ticks_are_round_and_inside() -> None:
