@@ -151,7 +151,7 @@ class PeersOptions(Struct, frozen=True, kw_only=True):
     port: Annotated[
         int, Meta(description="port for the servers; 0 for a free one", ge=0, le=65535)
     ] = 0
-    start_s: Annotated[float, Meta(description="how long a server may take to start", gt=0)] = 300.0
+    start_s: Annotated[float, Meta(description="how long a server may take to start", gt=0)] = 600.0
     prefill_tokens: Annotated[
         int, Meta(description="also time prompts of this length; 0 for none", ge=0)
     ] = 512

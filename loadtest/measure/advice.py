@@ -12,6 +12,7 @@ CPU_SHARE = 0.8
 TICKS_MIN = 50
 ERROR_SHARE = 0.01
 KEPT_UP = 0.9
+REQUESTS_TO_JUDGE = 20
 
 
 def advice(rows: Sequence[Row], summary: Summary, health: ClientHealth) -> list[str]:
@@ -52,7 +53,8 @@ def _load_doubts(measured: Sequence[Row], summary: Summary) -> Iterator[str]:
     if summary.window is None:
         yield "there is no steady window: every request was due at the same time"
     steady, offered = flow.steady_requests_per_s, flow.offered_per_s
-    if offered and steady is not None and not failed and steady < KEPT_UP * offered:
+    enough = len(measured) >= REQUESTS_TO_JUDGE
+    if offered and steady is not None and enough and not failed and steady < KEPT_UP * offered:
         yield (
             f"the server did not keep up: {steady:.2f} of {offered:.2f} requests/s; "
             "latency grows with the length of such a run"

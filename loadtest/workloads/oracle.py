@@ -6,6 +6,7 @@ when a cache serves the wrong prefix, or when a stream loses a piece.
 
 import re
 from dataclasses import dataclass
+from itertools import count, takewhile
 from random import Random
 
 from loadtest.workloads.prompt import Prompt
@@ -27,28 +28,24 @@ class CountUpward:
     def prompt(self, index: int) -> Prompt:
         start = Random(f"{self.seed}/count/{index}").randrange(1, self.start_max)
         shown = ", ".join(str(start + step) for step in range(SHOWN))
-        question = f"Continue this list. Write only numbers, separated by commas.\n{shown},"
+        question = f"Complete the sequence with the next numbers:\n{shown},"
         return Prompt(turns=(question,), category="count", counts_from=start + SHOWN)
 
 
 def check_count(text: str, expected: int, cut_short: bool) -> tuple[int, bool]:
-    """Return how many numbers follow in order from `expected`, and whether all of them do.
+    """Return how many numbers follow in order from `expected`, and whether nothing is wrong.
 
-    A model may repeat the list it was shown before it goes on; that is right too. The last number
-    of an answer that ran into its token limit may be half a number, so it is left out.
+    A model may repeat the list it was shown, or its end, before it goes on; that is right too. An
+    answer that ran into its token limit may end in half a number, and before anything new.
     """
     numbers = [int(found) for found in re.findall(r"\d{1,15}", text)]
     if cut_short and text and text[-1].isdigit():
         numbers = numbers[:-1]
-    numbers = numbers[_repeated(numbers, expected) :]
-    right = 0
-    while right < len(numbers) and numbers[right] == expected + right:
-        right += 1
-    return right, bool(numbers) and right == len(numbers)
-
-
-def _repeated(numbers: list[int], expected: int) -> int:
-    """Return how many leading numbers only repeat the ones shown in the prompt."""
-    if not numbers or not expected - SHOWN <= numbers[0] < expected:
-        return 0
-    return min(expected - numbers[0], len(numbers))
+    if not numbers:
+        return 0, False
+    first = numbers[0] if expected - SHOWN <= numbers[0] < expected else expected
+    following = sum(
+        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(numbers, count(first)))
+    )
+    right = max(0, first + following - expected)
+    return right, following == len(numbers) and (right > 0 or cut_short)
