@@ -11,6 +11,7 @@ PALETTE = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#dc2626", "#0891b2", "#a
 WIDTH, HEIGHT = 560, 300
 LEFT, RIGHT, TOP, BOTTOM = 68, 14, 12, 44
 NEAR_ZERO = 0.3
+NEAR_X, NEAR_Y = 110, 16
 Points = Sequence[tuple[float, float]]
 Kind = Literal["line", "dots", "steps", "bars"]
 
@@ -68,7 +69,7 @@ class Chart:
         body = [*self._band(x), *_grid(x, y, self.x_ticks or x.ticks()), *self._titles()]
         for place, series in enumerate(self.series):
             body.append(_drawn(series, _colour(series, place), x, y))
-        body += [_mark(mark, x, y) for mark in self.marks]
+        body += _marked(self.marks, x, y)
         return (
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
             f'aria-label="{escape(self.title)}">{"".join(body)}</svg>'
@@ -176,10 +177,19 @@ def _bars(series: Series, x: Scale, y: Scale, colour: str) -> str:
     return f'<g fill="{colour}" fill-opacity="0.85">{"".join(drawn)}</g>'
 
 
-def _mark(mark: Mark, x: Scale, y: Scale) -> str:
-    px, py = x(mark.x), y(mark.y)
+def _marked(marks: Sequence[Mark], x: Scale, y: Scale) -> Iterator[str]:
+    """Ring every mark; where two would write over each other, the first one's words do."""
+    written: list[tuple[float, float]] = []
+    for mark in marks:
+        px, py = x(mark.x), y(mark.y)
+        crowded = any(abs(px - wx) < NEAR_X and abs(py - wy) < NEAR_Y for wx, wy in written)
+        if not crowded:
+            written.append((px, py))
+        yield _mark(px, py, "" if crowded else mark.text)
+
+
+def _mark(px: float, py: float, text: str) -> str:
     anchor = "end" if px > WIDTH * 0.75 else "start"
     shift = -10 if anchor == "end" else 10
-    return f'<circle class="mark" cx="{px}" cy="{py}" r="7"/>' + _text(
-        px + shift, py - 9, mark.text, "marked", anchor
-    )
+    words = _text(px + shift, py - 9, text, "marked", anchor) if text else ""
+    return f'<circle class="mark" cx="{px}" cy="{py}" r="7"/>{words}'

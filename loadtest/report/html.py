@@ -11,13 +11,14 @@ body { margin: 0 auto; max-width: 1180px; padding: 32px 28px 64px; background: #
 h1 { font-size: 25px; margin: 0; } h2 { font-size: 18px; margin: 36px 0 12px; }
 .sub, .note { color: var(--soft); margin: 2px 0 0; font-size: 13.5px; }
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(165px, 1fr)); gap: 12px;
-  margin: 22px 0 6px; }
+  margin: 22px 0 20px; }
 .card { border: 1px solid var(--line); border-radius: 8px; padding: 11px 14px; }
 .card b { display: block; font-size: 22px; line-height: 1.3; font-weight: 600; }
 .card span { color: var(--soft); font-size: 13px; }
 .warn { background: #fffbeb; border-left: 3px solid #f59e0b; padding: 8px 14px; margin: 6px 0;
   border-radius: 3px; font-size: 14px; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(440px, 1fr)); gap: 20px; }
+.charts { margin-top: 20px; display: grid; gap: 20px;
+  grid-template-columns: repeat(auto-fit, minmax(440px, 1fr)); }
 figure { margin: 0; border: 1px solid var(--line); border-radius: 8px; padding: 14px 14px 6px; }
 figcaption { font-weight: 600; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 16px; margin-top: 5px; font-size: 13px; }
@@ -25,7 +26,8 @@ figcaption { font-weight: 600; }
   margin-right: 6px; vertical-align: -1px; }
 svg { width: 100%; height: auto; display: block; margin-top: 6px; }
 svg text { font: 12px system-ui, sans-serif; fill: #64748b; }
-svg text.axis { fill: #334155; } svg text.marked { fill: #0f172a; font-weight: 600; }
+svg text.axis { fill: #334155; } svg text.marked { fill: #0f172a;
+  font-weight: 600; paint-order: stroke; stroke: #fff; stroke-width: 4px; }
 .grid { stroke: #eef2f7; } .base { stroke: #94a3b8; } .band { fill: #f1f5f9; }
 .mark { fill: none; stroke: #0f172a; stroke-width: 1.8; }
 .scroll { overflow-x: auto; }

@@ -9,6 +9,7 @@ from loadtest.report.chart import Chart
 from loadtest.report.html import cards, details, heading, page, paragraph, table, warnings
 from loadtest.report.run_charts import run_charts
 from loadtest.report.sweep_charts import sweep_charts
+from loadtest.results.curves import labels, over_load, tokens_per_s
 from loadtest.results.environment import Environment
 from loadtest.results.result import Result, Run, Sweep
 from loadtest.results.standings import EXPLANATION, contested, standing_lines
@@ -44,9 +45,8 @@ def _sweep_page(sweep: Sweep) -> str:
         for line in run.warnings
     )
     body = [
-        cards(_found(sweep)),
+        *(_standings(sweep) or [cards(_found(sweep))]),
         _grid(sweep_charts(sweep)),
-        *_standings(sweep),
         heading("Runs"),
         table(sweep_lines(sweep)),
         *[paragraph(line) for line in sweep.notes],
@@ -64,9 +64,15 @@ def _standings(sweep: Sweep) -> list[str]:
 
 
 def _found(sweep: Sweep) -> list[tuple[str, str]]:
-    knees = [(f"{load:g}", f"knee {name}".strip()) for name, load in sweep.knees.items()]
+    """Return the most that each label reached, where it is best used, and what a search found."""
     held = [] if sweep.held is None else [(f"{sweep.held:g}", f"highest {sweep.over} that holds")]
-    return [*held, *knees]
+    return [*held, *(_best(sweep, name) for name in labels(sweep.runs))]
+
+
+def _best(sweep: Sweep, name: str) -> tuple[str, str]:
+    load, speed = max(over_load(sweep.runs, name, tokens_per_s), key=lambda point: point[1])
+    knee = f", knee at {sweep.knees[name]:g}" if name in sweep.knees else ""
+    return f"{number(speed)} tok/s", f"{name} at {load:g}{knee}".strip()
 
 
 def _grid(charts: Sequence[Chart]) -> str:

@@ -103,7 +103,13 @@ def sweep_lines(sweep: Sweep) -> list[list[str]]:
     """Return a head and one line per run of a sweep."""
     head = ["run", sweep.over, "req/s", "tok/s", "TTFT p50 ms", "p99", "TPOT p50 ms"]
     head += ["E2E p50 ms", "p99", "goodput", "tok/step", "not ok"]
-    return [head, *(_sweep_cells(run) for run in sweep.runs)]
+    return _without_empty([head, *(_sweep_cells(run) for run in sweep.runs)])
+
+
+def _without_empty(lines: list[list[str]]) -> list[list[str]]:
+    """Leave out the columns in which nothing stands."""
+    columns = [column for column in zip(*lines, strict=True) if set(column[1:]) != {"-"}]
+    return [list(line) for line in zip(*columns, strict=True)]
 
 
 def sweep_text(sweep: Sweep) -> str:
