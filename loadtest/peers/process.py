@@ -8,8 +8,13 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
+import msgspec
+
+from loadtest.client.wire import ModelList
 
 STOP_S = 20.0
+ANSWER_S = 60.0
+PROBE = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
 
 
 class ServerFailed(ValueError):
@@ -20,7 +25,7 @@ class ServerFailed(ValueError):
 async def serving(
     command: Sequence[str], env: Mapping[str, str], url: str, log: Path, start_s: float
 ) -> AsyncGenerator[None]:
-    """Keep a server running inside the block; it is ready when /v1/models answers."""
+    """Keep a server running inside the block; it is ready when it answers a request."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
@@ -50,11 +55,19 @@ async def _ready(process: asyncio.subprocess.Process, url: str, log: Path, start
 
 
 async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
-    timeout = aiohttp.ClientTimeout(total=5)
+    """Whether it lists a model and has one to answer with: some list it while they read it."""
+    timeout = aiohttp.ClientTimeout(total=ANSWER_S)
     try:
         async with session.get(f"{url}/v1/models", timeout=timeout) as response:
-            return response.status == 200
-    except (aiohttp.ClientError, ConnectionError, TimeoutError):
+            if response.status != 200:
+                return False
+            listed = msgspec.json.decode(await response.read(), type=ModelList)
+        asked = PROBE | {"model": listed.data[0].id if listed.data else "default"}
+        completions = f"{url}/v1/chat/completions"
+        async with session.post(completions, json=asked, timeout=timeout) as response:
+            await response.read()
+            return response.status != 503
+    except (aiohttp.ClientError, ConnectionError, TimeoutError, msgspec.MsgspecError):
         return False
 
 
