@@ -48,6 +48,31 @@ class Batch:
     """[T] int64."""
     outputs: Tensor
     """[S] indexes into T of the tokens whose logits are wanted, ascending."""
+    facts: "Facts | None" = None
+    """What the host knows of the tensors; asking a GPU for it would stop the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Bounds on a batch; a padded batch has larger ones."""
+
+    row_max: int
+    """New tokens of the longest row."""
+    kv_max: int
+    """Slots that the longest row sees."""
+    masked: bool
+    """Whether some row has ancestor masks."""
+
+
+def facts_of(batch: Batch) -> Facts:
+    """Return what the batch says of itself, or read it off the tensors."""
+    if batch.facts is not None:
+        return batch.facts
+    return Facts(
+        int(batch.row_starts.diff().max()),
+        int(batch.kv_lengths.max()),
+        bool((batch.ancestors != -1).any()),
+    )
 
 
 class Forward(Protocol):

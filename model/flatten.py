@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from model.batch import Batch
+from model.batch import Batch, Facts
 from speculative.rounds import Draft
 
 MASKED_MAX = 63
@@ -103,7 +103,8 @@ class Layout:
             ancestors,
             np.array(self.outputs, np.int32),
         )
-        return Batch(*(torch.from_numpy(array).to(device) for array in arrays))
+        facts = Facts(int(counts.max()), int((firsts + counts).max()), bool(self.trees))
+        return Batch(*(torch.from_numpy(array).to(device) for array in arrays), facts)
 
     def _tables(self) -> NDArray[np.int32]:
         width = max(map(len, self.tables))

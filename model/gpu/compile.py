@@ -1,0 +1,171 @@
+"""Compile every kernel ahead of time, without a GPU: `python -m model.gpu.compile`.
+
+Prints registers, spills and shared memory of each, as `ptxas` and `cuobjdump` from the Triton wheel
+count them. A kernel that spills would be slow; one that does not compile would fail at the start.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from model.gpu.attention import attend_kernel, merge_kernel
+from model.gpu.gate import silu_mul_kernel
+from model.gpu.norm import add_norm_kernel
+from model.gpu.rotary import rotate_kernel
+from model.gpu.sampler import greatest_kernel, keyed_kernel
+
+WARP = 32
+FLOATS = ("scale_log2", "eps")
+TYPES = {
+    "slots": "*i32",
+    "tables": "*i32",
+    "starts": "*i32",
+    "lengths": "*i32",
+    "paths": "*i32",
+    "rows": "*i32",
+    "tokens": "*i32",
+    "masks": "*i64",
+    "cos": "*fp32",
+    "sin": "*fp32",
+    "part_out": "*fp32",
+    "part_max": "*fp32",
+    "part_sum": "*fp32",
+    "logits": "*fp32",
+    "bests": "*fp64",
+    "totals": "*fp64",
+    "laws": "*fp64",
+}
+"""Arguments that are neither activations nor counts, by name."""
+TENSORS = (
+    *("query", "keys", "values", "out", "residual", "delta", "weight", "gate_up", "qkv"),
+    *("query_norm", "key_norm"),
+)
+"""Arguments in the activations' dtype."""
+
+
+STRIDES = ("query_stride", "page_stride", "slot_stride", "row_stride")
+"""Counts that Triton finds to be multiples of 16 at run time, and compiles for."""
+
+
+class Case(NamedTuple):
+    """A kernel and one set of its constants."""
+
+    kernel: Any
+    constants: dict[str, Any]
+    warps: int = 4
+    stages: int = 2
+    types: Mapping[str, str] = MappingProxyType({})
+    """Exceptions from TYPES and TENSORS."""
+
+
+class Report(NamedTuple):
+    """What one compiled kernel needs of a core."""
+
+    name: str
+    constants: dict[str, Any]
+    registers: int
+    spill_bytes: int
+    shared_bytes: int
+
+
+def cases() -> Iterator[Case]:
+    """Yield the kernels at the shapes of an 8B model and of the default model."""
+    for size, heads, group in ((128, 32, 4), (64, 9, 3), (64, 32, 1), (128, 16, 16)):
+        for page in (16, 256):
+            for height in (16, 32, 64):
+                shape = {"HEADS": heads, "GROUP": group, "SIZE": size, "BLOCK_D": size}
+                tile = {"PAGE": page, "BLOCK_M": height, "BLOCK_N": 64 if size > 64 else 128}
+                for paths in (False, True) if height == 64 else (False,):
+                    yield Case(attend_kernel, {**shape, **tile, "PATHS": paths, "WHOLE": False})
+        yield Case(merge_kernel, {"SIZE": size, "BLOCK_D": size})
+    for width, block, warps in ((4096, 4096, 8), (576, 1024, 4)):
+        constants = {"WIDTH": width, "BLOCK": block, "ADD": True}
+        yield Case(add_norm_kernel, constants, warps)
+    for heads, kv_heads, size in ((32, 8, 128), (9, 3, 64)):
+        shape = {"HEADS": heads, "KV_HEADS": kv_heads, "SIZE": size}
+        blocks = {"BLOCK_H": 16, "BLOCK_D": size // 2}
+        for norm in (False, True):
+            yield Case(rotate_kernel, {**shape, **blocks, "NORM": norm})
+    yield Case(silu_mul_kernel, {"BLOCK": 1024})
+    yield Case(greatest_kernel, {"CHUNK": 2048})
+    yield Case(keyed_kernel, {"CHUNK": 2048, "CHUNKS": 64}, types={"keys": "*i64"})
+
+
+def compiled(case: Case, capability: int, dtype: str) -> Report:
+    """Compile one case for sm_`capability`."""
+    names = case.kernel.arg_names
+    types = {name: f"*{dtype}" for name in TENSORS} | TYPES | dict.fromkeys(FLOATS, "fp32")
+    types |= case.types
+    signature = {
+        name: "constexpr" if name in case.constants else types.get(name, "i32") for name in names
+    }
+    # Torch's allocations are aligned, and so is every row of a model's tensors.
+    aligned = [["tt.divisibility", 16]]
+    attributes = {
+        (i,): aligned
+        for i, name in enumerate(names)
+        if name in STRIDES or signature[name].startswith("*")
+    }
+    source = ASTSource(
+        fn=case.kernel,
+        signature=signature,
+        constexprs={(names.index(name),): value for name, value in case.constants.items()},
+        attrs=attributes,
+    )
+    options = {"num_warps": case.warps, "num_stages": case.stages}
+    made = triton.compile(source, target=GPUTarget("cuda", capability, WARP), options=options)
+    registers, spills = _resources(made.asm["cubin"])
+    shared = made.metadata.shared
+    return Report(case.kernel.__name__, case.constants, registers, spills, shared)
+
+
+def _resources(cubin: bytes) -> tuple[int, int]:
+    tool = Path(triton.language.__file__).parent.parent / "backends/nvidia/bin/cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        said = subprocess.run(
+            [tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
+        ).stdout
+    usage = {key: int(value) for key, value in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", said)}
+    return usage["REG"], usage["STACK"] + usage["LOCAL"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--capability", type=int, default=90, help="90 is Hopper")
+    parser.add_argument("--dtype", default="bf16", choices=["bf16", "fp16", "fp32"])
+    parser.add_argument("--kernel", default="", help="only kernels whose name contains this")
+    parser.add_argument("--first", action="store_true", help="one case of each kernel")
+    arguments = parser.parse_args()
+    spilled = 0
+    seen: set[str] = set()
+    for case in cases():
+        name = case.kernel.__name__
+        if arguments.kernel not in name or (arguments.first and name in seen):
+            continue
+        seen.add(name)
+        report = compiled(case, arguments.capability, arguments.dtype)
+        spilled += report.spill_bytes > 0
+        constants = " ".join(f"{key}={value}" for key, value in report.constants.items())
+        print(
+            f"{report.name:16s} registers {report.registers:3d}  spills {report.spill_bytes} B  "
+            f"shared {report.shared_bytes:6d} B  {constants}",
+            flush=True,
+        )
+    print(f"{len(seen)} kernels compile; {spilled} cases spill")
+    sys.exit(1 if spilled else 0)
+
+
+if __name__ == "__main__":
+    main()

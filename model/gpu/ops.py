@@ -1,0 +1,110 @@
+"""The fused operations of a decoder layer: their signatures, and their twins in plain torch."""
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu
+
+from model.forward import rotated
+
+
+class HeadNorms(NamedTuple):
+    """Qwen3's norms of every query and key head, before rotation."""
+
+    query: Tensor
+    """[D]."""
+    key: Tensor
+    eps: float
+
+
+class AddNorm(Protocol):
+    """Add `delta` to `residual` [T, hidden] in place, if there is one; return its RMS norm."""
+
+    def __call__(
+        self, residual: Tensor, delta: Tensor | None, weight: Tensor, eps: float, /
+    ) -> Tensor: ...
+
+
+class RotateAndStore(Protocol):
+    """Write K and V of qkv [T, all heads * D] into one layer's pages, return Q [T, heads, D].
+
+    `rotation` is cos and sin, float32 [T, D / 2]; a token whose slot is -1 is padding and is
+    written nowhere.
+    """
+
+    def __call__(
+        self,
+        qkv: Tensor,
+        rotation: tuple[Tensor, Tensor],
+        slots: Tensor,
+        norms: HeadNorms | None,
+        keys: Tensor,
+        values: Tensor,
+        /,
+    ) -> Tensor: ...
+
+
+class SiluMul(Protocol):
+    """Map [T, 2 * ffn], gate before up, to silu(gate) * up [T, ffn]."""
+
+    def __call__(self, gate_up: Tensor, /) -> Tensor: ...
+
+
+class Ops(NamedTuple):
+    """What a layer is made of besides matrix products and attention."""
+
+    add_norm: AddNorm
+    rotate_and_store: RotateAndStore
+    silu_mul: SiluMul
+
+
+def add_norm(residual: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:
+    """The twin of `model.gpu.norm.add_norm`."""
+    if delta is not None:
+        residual += delta
+    return norm(residual, weight, eps)
+
+
+def norm(values: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Return the RMS norm over the last dimension, computed in float32."""
+    wide = values.float()
+    scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+    return weight * (wide * scale).to(values.dtype)
+
+
+def rotate_and_store(
+    qkv: Tensor,
+    rotation: tuple[Tensor, Tensor],
+    slots: Tensor,
+    norms: HeadNorms | None,
+    keys: Tensor,
+    values: Tensor,
+) -> Tensor:
+    """The twin of `model.gpu.rotary.rotate_and_store`."""
+    kv_heads, size = keys.shape[2:]
+    by_head = qkv.view(len(qkv), -1, size)
+    query, key, value = by_head.split([by_head.shape[1] - 2 * kv_heads, kv_heads, kv_heads], dim=1)
+    if norms is not None:
+        query, key = norm(query, norms.query, norms.eps), norm(key, norms.key, norms.eps)
+    turn = rotation[0][:, None], rotation[1][:, None]
+    real = slots >= 0
+    keys.view(-1, kv_heads, size)[slots[real]] = rotated(key.float(), turn)[real].to(keys.dtype)
+    values.view(-1, kv_heads, size)[slots[real]] = value[real].to(values.dtype)
+    return rotated(query.float(), turn).to(qkv.dtype)
+
+
+def silu_mul(gate_up: Tensor) -> Tensor:
+    """The twin of `model.gpu.gate.silu_mul`."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return silu(gate) * up
+
+
+TORCH_OPS = Ops(add_norm, rotate_and_store, silu_mul)
+
+
+def triton_ops() -> Ops:
+    """Return the kernels. Raises ImportError without Triton."""
+    from model.gpu import gate, norm, rotary
+
+    return Ops(norm.add_norm, rotary.rotate_and_store, gate.silu_mul)
