@@ -13,7 +13,7 @@ SUCCESSORS = 16
 DRAFT_MAX = 15
 """Drafted tokens in a row: with the known token before them they fill a tile of 16."""
 BLOCK_SIZE = 16
-BYTES = {"fp32": 4, "bf16": 2, "int8": 2, "int4": 2}
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2, "int8": 2, "int4": 2}
 """A number in the KV pages; quantised weights leave activations in bf16."""
 DTYPE = "bf16"
 
@@ -73,6 +73,7 @@ def plan(settings: Settings, target: Card, draft: Card | None) -> Plan:
         "verify": settings.verify,
         "device": settings.device,
         "attention": settings.attention,
+        "exact": settings.exact,
         "block_count": block_count,
         "block_size": block_size,
     }

@@ -1,11 +1,12 @@
 """From options to a running model: the factory a device process calls."""
 
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import msgspec
 import torch
 
-from model.attention.choice import choose_attention
+from model.attention.choice import Needs, choose_attention
 from model.drafter import Drafter
 from model.forward import TorchForward
 from model.grammar import Grammars, grammars_of
@@ -24,7 +25,7 @@ from model.verify import rule_of
 from speculative.verification import Verify
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-NATIVE_DTYPES = (*DTYPES, "int8", "int4")
+DEVICE_DTYPES = {"cpu": (*DTYPES, "int8", "int4"), "cuda": (*DTYPES, "fp16", "fp8")}
 KV_DTYPES = ("auto", "int8")
 NATIVE = "native"
 """The attention that comes with the C++ forward."""
@@ -38,6 +39,8 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "bf16"
     device: str = "auto"
     attention: str = "auto"
+    exact: bool = False
+    """Whether a token's logits must not depend on its batch; on a CPU they never do by default."""
     threads: int = 0
     """0 means one per CPU core."""
     kv_dtype: str = "auto"
@@ -64,11 +67,15 @@ class Built(NamedTuple):
 
 def build(options: ModelOptions, progress: Progress = lambda _: None) -> Built:
     """Load a model and make it ready to run. Raises Refused."""
-    if options.dtype not in NATIVE_DTYPES:
-        raise Refused(f"dtype {options.dtype!r} is not one of {', '.join(NATIVE_DTYPES)}")
     if options.kv_dtype not in KV_DTYPES:
         raise Refused(f"kv_dtype {options.kv_dtype!r} is not one of {', '.join(KV_DTYPES)}")
     device = _device(options.device)
+    dtypes = DEVICE_DTYPES[device.type]
+    if options.dtype not in dtypes:
+        known = ", ".join(dtypes)
+        raise Refused(f"dtype {options.dtype!r} is not one of {known} on {device.type}")
+    if device.type == "cuda" and find_spec("triton") is not None:
+        return _gpu(options, device, progress)
     if device.type == "cpu" and options.attention in ("auto", NATIVE):
         try:
             return _native(options, progress)
@@ -125,20 +132,41 @@ def _native(options: ModelOptions, progress: Progress) -> Built:
     return Built(parts, "cpu", NATIVE, exact=True, reading=forward.reading())
 
 
+def _gpu(options: ModelOptions, device: torch.device, progress: Progress) -> Built:
+    # Triton is not everywhere, and takes a second to import.
+    from model.gpu.build import FORMATS, GpuSettings, gpu_parts
+    from model.gpu.graphs import CudaRecorder
+
+    _refuse_kv_dtype(options)
+    dtype, _ = FORMATS[options.dtype]
+    model = load(options.source, dtype, device, progress)
+    settings = GpuSettings(
+        options.dtype, options.attention, options.exact, options.block_count, options.block_size
+    )
+    parts, chosen = gpu_parts(model, settings, CudaRecorder(), _grammars(model), progress)
+    return Built(parts, device.type, chosen.name, options.exact)
+
+
 def _torch(options: ModelOptions, device: torch.device, progress: Progress) -> Built:
     dtype = DTYPES.get(options.dtype)
     if dtype is None:
-        raise Refused(f"dtype {options.dtype!r} needs the native kernels of a CPU")
-    if options.kv_dtype != "auto":
-        raise Refused(f"kv_dtype {options.kv_dtype!r} needs the native kernels of a CPU")
+        needed = "Triton" if device.type == "cuda" else "the native kernels of a CPU"
+        raise Refused(f"dtype {options.dtype!r} needs {needed}")
+    _refuse_kv_dtype(options)
     if options.threads:
         torch.set_num_threads(options.threads)
-    name, attention = choose_attention(options.attention, device)
+    needs = Needs(device, options.block_size, options.exact and device.type == "cuda")
+    name, attention, _ = choose_attention(options.attention, needs)
     model = load(options.source, dtype, device, progress)
     forward = TorchForward(model.config, model.weights, attention)
     pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
     parts = Parts(forward, pages, model.config.vocab_size, grammars=_grammars(model))
     return Built(parts, device.type, name, exact=False)
+
+
+def _refuse_kv_dtype(options: ModelOptions) -> None:
+    if options.kv_dtype != "auto":
+        raise Refused(f"kv_dtype {options.kv_dtype!r} needs the native kernels of a CPU")
 
 
 def _grammars(model: LoadedModel) -> Grammars | None:

@@ -98,7 +98,7 @@ class Drafter:
         """Chains are at most `length_max` long; `verify` is the rule that will verify them."""
         self.keyed = verify == "keyed"
         self.parts = parts
-        self.forward, self.pages, self.vocab_size, self.kit, grammars = parts
+        _, self.pages, self.vocab_size, self.kit, grammars, _ = parts
         self.length_max = length_max
         self.histories = Histories(grammars)
         self.readings: dict[int, Reading] = {}
@@ -176,7 +176,7 @@ class Drafter:
     def _run(self, layout: Layout) -> Tensor | None:
         if not layout.tokens:
             return None
-        return self.forward(layout.batch(self.pages.keys.device), self.pages)
+        return self.parts.run(layout)
 
     def _chosen(self, logits: Tensor, asked: list[tuple[Guess, Ask]]) -> list[int]:
         """Guess with the target's noise, or draw where the target will ask for probabilities."""

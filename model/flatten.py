@@ -104,7 +104,7 @@ class Layout:
             np.array(self.outputs, np.int32),
         )
         facts = Facts(int(counts.max()), int((firsts + counts).max()), bool(self.trees))
-        return Batch(*(torch.from_numpy(array).to(device) for array in arrays), facts)
+        return Batch(*(torch.from_numpy(array).to(device) for array in arrays), facts=facts)
 
     def _tables(self) -> NDArray[np.int32]:
         width = max(map(len, self.tables))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, pad, silu
 
-from model.attention.choice import Attention
+from model.attention.signature import Attention
 from model.batch import Batch, Pages
 from model.config import ModelConfig
 from model.weights import LayerWeights, Weights

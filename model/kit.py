@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from model import pages, sampler
 from model.batch import Forward, Pages
+from model.flatten import Layout
 from model.grammar import Grammars
 from model.sampler import Ask, Ranked
 from speculative.rounds import TokenLogprob
@@ -76,3 +78,10 @@ class Parts(NamedTuple):
     kit: Kit = TORCH_KIT
     grammars: Grammars | None = None
     """None where the model came without a tokenizer."""
+    host_batches: bool = False
+    """Whether the forward takes its batches in host memory and sends them itself."""
+
+    def run(self, layout: Layout) -> Tensor:
+        """Return the logits of a round."""
+        device = torch.device("cpu") if self.host_batches else self.pages.keys.device
+        return self.forward(layout.batch(device), self.pages)

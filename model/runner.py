@@ -27,7 +27,7 @@ class Runner:
         """`successor_count` best next tokens are reported of every node that is computed."""
         self.rule = rule
         self.parts = parts
-        self.forward, self.pages, self.vocab_size, self.kit, grammars = parts
+        _, self.pages, self.vocab_size, self.kit, grammars, _ = parts
         self.successor_count = successor_count
         self.clock = clock
         self.histories = Histories(grammars)
@@ -69,7 +69,7 @@ class Runner:
         """Run the model and walk every sampling row."""
         if not layout.tokens:
             return
-        logits = self.forward(layout.batch(self.pages.keys.device), self.pages)
+        logits = self.parts.run(layout)
         broken = broken_rows(logits)
         for walk in walks:
             walk.mark(broken)

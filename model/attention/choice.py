@@ -1,37 +1,96 @@
-"""Which attention serves a device: an explicit table, and its signature."""
+"""Which attention serves a device: an explicit table of backends and what each can do."""
 
 from collections.abc import Callable
-from typing import Protocol
+from importlib.util import find_spec
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from model.attention import reference
+from model.attention.flash import WithTrees, flash_attention_2, flash_attention_3
 from model.attention.padded import PaddedAttention
-from model.batch import Batch
+from model.attention.signature import Attention
 from model.refusal import Refused
 
 
-class Attention(Protocol):
-    """flash-attn's paged varlen form: every new token of a batch over one layer's pages."""
+class Needs(NamedTuple):
+    """What a backend is to work with."""
 
-    def __call__(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
-        """Map [T, heads, D] to the same; pages are [blocks, block_size, kv_heads, D]."""
-        ...
+    device: torch.device
+    block_size: int = 16
+    exact: bool = False
+    """Whether a token's result must be the same bits in any batch."""
+    context_max: int = 8192
 
 
-BACKENDS: dict[str, Callable[[], Attention]] = {
-    "padded": PaddedAttention,
-    "reference": lambda: reference.attend,
+class Backend(NamedTuple):
+    """One way to attend, and what it declares."""
+
+    make: Callable[[Needs], Attention]
+    """Raises Refused where it cannot run."""
+    page_multiple: int = 1
+    trees: bool = True
+    graphs: bool = False
+    """Whether a CUDA graph may record it: it asks the device for nothing."""
+    exact: bool = False
+
+
+class Chosen(NamedTuple):
+    """What "auto" or a name came to."""
+
+    name: str
+    attention: Attention
+    backend: Backend
+
+
+def _triton(needs: Needs) -> Attention:
+    try:
+        from model.gpu.attention import TritonAttention, is_interpreted
+    except ImportError as error:
+        raise Refused(f"attention triton: {error} (pip install triton)") from error
+    if needs.device.type != "cuda" and not is_interpreted():
+        raise Refused("attention triton needs a GPU, or TRITON_INTERPRET=1 to be very slow")
+    return TritonAttention(needs.exact, needs.context_max)
+
+
+def _with_trees(chains: Attention, needs: Needs) -> Attention:
+    """Leave trees to Triton where it is; without it they are refused."""
+    return chains if find_spec("triton") is None else WithTrees(chains, _triton(needs))
+
+
+BACKENDS: dict[str, Backend] = {
+    "padded": Backend(lambda needs: PaddedAttention()),
+    "reference": Backend(lambda needs: reference.attend),
+    "triton": Backend(_triton, graphs=True, exact=True),
+    "flash_attn": Backend(
+        lambda needs: _with_trees(flash_attention_2(), needs),
+        page_multiple=256,
+        trees=False,
+        graphs=True,
+    ),
+    "flash_attn_3": Backend(
+        lambda needs: _with_trees(flash_attention_3(), needs), trees=False, graphs=True
+    ),
 }
-AUTOMATIC = {"cpu": "padded", "cuda": "padded"}
+AUTOMATIC = {"cpu": "padded", "cuda": "triton"}
 """The best backend of each kind of device."""
 
 
-def choose_attention(name: str, device: torch.device) -> tuple[str, Attention]:
-    """Return a backend and its name; "auto" is the best for the device."""
+def choose_attention(name: str, needs: Needs) -> Chosen:
+    """Return a backend by name; "auto" is the best for the device. Raises Refused."""
     if name == "auto":
-        name = AUTOMATIC[device.type]
-    if name not in BACKENDS:
+        name = AUTOMATIC[needs.device.type]
+        if name == "triton" and find_spec("triton") is None:
+            name = "padded"
+    backend = BACKENDS.get(name)
+    if backend is None:
         raise Refused(f"attention {name!r} is not one of auto, {', '.join(BACKENDS)}")
-    return name, BACKENDS[name]()
+    if needs.block_size % backend.page_multiple:
+        raise Refused(
+            f"attention {name} needs blocks of a multiple of {backend.page_multiple} tokens, not "
+            f"{needs.block_size}: --block-size {backend.page_multiple}"
+        )
+    if needs.exact and not backend.exact:
+        able = ", ".join(name for name, backend in BACKENDS.items() if backend.exact)
+        raise Refused(f"attention {name} is not exact on a GPU; --exact needs one of: {able}")
+    return Chosen(name, backend.make(needs), backend)

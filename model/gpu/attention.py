@@ -19,8 +19,10 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton import knobs
 
 from model.batch import Batch, facts_of
+from model.gpu.launch import ceil_div, launch, power_of_two
 
 MASKED: tl.constexpr = tl.constexpr(-1.0e30)
 """A score that no key has; finite, because the difference of two infinities is not a number."""
@@ -29,7 +31,7 @@ PATH_BITS = 64
 EXACT_ROWS = 64
 """Height of the query tile, fixed: a taller one may add up in another order."""
 EXACT_SPLIT = 256
-"""Keys of a split, fixed for the same reason."""
+"""Keys of a split, fixed for the same reason; doubled until the longest context needs few."""
 SPLITS_MAX = 32
 PROGRAMS_PER_CORE = 2
 CORES_WITHOUT_A_GPU = 32
@@ -72,7 +74,7 @@ def attend_kernel(
     PATHS: tl.constexpr,
     WHOLE: tl.constexpr,
 ):
-    TOKENS: tl.constexpr = 1 if PATHS else BLOCK_M // GROUP
+    TOKENS: tl.constexpr = 1 if PATHS else BLOCK_M // GROUP  # pyright: ignore
     row = tl.program_id(0) // query_tiles
     begin = tl.program_id(0) % query_tiles * TOKENS
     kv_head = tl.program_id(1)
@@ -208,8 +210,11 @@ class TritonAttention:
     With `exact` a token's result is the same bits in any batch, chain or tree.
     """
 
-    def __init__(self, exact: bool = False) -> None:
+    def __init__(self, exact: bool = False, context_max: int = 8192) -> None:
         self.exact = exact
+        self.exact_split = EXACT_SPLIT
+        while self.exact_split * SPLITS_MAX < context_max:
+            self.exact_split *= 2
 
     def __call__(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         """Map [T, heads, D] to the same; pages are [blocks, block_size, kv_heads, D]."""
@@ -218,10 +223,10 @@ class TritonAttention:
         group = heads // keys.shape[2]
         paths = paths_of(batch.ancestors) if self.exact and facts.masked else None
         block_m = EXACT_ROWS if self.exact else _height(facts.row_max * group)
-        block_m = max(block_m, triton.next_power_of_2(group))
+        block_m = max(block_m, power_of_two(group))
         block_n = 64 if size > 64 else 128
         tokens = 1 if paths is not None else block_m // group
-        query_tiles = triton.cdiv(facts.row_max, tokens)
+        query_tiles = ceil_div(facts.row_max, tokens)
         programs = len(batch.kv_lengths) * query_tiles * keys.shape[2]
         splits, split_tiles = self._splits(facts.kv_max, programs, block_n, query.device)
         out = torch.empty_like(query, memory_format=torch.contiguous_format)
@@ -230,8 +235,10 @@ class TritonAttention:
         part_out = out if whole else query.new_empty(splits, lines, size, dtype=torch.float32)
         part_max = out if whole else query.new_empty(splits, lines, dtype=torch.float32)
         part_sum = out if whole else torch.empty_like(part_max)
-        block_d = max(16, triton.next_power_of_2(size))
-        attend_kernel[(len(batch.kv_lengths) * query_tiles, keys.shape[2], splits)](
+        block_d = max(16, power_of_two(size))
+        launch(
+            attend_kernel,
+            (len(batch.kv_lengths) * query_tiles, keys.shape[2], splits),
             query,
             keys,
             values,
@@ -266,8 +273,17 @@ class TritonAttention:
             num_stages=2,
         )
         if not whole:
-            merge_kernel[(lines,)](
-                part_out, part_max, part_sum, out, splits, lines, SIZE=size, BLOCK_D=block_d
+            launch(
+                merge_kernel,
+                (lines,),
+                part_out,
+                part_max,
+                part_sum,
+                out,
+                splits,
+                lines,
+                SIZE=size,
+                BLOCK_D=block_d,
             )
         return out
 
@@ -276,14 +292,13 @@ class TritonAttention:
     ) -> tuple[int, int]:
         """Return how many splits, and their size in tiles; 0 shares the tiles out evenly."""
         if self.exact:
-            size = EXACT_SPLIT
-            return max(1, triton.cdiv(kv_max, size)), size // block_n
+            return max(1, ceil_div(kv_max, self.exact_split)), self.exact_split // block_n
         wanted = PROGRAMS_PER_CORE * core_count(device) // max(1, programs)
-        return max(1, min(wanted, triton.cdiv(kv_max, 2 * block_n), SPLITS_MAX)), 0
+        return max(1, min(wanted, ceil_div(kv_max, 2 * block_n), SPLITS_MAX)), 0
 
 
 def _height(lines: int) -> int:
-    return min(max(triton.next_power_of_2(lines), 16), EXACT_ROWS)
+    return min(max(power_of_two(lines), 16), EXACT_ROWS)
 
 
 def paths_of(ancestors: Tensor) -> Tensor:
@@ -298,3 +313,8 @@ def core_count(device: torch.device) -> int:
     if device.type != "cuda":
         return CORES_WITHOUT_A_GPU
     return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def is_interpreted() -> bool:
+    """Whether kernels run in Triton's interpreter, on the CPU."""
+    return knobs.runtime.interpret

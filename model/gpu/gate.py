@@ -4,6 +4,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from model.gpu.launch import ceil_div, launch
+
 BLOCK = 1024
 
 
@@ -24,5 +26,5 @@ def silu_mul(gate_up: Tensor) -> Tensor:
     """Map [T, 2 * ffn], gate before up, to [T, ffn]."""
     count, width = len(gate_up), gate_up.shape[1] // 2
     out = gate_up.new_empty(count, width)
-    silu_mul_kernel[(count, triton.cdiv(width, BLOCK))](gate_up, out, width, BLOCK=BLOCK)
+    launch(silu_mul_kernel, (count, ceil_div(width, BLOCK)), gate_up, out, width, BLOCK=BLOCK)
     return out

@@ -5,6 +5,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from model.gpu.launch import launch, power_of_two
+
 
 @triton.jit
 def add_norm_kernel(
@@ -37,14 +39,16 @@ def add_norm(residual: Tensor, delta: Tensor | None, weight: Tensor, eps: float)
     """Add `delta` to `residual` [T, hidden] in place, if there is one; return its norm."""
     out = torch.empty_like(residual)
     width = residual.shape[1]
-    add_norm_kernel[(len(residual),)](
+    launch(
+        add_norm_kernel,
+        (len(residual),),
         residual,
         residual if delta is None else delta,
         weight,
         out,
         eps,
         WIDTH=width,
-        BLOCK=triton.next_power_of_2(width),
+        BLOCK=power_of_two(width),
         ADD=delta is not None,
         num_warps=8 if width >= 2048 else 4,
     )

@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from model.gpu.launch import ceil_div, launch, power_of_two
 from model.gpu.ops import HeadNorms
 
 
@@ -98,7 +99,9 @@ def rotate_and_store(
     every = qkv.shape[1] // size
     heads = every - 2 * kv_heads
     query = qkv.new_empty(len(qkv), heads, size)
-    rotate_kernel[(len(qkv), triton.cdiv(every, HEADS_A_PROGRAM))](
+    launch(
+        rotate_kernel,
+        (len(qkv), ceil_div(every, HEADS_A_PROGRAM)),
         qkv,
         *rotation,
         slots,
@@ -112,7 +115,7 @@ def rotate_and_store(
         KV_HEADS=kv_heads,
         SIZE=size,
         BLOCK_H=HEADS_A_PROGRAM,
-        BLOCK_D=triton.next_power_of_2(size // 2),
+        BLOCK_D=power_of_two(size // 2),
         NORM=norms is not None,
     )
     return query

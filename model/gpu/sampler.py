@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from model import sampler
+from model.gpu.launch import ceil_div, launch, power_of_two
 from model.gpu.transfer import to_host
 from model.sampler import Ask
 from speculative.noise import MASK, MULTIPLIERS, ROUNDS, WEYL
@@ -127,11 +128,11 @@ def _choose(logits: Tensor, asks: Sequence[Ask]) -> Tensor | None:
     device, count = logits.device, len(asks)
     rows = torch.tensor([ask.logits_row for ask in asks], dtype=torch.int32, device=device)
     vocab, stride = logits.shape[1], logits.stride(0)
-    chunks = triton.cdiv(vocab, CHUNK)
+    chunks = ceil_div(vocab, CHUNK)
     bests = torch.empty(count, chunks, dtype=torch.float64, device=device)
     tokens = torch.empty(count, chunks, dtype=torch.int32, device=device)
     grid, shape = (count, chunks), (vocab, stride, chunks)
-    greatest_kernel[grid](logits, rows, bests, tokens, *shape, CHUNK=CHUNK)
+    launch(greatest_kernel, grid, logits, rows, bests, tokens, *shape, CHUNK=CHUNK)
     chosen = first_best(bests, tokens)
     drawn = [index for index, ask in enumerate(asks) if not ask.is_greedy]
     if drawn:
@@ -153,7 +154,9 @@ def _draw(logits: Tensor, asks: list[Ask], rows: Tensor, bests: Tensor) -> Tenso
     ]
     totals, tokens = torch.empty_like(bests), bests.new_empty(bests.shape, dtype=torch.int32)
     chunks = bests.shape[1]
-    keyed_kernel[(len(asks), chunks)](
+    launch(
+        keyed_kernel,
+        (len(asks), chunks),
         logits,
         rows,
         torch.tensor(keys, dtype=torch.int64, device=device),
@@ -165,7 +168,7 @@ def _draw(logits: Tensor, asks: list[Ask], rows: Tensor, bests: Tensor) -> Tenso
         logits.stride(0),
         chunks,
         CHUNK=CHUNK,
-        CHUNKS=triton.next_power_of_2(chunks),
+        CHUNKS=power_of_two(chunks),
     )
     return first_best(totals, tokens)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from model.attention.choice import BACKENDS, choose_attention
+from model.attention.choice import Needs, choose_attention
 from model.batch import Pages
 from model.flatten import Layout
 from model.refusal import Refused
@@ -37,7 +37,7 @@ def paths(parents: tuple[int, ...], known: int) -> list[list[int]]:
     return seen
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", ["padded", "reference"])
 @pytest.mark.parametrize("seed", range(5))
 def test_every_token_attends_to_its_prefix_and_its_own_path(name: str, seed: int):
     rng, generator = Random(seed), torch.Generator().manual_seed(seed)
@@ -51,7 +51,7 @@ def test_every_token_attends_to_its_prefix_and_its_own_path(name: str, seed: int
         layout.add([0] * known, prefix, table, draft, samples=False)
         rows.append((prefix, known, draft, table))
     query = torch.randn(len(layout.tokens), HEADS, SIZE, generator=generator)
-    _, attend = choose_attention(name, CPU)
+    attend = choose_attention(name, Needs(CPU)).attention
     ours = attend(query, pages.keys[0], pages.values[0], layout.batch(CPU))
     index = 0
     for prefix, known, draft, table in rows:
@@ -81,4 +81,19 @@ def test_a_tree_too_wide_for_one_mask_is_split_into_two_rows():
 
 def test_an_unknown_backend_is_refused_by_name():
     with pytest.raises(Refused, match="attention 'quick' is not one of"):
-        choose_attention("quick", CPU)
+        choose_attention("quick", Needs(CPU))
+
+
+def test_a_backend_that_is_not_installed_is_refused_with_the_remedy():
+    with pytest.raises(Refused, match=r"No module named 'flash_attn'.*pip install flash-attn"):
+        choose_attention("flash_attn", Needs(CPU, block_size=256))
+
+
+def test_a_block_size_that_a_backend_cannot_page_is_refused():
+    with pytest.raises(Refused, match="multiple of 256 tokens, not 16: --block-size 256"):
+        choose_attention("flash_attn", Needs(CPU, block_size=16))
+
+
+def test_a_backend_that_is_not_exact_is_refused_in_exact_mode():
+    with pytest.raises(Refused, match=r"attention padded is not exact on a GPU.*one of: triton"):
+        choose_attention("padded", Needs(CPU, exact=True))

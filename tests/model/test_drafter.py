@@ -80,13 +80,13 @@ def test_it_does_not_read_a_cached_prefix_again(directory):
     law, drafter = LAWS["greedy"], make_drafter(directory)
     expected = drafter.propose(round_of(0, 7, opening(law)))
     counts: list[int] = []
-    inner = drafter.forward
+    inner = drafter.parts.forward
 
     def counting(batch, pages):
         counts.append(len(batch.tokens))
         return inner(batch, pages)
 
-    drafter.forward = counting
+    drafter.parts = drafter.parts._replace(forward=counting)
     row = Row(2, 4, 7, True, 8, (0, 9, 10, 11), (), opening(law))
     assert drafter.propose(Round(1, 0, (row,))) == expected
     assert counts[0] == 3

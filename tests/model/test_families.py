@@ -10,7 +10,7 @@ from model.flatten import Layout
 from speculative.rounds import NO_DRAFT
 from speculative.sampling import Sampling
 from tests.model.driver import Driver, Live, random_tree
-from tests.model.making import CPU, make_runner
+from tests.model.making import make_runner
 from tests.model.tiny import VOCAB, oracle_greedy, oracle_logits, save_tiny
 
 GREEDY = Sampling(temperature=0.0)
@@ -41,7 +41,7 @@ def test_logits_equal_those_of_transformers(family, changes, tmp_path: Path):
     layout = Layout(runner.pages.block_size)
     layout.add(tokens, 0, tuple(range(38)), NO_DRAFT, samples=False)
     layout.outputs = list(range(len(tokens)))
-    ours = runner.forward(layout.batch(CPU), runner.pages)
+    ours = runner.parts.run(layout)
     assert (ours - oracle_logits(oracle, tokens)).abs().max() < 1e-4
 
 

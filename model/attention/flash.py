@@ -1,0 +1,121 @@
+"""FlashAttention 2 and 3 behind our signature; neither knows trees.
+
+Rows of one length, as verify rounds have, go through `flash_attn_with_kvcache`, which splits the
+keys among processors for any number of new tokens. FlashAttention-2's varlen form does not, so only
+rounds with rows of several lengths (prefill chunks among them) use it.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from torch import Tensor
+
+from model.attention.signature import Attention
+from model.batch import Batch, facts_of
+from model.refusal import Refused
+
+Function = Callable[..., Tensor]
+
+
+class FlashAttention2:
+    """The backend `flash_attn`: pages of a multiple of 256 slots, safe to record in a graph."""
+
+    def __init__(self, with_kvcache: Function, varlen: Function) -> None:
+        """`flash_attn_with_kvcache` and `flash_attn_varlen_func` of the package flash-attn."""
+        self.with_kvcache = with_kvcache
+        self.varlen = varlen
+
+    def __call__(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        """Map [T, heads, D] to the same; pages are [blocks, block_size, kv_heads, D]."""
+        facts = facts_of(batch)
+        _refuse_trees(facts.masked)
+        row_count = len(batch.kv_lengths)
+        if len(query) == row_count * facts.row_max:
+            by_row = query.view(row_count, facts.row_max, *query.shape[1:])
+            return self.with_kvcache(
+                by_row,
+                keys,
+                values,
+                cache_seqlens=batch.kv_lengths,
+                block_table=batch.block_tables,
+                causal=True,
+            ).flatten(0, 1)
+        return self.varlen(
+            query,
+            keys,
+            values,
+            cu_seqlens_q=batch.row_starts,
+            cu_seqlens_k=_starts(batch.kv_lengths),
+            max_seqlen_q=facts.row_max,
+            max_seqlen_k=facts.kv_max,
+            causal=True,
+            block_table=batch.block_tables,
+        )
+
+
+class FlashAttention3:
+    """The backend `flash_attn_3`: any page size, one call for every kind of round."""
+
+    def __init__(self, with_kvcache: Function) -> None:
+        """`flash_attn_with_kvcache` of FlashAttention's `hopper` build."""
+        self.with_kvcache = with_kvcache
+
+    def __call__(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        """Map [T, heads, D] to the same; pages are [blocks, block_size, kv_heads, D]."""
+        facts = facts_of(batch)
+        _refuse_trees(facts.masked)
+        return self.with_kvcache(
+            query,
+            keys,
+            values,
+            cache_seqlens=batch.kv_lengths,
+            page_table=batch.block_tables,
+            cu_seqlens_q=batch.row_starts,
+            max_seqlen_q=facts.row_max,
+            causal=True,
+        )
+
+
+class WithTrees:
+    """A backend for chains, and another for the rounds that hold a tree."""
+
+    def __init__(self, chains: Attention, trees: Attention) -> None:
+        self.chains = chains
+        self.trees = trees
+
+    def __call__(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        """Map [T, heads, D] to the same; pages are [blocks, block_size, kv_heads, D]."""
+        backend = self.trees if facts_of(batch).masked else self.chains
+        return backend(query, keys, values, batch)
+
+
+def flash_attention_2() -> FlashAttention2:
+    """Return the backend of the installed package. Raises Refused."""
+    module = _installed("flash_attn", "flash_attn", "pip install flash-attn")
+    return FlashAttention2(module.flash_attn_with_kvcache, module.flash_attn_varlen_func)
+
+
+def flash_attention_3() -> FlashAttention3:
+    """Return the backend of the installed module. Raises Refused."""
+    module = _installed("flash_attn_3", "flash_attn_interface", "build FlashAttention's hopper/")
+    return FlashAttention3(module.flash_attn_with_kvcache)
+
+
+def _installed(backend: str, name: str, remedy: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise Refused(f"attention {backend}: {error} ({remedy})") from error
+
+
+def _refuse_trees(masked: bool) -> None:
+    if masked:
+        raise Refused("FlashAttention knows no trees of drafts; --attention triton does")
+
+
+def _starts(lengths: Tensor) -> Tensor:
+    """Return where each row's keys would begin, were they laid end to end: int32 [R + 1]."""
+    starts = lengths.new_zeros(len(lengths) + 1)
+    starts[1:] = lengths.cumsum(0)
+    return starts

@@ -1,0 +1,15 @@
+"""The one signature of attention."""
+
+from typing import Protocol
+
+from torch import Tensor
+
+from model.batch import Batch
+
+
+class Attention(Protocol):
+    """flash-attn's paged varlen form: every new token of a batch over one layer's pages."""
+
+    def __call__(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        """Map [T, heads, D] to the same; pages are [blocks, block_size, kv_heads, D]."""
+        ...

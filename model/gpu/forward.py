@@ -1,0 +1,89 @@
+"""The decoder of the Llama family on a GPU: fused kernels between the matrix products.
+
+The same arithmetic as `model.forward.TorchForward`, in fewer and larger steps. It never asks the
+device for a number, so a CUDA graph can record it.
+"""
+
+import torch
+from torch import Tensor
+
+from model.attention.signature import Attention
+from model.batch import Batch, Pages
+from model.config import ModelConfig
+from model.gpu.inputs import Inputs, shape_of
+from model.gpu.ops import HeadNorms, Ops
+from model.gpu.products import Prepare, dense
+from model.weights import LayerWeights, Weights
+
+
+class Layer:
+    """One layer's products, ready to call, and its norms."""
+
+    def __init__(self, weights: LayerWeights, eps: float, prepare: Prepare) -> None:
+        self.attention_norm = weights.attention_norm
+        self.ffn_norm = weights.ffn_norm
+        self.head_norms: HeadNorms | None = None
+        if weights.query_norm is not None and weights.key_norm is not None:
+            self.head_norms = HeadNorms(weights.query_norm, weights.key_norm, eps)
+        self.qkv = prepare(weights.qkv, weights.qkv_bias)
+        self.output = prepare(weights.output, weights.output_bias)
+        self.gate_up = prepare(weights.gate_up, weights.gate_up_bias)
+        self.down = prepare(weights.down, weights.down_bias)
+
+
+class GpuForward:
+    """A `Forward` that takes its batch in host memory, or on the device."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        attention: Attention,
+        ops: Ops,
+        prepare: Prepare = dense,
+        prepare_head: Prepare = dense,
+    ) -> None:
+        """`prepare` says in which format the layers' weights are; the head has its own."""
+        self.config = config
+        self.attention = attention
+        self.ops = ops
+        self.embedding = weights.embedding
+        self.norm = weights.norm
+        self.layers = [Layer(layer, config.norm_eps, prepare) for layer in weights.layers]
+        self.head = prepare_head(weights.head, None)
+        self.device = weights.embedding.device
+        self.frequencies = torch.tensor(config.rope_inverse_frequencies, device=self.device)
+
+    @torch.inference_mode()
+    def __call__(self, batch: Batch, pages: Pages) -> Tensor:
+        """Write the batch's K and V into the pages, return float32 logits [S, vocab]."""
+        if batch.tokens.device != self.device:
+            inputs = Inputs(shape_of(batch), self.device)
+            inputs.fill(batch)
+            batch = inputs.send()
+        return self.compute(batch, pages)
+
+    @torch.inference_mode()
+    def compute(self, batch: Batch, pages: Pages) -> Tensor:
+        """Do the work of a call on a batch that is on the device."""
+        eps = self.config.norm_eps
+        rotation = self._rotation(batch.positions)
+        hidden, delta = self.embedding[batch.tokens], None
+        for index, layer in enumerate(self.layers):
+            keys, values = pages.keys[index], pages.values[index]
+            qkv = layer.qkv(self.ops.add_norm(hidden, delta, layer.attention_norm, eps))
+            query = self.ops.rotate_and_store(
+                qkv, rotation, batch.slots, layer.head_norms, keys, values
+            )
+            delta = layer.output(self.attention(query, keys, values, batch).flatten(1))
+            gate_up = layer.gate_up(self.ops.add_norm(hidden, delta, layer.ffn_norm, eps))
+            delta = layer.down(self.ops.silu_mul(gate_up))
+        wanted = hidden[batch.outputs]
+        last = None if delta is None else delta[batch.outputs]
+        return self.head(self.ops.add_norm(wanted, last, self.norm, eps)).float()
+
+    def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return cos and sin, float32 [T, head_size / 2]."""
+        angles = positions[:, None].float() * self.frequencies
+        magnitude = self.config.rope_magnitude
+        return angles.cos() * magnitude, angles.sin() * magnitude
