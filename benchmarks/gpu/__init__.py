@@ -1,0 +1,1 @@
+"""What the GPU path reaches of what the device can do: `python -m benchmarks.gpu`."""

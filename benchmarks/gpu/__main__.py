@@ -1,0 +1,147 @@
+"""Measure the GPU path; everything beside its floor: `python -m benchmarks.gpu --output gpu.json`.
+
+Parts: `kernels` (error against the twin, time), `steps` (8B shapes, random weights), `text` (the
+default model widened to 8B, through the whole engine), `peers` (Transformers on the same model).
+`--smoke` runs what can run on a CPU, in Triton's interpreter, at toy sizes: its times mean nothing.
+"""
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PARTS = ("kernels", "steps", "text", "peers")
+ON_A_CPU = ("kernels", "steps")
+STEPS = [
+    *((rows, length, 4096) for rows in (1, 4, 16, 64) for length in (1, 2, 4, 8)),
+    (1, 512, 0),
+]
+"""(rows, new tokens, context); the last is a prefill."""
+SMOKE_STEPS = [(1, 1, 40), (2, 4, 40), (1, 24, 0)]
+BLOCK_SIZE = 16
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", default=[], help=f"of {', '.join(PARTS)}; default all")
+    parser.add_argument("--smoke", action="store_true", help="toy sizes, without a GPU")
+    parser.add_argument("--dtype", default="bf16", choices=["bf16", "fp16", "fp32", "fp8"])
+    parser.add_argument("--exact", action="store_true", help="steps and text in exact mode")
+    parser.add_argument("--attention", default="auto", help="the backend of steps")
+    parser.add_argument("--output", type=Path, help="a JSON file for the results")
+    arguments = parser.parse_args()
+    unknown = set(arguments.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"unknown parts: {', '.join(sorted(unknown))}")
+    if arguments.smoke:
+        os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+    import torch
+
+    if not arguments.smoke and not torch.cuda.is_available():
+        sys.exit("benchmarks.gpu: torch sees no GPU here; --smoke runs what can run without one")
+    found = measure(arguments)
+    if arguments.output:
+        arguments.output.write_text(json.dumps(found, indent=1))
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Run the parts asked for; return their rows, what they ran on, and its limits."""
+    import torch
+
+    from benchmarks.gpu.timing import Clock
+    from model.gpu.build import FORMATS
+
+    device = torch.device("cpu" if arguments.smoke else "cuda")
+    # The interpreter multiplies through NumPy, which has no bfloat16.
+    name = "fp32" if arguments.smoke else arguments.dtype
+    dtype, _ = FORMATS[name]
+    clock = Clock(device, 1) if arguments.smoke else Clock(device)
+    limits = clock.limits(dtype)
+    print(f"copy {limits.bytes_s / 1e12:.2f} TB/s, product {limits.flops / 1e12:.1f} TFLOP/s")
+    found: dict[str, Any] = {
+        "machine": "CPU, interpreted" if arguments.smoke else torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "options": {key: str(value) for key, value in vars(arguments).items()},
+        "limits": limits._asdict(),
+    }
+    with tempfile.TemporaryDirectory() as directory:
+        parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
+            "kernels": lambda: kernels(arguments, device, dtype, clock, limits),
+            "steps": lambda: steps(arguments, name, device, dtype, clock, limits),
+            "text": lambda: text(arguments, Path(directory), device),
+            "peers": lambda: peers(Path(directory), device),
+        }
+        for part in arguments.parts or PARTS:
+            if arguments.smoke and part not in ON_A_CPU:
+                print(f"\n{part}: needs a GPU")
+                continue
+            print(f"\n{part}")
+            found[part] = parts[part]()
+            for row in found[part]:
+                print("  ".join(f"{key} {_short(value)}" for key, value in row.items()))
+    return found
+
+
+def kernels(
+    arguments: argparse.Namespace, device: Any, dtype: Any, clock: Any, limits: Any
+) -> list[dict[str, Any]]:
+    from benchmarks.gpu.kernels import SMOKE, Shapes, attention_rows, small_rows
+
+    shapes = SMOKE if arguments.smoke else Shapes()
+    place = shapes, device, dtype, clock, limits
+    return [*attention_rows(*place), *small_rows(*place)]
+
+
+def steps(
+    arguments: argparse.Namespace, name: str, device: Any, dtype: Any, clock: Any, limits: Any
+) -> list[dict[str, Any]]:
+    from benchmarks.gpu.steps import SMOKE, shape_of_8b, step_rows
+    from model.gpu.build import GpuSettings
+    from model.gpu.graphs import CudaRecorder
+
+    cases = SMOKE_STEPS if arguments.smoke else STEPS
+    tokens = max(rows * (length + context) for rows, length, context in cases)
+    rows_max = max(rows for rows, _, _ in cases)
+    settings = GpuSettings(
+        name,
+        "triton" if arguments.smoke else arguments.attention,
+        arguments.exact,
+        block_count=tokens // BLOCK_SIZE + rows_max + 1,
+        block_size=BLOCK_SIZE,
+        rows_max=rows_max,
+    )
+    config = shape_of_8b(**(SMOKE if arguments.smoke else {}))
+    recorder = None if arguments.smoke else CudaRecorder()
+    return step_rows(config, settings, device, dtype, recorder, clock, limits, cases)
+
+
+def text(arguments: argparse.Namespace, directory: Path, device: Any) -> list[dict[str, Any]]:
+    from benchmarks.gpu.text import text_rows, write_widened
+
+    write_widened(directory, device)
+    return text_rows(directory, "cuda", arguments.exact, arguments.dtype)
+
+
+def peers(directory: Path, device: Any) -> list[dict[str, Any]]:
+    from benchmarks.gpu.peers import transformers_rows
+    from benchmarks.gpu.text import write_widened
+
+    if not (directory / "config.json").exists():
+        write_widened(directory, device)
+    return transformers_rows(directory, device)
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    main()

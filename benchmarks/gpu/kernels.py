@@ -1,0 +1,186 @@
+"""Every kernel: its error against its twin, its time, and what part of the bandwidth it uses."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from benchmarks.gpu.timing import Clock, Limits
+from model.attention.choice import Needs, choose_attention
+from model.attention.reference import attend
+from model.batch import Batch
+from model.flatten import Layout
+from model.gpu.ops import TORCH_OPS, triton_ops
+from model.gpu.sampler import choose_many
+from model.refusal import Refused
+from model.sampler import Ask
+from model.sampler import choose_many as choose_many_twin
+from speculative.rounds import NO_DRAFT, Draft, chain
+from speculative.sampling import Sampling
+
+
+class Shapes(NamedTuple):
+    """The shapes of one layer, and the rounds to try."""
+
+    heads: int = 32
+    kv_heads: int = 8
+    head_size: int = 128
+    hidden: int = 4096
+    ffn: int = 14336
+    vocab: int = 128256
+    context: int = 4096
+    rows: tuple[int, ...] = (1, 16, 64)
+    lengths: tuple[int, ...] = (1, 8)
+
+
+SMOKE = Shapes(4, 2, 16, 64, 96, 301, 40, (1, 2), (1, 4))
+BACKENDS = ("triton", "flash_attn", "flash_attn_3")
+PAGES = (16, 256)
+
+
+def verify_round(shapes: Shapes, rows: int, length: int, page: int, tree: bool) -> Batch:
+    """Return a round of rows with the same context and as many new tokens each."""
+    drafted = length - 1
+    draft: Draft = NO_DRAFT
+    if drafted:
+        draft = chain((1,) * drafted, "benchmark")
+        if tree:
+            parents = tuple((node - 1) // 2 if node else -1 for node in range(drafted))
+            draft = Draft(tuple(range(drafted)), parents, draft.sources)
+    layout, width = Layout(page), -(-(shapes.context + length) // page)
+    for row in range(rows):
+        blocks = tuple(range(row * width, (row + 1) * width))
+        layout.add([1], shapes.context, blocks, draft, samples=True)
+    return layout.batch(torch.device("cpu"))
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    return float((found.double() - expected.double()).norm() / expected.double().norm())
+
+
+def attention_rows(
+    shapes: Shapes, device: torch.device, dtype: torch.dtype, clock: Clock, limits: Limits
+) -> list[dict[str, Any]]:
+    """Measure every backend that can be had, for chains and, where it knows them, trees."""
+    found: list[dict[str, Any]] = []
+    for exact in (False, True):
+        for name in BACKENDS:
+            for page in PAGES:
+                try:
+                    needs = Needs(device, page, exact, shapes.context + 16)
+                    chosen = choose_attention(name, needs)
+                except Refused as error:
+                    print(f"attention {name}, pages of {page}, exact {exact}: {error}")
+                    continue
+                for rows in shapes.rows:
+                    for length in shapes.lengths:
+                        for tree in (False, True) if chosen.backend.trees else (False,):
+                            case = verify_round(shapes, rows, length, page, tree)
+                            if tree and not (case.facts and case.facts.masked):
+                                continue
+                            numbers = _attention(
+                                chosen.attention, shapes, case, page, device, dtype, clock, limits
+                            )
+                            found.append(
+                                {
+                                    "kernel": f"attention {name}",
+                                    "exact": exact,
+                                    "page": page,
+                                    "rows": rows,
+                                    "length": length,
+                                    "tree": tree,
+                                    **numbers,
+                                }
+                            )
+    return found
+
+
+def _attention(
+    attention: Any,
+    shapes: Shapes,
+    case: Batch,
+    page: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    clock: Clock,
+    limits: Limits,
+) -> dict[str, float]:
+    blocks = int(case.block_tables.max()) + 1
+    kv = (blocks, page, shapes.kv_heads, shapes.head_size)
+    keys, values = (torch.randn(kv, device=device).to(dtype) for _ in range(2))
+    query = torch.randn(len(case.tokens), shapes.heads, shapes.head_size, device=device).to(dtype)
+    names = ("tokens", "positions", "slots", "row_starts", "kv_lengths", "block_tables")
+    tensors = [getattr(case, name).to(device) for name in (*names, "ancestors", "outputs")]
+    batch = Batch(*tensors, facts=case.facts)
+    error = relative_error(
+        attention(query, keys, values, batch), attend(query, keys, values, batch)
+    )
+    taken = clock.microseconds(lambda: attention(query, keys, values, batch))
+    read = 2 * int(case.kv_lengths.sum()) * kv[2] * kv[3] * keys.element_size()
+    floor = limits.floor_us(read + 2 * query.numel() * query.element_size())
+    return {"error": error, "us": taken, "floor_us": floor, "measured_over_floor": taken / floor}
+
+
+def small_rows(
+    shapes: Shapes, device: torch.device, dtype: torch.dtype, clock: Clock, limits: Limits
+) -> list[dict[str, Any]]:
+    """Measure the fused operations and the sampler at a few batch sizes."""
+    ours, found = triton_ops(), []
+    for tokens in sorted({rows * length for rows in shapes.rows for length in shapes.lengths}):
+        residual = torch.randn(tokens, shapes.hidden, device=device).to(dtype)
+        delta, weight = torch.randn_like(residual), torch.randn_like(residual[0])
+        gate_up = torch.randn(tokens, 2 * shapes.ffn, device=device).to(dtype)
+        every = (shapes.heads + 2 * shapes.kv_heads) * shapes.head_size
+        qkv = torch.randn(tokens, every, device=device).to(dtype)
+        angles = torch.randn(tokens, shapes.head_size // 2, device=device)
+        rotation = angles.cos(), angles.sin()
+        slots = torch.arange(tokens, dtype=torch.int32, device=device)
+        kv = (tokens, 1, shapes.kv_heads, shapes.head_size)
+        keys, values = (torch.zeros(kv, dtype=dtype, device=device) for _ in range(2))
+        size = residual.element_size()
+        cases = {
+            "add_norm": (
+                lambda ops, a=residual, b=delta, w=weight: ops.add_norm(a.clone(), b, w, 1e-5),
+                6 * residual.numel() * size,  # the clone that keeps runs alike is in it
+            ),
+            "silu_mul": (lambda ops, g=gate_up: ops.silu_mul(g), 3 * gate_up.numel() * size / 2),
+            "rotate_and_store": (
+                lambda ops, x=qkv, r=rotation, s=slots, k=keys, v=values: ops.rotate_and_store(
+                    x, r, s, None, k, v
+                ),
+                2 * qkv.numel() * size,
+            ),
+        }
+        for name, (run, moved) in cases.items():
+            error = relative_error(run(ours), run(TORCH_OPS))
+            found.append(_row(name, tokens, error, clock, lambda r=run: r(ours), limits, moved))
+        logits = torch.randn(tokens, shapes.vocab, device=device) * 3
+        asks = [Ask(row, row, Sampling(temperature=0.8, seed=row)) for row in range(tokens)]
+        differ = choose_many(logits, asks) != choose_many_twin(logits, asks)
+        moved = 4 * logits.numel()
+        found.append(
+            _row(
+                "keyed argmax",
+                tokens,
+                float(differ),
+                clock,
+                lambda x=logits, a=asks: choose_many(x, a),
+                limits,
+                moved,
+            )
+        )
+    return found
+
+
+def _row(
+    name: str, tokens: int, error: float, clock: Clock, work: Any, limits: Limits, moved: float
+) -> dict[str, Any]:
+    taken, floor = clock.microseconds(work), limits.floor_us(moved)
+    return {
+        "kernel": name,
+        "tokens": tokens,
+        "error": error,
+        "us": taken,
+        "floor_us": floor,
+        "measured_over_floor": taken / floor,
+    }

@@ -1,0 +1,157 @@
+"""Engine steps at the shapes of an 8B model, its weights random: time, floor, and the gap.
+
+The gap is what a step takes beyond the device's own work: laying the round out, sending it, waiting
+for the tokens. A step here is the model process's; the rest of the engine overlaps it.
+"""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.gpu.timing import Clock, Limits
+from model.config import ModelConfig
+from model.flatten import Layout
+from model.gpu.build import GpuSettings, gpu_parts
+from model.gpu.graphs import Recorder
+from model.kit import Parts
+from model.loader import LoadedModel
+from model.sampler import Ask
+from model.weights import LayerWeights, Weights
+from speculative.rounds import NO_DRAFT, chain
+from speculative.sampling import Sampling
+
+PREFILL = 512
+
+
+def shape_of_8b(**changes: Any) -> ModelConfig:
+    """Return the shape of Llama-3.1-8B."""
+    settings: dict[str, Any] = {
+        "architecture": "LlamaForCausalLM",
+        "vocab_size": 128_256,
+        "hidden_size": 4096,
+        "layer_count": 32,
+        "head_count": 32,
+        "kv_head_count": 8,
+        "head_size": 128,
+        "ffn_size": 14_336,
+        "context_max": 8192,
+        "norm_eps": 1e-5,
+    }
+    settings |= changes
+    size = settings["head_size"]
+    frequencies = tuple(500_000.0 ** (-2 * i / size) for i in range(size // 2))
+    return ModelConfig(**settings, rope_inverse_frequencies=frequencies)
+
+
+SMOKE: dict[str, int] = {
+    "vocab_size": 301,
+    "hidden_size": 64,
+    "layer_count": 1,
+    "head_count": 4,
+    "kv_head_count": 2,
+    "head_size": 16,
+    "ffn_size": 96,
+    "context_max": 256,
+}
+
+
+def random_model(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> LoadedModel:
+    """Return a model made on the device; its logits stay finite."""
+
+    def matrix(rows: int, columns: int) -> torch.Tensor:
+        made = torch.empty(rows, columns, dtype=dtype, device=device)
+        return made.normal_(0.0, columns**-0.5)
+
+    def ones() -> torch.Tensor:
+        return torch.ones(config.hidden_size, dtype=dtype, device=device)
+
+    hidden, attended = config.hidden_size, config.head_count * config.head_size
+    qkv = attended + 2 * config.kv_head_count * config.head_size
+    shapes = {
+        "qkv": (qkv, hidden),
+        "output": (hidden, attended),
+        "gate_up": (2 * config.ffn_size, hidden),
+        "down": (hidden, config.ffn_size),
+    }
+    layers: list[LayerWeights] = []
+    for _ in range(config.layer_count):
+        parts: dict[str, Any] = {field.name: None for field in fields(LayerWeights)}
+        parts |= {"attention_norm": ones(), "ffn_norm": ones()}
+        layers.append(LayerWeights(**parts | {n: matrix(*s) for n, s in shapes.items()}))
+    head = matrix(config.vocab_size, hidden)
+    weights = Weights(matrix(config.vocab_size, hidden), layers, ones(), head)
+    return LoadedModel("random", Path(), config, weights)
+
+
+def weight_bytes(model: LoadedModel, dtype: str) -> int:
+    """Return what one step reads: the layers in their format, and the head."""
+    layer = sum(
+        tensor.numel()
+        for one in model.weights.layers
+        for tensor in (one.qkv, one.output, one.gate_up, one.down)
+    )
+    size = model.weights.head.element_size()
+    return layer * (1 if dtype == "fp8" else size) + model.weights.head.numel() * size
+
+
+def step_rows(
+    config: ModelConfig,
+    settings: GpuSettings,
+    device: torch.device,
+    dtype: torch.dtype,
+    recorder: Recorder | None,
+    clock: Clock,
+    limits: Limits,
+    cases: list[tuple[int, int, int]],
+) -> list[dict[str, Any]]:
+    """Measure (rows, new tokens, context) rounds, and a prefill."""
+    model = random_model(config, dtype, device)
+    read = weight_bytes(model, settings.dtype)
+    parameters = read // model.weights.head.element_size()
+    parts, chosen = gpu_parts(model, settings, recorder, progress=print)
+    kv = 2 * config.layer_count * config.kv_head_count * config.head_size
+    kv *= parts.pages.keys.element_size()
+    found: list[dict[str, Any]] = []
+    for rows, length, context in cases:
+        layout = _round(settings.block_size, rows, length, context)
+        step_us = clock.wall_us(lambda layout=layout: _step(parts, layout))
+        device_us = clock.microseconds(lambda layout=layout: parts.run(layout))
+        flops = 2.0 * parameters * rows * length
+        floor = limits.floor_us(read + rows * (context + length) * kv, flops)
+        found.append(
+            {
+                "attention": chosen.name,
+                "dtype": settings.dtype,
+                "exact": settings.exact,
+                "rows": rows,
+                "length": length,
+                "context": context,
+                "step_us": step_us,
+                "forward_us": device_us,
+                "gap_us": step_us - device_us,
+                "floor_us": floor,
+                "measured_over_floor": step_us / floor,
+            }
+        )
+    return found
+
+
+def _round(block_size: int, rows: int, length: int, context: int) -> Layout:
+    """Return verify rows with a context, or, with none, prefill chunks of `length`."""
+    layout, width = Layout(block_size), -(-(context + length) // block_size)
+    for row in range(rows):
+        blocks = tuple(range(row * width, (row + 1) * width))
+        if context:
+            draft = chain((1,) * (length - 1), "benchmark") if length > 1 else NO_DRAFT
+            layout.add([1], context, blocks, draft, samples=True)
+        else:
+            layout.add([1] * length, 0, blocks, NO_DRAFT, samples=True)
+    return layout
+
+
+def _step(parts: Parts, layout: Layout) -> None:
+    logits = parts.run(layout)
+    greedy = Sampling(temperature=0.0)
+    parts.kit.choose(logits, [Ask(row, row, greedy) for row in range(len(logits))])

@@ -1,0 +1,35 @@
+"""A widened model computes what the small one does."""
+
+import torch
+
+from benchmarks.gpu.widen import Widener, widened_config
+from model.attention.reference import attend
+from model.flatten import Layout
+from model.forward import TorchForward
+from model.pages import allocate
+from speculative.rounds import NO_DRAFT
+from tests.model.making import CPU, FP32
+from tests.model.native.models import random_weights, tiny_config
+
+
+def test_the_logits_are_the_same():
+    small = tiny_config(head_size=16, head_count=6, kv_head_count=2)
+    weights = random_weights(small)
+    large = widened_config(
+        small,
+        hidden_size=96,
+        ffn_size=128,
+        layer_count=4,
+        head_count=16,
+        kv_head_count=4,
+        head_size=32,
+    )
+    wide = Widener(small, large, FP32, CPU).weights(weights)
+    layout = Layout(4)
+    layout.add(list(range(1, 12)), 0, (0, 1, 2), NO_DRAFT, samples=True)
+    batch = layout.batch(CPU)
+    found, expected = (
+        TorchForward(config, made, attend)(batch, allocate(config, 4, 4, FP32, CPU))
+        for config, made in ((large, wide), (small, weights))
+    )
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
