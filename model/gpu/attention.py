@@ -228,7 +228,7 @@ class TritonAttention:
         tokens = 1 if paths is not None else block_m // group
         query_tiles = ceil_div(facts.row_max, tokens)
         programs = len(batch.kv_lengths) * query_tiles * keys.shape[2]
-        splits, split_tiles = self._splits(facts.kv_max, programs, block_n, query.device)
+        splits, split_tiles = self.splits(facts.kv_max, programs, block_n, query.device)
         out = torch.empty_like(query, memory_format=torch.contiguous_format)
         whole = splits == 1
         lines = token_count * heads
@@ -287,10 +287,13 @@ class TritonAttention:
             )
         return out
 
-    def _splits(
+    def splits(
         self, kv_max: int, programs: int, block_n: int, device: torch.device
     ) -> tuple[int, int]:
-        """Return how many splits, and their size in tiles; 0 shares the tiles out evenly."""
+        """Return how many splits, and their size in tiles; 0 shares the tiles out evenly.
+
+        `programs` is how many there would be without splits.
+        """
         if self.exact:
             return max(1, ceil_div(kv_max, self.exact_split)), self.exact_split // block_n
         wanted = PROGRAMS_PER_CORE * core_count(device) // max(1, programs)

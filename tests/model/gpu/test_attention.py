@@ -148,6 +148,19 @@ def one_by_one(query: Tensor, keys: Tensor, values: Tensor, prefix: int, table: 
     return torch.cat(out)
 
 
+@pytest.mark.parametrize("context_max", [512, 8_192, 131_072])
+def test_exact_attention_cuts_the_keys_alike_for_every_batch(context_max: int):
+    from model.gpu.attention import SPLITS_MAX, TritonAttention
+
+    exact, fast = TritonAttention(True, context_max), TritonAttention(False, context_max)
+    lengths, programs = (1, 256, 257, 500, context_max), (1, 8, 512)
+    cuts = [(n, *exact.splits(n, p, 64, DEVICE)) for n in lengths for p in programs]
+    assert len({size for _, _, size in cuts}) == 1
+    assert all(count * size * 64 >= length for length, count, size in cuts)
+    assert max(count for _, count, _ in cuts) <= SPLITS_MAX
+    assert len({fast.splits(500, p, 64, DEVICE) for p in programs}) > 1
+
+
 def test_exact_attention_gives_a_token_the_same_bits_in_any_company():
     """Alone, or after a longer row; and past a split's end, where one more split begins."""
     prefix, count, page = 252, 8, 16
