@@ -44,8 +44,11 @@ def doctor_command(parsed: dict[str, Any]) -> int:
 
 def measure(settings: Settings) -> "Ready":
     """Start the model, and return what it says of itself. Raises ConfigError."""
+    from functools import partial
+
     import anyio
 
+    from actors.child import spawn
     from actors.device import DeviceLostError
     from actors.process import ModelRefusedError, ProcessDevice
     from api.plan import plan
@@ -57,7 +60,7 @@ def measure(settings: Settings) -> "Ready":
     async def start() -> "Ready":
         planned = plan(settings, read_card(locate(settings.model or None, print)), None)
         target = ProcessDevice[Proposal, Verdict](
-            _worker("target", planned.target_options), Verdict
+            partial(spawn, _worker("target", planned.target_options)), Verdict, settings.silence_s
         )
         try:
             return await target.start(lambda _: None)

@@ -118,8 +118,7 @@ class LawTest:
             for place, prefix in enumerate(asked):
                 blocks = tuple(range(place * each, place * each + each))
                 layout.add([*self.prompt, *prefix], 0, blocks, NO_DRAFT, True)
-            pages = self.runner.pages
-            logits = self.runner.forward(layout.batch(pages.keys.device), pages)
+            logits = self.runner.parts.run(layout)
             for row, prefix in enumerate(asked):
                 self.known[prefix] = self._law(logits, row, prefix)
 

@@ -33,7 +33,7 @@ def fp8(weight: Tensor, bias: Tensor | None) -> Product:
 
     def product(values: Tensor) -> Tensor:
         tokens, token_scales = to_fp8(values)
-        found = torch._scaled_mm(  # torch's only way to these kernels
+        found = torch._scaled_mm(  # pyright: ignore[reportPrivateImportUsage]: the only way there
             tokens,
             rounded.t(),
             scale_a=token_scales,

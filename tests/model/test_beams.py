@@ -283,7 +283,7 @@ def test_a_search_under_a_grammar_is_the_plain_one_over_what_it_allows(tmp_path)
     sampling = law(rules, grammar=grammar)
     prompt = [40, 41, 42]
     servers = [Server(tmp_path, 128, draft_max) for draft_max in (0, 16)]
-    model, grammars = servers[0].runner.forward, servers[0].runner.histories.grammars
+    model, grammars = servers[0].runner.parts.forward, servers[0].runner.histories.grammars
     assert grammars is not None
 
     def allowed_law(text: tuple[int, ...]) -> list[float]:

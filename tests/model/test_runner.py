@@ -76,7 +76,7 @@ def test_logits_that_are_no_numbers_fail_their_row_alone(place, value, directory
         Row(n, 0, len(PROMPT), True, 3, tuple(range(3 * n, 3 * n + 3)), (), opening) for n in (1, 2)
     )
     proposal = Proposal(Round(1, 0, rows), (chain(guess, "x"), chain(guess, "x")))
-    forward = runner.forward
+    forward = runner.parts.forward
     broken = {"last known token": 0, "drafted node": 1, "node behind an error": 3}[place]
 
     def breaking(*arguments):
@@ -84,7 +84,7 @@ def test_logits_that_are_no_numbers_fail_their_row_alone(place, value, directory
         logits[broken] = value
         return logits
 
-    runner.forward = breaking
+    runner.parts = runner.parts._replace(forward=breaking)
     first, second = runner.step(proposal).decisions
     assert second == sound.step(proposal).decisions[1]
     if place == "node behind an error":
