@@ -253,7 +253,7 @@ BUGS = [
     ),
     Bug(
         "drafts get slots without blocks",
-        slip(Planner, "_add_row", "min(draft_max, sequence.table.slots - stop)", "draft_max"),
+        slip(Planner, "_add_row", "blocks_for(stop + fits)", "blocks_for(stop)"),
         stories,
     ),
     Bug(
