@@ -348,7 +348,7 @@ async def client(engine: Engine, rng: random.Random, number: int, outcome: Outco
     await anyio.sleep(rng.uniform(0, 0.3))
     options = random_options(rng)
     shared = [1 + n % 5 for n in range(rng.choice([0, 9, 17]))]
-    prompt = [*shared, *(rng.randrange(1, VOCAB) for _ in range(rng.randint(1, 9)))]
+    prompt = [*shared, *(rng.randrange(1, POISON[0]) for _ in range(rng.randint(1, 9)))]
     patience = rng.choice([rng.uniform(0, 0.2), rng.uniform(0, 20), 1e6, 1e6, 1e6])
     outcome.kinds = kinds(options)
     outcome.texts = [""] * options.choices
