@@ -42,7 +42,7 @@ async def one(
 async def main(arguments: argparse.Namespace) -> None:
     rows = [json.loads(line) for line in arguments.path.open()]
     wanted = [row for row in rows if row.get("category", "") in ("", arguments.category)]
-    questions = [row["turns"][0] for row in wanted[: arguments.prompts]]
+    questions = [row["turns"][0] for row in wanted[arguments.skip :][: arguments.prompts]]
     async with engine(Settings(dtype=arguments.dtype)) as running:
         await one(running, questions[-1], arguments, True, "warm")
         seconds, tokens, rounds = [0.0, 0.0], [0, 0], [0, 0]
@@ -85,6 +85,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("path", type=Path)
     parser.add_argument("--category", default="summarization")
     parser.add_argument("--prompts", type=int, default=10)
+    parser.add_argument("--skip", type=int, default=10, help="the first ones were tuned on")
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--width", type=int, default=4)
     parser.add_argument("--dtype", default="bf16")

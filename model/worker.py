@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from model.role import Role
 
 BEAT_S = 1.0
+NICENESS = 5
 PR_SET_PDEATHSIG = 1
 
 
@@ -48,6 +49,7 @@ class Pipe:
 
 def main(role: str, options: str) -> None:
     die_with_parent()
+    yield_to_the_door()
     # Nothing else may write to the pipe: whatever prints, prints to standard error.
     results, work = os.fdopen(os.dup(1), "wb"), sys.stdin.buffer
     os.dup2(2, 1)
@@ -82,6 +84,12 @@ def serve(work: BinaryIO, pipe: Pipe, model: "Role") -> None:
             model.reset()
         else:
             pipe.send(Kind.DONE, encode(model.step(decoder.decode(payload))))
+
+
+def yield_to_the_door() -> None:
+    """Let the server go first: it works for microseconds, and models fill every core for long."""
+    if hasattr(os, "nice"):
+        os.nice(NICENESS)
 
 
 def die_with_parent() -> None:
