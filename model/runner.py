@@ -94,10 +94,11 @@ class Runner:
         offers = iter(self.kit.offer(logits, asks))
         for walk, asked in zip(branches, offering, strict=True):
             walk.offers = tuple(() if one is None else next(offers) for one in asked)
-        ordinary = [walk for walk in walks if walk.row.branch is None]
-        if self.successor_count and ordinary:
-            best = self.kit.rank(logits, self.successor_count)
-            for walk in ordinary:
+        curious = [walk for walk in walks if walk.draft.curious and walk.row.branch is None]
+        if self.successor_count and curious:
+            rows = [row for walk in curious for row in walk.logits_rows()]
+            best = iter(self.kit.rank(logits[rows], self.successor_count))
+            for walk in curious:
                 walk.outlooks = walk.named(best)
 
 

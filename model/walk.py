@@ -1,5 +1,6 @@
 """The way from a row's last known token down its draft, one target token at a time."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -43,7 +44,7 @@ class Walk:
     def mark(self, broken: frozenset[int]) -> None:
         """Take in which rows of logits are no numbers; branches and drawn drafts need all."""
         self.broken = broken
-        own = range(self.first, self.first + 1 + len(self.draft.tokens))
+        own = self.logits_rows()
         needs_all = self.row.branch is not None or self.draft.laws
         if needs_all and not broken.isdisjoint(own):
             self.error = BROKEN
@@ -106,11 +107,14 @@ class Walk:
         rows = [self.first, *(self.first + node + 1 for node in self.path)]
         return [(row, token, wanted) for row, token in zip(rows, self.tokens, strict=False)]
 
-    def named(self, best: list[Ranked]) -> tuple[Outlook, ...]:
-        """Return what could follow the last known token and every node."""
+    def logits_rows(self) -> range:
+        """Return the rows of logits of the last known token and of every node."""
+        return range(self.first, self.first + 1 + len(self.draft.tokens))
+
+    def named(self, best: Iterator[Ranked]) -> tuple[Outlook, ...]:
+        """Return what could follow the last known token and every node, the next of `best`."""
         tokens = (self.sequence.tokens[-1], *self.draft.tokens)
-        rows = best[self.first : self.first + len(tokens)]
-        return tuple(Outlook(token, *row) for token, row in zip(tokens, rows, strict=True))
+        return tuple(Outlook(token, *next(best)) for token in tokens)
 
     def offer_asks(self) -> list[tuple[Ask, int] | None]:
         """Return (ask, count) after the last token computed and after every node.

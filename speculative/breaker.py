@@ -20,6 +20,11 @@ class Breaker:
     _vain: int = 0
     _paid: int = 0
 
+    @property
+    def pays(self) -> bool:
+        """Whether the latest guesses were worth verifying."""
+        return self._paid > 0
+
     def asks(self) -> bool:
         """Return whether to ask in this round; call it once a round."""
         if self._skip:

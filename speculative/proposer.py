@@ -1,6 +1,6 @@
 """The proposer: keeps each sequence's draft sources and fills rounds with their guesses."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from speculative.auction import Bid
@@ -14,7 +14,7 @@ from speculative.noise import Gumbels, gumbels
 from speculative.occurrences import PAD, Text
 from speculative.prediction import PredictionSource
 from speculative.recycle import RecycleSource
-from speculative.rounds import NO_DRAFT, Draft, Opening, Round, Row
+from speculative.rounds import SILENT, Draft, Opening, Round, Row
 from speculative.sources import Source
 from speculative.store import Memories, Memory, StoreSource
 from speculative.suffix import SuffixSource
@@ -24,10 +24,12 @@ from speculative.tree import NODES_MAX, Tree
 REACH_MIN = 4
 REACH_START = 12
 """Tokens in a path; it follows what is accepted, since every guess costs a microsecond."""
-ASK_MS = 0.03
+ASK_MS = 0.05
 """About what it takes to ask a row's sources: below that, guesses that save time still lose it."""
 WORTH_ASKING = 2.0
 """A row whose tokens are worth this is asked whatever became of its guesses while it was ahead."""
+HOPE_SHARE = 0.02
+"""Of a round's time, what may go into asking the sources of rows whose guesses do not pay."""
 INDEX_MAX = 2048
 """Tokens of one text that are indexed in a round: under a millisecond; long prompts take more."""
 
@@ -49,6 +51,8 @@ class _Drafted:
     tree: Tree | None = None
     """The guesses of the sequence's last row, verified or not."""
     reach: int = REACH_START
+    asked: bool = False
+    """Whether the sources were asked in the last round."""
     drafts: bool = False
     """Whether it ever had room for a draft; without speculation a request teaches nothing."""
 
@@ -109,7 +113,7 @@ class Proposer:
     def propose(
         self, round_: Round, model_drafts: tuple[Draft, ...], model_ms: float = 0.0
     ) -> tuple[Draft, ...]:
-        """Return a draft for every row, NO_DRAFT where there is nothing to guess or no room.
+        """Return a draft for every row, SILENT where nothing was to be guessed.
 
         `model_drafts` are the draft model's, one per row, and `model_ms` what they cost.
         """
@@ -124,12 +128,13 @@ class Proposer:
                 _add_draft(lot.tree, model_drafts[row])
             bids.append(lot.bid())
         outcome = self._controller.admit(bids, prepared.load, model_ms)
-        drafts = [NO_DRAFT] * len(round_.rows)
+        drafts = [SILENT] * len(round_.rows)
         for place, nodes in enumerate(outcome.nodes):
             state, tree = prepared.states[place], prepared.lots[place].tree
             if len(tree):
                 state.breaker.learn(outcome.saved_ms[place] > ASK_MS)
-            drafts[prepared.rows[place]] = tree.draft(nodes)
+            if nodes or state.asked:
+                drafts[prepared.rows[place]] = tree.draft(nodes)
         load = prepared.load.token_count + sum(map(len, outcome.nodes))
         self._draft_searches(round_, drafts, load)
         return tuple(drafts)
@@ -172,9 +177,7 @@ class Proposer:
         self._forests.read(round_, self._text)
         for sequence_id in round_.closed:
             self._close(sequence_id)
-        rows: list[int] = []
-        states: list[_Drafted] = []
-        lots: list[Lot] = []
+        found: list[tuple[int, _Drafted, int, float]] = []
         sampling = [row.left for row in round_.rows if row.samples and row.branch is None]
         worths = iter(self._controller.worths(sampling, round_.refill))
         for index, row in enumerate(round_.rows):
@@ -185,17 +188,33 @@ class Proposer:
             room = min(row.draft_max, NODES_MAX) if row.samples else 0
             if room:
                 state.drafts = True
-                state.tree = self._guess(state, room, worth)
-                rows.append(index)
-                states.append(state)
-                lots.append(Lot(state.tree, state.trust, room, worth))
+                found.append((index, state, room, worth))
+        self._choose_asked(round_.round_id, [(state, worth) for _, state, _, worth in found])
+        lots: list[Lot] = []
+        for _, state, room, worth in found:
+            state.tree = self._guess(state, room)
+            lots.append(Lot(state.tree, state.trust, room, worth))
         load = Load(
             sum(row.stop - row.start for row in round_.rows),
             sum(row.samples for row in round_.rows),
             sum(lot.room for lot in lots),
         )
+        rows, states = [index for index, *_ in found], [state for _, state, *_ in found]
         self._prepared = _Prepared(round_.round_id, load, rows, states, lots)
         return self._prepared
+
+    def _choose_asked(self, turn: int, found: Sequence[tuple[_Drafted, float]]) -> None:
+        """Say whose sources are asked: all that pay, and others in turn for a share of the time."""
+        count = len(found)
+        if not count:
+            return
+        left = max(1, int(HOPE_SHARE * self._controller.cost.table(count)[count] / ASK_MS))
+        for place in range(count):
+            state, worth = found[(turn + place) % count]
+            asks = state.breaker.asks()
+            state.asked = worth > WORTH_ASKING or (asks and (state.breaker.pays or left > 0))
+            if state.asked and not state.breaker.pays:
+                left -= 1
 
     def _text(self, sequence_id: int) -> list[int]:
         """Return all known tokens of a sequence."""
@@ -224,10 +243,10 @@ class Proposer:
         for source in state.sources:
             source.learn(news)
 
-    def _guess(self, state: _Drafted, room: int, worth: float) -> Tree:
-        """Ask every source, unless it has not paid for a while."""
+    def _guess(self, state: _Drafted, room: int) -> Tree:
+        """Ask every source, if it is this row's turn."""
         tree = Tree(self._controller.survival(state.key.sampled), state.trust)
-        if state.breaker.asks() or worth > WORTH_ASKING:
+        if state.asked:
             state.text.occurrences.index(INDEX_MAX)
             reach = min(state.reach, room)
             for source in state.sources:

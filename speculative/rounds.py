@@ -126,9 +126,13 @@ class Draft(Plain, frozen=True):
     """Which source proposed each node."""
     laws: tuple[tuple[tuple[int, float], ...], ...] = ()
     """(token, chance) of what each node of a chain was drawn from, where the rule asks for it."""
+    curious: bool = True
+    """Whether the sources want to know what could follow: it takes a look at every logit."""
 
 
 NO_DRAFT = Draft()
+SILENT = Draft(curious=False)
+"""No draft, and nobody to learn from the row."""
 
 
 class Proposal(Plain, frozen=True):

@@ -16,6 +16,7 @@ from speculative.replay import Recording, Replay
 from speculative.rounds import (
     LOSS_NATS,
     NO_DRAFT,
+    SILENT,
     Decision,
     Draft,
     Opening,
@@ -166,7 +167,7 @@ def test_a_row_without_room_is_not_drafted() -> None:
     opening = Opening((1, 2, 1, 2), 4, Sampling())
     proposer = Proposer(ALL)
     rows = (Row(1, 3, 4, True, 0, (), (), opening), Row(2, 0, 3, False, 0, (), (), opening))
-    assert proposer.propose(Round(1, 0, rows), (NO_DRAFT,) * 2) == (NO_DRAFT,) * 2
+    assert proposer.propose(Round(1, 0, rows), (NO_DRAFT,) * 2) == (SILENT,) * 2
 
 
 def test_the_draft_models_tree_is_merged_with_the_rest() -> None:
@@ -219,3 +220,29 @@ def test_a_long_prompt_is_indexed_over_several_rounds() -> None:
         row = Row(1, 5998 + number, 5999 + number, True, 7, (), (prompt[5998 + number - 700],))
         drafts = proposer.propose(Round(number, 0, (row,)), (NO_DRAFT,))
     assert drafts[0].tokens
+
+
+def test_rows_whose_guesses_do_not_pay_take_turns() -> None:
+    proposer = Proposer(ALL, ((1, 8.0), (64, 30.0)))
+    count, curious = 32, set[int]()
+    rng = random.Random(3)
+    for number in range(count):
+        rows = tuple(
+            Row(
+                each,
+                7 + number,
+                8 + number,
+                True,
+                7,
+                (),
+                (rng.randrange(1000),) if number else (),
+                None if number else Opening(tuple(rng.choices(range(1000), k=8)), 8, Sampling()),
+                left=100,
+            )
+            for each in range(count)
+        )
+        drafts = proposer.propose(Round(number, 0, rows), (NO_DRAFT,) * count)
+        asked = {each for each, draft in enumerate(drafts) if draft.curious}
+        assert 1 <= len(asked) <= 7, "a fiftieth of 19 ms, at 0.05 ms each"
+        curious |= asked
+    assert curious == set(range(count))
