@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
@@ -137,6 +138,10 @@ class Everything(Proposer):
 
     def wants_model(self, round_: Round) -> tuple[int, ...]:
         return tuple(row.draft_max for row in round_.rows)
+
+    def _choose_asked(self, turn: int, found: Sequence[tuple[Any, float]]) -> None:
+        for state, _ in found:
+            state.asked = True
 
 
 @dataclass(slots=True)
