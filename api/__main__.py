@@ -91,7 +91,7 @@ async def build_engine(
     from actors.device import DeviceLostError
     from actors.engine import Parts, running
     from actors.process import ModelRefusedError, ProcessDevice
-    from api.plan import plan
+    from api.plan import available, plan
     from api.ports import ModelCard, Running
     from model.card import read_card
     from model.hub import locate
@@ -126,6 +126,7 @@ async def build_engine(
         ready = await target.start(report)
         if draft is not None:
             await draft.start(report)
+        methods = available(planned.methods, ready.draft_head, settings.speculate)
         noise = await to_thread.run_sync(fastest)  # compiles, if no model has
         parts = Parts(
             text=text,
@@ -136,7 +137,7 @@ async def build_engine(
             context_max=target_card.context_max,
             stop_token_ids=target_card.eos_token_ids,
             limits=planned.limits,
-            proposer=lambda: proposer(planned.methods, ready.step_costs, memories, noise),
+            proposer=lambda: proposer(methods, ready.step_costs, memories, noise),
             # The door lets in as many as the settings say; some of those before are still leaving.
             requests_max=2 * settings.requests_max,
             name_secret=token_bytes(32),
@@ -148,7 +149,7 @@ async def build_engine(
                 context_max=parts.tokens_max,
                 vocab_size=target_card.vocab_size,
                 draft_model="" if draft_card is None else draft_card.name,
-                draft_sources=planned.methods,
+                draft_sources=methods,
                 device=ready.device,
                 dtype=planned.dtype,
                 attention=ready.attention,

@@ -37,10 +37,17 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     draft: Annotated[
         str, Meta(description="a second, smaller model to draft with", extra={"metavar": "MODEL"})
     ] = ""
+    draft_head: Annotated[
+        str,
+        Meta(
+            description="a draft head: a file, off, or auto for the one that came with the model",
+            extra={"metavar": "FILE"},
+        ),
+    ] = "auto"
     speculate: Annotated[
         str,
         Meta(
-            description="auto, off, or a list of ngram,suffix,recycle,draft",
+            description="auto, off, or a list of ngram,suffix,store,recycle,grammar,head,draft",
             extra={"metavar": "HOW"},
         ),
     ] = "auto"

@@ -6,8 +6,8 @@ from typing import Protocol
 from api.config import ConfigError, Settings, bytes_of
 from speculative.planner import Limits
 
-SOURCES = ("ngram", "suffix", "store", "recycle", "grammar")
-"""Draft sources that read text, in the order of the documentation."""
+SOURCES = ("ngram", "suffix", "store", "recycle", "grammar", "head")
+"""Draft sources that need no second model, in the order of the documentation."""
 SUCCESSORS = 16
 """Best next tokens that the target reports of each node, for token recycling."""
 DRAFT_MAX = 15
@@ -80,6 +80,7 @@ def plan(settings: Settings, target: Card, draft: Card | None) -> Plan:
     return Plan(
         target_options={
             "source": settings.model or None,
+            "draft_head": settings.draft_head if "head" in methods else "off",
             "successor_count": SUCCESSORS if "recycle" in methods else 0,
             **options,
         },
@@ -109,3 +110,17 @@ def sources(speculate: str, draft_model: bool) -> tuple[str, ...]:
         if name not in known:
             raise ConfigError(f"speculate: {name!r} is not one of auto, off, {', '.join(known)}")
     return names
+
+
+def available(methods: tuple[str, ...], draft_head: bool, speculate: str) -> tuple[str, ...]:
+    """Return the sources that are left once it is known whether the model has a draft head.
+
+    Raises ConfigError if one was asked for by name and there is none.
+    """
+    if draft_head or "head" not in methods:
+        return methods
+    if speculate != "auto":
+        raise ConfigError(
+            "speculate: no draft head came for this model; train one and name it with --draft-head"
+        )
+    return tuple(name for name in methods if name != "head")

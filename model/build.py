@@ -7,6 +7,7 @@ import msgspec
 import torch
 
 from model.attention.choice import Needs, choose_attention
+from model.draft_head import DraftHead, TorchStep, find
 from model.drafter import Drafter
 from model.forward import TorchForward
 from model.grammar import Grammars, grammars_of
@@ -16,6 +17,7 @@ from model.loader import LoadedModel, load
 from model.native.build import NativeUnavailable
 from model.native.copies import copy_blocks, move_slots
 from model.native.forward import NativeForward
+from model.native.guesser import NativeStep
 from model.native.pool import Pool
 from model.native.sampler import NativeSampler
 from model.pages import allocate
@@ -49,6 +51,8 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int = 16
     verify: Verify = "keyed"
     """The rule that verifies drafts."""
+    draft_head: str = "off"
+    """A file, "auto" for the one that came for this model if one did, or "off"."""
     successor_count: int = 0
     """How many of the best next tokens to report of every node computed."""
 
@@ -128,7 +132,11 @@ def _native(options: ModelOptions, progress: Progress) -> Built:
         torch.device("cpu"),
         forward.page_width,
     )
-    parts = Parts(forward, pages, model.config.vocab_size, kit, _grammars(model))
+    step = None
+    if head := _draft_head(options, model):
+        step = NativeStep(head, forward.embedding, model.weights.head, pool)
+        forward.keeps_states = True
+    parts = Parts(forward, pages, model.config.vocab_size, kit, _grammars(model), step)
     return Built(parts, "cpu", NATIVE, exact=True, reading=forward.reading())
 
 
@@ -160,13 +168,21 @@ def _torch(options: ModelOptions, device: torch.device, progress: Progress) -> B
     model = load(options.source, dtype, device, progress)
     forward = TorchForward(model.config, model.weights, attention)
     pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
-    parts = Parts(forward, pages, model.config.vocab_size, grammars=_grammars(model))
+    head = _draft_head(options, model)
+    step = TorchStep(head, model.weights) if head else None
+    parts = Parts(forward, pages, model.config.vocab_size, grammars=_grammars(model), step=step)
     return Built(parts, device.type, name, exact=False)
 
 
 def _refuse_kv_dtype(options: ModelOptions) -> None:
     if options.kv_dtype != "auto":
         raise Refused(f"kv_dtype {options.kv_dtype!r} needs the native kernels of a CPU")
+
+
+def _draft_head(options: ModelOptions, model: LoadedModel) -> DraftHead | None:
+    if options.draft_head == "off":
+        return None
+    return find(options.draft_head, model.config, model.weights)
 
 
 def _grammars(model: LoadedModel) -> Grammars | None:

@@ -98,7 +98,7 @@ class Drafter:
         """Chains are at most `length_max` long; `verify` is the rule that will verify them."""
         self.keyed = verify == "keyed"
         self.parts = parts
-        _, self.pages, self.vocab_size, self.kit, grammars, _ = parts
+        _, self.pages, self.vocab_size, self.kit, grammars, *_ = parts
         self.length_max = length_max
         self.histories = Histories(grammars)
         self.readings: dict[int, Reading] = {}

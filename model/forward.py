@@ -26,6 +26,8 @@ class TorchForward:
         self.config = config
         self.weights = weights
         self.attention = attention
+        self.states: Tensor | None = None
+        """What the head read in the latest call, float32 [S, hidden]."""
         # A GPU has kernels for every height, and is asked for exactness elsewhere.
         self.tile = TILE if weights.embedding.device.type == "cpu" else 0
         self.frequencies = torch.tensor(
@@ -42,6 +44,7 @@ class TorchForward:
             hidden = hidden + self._attend(layer, index, normed, rotation, batch, pages)
             hidden = hidden + self._feed(layer, self._norm(hidden, layer.ffn_norm))
         final = self._norm(hidden[batch.outputs], self.weights.norm)
+        self.states = final.float()
         return self._linear(final, self.weights.head, None).float()
 
     def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from model import pages, sampler
 from model.batch import Forward, Pages
+from model.draft_head import Step
 from model.flatten import Layout
 from model.grammar import Grammars
 from model.sampler import Ask, Ranked
@@ -78,6 +79,8 @@ class Parts(NamedTuple):
     kit: Kit = TORCH_KIT
     grammars: Grammars | None = None
     """None where the model came without a tokenizer."""
+    step: Step | None = None
+    """A draft head's, where there is one; its forward then keeps `states`."""
     host_batches: bool = False
     """Whether the forward takes its batches in host memory and sends them itself."""
 

@@ -6,11 +6,14 @@ from time import perf_counter
 from torch import Tensor
 
 from model.flatten import Layout
+from model.guessing import Start, guesses
 from model.history import BadRow, Histories
 from model.kit import Parts
+from model.noise import fastest
 from model.rows import check_row
 from model.verify import Rule, keyed
 from model.walk import Walk
+from speculative.key import Key
 from speculative.rounds import Decision, Draft, Proposal, Row, Verdict
 
 
@@ -27,9 +30,10 @@ class Runner:
         """`successor_count` best next tokens are reported of every node that is computed."""
         self.rule = rule
         self.parts = parts
-        _, self.pages, self.vocab_size, self.kit, grammars, _ = parts
+        _, self.pages, self.vocab_size, self.kit, grammars, *_ = parts
         self.successor_count = successor_count
         self.clock = clock
+        self.noise = fastest()
         self.histories = Histories(grammars)
 
     def step(self, proposal: Proposal) -> Verdict:
@@ -76,7 +80,9 @@ class Runner:
         self.rule(self.kit, logits, [walk for walk in walks if walk.row.branch is None])
         moves = [move for walk in walks for move in walk.moves(self.pages.block_size)]
         self.kit.move_slots(self.pages, moves)
-        self._report(logits, [walk for walk in walks if not walk.error])
+        whole = [walk for walk in walks if not walk.error]
+        self._report(logits, whole)
+        self._guess([walk for walk in whole if walk.draft.curious and walk.row.branch is None])
 
     def _report(self, logits: Tensor, walks: list[Walk]) -> None:
         """Add what is asked for beside the tokens: all rows at once, or nothing."""
@@ -101,6 +107,27 @@ class Runner:
             for walk in curious:
                 walk.outlooks = walk.named(best)
 
+    def _guess(self, walks: list[Walk]) -> None:
+        """Let the draft head, if there is one, think on from where the rows stand."""
+        step, states = self.parts.step, getattr(self.parts.forward, "states", None)
+        going = [walk for walk in walks if walk.goes_on]
+        if step is None or states is None or not going:
+            return
+        starts = [
+            Start(
+                states[walk.place],
+                walk.tokens[-1],
+                walk.row.stop + len(walk.tokens),
+                self._key(walk),
+            )
+            for walk in going
+        ]
+        for walk, thoughts in zip(going, guesses(step, starts), strict=True):
+            walk.thoughts = thoughts
+
+    def _key(self, walk: Walk) -> Key:
+        return Key(walk.sequence.sampling, self.noise)
+
 
 def broken_rows(logits: Tensor) -> frozenset[int]:
     """Return the rows of logits that are no numbers.
@@ -122,4 +149,5 @@ def _decision(walk: Walk | BadRow) -> Decision:
         outlooks=walk.outlooks,
         offers=walk.offers,
         forced=walk.forced,
+        thoughts=walk.thoughts,
     )

@@ -10,7 +10,7 @@ from model.grammar import BadGrammar
 from model.history import Sequence
 from model.sampler import Ask, Ranked
 from speculative.noise import path_key
-from speculative.rounds import Draft, Outlook, Row, TokenLogprob
+from speculative.rounds import Draft, Outlook, Row, Thought, TokenLogprob
 
 BROKEN = "the model computed something that is not a number"
 
@@ -32,6 +32,7 @@ class Walk:
     outlooks: tuple[Outlook, ...] = ()
     offers: tuple[tuple[tuple[int, float], ...], ...] = ()
     forced: tuple[int, ...] = ()
+    thoughts: tuple[Thought, ...] = ()
     broken: frozenset[int] = frozenset()
     """Rows of logits that are no numbers."""
     error: str = ""
@@ -40,6 +41,16 @@ class Walk:
     def __post_init__(self) -> None:
         edges = zip(self.draft.parents, self.draft.tokens, strict=True)
         self.children = {edge: node for node, edge in enumerate(edges)}
+
+    @property
+    def place(self) -> int:
+        """The row of logits where the walk stands."""
+        return self.first + self.node + 1
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there will be another token after those committed."""
+        return bool(self.tokens) and self.tokens[-1] not in self.sequence.sampling.stop_token_ids
 
     def mark(self, broken: frozenset[int]) -> None:
         """Take in which rows of logits are no numbers; branches and drawn drafts need all."""
@@ -51,12 +62,11 @@ class Walk:
 
     def ask(self) -> Ask | None:
         """Return the question at the node where the walk stands; None ends the walk in error."""
-        place = self.first + self.node + 1
-        if place in self.broken:
+        if self.place in self.broken:
             self.error = BROKEN
             return None
         try:
-            return self.sequence.ask(place, self.tokens)
+            return self.sequence.ask(self.place, self.tokens)
         except BadGrammar as error:
             self.error = f"the grammar cannot be followed: {error}"
             return None

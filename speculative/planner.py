@@ -325,9 +325,10 @@ class Planner:
             sequence.outlooks,
             forced=sequence.forced,
             left=sequence.tokens_max - sequence.generated,
+            thoughts=sequence.thoughts,
         )
         sequence.told = len(sequence.tokens)
-        sequence.outlooks, sequence.forced = (), ()
+        sequence.outlooks, sequence.forced, sequence.thoughts = (), (), ()
         sequence.in_flight = True
         plan.copies.extend(copies)
         plan.rows.append(row)
@@ -406,6 +407,7 @@ class Planner:
         kept, finish_reason = sequence.extend(decision.tokens)
         self.stats.generated_tokens += kept
         sequence.outlooks, sequence.forced = decision.outlooks, decision.forced
+        sequence.thoughts = decision.thoughts
         sequence.computed = min(row.stop + len(decision.path), len(sequence.tokens))
         sequence.table.commit(sequence.tokens, sequence.computed)
         if finish_reason:

@@ -8,13 +8,14 @@ from speculative.breaker import Breaker
 from speculative.controller import Controller, Load, Lot
 from speculative.forest import Forests
 from speculative.grammar import GrammarSource
+from speculative.head import HeadSource
 from speculative.key import Key
 from speculative.ngram import NgramSource
 from speculative.noise import Gumbels, gumbels
 from speculative.occurrences import PAD, Text
 from speculative.prediction import PredictionSource
 from speculative.recycle import RecycleSource
-from speculative.rounds import SILENT, Draft, Opening, Round, Row
+from speculative.rounds import NO_DRAFT, SILENT, Draft, Opening, Round, Row
 from speculative.sources import Source
 from speculative.store import Memories, Memory, StoreSource
 from speculative.suffix import SuffixSource
@@ -46,6 +47,7 @@ class _Drafted:
     """Tokens that came with the opening: an earlier life's output is in the store already."""
     takes_model: bool
     grammar: GrammarSource | None = None
+    head: HeadSource | None = None
     trust: Trust = field(default_factory=Trust)
     breaker: Breaker = field(default_factory=Breaker)
     tree: Tree | None = None
@@ -128,7 +130,7 @@ class Proposer:
                 _add_draft(lot.tree, model_drafts[row])
             bids.append(lot.bid())
         outcome = self._controller.admit(bids, prepared.load, model_ms)
-        drafts = [SILENT] * len(round_.rows)
+        drafts = [NO_DRAFT if self._thinks_on(row) else SILENT for row in round_.rows]
         for place, nodes in enumerate(outcome.nodes):
             state, tree = prepared.states[place], prepared.lots[place].tree
             if len(tree):
@@ -138,6 +140,12 @@ class Proposer:
         load = prepared.load.token_count + sum(map(len, outcome.nodes))
         self._draft_searches(round_, drafts, load)
         return tuple(drafts)
+
+    def _thinks_on(self, row: Row) -> bool:
+        """Whether a row without room for drafts, as at a prompt's end, shall have some later."""
+        if row.branch is not None or not row.samples or row.draft_max:
+            return False
+        return self._sequences[row.sequence_id].head is not None
 
     def _draft_searches(self, round_: Round, drafts: list[Draft], load: int) -> None:
         """Fill in the drafts of beam searches, group by group; `load` is what else is computed."""
@@ -231,6 +239,8 @@ class Proposer:
             self._learn(state, row.news)
         if state.grammar is not None:
             state.grammar.forced = row.forced
+        if state.head is not None:
+            state.head.thoughts = row.thoughts
         return state
 
     def _learn(self, state: _Drafted, news: tuple[int, ...]) -> None:
@@ -272,13 +282,16 @@ class Proposer:
             sources.append(StoreSource(text, memory.store, key))
         if "recycle" in allowed:
             sources.append(RecycleSource(text, memory.successors, key))
+        head = None
+        if "head" in allowed:
+            head = HeadSource(text, key)
+            sources.append(head)
         grammar = None
         if opening.sampling.grammar is not None and "grammar" in allowed:
             grammar = GrammarSource()
             sources.insert(0, grammar)
-        return _Drafted(
-            text, key, sources, memory, len(opening.tokens), "draft" in allowed, grammar
-        )
+        takes_model, opened = "draft" in allowed, len(opening.tokens)
+        return _Drafted(text, key, sources, memory, opened, takes_model, grammar, head)
 
     def _close(self, sequence_id: int) -> None:
         """Forget a sequence; what it said goes to the store.

@@ -5,13 +5,13 @@ tree over them is a draft that needs no earlier occurrence of anything. Successo
 the noise that the target will draw with, and the score says how good a guess is.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable
 
 from speculative.key import Key
 from speculative.occurrences import Text
+from speculative.ranking import Ranking
 from speculative.rounds import Outlook
-from speculative.survival import DEPTHS, RECYCLE, kind
+from speculative.survival import DEPTHS, RECYCLE
 from speculative.tree import Tree
 
 RANKS = 16
@@ -26,11 +26,6 @@ TOKENS_MAX = 16_384
 """Tokens with successors, at about 700 bytes; the longest unchanged are forgotten first."""
 SURE = 0.8
 """Where another source is this sure of the next token, recycling only costs time."""
-
-BANDS = 8
-GREEDY_BANDS = (-4.0, -3.0, -2.0, -1.0, -0.5, -0.2)
-SAMPLED_BANDS = (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
-"""Where the bands of scores begin; the best score of all tokens is 0.6 on average."""
 
 
 class Successors:
@@ -64,14 +59,12 @@ class Successors:
 class RecycleSource:
     """A tree over the tenant's successors, below the sequence's last token."""
 
-    __slots__ = ("_bands", "_first", "_key", "_successors", "_text")
+    __slots__ = ("_ranking", "_successors", "_text")
 
     def __init__(self, text: Text, successors: Successors, key: Key) -> None:
         self._text = text
         self._successors = successors
-        self._key = key
-        self._bands = SAMPLED_BANDS if key.sampled else GREEDY_BANDS
-        self._first = 2 * BANDS if key.sampled else 0
+        self._ranking = Ranking(RECYCLE, key)
 
     def learn(self, news: tuple[int, ...]) -> None:
         """Nothing: the successors come with the rows."""
@@ -82,7 +75,14 @@ class RecycleSource:
         position = self._text.length
         queue = [(-1, self._text.tokens[-1], 1.0, 0)]
         for parent, last, path, depth in queue:
-            for node, token in self._add(tree, parent, last, position + depth, WIDTHS[depth]):
+            outlook = self._successors.of(last)
+            if outlook is None:
+                continue
+            best, losses = outlook.best[:RANKS], outlook.losses[:RANKS]
+            children = self._ranking.add(
+                tree, parent, position + depth, best, losses, WIDTHS[depth]
+            )
+            for node, token in children:
                 chance = path * tree.scores[node]
                 if (
                     depth + 1 < min(reach, len(WIDTHS))
@@ -91,22 +91,5 @@ class RecycleSource:
                 ):
                     queue.append((node, token, chance, depth + 1))
 
-    def _add(
-        self, tree: Tree, parent: int, last: int, position: int, width: int
-    ) -> list[tuple[int, int]]:
-        """Add the likeliest successors of a token under a node; return (node, token)."""
-        outlook = self._successors.of(last)
-        if outlook is None:
-            return []
-        added: list[tuple[int, int]] = []
-        ranked = self._key.ranked(position, outlook.best[:RANKS], outlook.losses[:RANKS])
-        for rank, (score, token) in enumerate(ranked[:width]):
-            bucket = self._first + min(rank, 1) * BANDS + bisect_right(self._bands, score)
-            node = tree.add(parent, token, kind(RECYCLE, bucket))
-            if node >= 0:
-                added.append((node, token))
-        return added
-
 
 assert len(WIDTHS) < DEPTHS
-assert len(SAMPLED_BANDS) < BANDS > len(GREEDY_BANDS)

@@ -40,6 +40,17 @@ class Outlook(Plain, frozen=True):
     """How far each is below certainty, in `LOSS_NATS`; without penalties, at temperature 1."""
 
 
+class Thought(Plain, frozen=True):
+    """What a draft head thinks could follow a token that may not have been said yet, best first."""
+
+    parent: int
+    """The thought whose token comes before, by index; -1 for the last known token's."""
+    token: int
+    best: tuple[int, ...]
+    losses: tuple[int, ...]
+    """As in `Outlook`."""
+
+
 Seen = tuple[tuple[int, ...], tuple[tuple[int, float], ...]]
 """A few tokens of a text, and the best next tokens there with their log-probabilities."""
 
@@ -92,6 +103,8 @@ class Row(Plain, frozen=True):
     """Of the sequence's previous decision: what the grammar leaves no choice about."""
     left: int = 0
     """Tokens that it may still say."""
+    thoughts: tuple[Thought, ...] = ()
+    """Of the sequence's previous decision: what the draft head guesses on from there."""
 
 
 class Round(Plain, frozen=True):
@@ -168,6 +181,8 @@ class Decision(Plain, frozen=True):
     next tokens with their log-probabilities after penalties and bias, best first."""
     forced: tuple[int, ...] = ()
     """The tokens that a grammar forces after `tokens`."""
+    thoughts: tuple[Thought, ...] = ()
+    """What the draft head guesses after `tokens`, parents first."""
 
 
 class Verdict(Plain, frozen=True):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cache.tables import BlockTable
-from speculative.rounds import Decision, Draft, Opening, Outlook, TokenLogprob
+from speculative.rounds import Decision, Draft, Opening, Outlook, Thought, TokenLogprob
 from speculative.sampling import Sampling
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class Sequence:
     outlooks: tuple[Outlook, ...] = ()
     """Of the newest decision, until the draft sources are told."""
     forced: tuple[int, ...] = ()
+    """Likewise."""
+    thoughts: tuple[Thought, ...] = ()
     """Likewise."""
     resumed: bool = False
     """Whether it was submitted before, to actors that failed."""

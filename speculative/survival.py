@@ -5,8 +5,8 @@ Verdicts teach every source that had an opinion, verified or not: the committed 
 each guess was worth, so there is nothing to censor and no bandit to play.
 """
 
-PREDICTION, NGRAM, SUFFIX, STORE, RECYCLE, DRAFT, GRAMMAR = range(7)
-NAMES = ("prediction", "ngram", "suffix", "store", "recycle", "draft", "grammar")
+PREDICTION, NGRAM, SUFFIX, STORE, RECYCLE, DRAFT, GRAMMAR, HEAD = range(8)
+NAMES = ("prediction", "ngram", "suffix", "store", "recycle", "draft", "grammar", "head")
 """By source number; these are the names that requests, metrics and token origins use."""
 
 DEPTHS = 8
@@ -54,6 +54,12 @@ def _priors() -> list[float]:
             *(0.01, 0.03, 0.12, 0.15, 0.2, 0.2, 0.2, 0.2),
             *(0.03, 0.06, 0.15, 0.2, 0.27, 0.35, 0.52, 0.5),
             *(0.02, 0.045, 0.075, 0.1, 0.13, 0.13, 0.13, 0.13),
+        ],
+        HEAD: [
+            *(0.03, 0.05, 0.1, 0.25, 0.5, 0.7, 0.9, 0.9),
+            *(0.01, 0.03, 0.08, 0.2, 0.3, 0.3, 0.3, 0.3),
+            *(0.1, 0.15, 0.25, 0.35, 0.45, 0.55, 0.7, 0.7),
+            *(0.03, 0.05, 0.08, 0.12, 0.15, 0.18, 0.2, 0.2),
         ],
         DRAFT: [0.65],
         GRAMMAR: [1.0],

@@ -33,6 +33,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     attention: str
     exact: bool
     """Whether logits do not depend on the batch."""
+    draft_head: bool = False
+    """Whether the model guesses on by itself."""
     step_costs: tuple[tuple[int, float], ...] = ()
     """Measured (tokens, milliseconds) of a step."""
     weight_bytes: int = 0

@@ -69,7 +69,7 @@ LAWS: dict[str, Sampling] = {
         logprobs=1,
     ),
 }
-SOURCES = ("ngram", "suffix", "store", "recycle")
+SOURCES = ("ngram", "suffix", "store", "recycle", "head")
 
 
 @dataclass(slots=True)
@@ -359,6 +359,7 @@ def main() -> None:
     arguments = parser.parse_args()
     options = ModelOptions(
         dtype=arguments.dtype,
+        draft_head="auto",
         threads=arguments.threads,
         block_count=256,
         block_size=BLOCK_SIZE,

@@ -43,7 +43,7 @@ R = TypeVar("R")
 Spawn = Callable[[], Awaitable[SimulatedChild]]
 
 CONTEXT = 64
-METHODS = ("ngram", "suffix", "store", "recycle", "grammar")
+METHODS = ("ngram", "suffix", "store", "recycle", "grammar", "head")
 
 
 @dataclass(slots=True)

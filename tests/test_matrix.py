@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from model.build import ModelOptions
+from model.draft_head import save
+from model.loader import load
 from tests.matrix import BLOCK_SIZE, Matrix, check, totals
+from tests.model.heads import idle_head
 from tests.model.tiny import VOCAB, save_tiny
 from tests.toy import ToyText
 
@@ -16,18 +19,28 @@ class Words(ToyText):
     vocab_size = VOCAB
 
 
+def options(directory: Path, dtype: str) -> ModelOptions:
+    """Return how the model in a directory is run: with a draft head, made up."""
+    weights = load(str(directory), None).weights
+    path = directory / "head" / "head.safetensors"
+    path.parent.mkdir()
+    save(idle_head(weights), weights, path)
+    return ModelOptions(
+        source=str(directory),
+        dtype=dtype,
+        draft_head=str(path),
+        block_count=256,
+        block_size=BLOCK_SIZE,
+    )
+
+
 async def test_every_law_gives_one_text_in_every_way_of_drafting(tmp_path: Path) -> None:
     save_tiny(tmp_path, "llama", seed=3)
-    options = ModelOptions(
-        source=str(tmp_path), dtype="fp32", block_count=256, block_size=BLOCK_SIZE
-    )
-    totals(await check(Matrix(options, Words(), (2,))))
+    totals(await check(Matrix(options(tmp_path, "fp32"), Words(), (2,))))
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "int8"])
 async def test_the_fast_formats_are_exact_too(tmp_path: Path, dtype: str) -> None:
     save_tiny(tmp_path, "qwen3", seed=5)
-    options = ModelOptions(
-        source=str(tmp_path), dtype=dtype, block_count=256, block_size=BLOCK_SIZE
-    )
-    totals(await check(Matrix(options, Words(), (2,)), ("greedy", "everything")))
+    matrix = Matrix(options(tmp_path, dtype), Words(), (2,))
+    totals(await check(matrix, ("greedy", "everything")))

@@ -3,14 +3,14 @@
 Its logits are a hash of the last tokens, so a wrong block, slot, copy or path is a wrong text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import exp, log
 
 from actors.messages import ChatMessage
 from speculative.beams import BeamRules, Offer, best_offers
 from speculative.noise import gumbel, path_key
-from speculative.rounds import Decision, Draft, Proposal, Row, TokenLogprob, Verdict
+from speculative.rounds import Decision, Draft, Proposal, Row, Thought, TokenLogprob, Verdict
 from speculative.sampled_beams import new_beams
 from speculative.sampling import Grammar, Sampling, choose, edited, probabilities
 from tests.speculative.naive_beams import Text, naive_beam_search
@@ -99,6 +99,18 @@ def plain_beams(
             beams.step([tuple(law.items()) for law in laws])
         return [(each.tokens, each.score) for each in beams.finished]
     return naive_beam_search(lambda text: log_law([*prompt, *text], len(prompt), sampling), rules)
+
+
+def _thoughts(context: list[int], prompt_count: int, sampling: Sampling) -> Iterator[Thought]:
+    """Guess three tokens ahead, and be wrong first at every third place."""
+    text = list(context)
+    for level in range(3):
+        if text[-1] in sampling.stop_token_ids:
+            return
+        right = next_token(text, prompt_count, sampling)
+        best = (right, (right + 1) % VOCAB)
+        yield Thought(level - 1, text[-1], best if len(text) % 3 else best[::-1], (8, 24))
+        text.append(right)
 
 
 @dataclass
@@ -192,8 +204,11 @@ class ToyTarget:
             self.pages[self._slot(row, row.stop + depth)] = cell
         logprobs = tuple(TokenLogprob(-0.5) for _ in tokens) if sampling.logprobs >= 0 else ()
         output = context[prompt_count:]
-        ahead = () if tokens[-1] in sampling.stop_token_ids else forced(output, sampling)
-        return Decision(tuple(tokens), tuple(path), logprobs, forced=ahead)
+        if tokens[-1] in sampling.stop_token_ids:
+            return Decision(tuple(tokens), tuple(path), logprobs)
+        ahead = forced(output, sampling)
+        thoughts = tuple(_thoughts(context, prompt_count, sampling)) if draft.curious else ()
+        return Decision(tuple(tokens), tuple(path), logprobs, forced=ahead, thoughts=thoughts)
 
     def _depth(self, draft: Draft, node: int) -> int:
         depth = 0

@@ -83,9 +83,13 @@ class NativeForward:
         embedding = weights.embedding
         if embedding.dtype != torch.float32 or dtype == "bf16":
             embedding = embedding.to(torch.bfloat16)
-        self._embedding = embedding.clone()  # a view of a mapped file would keep all of it mapped
+        # A view of a mapped file would keep all of it mapped.
+        self.embedding = embedding.clone()
+        self.states: Tensor | None = None
+        """What the head read in the latest call, float32 [S, hidden], if it is kept."""
+        self.keeps_states = False
         library().model_set_embedding(
-            self.handle, self._embedding.data_ptr(), embedding.dtype == torch.bfloat16
+            self.handle, self.embedding.data_ptr(), embedding.dtype == torch.bfloat16
         )
 
     def reading(self) -> tuple[int, float]:
@@ -101,8 +105,11 @@ class NativeForward:
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:
         """Return float32 logits [S, vocab]; the batch's keys and values are in the pages."""
         self._check_pages(pages)
-        logits = torch.empty(len(batch.outputs), self._config.vocab_size)
-        refusal = library().model_forward(self.handle, _arrays(batch, pages, logits))
+        outputs = len(batch.outputs)
+        logits = torch.empty(outputs, self._config.vocab_size)
+        self.states = torch.empty(outputs, self._config.hidden_size) if self.keeps_states else None
+        arrays = _arrays(batch, pages, logits, self.states)
+        refusal = library().model_forward(self.handle, arrays)
         if refusal:
             raise ValueError(refusal.decode())
         return logits
@@ -175,7 +182,7 @@ def _shape(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
     )
 
 
-def _arrays(batch: Batch, pages: Pages, logits: Tensor) -> RoundArrays:
+def _arrays(batch: Batch, pages: Pages, logits: Tensor, states: Tensor | None) -> RoundArrays:
     arrays = RoundArrays(
         token_count=len(batch.tokens),
         row_count=len(batch.kv_lengths),
@@ -186,6 +193,7 @@ def _arrays(batch: Batch, pages: Pages, logits: Tensor) -> RoundArrays:
         keys=pages.keys.data_ptr(),
         values=pages.values.data_ptr(),
         logits=logits.data_ptr(),
+        states=None if states is None else states.data_ptr(),
     )
     tokens, rows = arrays.token_count, arrays.row_count
     sizes = {"tokens": tokens, "positions": tokens, "slots": tokens, "row_starts": rows + 1}

@@ -38,7 +38,7 @@ class RoundArrays(Structure):
     _fields_: ClassVar = [
         *((name, c_void_p) for name in ("tokens", "positions", "slots", "row_starts")),
         *((name, c_void_p) for name in ("kv_lengths", "block_tables", "ancestors", "outputs")),
-        *((name, c_void_p) for name in ("keys", "values", "logits")),
+        *((name, c_void_p) for name in ("keys", "values", "logits", "states")),
         *((name, c_int32) for name in ("token_count", "row_count", "table_width")),
         *((name, c_int32) for name in ("output_count", "block_count", "block_size")),
     ]
@@ -71,6 +71,16 @@ class LogprobArguments(Structure):
     ]
 
 
+class GuessArguments(Structure):
+    """Mirrors `Guess` in source/guesser.h."""
+
+    _fields_: ClassVar = [
+        ("state", c_void_p),
+        ("token", c_int32),
+        *((name, c_void_p) for name in ("next", "best", "logprobs")),
+    ]
+
+
 SIGNATURES = {
     "pool_create": (c_void_p, [c_int]),
     "pool_destroy": (None, [c_void_p]),
@@ -82,6 +92,14 @@ SIGNATURES = {
     ),
     "model_set_vector": (None, [c_void_p, c_int, c_int, c_void_p, c_int]),
     "model_set_embedding": (None, [c_void_p, c_void_p, c_int]),
+    "guesser_create": (
+        c_void_p,
+        [c_void_p, c_int, c_int, c_void_p, c_int, c_void_p, c_int],
+    ),
+    "guesser_destroy": (None, [c_void_p]),
+    "guesser_set_matrix": (None, [c_void_p, c_int, c_void_p, c_int, c_int, c_int, c_int]),
+    "guesser_set_vector": (None, [c_void_p, c_int, c_void_p]),
+    "guesser_guess": (None, [c_void_p, c_void_p, c_int, c_int]),
     "choose_many": (None, [c_void_p, c_void_p, c_int, c_int, c_void_p]),
     "gumbel_many": (None, [c_uint64, c_uint32, c_uint32, c_void_p, c_int, c_void_p]),
     "report_logprobs": (None, [c_void_p, c_void_p, c_int, c_int]),

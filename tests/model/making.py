@@ -1,10 +1,12 @@
 """The model under test, made from a directory."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from model.attention.reference import attend
+from model.draft_head import DraftHead, TorchStep
 from model.drafter import Drafter
 from model.forward import TorchForward
 from model.grammar import grammars_of
@@ -12,6 +14,7 @@ from model.kit import Parts
 from model.loader import LoadedModel, load
 from model.pages import allocate
 from model.runner import Runner
+from model.weights import Weights
 
 CPU = torch.device("cpu")
 FP32 = torch.float32
@@ -21,6 +24,13 @@ def make_runner(directory: Path, block_count: int = 128, block_size: int = 4) ->
     """Return a float32 runner with small blocks, so that every text crosses many."""
     model = load(str(directory), FP32)
     return Runner(_parts(model, block_count, block_size))
+
+
+def make_guessing_runner(directory: Path, make_head: Callable[[Weights], DraftHead]) -> Runner:
+    """Return such a runner with a draft head."""
+    model = load(str(directory), FP32)
+    step = TorchStep(make_head(model.weights), model.weights)
+    return Runner(_parts(model, 128, 4)._replace(step=step))
 
 
 def make_drafter(directory: Path, block_count: int = 128, block_size: int = 4) -> Drafter:

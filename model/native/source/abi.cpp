@@ -2,6 +2,7 @@
 #include <exception>
 
 #include "copies.h"
+#include "guesser.h"
 #include "logprobs.h"
 #include "measure.h"
 #include "model.h"
@@ -55,6 +56,28 @@ const char *model_forward(void *model, const Batch *batch) {
         return "out of memory";
     }
     return nullptr;
+}
+
+void *guesser_create(void *pool, int hidden, int inner, const int32_t *vocabulary, int size,
+                     const void *embedding, int embedding_is_bf16) {
+    std::vector<int32_t> tokens(vocabulary, vocabulary + size);
+    return new Guesser(*static_cast<Pool *>(pool), hidden, inner, tokens, embedding,
+                       embedding_is_bf16 != 0);
+}
+void guesser_destroy(void *guesser) { delete static_cast<Guesser *>(guesser); }
+
+void guesser_set_matrix(void *guesser, int which, const void *data, int is_bf16, int n, int k,
+                        int parts) {
+    Source source{data, is_bf16 != 0, n, k, nullptr};
+    static_cast<Guesser *>(guesser)->set_matrix(which, source, parts);
+}
+
+void guesser_set_vector(void *guesser, int which, const float *values) {
+    static_cast<Guesser *>(guesser)->set_vector(which, values);
+}
+
+void guesser_guess(void *guesser, const Guess *rows, int row_count, int count) {
+    static_cast<Guesser *>(guesser)->guess(rows, row_count, count);
 }
 
 void choose_many(void *pool, const Ask *asks, int count, int vocab, int32_t *chosen) {

@@ -2,36 +2,7 @@
 
 #include <algorithm>
 
-namespace {
-
-// Packs a matrix tile by tile on all threads.
-struct Packing : Job {
-    Matrix &matrix;
-    const Source &source;
-    const std::vector<int> &columns;
-
-    Packing(Matrix &matrix, const Source &source, const std::vector<int> &columns)
-        : matrix(matrix), source(source), columns(columns) {}
-    int open(int stage) override { return stage == 0 ? matrix.tiles : -1; }
-    void run(int, int item, int) override { matrix.pack(item, source, &columns[item * TILE]); }
-};
-
-// Which source row each packed column holds. Gate and up alternate tile by tile, so that whoever
-// computes a gate tile has its up tile at hand.
-std::vector<int> column_order(Part part, int n) {
-    int parts = part == Part::gate_up ? 2 : 1, size = n / parts;
-    std::vector<int> columns;
-    for (int begin = 0; begin < size; begin += TILE) {
-        for (int which = 0; which < parts; which++) {
-            for (int i = begin; i < begin + TILE; i++) {
-                columns.push_back(i < size ? which * size + i : -1);
-            }
-        }
-    }
-    return columns;
-}
-
-}  // namespace
+#include "packing.h"
 
 Model::Model(Pool &pool, const Shape &shape, const float *frequencies)
     : shape(shape), pool(pool),
@@ -46,12 +17,8 @@ AttentionShape Model::attention() const {
 }
 
 void Model::set_matrix(int layer, Part part, const Source &source) {
-    std::vector<int> columns = column_order(part, source.n);
-    Matrix matrix(part == Part::head ? head_format() : format(),
-                  static_cast<int>(columns.size()) / TILE, source.k);
-    if (source.bias) matrix.bias.assign(columns.size(), 0.0f);
-    Packing packing(matrix, source, columns);
-    pool.run(packing);
+    Matrix matrix = packed(pool, part == Part::head ? head_format() : format(), source,
+                           part == Part::gate_up ? 2 : 1);
     if (part == Part::head) {
         head = std::move(matrix);
         return;

@@ -25,6 +25,7 @@ struct Batch {
     const int32_t *outputs;
     void *keys, *values;
     float *logits;
+    float *states;                       // of the outputs, as the head reads them; or null
     int32_t token_count, row_count, table_width, output_count, block_count, block_size;
 };
 

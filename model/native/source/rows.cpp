@@ -29,7 +29,7 @@ void Forward::run_row(int stage, int row) {
     if (stage == 0) return embed(row);
     int index = (stage - 1) / STEPS;
     if (index == shape.layers) {
-        return norm(model.norm, batch.outputs[row], space.last, row);
+        return norm_last(row);
     }
     const Layer &layer = model.layers[index];
     switch ((stage - 1) % STEPS) {
@@ -59,6 +59,14 @@ void Forward::embed(int row) {
         _mm512_storeu_ps(cosine(row) + i, rounded<true>(_mm512_loadu_ps(cosine(row) + i)));
         _mm512_storeu_ps(sine(row) + i, rounded<true>(_mm512_loadu_ps(sine(row) + i)));
     }
+}
+
+void Forward::norm_last(int row) {
+    alignas(64) float values[1 << 14];
+    float *to = batch.states ? batch.states + static_cast<size_t>(row) * shape.hidden : values;
+    (rounds ? normalise<true> : normalise<false>)(hidden(batch.outputs[row]), model.norm.data(),
+                                                  shape.hidden, shape.norm_epsilon, to);
+    space.last.put_row(row, to);
 }
 
 void Forward::norm(const std::vector<float> &weight, int row, Operand &to, int to_row) {

@@ -1,0 +1,66 @@
+"""A draft head on the CPU's kernels, matrices in eight bits: the fast twin of `TorchStep`."""
+
+import weakref
+
+import torch
+from torch import Tensor
+
+from model.draft_head import DraftHead, Steps
+from model.native.library import GuessArguments, library
+from model.native.pool import Pool
+
+MATRICES = ("gate_up", "down")
+VECTORS = ("keep", "state_norm", "token_norm", "norm")
+"""In the order of `Guesser`'s constants in source/guesser.h; the target's head comes last."""
+
+
+class NativeStep:
+    """A `Step`; not for two threads at once. `embedding` [vocab, H] is read at every call."""
+
+    def __init__(self, head: DraftHead, embedding: Tensor, target_head: Tensor, pool: Pool) -> None:
+        self._pool = pool
+        self._embedding = embedding
+        self._hidden = embedding.shape[1]
+        self._vocab = len(embedding)
+        self._size = len(head.vocabulary)
+        vocabulary = head.vocabulary.int().contiguous()
+        self.handle: int = library().guesser_create(
+            pool.handle,
+            self._hidden,
+            head.down.shape[1],
+            vocabulary.data_ptr(),
+            self._size,
+            embedding.data_ptr(),
+            embedding.dtype == torch.bfloat16,
+        )
+        weakref.finalize(self, library().guesser_destroy, self.handle)
+        matrices = [getattr(head, name) for name in MATRICES] + [target_head[head.vocabulary]]
+        for which, matrix in enumerate(matrices):
+            source = matrix.float().contiguous()
+            parts = 2 if which == 0 else 1
+            library().guesser_set_matrix(
+                self.handle, which, source.data_ptr(), False, *source.shape, parts
+            )
+        for which, name in enumerate(VECTORS):
+            values = getattr(head, name).float().contiguous()
+            library().guesser_set_vector(self.handle, which, values.data_ptr())
+
+    def __call__(self, states: Tensor, tokens: list[int], count: int) -> Steps:
+        """Return the states [n, H] after the tokens, and the `count` best that could follow."""
+        if states.dtype != torch.float32 or not states.is_contiguous():
+            raise ValueError("states must be contiguous float32")
+        if not 0 <= min(tokens) <= max(tokens) < self._vocab or count > self._size:
+            raise ValueError("a token or the count is outside the vocabulary")
+        rows = len(tokens)
+        after = torch.empty(rows, self._hidden)
+        best = torch.empty(rows, count, dtype=torch.int32)
+        logprobs = torch.empty(rows, count, dtype=torch.float64)
+        arguments = (GuessArguments * rows)()
+        for row, (to, token) in enumerate(zip(arguments, tokens, strict=True)):
+            to.state = states.data_ptr() + row * self._hidden * 4
+            to.token = token
+            to.next = after.data_ptr() + row * self._hidden * 4
+            to.best = best.data_ptr() + row * count * 4
+            to.logprobs = logprobs.data_ptr() + row * count * 8
+        library().guesser_guess(self.handle, arguments, rows, count)
+        return Steps(after, best.tolist(), logprobs.tolist())
