@@ -1,0 +1,115 @@
+"""Let a model talk to itself, so that a draft head can learn how it talks.
+
+`python -m training.talk URL texts.jsonl --count 3000` asks a running server for what a user might
+say (the chat template's opening of a user's turn, completed at temperature 0.8: Magpie, arXiv
+2406.08464), then for the answers, half of them greedy, half at temperature 1. One JSON list of
+token ids a line: the whole conversation. No prompt of any benchmark goes in.
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from model.hub import locate
+from model.text import Text
+
+OPENINGS = (
+    "", "", "", "", "What is ", "What are ", "How do ", "How does ", "How can I ", "Why ",
+    "Who ", "When ", "Where ", "Which ", "Can you ", "Could you explain ", "Explain ",
+    "Describe ", "Define ", "Compare ", "Write a story about ", "Write a short essay about ",
+    "Write an email to ", "Write a poem about ", "Write a blog post about ",
+    "Write a Python function that ", "Write a program in C++ that ", "Write an SQL query that ",
+    "Imagine you are ", "Act as ", "Pretend ", "Suppose ", "Give me a list of ", "List ",
+    "Name three ", "Suggest ", "Summarize the following text:\n\n", "Summarize: ",
+    "Translate into English: ", "Translate the following sentence from French to English: ",
+    "Translate from Spanish to English: ", "Rewrite the following sentence ",
+    "Correct the grammar: ", "Extract the names from the text below.\n\n", "Classify ",
+    "Read the passage and answer the question.\n\n",
+    "Answer the question with the help of these documents.\n\n", "Solve ", "If a train ",
+    "If x ", "A farmer has ", "There are ", "Tom buys ", "A store sells ", "Calculate ",
+    "Find the ", "Prove that ", "Given ", "Is it true that ", "Which country ", "Who wrote ",
+    "Who sang ", "How many ", "How much ", "My ", "I ", "The ", "In ",
+)  # fmt: skip
+QUESTION_TOKENS = 120
+ANSWER_TOKENS = 256
+MARK = "⟨question⟩"
+QUESTION_TEMPERATURE = 0.8
+LONG_SHARE = 0.1
+"""Of questions that may be long, as those with a text in them are."""
+
+
+class Talk:
+    """A server, and how its model writes conversations down."""
+
+    def __init__(self, url: str, text: Text, seed: int) -> None:
+        self.http = httpx.AsyncClient(base_url=url, timeout=600)
+        self.text = text
+        self.dice = random.Random(seed)
+
+    async def conversation(self, number: int) -> list[int]:
+        """Return one question and its answer as the model reads them."""
+        opening = self.dice.choice(OPENINGS)
+        begun = self._render(MARK).split(MARK)[0] + opening
+        room = QUESTION_TOKENS * (4 if self.dice.random() < LONG_SHARE else 1)
+        question = opening + await self._say(begun, room, QUESTION_TEMPERATURE, number)
+        whole = self._render(question.strip())
+        answer = await self._say(whole, ANSWER_TOKENS, float(number % 2), number)
+        return self._tokens(whole + answer)
+
+    async def _say(self, text: str, tokens: int, temperature: float, seed: int) -> str:
+        body: dict[str, Any] = {
+            "prompt": self._tokens(text),
+            "max_tokens": tokens,
+            "temperature": temperature,
+            "seed": seed,
+            "speculation": {"enabled": False},
+        }
+        reply = await self.http.post("/v1/completions", json=body)
+        reply.raise_for_status()
+        return str(reply.json()["choices"][0]["text"])
+
+    def _render(self, question: str) -> str:
+        return self.text.render_chat([{"role": "user", "content": question}])
+
+    def _tokens(self, text: str) -> list[int]:
+        return self.text.encode_continuation(text)
+
+
+async def run(arguments: argparse.Namespace) -> None:
+    talk = Talk(arguments.url, Text(locate(arguments.model).directory), arguments.seed)
+    numbers = itertools.islice(itertools.count(arguments.seed * 1_000_000), arguments.count)
+    total = 0
+    with arguments.output.open("a") as file:
+
+        async def talker() -> None:
+            nonlocal total
+            for number in numbers:
+                tokens = await talk.conversation(number)
+                file.write(json.dumps(tokens) + "\n")
+                file.flush()
+                total += len(tokens)
+                if number % 200 == 0:
+                    print(f"{number}: {total} tokens", flush=True)
+
+        await asyncio.gather(*(talker() for _ in range(arguments.at_once)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("url")
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--model")
+    parser.add_argument("--count", type=int, default=3000)
+    parser.add_argument("--at-once", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=1)
+    asyncio.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
