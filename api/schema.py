@@ -5,6 +5,7 @@ All fields may be null, which means absent. Fields not named here are ignored; a
 """
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -38,7 +39,9 @@ Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Bias = Annotated[dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]], Meta(max_length=BIAS_MAX)]
 Include = Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(max_length=8)]
 Refused = msgspec.Raw
-NOTHING = msgspec.field(default_factory=msgspec.Raw)
+UNSENT = msgspec.Raw()
+"""The one value of every refused field that a body did not have; `is` tells it from the rest."""
+NOTHING = msgspec.field(default_factory=lambda: UNSENT)
 
 
 class TextPart(Struct, frozen=True):
@@ -257,11 +260,18 @@ class DetokenizeBody(Struct, frozen=True, kw_only=True):
 
 def refused_fields(body: Struct) -> Iterable[str]:
     """Name the fields that are known, not served, and asked for."""
-    harmless: dict[str, tuple[bytes, ...]] = getattr(body, "harmless", {})
-    for name in body.__struct_fields__:
+    for name in _raw_fields(type(body)):
         value = getattr(body, name)
-        if isinstance(value, msgspec.Raw) and not _says_nothing(bytes(value), harmless.get(name)):
+        if value is UNSENT:
+            continue
+        harmless: dict[str, tuple[bytes, ...]] = getattr(body, "harmless", {})
+        if not _says_nothing(bytes(value), harmless.get(name)):
             yield name
+
+
+@cache
+def _raw_fields(kind: type[Struct]) -> tuple[str, ...]:
+    return tuple(each.name for each in msgspec.structs.fields(kind) if each.type is Refused)
 
 
 def _says_nothing(raw: bytes, harmless: tuple[bytes, ...] | None) -> bool:

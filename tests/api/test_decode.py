@@ -10,6 +10,8 @@ import pytest
 from api.decode import CONTAINERS_MAX, STRINGS_MAX, decoded
 from api.errors import ApiError
 from api.generate import CHAT, COMPLETION, RESPONSES
+from api.responses_schema import ResponsesBody
+from api.schema import UNSENT, ChatBody, CompletionBody, Refused, TokenizeBody
 from api.service import DETOKENIZE
 from api.translate import completion_prompts
 from tests import monsters
@@ -73,3 +75,22 @@ def test_the_limits_are_exact_whatever_the_strings_hold() -> None:
     for containers, strings in ((CONTAINERS_MAX - 1, 10), (20, STRINGS_MAX - 2)):
         with pytest.raises(ApiError, match="holds more than"):
             decoded(body(containers, strings), RESPONSES)
+
+
+@pytest.mark.parametrize("body", [ChatBody, CompletionBody, ResponsesBody, TokenizeBody])
+def test_every_field_that_is_not_served_is_named_and_costs_nothing_unsent(
+    body: type[msgspec.Struct],
+) -> None:
+    fields = [each.name for each in msgspec.structs.fields(body) if each.type is Refused]
+    needed = {"messages": [TALK], "prompt": "Hello", "input": "Hello"}
+    asked: dict[str, Any] = {
+        each.name: needed[each.name]
+        for each in msgspec.structs.fields(body)
+        if each.name in needed and each.name not in fields
+    }
+    decoder = msgspec.json.Decoder(body)
+    unsent = decoded(json.dumps(asked).encode(), decoder)
+    for name in fields:
+        assert getattr(unsent, name) is UNSENT
+        with pytest.raises(ApiError, match=f"`{name}` is not supported"):
+            decoded(json.dumps({**asked, name: ["x"]}).encode(), decoder)
