@@ -175,3 +175,30 @@ def test_small_writes_are_sent_at_once() -> None:
     with bind(load({"port": 0}, {})) as listener:
         # asyncio turns Nagle's delay off for sockets that say they are TCP, and for no others.
         assert listener.proto == socket.IPPROTO_TCP
+
+
+WATCHED = """
+import gc
+from api.server import bound_collections
+
+seen = {0: [], 1: [], 2: []}
+
+def watch(phase, info):
+    if phase == "start":
+        young = info["generation"]
+        seen[young].append(sum(len(gc.get_objects(each)) for each in range(young + 1)))
+
+bound_collections()
+gc.callbacks.append(watch)
+kept = [[] for _ in range(100_000)]
+gc.callbacks.clear()
+print(len(seen[0]) > 100, max(seen[0]) < 1000, max(seen[1]) < 2000, len(seen[2]))
+"""
+
+
+async def test_the_collector_never_looks_at_much_at_once() -> None:
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WATCHED, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await child.communicate()
+    assert output.split() == [b"True", b"True", b"True", b"0"]
