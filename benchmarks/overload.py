@@ -3,7 +3,8 @@
 `python -m benchmarks.overload` starts a server of its own, measures in a closed loop what it does,
 and then offers `--times` as much in an open loop, both keys alike or as `--share` divides it. It
 prints, and judges, the time of a refusal as its client sees it, the goodput of accepted requests as
-a fraction of the closed loop's, and Jain's index of the tokens that the two keys got.
+a fraction of the closed loop's, and Jain's index of the tokens that the two keys got. On a virtual
+machine, what the host steals of the processors in the open loop is the tail of the refusals.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import random
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit
@@ -120,6 +122,14 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[int(share * (len(values) - 1))] if values else float("nan")
 
 
+def processor_ticks() -> tuple[int, int]:
+    """Return the machine's clock ticks since boot: those that the hypervisor stole, and all."""
+    first, *_ = Path("/proc/stat").read_text().splitlines()
+    # user, nice, system, idle, iowait, irq, softirq, steal; a guest's are in user already
+    ticks = [int(word) for word in first.split()[1:9]]
+    return ticks[7], sum(ticks)
+
+
 async def run(arguments: argparse.Namespace) -> int:
     """Return how many of the three goals were missed."""
     keys = [word for name, key in KEYS.items() for word in ("--api-key", f"{name}:{key}")]
@@ -131,15 +141,21 @@ async def run(arguments: argparse.Namespace) -> int:
         rate = arguments.times * peak / TOKENS
         print(f"closed loop: {peak:.1f} tok/s; offered: {rate:.1f} requests/s", flush=True)
         load = Load(url, dice)
+        before = processor_ticks()
         goodput = await load.open(rate, arguments.share, arguments.seconds)
+        stolen, ticks = (now - then for now, then in zip(processor_ticks(), before, strict=True))
     tally = load.tally
     fairness = jain([tally.tokens[key] for key in KEYS])
-    middle, late = (1e3 * percentile(tally.refusals_s, share) for share in (0.5, 0.99))
+    shares = (0.5, 0.95, 0.99)
+    middle, late, last = (1e3 * percentile(tally.refusals_s, share) for share in shares)
     print(f"statuses: {dict(tally.statuses)}; tokens by key: {dict(tally.tokens)}")
-    print(f"refusals: p50 {middle:.1f} ms, p99 {late:.1f} ms (goal: under {REFUSAL_MS:g})")
+    print(
+        f"refusals: p50 {middle:.1f} ms, p95 {late:.1f} ms, p99 {last:.1f} ms "
+        f"(goal: under {REFUSAL_MS:g}); stolen from the processors: {stolen / ticks:.1%}"
+    )
     print(f"goodput: {goodput:.1f} tok/s, {goodput / peak:.2f} of peak (goal: {GOODPUT:g})")
     print(f"fairness: {fairness:.3f} (goal: {JAIN:g})")
-    return sum((not late < REFUSAL_MS, goodput < GOODPUT * peak, fairness < JAIN))
+    return sum((not last < REFUSAL_MS, goodput < GOODPUT * peak, fairness < JAIN))
 
 
 def main() -> None:
