@@ -25,6 +25,7 @@ from actors.device import Device, DeviceLostError, ThreadWorker, Worker
 from actors.draft import Drafter
 from actors.drain_rate import DrainRate
 from actors.errors import DrainingError, OverloadedError
+from actors.histogram import Histogram
 from actors.ledger import Ledger
 from actors.mailbox import Inbox, mailbox
 from actors.messages import (
@@ -51,6 +52,11 @@ from speculative.rounds import Draft, Proposal, Round, Verdict
 
 M = TypeVar("M")
 CHOICES_MAX = 16
+MAILBOXES = ("tokenizer", "cache", "draft", "verifier", "detokenizer", "ledger")
+"""By the name of the reader, in the order the data flows."""
+WAITS_S = (
+    0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0,
+)  # fmt: skip
 DEFAULT_LIMITS = Limits()
 THREADS = ThreadWorker()
 INSPECT_S = 5.0
@@ -99,12 +105,8 @@ class Parts:
 class Port(Generic[M]):
     """Both ends of one mailbox."""
 
-    def __init__(self, bound: int) -> None:
-        self.outbox, self.inbox = mailbox[M](bound)
-
-    @property
-    def depth(self) -> int:
-        return self.inbox.statistics().current_buffer_used
+    def __init__(self, bound: int, waits: Histogram) -> None:
+        self.outbox, self.inbox = mailbox[M](bound, waits)
 
     def close(self) -> None:
         self.outbox.close()
@@ -114,21 +116,23 @@ class Port(Generic[M]):
 class Pipeline:
     """One generation of actors and their mailboxes; after a crash comes the next."""
 
-    def __init__(self, parts: Parts, stats: PlannerStats) -> None:
+    def __init__(self, parts: Parts, stats: PlannerStats, waits: dict[str, Histogram]) -> None:
         lanes = parts.limits.lanes
         # A live request sends one Submit, a Cancel for each choice at most, and one for the whole.
         messages_max = parts.requests_max * (CHOICES_MAX + 2)
 
-        self.to_tokenizer = Port[TokenizerMessage](messages_max)
+        self.to_tokenizer = Port[TokenizerMessage](messages_max, waits["tokenizer"])
         # Whatever the tokenizer passes on, and a verdict for each lane.
-        self.to_cache = Port[CacheMessage](messages_max + lanes)
+        self.to_cache = Port[CacheMessage](messages_max + lanes, waits["cache"])
         # The cycle's credits: a round is in one place at a time.
-        self.to_draft = Port[Round](lanes)
-        self.to_verifier = Port[Proposal](lanes)
+        self.to_draft = Port[Round](lanes, waits["draft"])
+        self.to_verifier = Port[Proposal](lanes, waits["verifier"])
         # The cache may wait here, but never long: from here on nobody waits for the cache.
-        self.to_detokenizer = Port[DetokenizerMessage](messages_max + lanes)
+        self.to_detokenizer = Port[DetokenizerMessage](messages_max + lanes, waits["detokenizer"])
         # A refusal for each request, and what one round can cause: a delta and an ending a choice.
-        self.to_ledger = Port[RouterMessage](parts.requests_max * (2 * CHOICES_MAX + 1))
+        self.to_ledger = Port[RouterMessage](
+            parts.requests_max * (2 * CHOICES_MAX + 1), waits["ledger"]
+        )
 
         self.tokenizer = Tokenizer(
             self.to_tokenizer.inbox,
@@ -176,14 +180,15 @@ class Pipeline:
     @property
     def ports(self) -> dict[str, Port[Any]]:
         """Every mailbox, by the name of its reader."""
-        return {
-            "tokenizer": self.to_tokenizer,
-            "cache": self.to_cache,
-            "draft": self.to_draft,
-            "verifier": self.to_verifier,
-            "detokenizer": self.to_detokenizer,
-            "ledger": self.to_ledger,
-        }
+        ports = (
+            self.to_tokenizer,
+            self.to_cache,
+            self.to_draft,
+            self.to_verifier,
+            self.to_detokenizer,
+            self.to_ledger,
+        )
+        return dict(zip(MAILBOXES, ports, strict=True))
 
     def check(self) -> None:
         """Assert what must hold between rounds."""
@@ -222,7 +227,8 @@ class Engine:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._stats = PlannerStats()
-        self._pipeline = Pipeline(parts, self._stats)
+        self._waits = {name: Histogram(WAITS_S) for name in MAILBOXES}
+        self._pipeline = Pipeline(parts, self._stats, self._waits)
         self._ledger = Ledger(send=self._send, on_closed=self._on_closed)
         self._drain_rate = DrainRate()
         self._restarts = 0
@@ -265,7 +271,8 @@ class Engine:
             blocks_used=planner.pool.used,
             blocks_cached=planner.pool.cached,
             restarts=self._restarts,
-            mailbox_depths={name: port.depth for name, port in self._pipeline.ports.items()},
+            mailbox_depths={name: port.inbox.depth for name, port in self._pipeline.ports.items()},
+            mailbox_waits={name: waits.copy() for name, waits in self._waits.items()},
             progress_age_s=self._pipeline.cache.progress_age_s(),
             actor_ages_s=self._parts.trace.ages_s(),
             target_up=self._running and self._pipeline.verifier.up,
@@ -310,7 +317,7 @@ class Engine:
                     raise
                 await anyio.sleep(pause_s)
                 self._restarts += 1
-                self._pipeline = Pipeline(self._parts, self._stats)
+                self._pipeline = Pipeline(self._parts, self._stats, self._waits)
                 # A model that did not even come up was not failed by any request.
                 self._ledger.resubmit(cache.planner.reach() if had_model else {})
             except BaseExceptionGroup as group:

@@ -1,20 +1,114 @@
 """Bounded mailboxes: the only way from one actor to another.
 
 Waiting happens at the door. Inside, each bound is derived from a limit above it, so a full mailbox
-is a bug and `send_nowait` says so.
+is a bug and `send_nowait` says so. A mailbox that has a histogram counts how long each message was
+in it, its sender's wait for room included.
 """
 
-from typing import TypeVar
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from actors.histogram import Histogram
+
 M = TypeVar("M")
+Sent = TypeVar("Sent", contravariant=True)
+Received = TypeVar("Received", covariant=True)
 
-Inbox = MemoryObjectReceiveStream
-Outbox = MemoryObjectSendStream
 
-mailbox = anyio.create_memory_object_stream
+@dataclass(slots=True, eq=False)
+class Outbox(Generic[Sent]):
+    """Where messages go in, each with the time if its mailbox has a histogram."""
+
+    _stream: MemoryObjectSendStream[tuple[float, Any]]
+    _timed: bool
+
+    def send_nowait(self, message: Sent) -> None:
+        """Send; raises WouldBlock if full, ClosedResourceError or BrokenResourceError if closed."""
+        self._stream.send_nowait((anyio.current_time() if self._timed else 0.0, message))
+
+    async def send(self, message: Sent) -> None:
+        """Send once there is room."""
+        await self._stream.send((anyio.current_time() if self._timed else 0.0, message))
+
+    def close(self) -> None:
+        """Let the reader come to the end."""
+        self._stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@dataclass(slots=True, eq=False)
+class Inbox(Generic[Received]):
+    """Where messages come out, in the order they went in."""
+
+    _stream: MemoryObjectReceiveStream[tuple[float, Any]]
+    _waits: Histogram | None
+
+    async def receive(self) -> Received:
+        """Wait for a message; raises EndOfStream behind the last one."""
+        return self._counted(await self._stream.receive())
+
+    def receive_nowait(self) -> Received:
+        """Return a message that is there; raises WouldBlock or EndOfStream."""
+        return self._counted(self._stream.receive_nowait())
+
+    @property
+    def depth(self) -> int:
+        """Messages that are there."""
+        return self._stream.statistics().current_buffer_used
+
+    def close(self) -> None:
+        """Read no more; sending raises BrokenResourceError from here on."""
+        self._stream.close()
+
+    def _counted(self, letter: tuple[float, Received]) -> Received:
+        sent, message = letter
+        if self._waits is not None:
+            self._waits.observe(anyio.current_time() - sent)
+        return message
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Received:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class mailbox(tuple[Outbox[M], Inbox[M]]):
+    """`mailbox[Message](bound, waits)` makes both ends; `waits`, in seconds, may be left out."""
+
+    def __new__(  # pyright: ignore[reportInconsistentConstructor]
+        cls, bound: int, waits: Histogram | None = None
+    ) -> tuple[Outbox[M], Inbox[M]]:
+        sending, receiving = anyio.create_memory_object_stream[tuple[float, Any]](bound)
+        return Outbox[M](sending, waits is not None), Inbox[M](receiving, waits)
 
 
 async def receive_all(inbox: Inbox[M]) -> list[M]:

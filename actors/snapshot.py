@@ -2,6 +2,8 @@
 
 import msgspec
 
+from actors.histogram import Histogram
+
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """For /ready and /metrics; counters count since start."""
@@ -33,6 +35,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Computed a second time, after a preemption or a restart."""
     restarts: int = 0
     mailbox_depths: dict[str, int] = {}
+    mailbox_waits: dict[str, Histogram] = {}
+    """How long messages were in each mailbox, in seconds."""
     progress_age_s: float = 0.0
     """Seconds since the last committed round while work is pending; 0 when idle."""
     actor_ages_s: dict[str, float] = {}

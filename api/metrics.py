@@ -14,9 +14,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from actors.histogram import Histogram
 from actors.snapshot import Snapshot
 from api.door import Door
-from api.histogram import Histogram
 
 
 class DoorCollector(Collector):
@@ -119,6 +119,12 @@ def _ours(door: Door, snapshot: Snapshot) -> Iterator[Metric]:
         ("device_up", "Whether a model is there.", "device", devices),
     ):
         yield _gauges("draftwerk_" + name, text, label, values)
+    waits = HistogramMetricFamily(
+        "draftwerk_mailbox_wait_seconds", "Until an actor took a message.", labels=["actor"]
+    )
+    for actor, histogram in snapshot.mailbox_waits.items():
+        waits.add_metric([actor], histogram.cumulative(), histogram.total)
+    yield waits
     lag = "How late the event loop wakes."
     yield _histogram("draftwerk_event_loop_lag_seconds", lag, door.histograms.loop_lag, {})
 

@@ -114,6 +114,8 @@ async def test_a_request_gets_its_text_and_leaves_nothing_behind() -> None:
         snapshot = engine.snapshot()
         assert (snapshot.blocks_used, snapshot.running, snapshot.waiting) == (0, 0, 0)
         assert snapshot.generated_tokens == 6
+        assert snapshot.mailbox_waits.keys() == snapshot.mailbox_depths.keys()
+        assert all(sum(waits.counts) > 0 for waits in snapshot.mailbox_waits.values())
         engine.check()
 
 
@@ -325,9 +327,13 @@ def test_leaving_early_cancels_and_frees_everything(read: int, backend: str) -> 
 
 @on_both_loops
 async def test_a_client_that_is_cancelled_is_a_client_that_leaves() -> None:
-    async with running(Bench(open=anyio.Event()).parts()) as engine:
-        with anyio.move_on_after(0.01):
-            await events(engine)
+    bench = Bench(open=anyio.Event())
+    async with running(bench.parts()) as engine:
+        async with anyio.create_task_group() as client:
+            client.start_soon(events, engine)
+            while not bench.steps:  # noqa: ASYNC110 (the bench has no event for us)
+                await anyio.sleep(0.001)
+            client.cancel_scope.cancel()
         await settle()
         assert not engine._ledger.entries
         assert engine.snapshot().running == 1, "its row is in flight: a step is never abandoned"

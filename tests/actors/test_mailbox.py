@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from actors.device import ThreadDevice, ThreadWorker
+from actors.histogram import Histogram
 from actors.mailbox import mailbox, receive_all
 from tests.actors.loops import on_both_loops, settle
 
@@ -103,3 +104,35 @@ async def test_ordinary_work_is_abandoned_at_its_deadline() -> None:
         await ThreadWorker().run(release.wait)
     assert scope.cancelled_caught
     release.set()
+
+
+@on_both_loops
+async def test_a_mailbox_counts_how_long_each_message_was_in_it() -> None:
+    waits = Histogram((0.05, 10.0))
+    outbox, inbox = mailbox[str](2, waits)
+    with outbox, inbox:
+        outbox.send_nowait("waits")
+        outbox.send_nowait("waits too")
+        await anyio.sleep(0.06)
+        assert await inbox.receive() == "waits"
+        assert waits.counts == [0, 1, 0]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(outbox.send, "is read at once")
+            await settle()
+            assert await receive_all(inbox) == ["waits too", "is read at once"]
+        assert waits.counts == [1, 2, 0]
+        assert waits.total > 0.12
+
+
+@on_both_loops
+async def test_a_sender_waits_for_room_and_its_wait_is_counted() -> None:
+    waits = Histogram((0.05, 10.0))
+    outbox, inbox = mailbox[int](1, waits)
+    with outbox, inbox:
+        async with anyio.create_task_group() as tasks:
+            outbox.send_nowait(1)
+            tasks.start_soon(outbox.send, 2)
+            await anyio.sleep(0.06)
+            assert inbox.depth == 1
+            assert [await inbox.receive(), await inbox.receive()] == [1, 2]
+        assert waits.counts == [0, 2, 0]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actors.errors import DrainingError, OverloadedError
+from actors.histogram import Histogram
 from actors.messages import (
     Chat,
     ChatMessage,
@@ -190,6 +191,7 @@ class FakeEngine:
             drafts_by_source={"ngram": 3},
             drafted_by_source={"ngram": 10},
             mailbox_depths={"cache": 2},
+            mailbox_waits={"cache": Histogram((0.001, 0.01), [3, 2, 1], 0.25)},
             progress_age_s=self.progress_age_s,
             **self.health,
             draining=self.closed,

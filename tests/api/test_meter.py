@@ -2,8 +2,9 @@
 
 import pytest
 
+from actors.histogram import Histogram
 from actors.messages import Delta, Ended, SequenceStats
-from api.histogram import Histogram, Histograms
+from api.histogram import Histograms
 from api.meter import Meter
 
 

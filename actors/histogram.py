@@ -1,0 +1,34 @@
+"""Histograms: a bisection and an addition per observation."""
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Counts per bucket, each bucket up to and with its bound; the last one has no bound."""
+
+    bounds: tuple[float, ...]
+    counts: list[int] = field(default_factory=list[int])
+    total: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = self.counts or [0] * (len(self.bounds) + 1)
+
+    def observe(self, value: float, weight: int = 1) -> None:
+        """Add `weight` observations of one value."""
+        self.counts[bisect_left(self.bounds, value)] += weight
+        self.total += value * weight
+
+    def copy(self) -> "Histogram":
+        """Return the observations so far."""
+        return Histogram(self.bounds, list(self.counts), self.total)
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Return (upper bound, observations up to it) pairs, as Prometheus wants them."""
+        names = [*map(str, self.bounds), "+Inf"]
+        below, pairs = 0, list[tuple[str, float]]()
+        for name, count in zip(names, self.counts, strict=True):
+            below += count
+            pairs.append((name, below))
+        return pairs
