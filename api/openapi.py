@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from api.errors import ErrorReply
 from api.replies import ChatReply, CompletionReply
-from api.responses_schema import ResponseObject, ResponsesBody
-from api.schema import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from api.responses_schema import InputMessage, ResponseObject, ResponsesBody
+from api.schema import ChatBody, CompletionBody, DetokenizeBody, Message, TokenizeBody
 
 Json = dict[str, Any]
 
@@ -56,7 +56,7 @@ def document() -> Json:
     for each in OPERATIONS:
         structs += [kind for kind in (each.body, each.reply) if kind is not None]
     _, schemas = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
-    for kind in structs:
+    for kind in (*structs, Message, InputMessage):
         _drop_refused(kind, schemas[kind.__name__])
     paths: dict[str, Json] = {}
     for each in OPERATIONS:

@@ -139,6 +139,10 @@ def fields_in(kind: inspect.Type, path: str = "") -> Iterator[tuple[str, str]]:
         case inspect.StructType(fields=fields):
             for field in fields:
                 place = f"{path}.{field.encode_name}" if path else field.encode_name
+                refused = field.default_factory is not msgspec.NODEFAULT  # see api/schema.py
+                if path and refused and isinstance(field.type, inspect.RawType):
+                    yield f"`{place}`", "refused unless it asks for nothing"
+                    continue
                 needed = " **required**" if field.required and not path else ""
                 yield f"`{place}`", _short(field.type) + needed
                 yield from fields_in(field.type, place)

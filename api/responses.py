@@ -40,7 +40,7 @@ from api.responses_schema import (
     ResponseUsage,
     TextConfig,
 )
-from api.translate import options, plain
+from api.translate import check_message, options, plain
 
 LOGPROBS = "message.output_text.logprobs"
 ORIGINS = "token_origins"
@@ -61,6 +61,8 @@ def responses_prompt(body: ResponsesBody, earlier: Sequence[ChatMessage] = ()) -
     if isinstance(body.input, str):
         new = [ChatMessage("user", body.input)]
     else:
+        for index, each in enumerate(body.input):
+            check_message(each, f"input[{index}]")
         roles = {"developer": "system"}
         new = [
             ChatMessage(roles.get(each.role, each.role), plain(each.content)) for each in body.input

@@ -30,6 +30,7 @@ class InputMessage(Struct, frozen=True):
     role: Literal["system", "developer", "user", "assistant"]
     content: Content
     type: Literal["message"] | None = None
+    phase: Refused = NOTHING
 
 
 class TextWish(Struct, frozen=True):
@@ -50,9 +51,11 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     text: TextWish | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
 
+    access_programs: Refused = NOTHING
     background: Refused = NOTHING
     context_management: Refused = NOTHING
     conversation: Refused = NOTHING
+    image: Refused = NOTHING
     max_tool_calls: Refused = NOTHING
     prompt: Refused = NOTHING
     reasoning: Refused = NOTHING
@@ -67,6 +70,7 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     max_completion_tokens: Refused = NOTHING
     max_tokens: Refused = NOTHING
     n: Refused = NOTHING
+    stream_options: Refused = NOTHING
     response_format: Refused = NOTHING
 
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
@@ -74,6 +78,7 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
         "best_of": (b"1",),
         "n": (b"1",),
         "response_format": (b'{"type":"text"}',),
+        "stream_options": (b'{"include_obfuscation":false}',),
         "tool_choice": (b'"none"', b'"auto"'),
         "truncation": (b'"disabled"',),
     }

@@ -168,7 +168,10 @@ class Socket:
             raise draining()
         self.serial += 1
         response_id = f"resp_{self.scope['request_id']}_{self.serial}"
-        wish = Wish(decoded(raw, RESPONSES), response_id, stream_id)
+        body = decoded(raw, RESPONSES)
+        if body.stream is False:
+            raise refused("A socket always streams.", "stream", "unsupported")
+        wish = Wish(body, response_id, stream_id)
         self._check_room()
         lane = self.lanes.get(stream_id)
         if lane is not None:

@@ -28,6 +28,7 @@ TOKEN_ID_MAX = 2**31 - 1
 
 Text = Annotated[str, Meta(max_length=TEXT_MAX)]
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
+Label = Annotated[str, Meta(max_length=1024)]
 Salt = Annotated[str, Meta(max_length=256)]
 TokenId = Annotated[int, Meta(ge=0, le=TOKEN_ID_MAX)]
 TokenIds = Annotated[tuple[TokenId, ...], Meta(max_length=TOKENS_MAX)]
@@ -55,13 +56,21 @@ Content = Text | Annotated[list[TextPart], Meta(max_length=MESSAGES_MAX)]
 class Message(Struct, frozen=True):
     role: Literal["system", "developer", "user", "assistant"]
     content: Content | None = None
+    name: Refused = NOTHING
+    """No chat template that we know of shows it to the model."""
+    refusal: Refused = NOTHING
+    audio: Refused = NOTHING
     tool_calls: Refused = NOTHING
     function_call: Refused = NOTHING
+
+    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {"name": (b'""',), "refusal": (b'""',)}
 
 
 class StreamOptions(Struct, frozen=True):
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
+    include_obfuscation: bool | None = None
+    """Only false is served: padding would be bytes for nothing."""
 
 
 class Prediction(Struct, frozen=True):
@@ -135,7 +144,12 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
     prediction: Prediction | None = None
     speculation: SpeculationBody | None = None
     include: Include | None = None
-    user: Annotated[str, Meta(max_length=1024)] | None = None
+    user: Label | None = None
+    safety_identifier: Label | None = None
+    prompt_cache_key: Label | None = None
+    """Like the two before it, of use to whoever keeps the log: prefixes are found without it."""
+    parallel_tool_calls: bool | None = None
+    """Either is kept: there are no tools."""
     cache_salt: Salt | None = None
     beam_width: Annotated[int, Meta(ge=1, le=BEAM_WIDTH_MAX)] | None = None
     length_penalty: Annotated[float, Meta(ge=-10, le=10)] | None = None
@@ -155,6 +169,9 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
     allowed_token_ids: Refused = NOTHING
     include_stop_str_in_output: Refused = NOTHING
     logits_processors: Refused = NOTHING
+    moderation: Refused = NOTHING
+    prompt_cache_options: Refused = NOTHING
+    prompt_cache_retention: Refused = NOTHING
     service_tier: Refused = NOTHING
     skip_special_tokens: Refused = NOTHING
     truncate_prompt_tokens: Refused = NOTHING
@@ -162,6 +179,7 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
     use_beam_search: Refused = NOTHING
 
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
+        "prompt_cache_retention": (b'"in_memory"', b'"in-memory"'),
         "service_tier": (b'"auto"', b'"default"'),
         "skip_special_tokens": (b"true",),
         "typical_p": (b"1", b"1.0"),
@@ -199,7 +217,10 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
     continue_final_message: Refused = NOTHING
     documents: Refused = NOTHING
     echo: Refused = NOTHING
+    metadata: Refused = NOTHING
+    """It is for what is stored, and nothing is."""
     reasoning_effort: Refused = NOTHING
+    store: Refused = NOTHING
     verbosity: Refused = NOTHING
 
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from msgspec import Struct
+
 from actors.messages import Chat, ChatMessage, Options, Prompt, Speculation
 from api.errors import ApiError, refused
 from api.grammars import check_company, grammar_of
@@ -16,6 +18,7 @@ from api.schema import (
     Prediction,
     SamplingBody,
     SpeculationBody,
+    refused_fields,
 )
 from speculative.sampling import Grammar, Sampling
 
@@ -33,13 +36,17 @@ def chat_prompt(messages: Sequence[Message]) -> Chat:
 
 def _chat_message(message: Message, index: int) -> ChatMessage:
     place = f"messages[{index}]"
-    for name in ("tool_calls", "function_call"):
-        if bytes(getattr(message, name)) not in (b"", b"null", b"[]"):
-            raise refused(f"`{place}.{name}` is not supported.", f"{place}.{name}", "unsupported")
+    check_message(message, place)
     if message.content is None and message.role != "assistant":
         raise refused(f"`{place}.content` is required.", f"{place}.content", "missing")
     role = "system" if message.role == "developer" else message.role
     return ChatMessage(role, plain(message.content))
+
+
+def check_message(message: Struct, place: str) -> None:
+    """Refuse what a message has and no model would see."""
+    for name in refused_fields(message):
+        raise refused(f"`{place}.{name}` is not supported.", f"{place}.{name}", "unsupported")
 
 
 def plain(content: Content | None) -> str:
@@ -204,6 +211,9 @@ def _check_include(body: SamplingBody, allowed: tuple[str, ...]) -> None:
 def _check_stream_options(body: ChatBody | CompletionBody) -> None:
     if body.stream_options is not None and not body.stream:
         raise refused("`stream_options` needs `stream` to be true.", "stream_options", "invalid")
+    if body.stream_options is not None and body.stream_options.include_obfuscation:
+        field = "stream_options.include_obfuscation"
+        raise refused(f"`{field}` is not supported.", field, "unsupported")
 
 
 def _bias(body: SamplingBody, model: ModelCard) -> tuple[tuple[int, float], ...]:

@@ -172,7 +172,7 @@ async def test_the_seed_that_was_chosen_gives_the_same_text_again(served: Served
 
 async def test_nulls_mean_absent_and_unknown_fields_are_ignored(served: Served) -> None:
     fields = ("temperature", "top_p", "n", "stop", "seed", "logit_bias", "tools", "max_tokens")
-    reply = await served.chat(**dict.fromkeys(fields), metadata={"a": "b"}, surprise=[1, [2]])
+    reply = await served.chat(**dict.fromkeys(fields), mood={"a": "b"}, surprise=[1, [2]])
     assert reply.status_code == 200
     _, options = served.engine.submitted[-1]
     assert options.sampling.temperature == 1.0

@@ -2,16 +2,28 @@
 
 import json
 import time
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 import pytest
+from openai.types import chat, responses
+from openai.types import completion_create_params as completion_params
+from openai.types.chat import completion_create_params as chat_params
+from openai.types.responses import response_create_params as response_params
 
 from api.decode import CONTAINERS_MAX, STRINGS_MAX, decoded
 from api.errors import ApiError
 from api.generate import CHAT, COMPLETION, RESPONSES
-from api.responses_schema import ResponsesBody
-from api.schema import UNSENT, ChatBody, CompletionBody, Refused, TokenizeBody
+from api.responses_schema import InputMessage, ResponsesBody
+from api.schema import (
+    UNSENT,
+    ChatBody,
+    CompletionBody,
+    Message,
+    Refused,
+    StreamOptions,
+    TokenizeBody,
+)
 from api.service import DETOKENIZE
 from api.translate import completion_prompts
 from tests import monsters
@@ -94,3 +106,22 @@ def test_every_field_that_is_not_served_is_named_and_costs_nothing_unsent(
         assert getattr(unsent, name) is UNSENT
         with pytest.raises(ApiError, match=f"`{name}` is not supported"):
             decoded(json.dumps({**asked, name: ["x"]}).encode(), decoder)
+
+
+@pytest.mark.parametrize(
+    ("sent", "body"),
+    [
+        (chat_params.CompletionCreateParamsStreaming, ChatBody),
+        (chat.ChatCompletionSystemMessageParam, Message),
+        (chat.ChatCompletionUserMessageParam, Message),
+        (chat.ChatCompletionAssistantMessageParam, Message),
+        (chat.ChatCompletionStreamOptionsParam, StreamOptions),
+        (completion_params.CompletionCreateParamsStreaming, CompletionBody),
+        (response_params.ResponseCreateParamsStreaming, ResponsesBody),
+        (responses.EasyInputMessageParam, InputMessage),
+    ],
+)
+def test_whatever_the_stock_client_can_send_is_a_field_that_we_know(
+    sent: type, body: type[msgspec.Struct]
+) -> None:
+    assert get_type_hints(sent).keys() - set(body.__struct_fields__) == set()

@@ -56,7 +56,17 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
         {"messages": [{"role": "assistant", "tool_calls": [{"id": "x"}]}]},
         "messages[0].tool_calls",
     ),
+    ({"messages": [{"role": "user", "content": "x", "name": "Ann"}]}, "messages[0].name"),
+    ({"messages": [{"role": "assistant", "refusal": "no"}]}, "messages[0].refusal"),
+    ({"messages": [{"role": "assistant", "audio": {"id": "a"}}]}, "messages[0].audio"),
     ({"tools": [{"type": "function"}]}, "tools"),
+    ({"store": True}, "store"),
+    ({"metadata": {"a": "b"}}, "metadata"),
+    ({"prompt_cache_retention": "24h"}, "prompt_cache_retention"),
+    (
+        {"stream": True, "stream_options": {"include_obfuscation": True}},
+        "stream_options.include_obfuscation",
+    ),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"response_format": {"type": "xml"}}, "response_format.type"),
     ({"length_penalty": 2.0}, "length_penalty"),
@@ -114,6 +124,8 @@ async def test_a_bad_field_is_named(served: Served, fields: dict[str, Any], para
         {"guided_json": None},
         {"service_tier": "auto", "reasoning_effort": "none", "best_of": 1, "echo": False},
         {"top_p": 0, "top_k": -1},
+        {"messages": [{"role": "user", "content": "x", "name": None}], "store": False},
+        {"parallel_tool_calls": False, "prompt_cache_key": "a", "safety_identifier": "b"},
     ],
 )
 async def test_harmless_values_of_refused_fields_are_fine(

@@ -101,6 +101,16 @@ async def test_the_stock_client_sees_errors_over_a_socket(served: Served) -> Non
     assert (event.type, event.to_dict()["error"]["code"]) == ("error", "model_not_found")
 
 
+async def test_a_socket_cannot_be_told_not_to_stream(served: Served) -> None:
+    async with socket(served) as ws:
+        await ask(ws, "Hello", stream=False, stream_id="a")
+        (event,) = await until_last(ws)
+        assert (event["status"], event["error"]["param"]) == (400, "stream")
+        assert event["stream_id"] == "a"
+        await ask(ws, "Hello", stream=True)
+        assert (await until_last(ws))[-1]["type"] == "response.completed"
+
+
 async def test_lanes_run_side_by_side_and_each_in_order() -> None:
     async with serving(FakeEngine(step_s=0.01)) as served, socket(served) as ws:
         for turn in range(2):
