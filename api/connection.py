@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from starlette.types import Message, Receive, Scope
 
-from api.errors import ApiError
+from api.errors import ApiError, refused
 
 
 class ClientGoneError(Exception):
@@ -18,9 +18,13 @@ class SlowClientError(ClientGoneError):
 
 
 async def read_body(scope: Scope, receive: Receive, size_max: int, deadline_s: float) -> bytes:
-    """Return the request's body; 413 if it is too big, 408 if it takes too long."""
-    if _declared_size(scope) > size_max:
+    """Return the request's body; 413 if it is too big, 408 if it takes too long, 400 if packed."""
+    headers = dict(scope["headers"])
+    size = headers.get(b"content-length", b"")
+    if size.isdigit() and int(size) > size_max:
         raise _too_large(size_max)
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise refused("The body must not be compressed.", "content-encoding", "unsupported")
     try:
         async with asyncio.timeout(deadline_s):
             return await _collected(receive, size_max)
@@ -55,13 +59,6 @@ async def while_connected(receive: Receive) -> AsyncGenerator[Callable[[], bool]
         raise
     finally:
         watcher.cancel()
-
-
-def _declared_size(scope: Scope) -> int:
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            return int(value) if value.isdigit() else 0
-    return 0
 
 
 async def _collected(receive: Receive, size_max: int) -> bytes:

@@ -10,10 +10,10 @@ from typing import Any, cast
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.http11 import Request
+from websockets.http11 import Request, Response
 
 from api.config import Settings
-from api.errors import KINDS, ErrorBody, ErrorReply
+from api.errors import KINDS, SENTENCES, ErrorBody, ErrorReply
 
 ABORT = "draftwerk.abort"
 """The scope extension that drops a connection whose client does not read."""
@@ -32,6 +32,16 @@ PHRASES = {
     431: "Request Header Fields Too Large",
     503: "Service Unavailable",
 }
+
+
+class AnyLength(int):
+    """The expected length of a response whose end is the connection's."""
+
+    def __lt__(self, other: int) -> bool:
+        return False
+
+    def __sub__(self, other: int) -> "AnyLength":
+        return self
 
 
 def protocols(settings: Settings) -> tuple[type[asyncio.Protocol], type[asyncio.Protocol]]:
@@ -57,6 +67,12 @@ def _nowhere(code: int, reason: str) -> None:
     """Close nothing: a server that is not ours has no such extension."""
 
 
+def error_body(status: int, sentence: str) -> bytes:
+    """Return what the application would say, for what does not get that far."""
+    kind = KINDS.get(status, "server_error")
+    return msgspec.json.encode(ErrorReply(ErrorBody(sentence, kind, None, None)))
+
+
 class PatientHttp(HttpToolsProtocol):
     """HTTP/1.1 whose every phase ends in time."""
 
@@ -70,7 +86,6 @@ class PatientHttp(HttpToolsProtocol):
         """Whether the connection is a WebSocket's now: none of these deadlines is its own."""
         self.header_bytes = 0
         self.body_bytes = 0
-        self.upgraded = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -110,6 +125,10 @@ class PatientHttp(HttpToolsProtocol):
             self.refuse(431, "The headers are too large.")
             return
         super().on_headers_complete()
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if self.scope["http_version"] == "1.0" and cycle is not None:
+            # Its client knows no chunks, which uvicorn would send.
+            cycle.chunked_encoding, cycle.expected_content_length = False, AnyLength()
         self.arm(self.limits.body_deadline_s + GRACE_S, self.transport.close)
 
     def on_body(self, body: bytes) -> None:
@@ -150,8 +169,7 @@ class PatientHttp(HttpToolsProtocol):
         self.disarm()
         if self.transport.is_closing():
             return
-        kind = KINDS.get(status, "server_error")
-        body = msgspec.json.encode(ErrorReply(ErrorBody(sentence, kind, None, None)))
+        body = error_body(status, sentence)
         head = (
             f"HTTP/1.1 {status} {PHRASES[status]}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
@@ -177,10 +195,29 @@ class AbortableWebSocket(WebSocketsSansIOProtocol):
     lingering = False
 
     def handle_connect(self, event: Request) -> None:
+        answer = self.conn.accept(event)
+        if answer.status_code != 101:
+            self.refuse(answer)
+            return
         super().handle_connect(event)
         scope = cast("dict[str, Any] | None", getattr(self, "scope", None))
         if scope is not None:
             scope["extensions"] |= {ABORT: self.transport.abort, HANG_UP: self.hang_up}
+
+    def refuse(self, answer: Response) -> None:
+        """Answer what is no handshake, in our words."""
+        said = SENTENCES.get(answer.status_code, "That is not a WebSocket handshake.")
+        answer.body = error_body(answer.status_code, said)
+        for name, value in (
+            ("Content-Type", "application/json"),
+            ("Content-Length", str(len(answer.body))),
+        ):
+            del answer.headers[name]
+            answer.headers[name] = value
+        self.handshake_initiated = self.handshake_complete = self.close_sent = True
+        self.conn.send_response(answer)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.transport.close()
 
     def hang_up(self, code: int, reason: str) -> None:
         """Put a close behind what the client has not read yet, and wait no longer than a moment."""

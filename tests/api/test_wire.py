@@ -235,6 +235,50 @@ async def test_what_is_odd_is_answered_all_the_same(
     assert status(reply) == expected
 
 
+async def test_a_client_of_http_1_0_gets_a_stream_without_chunks(strict: Served) -> None:
+    wish = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 3}
+    for stream in (True, False):
+        body = json.dumps({**wish, "stream": stream}).encode()
+        head = HEAD.replace(b"1.1", b"1.0") + b"content-length: %d\r\n\r\n" % len(body)
+        reply = await talk(strict, head + body)
+        assert status(reply) == 200
+        assert b"transfer-encoding" not in reply
+        said = reply.split(b"\r\n\r\n", 1)[1]
+        if stream:
+            events = said.decode().split("\n\n")
+            assert events[-2:] == ["data: [DONE]", ""]
+            assert all("choices" in json.loads(each.removeprefix("data: ")) for each in events[:-2])
+        else:
+            assert json.loads(said)["object"] == "chat.completion"
+
+
+async def test_a_compressed_body_is_refused_by_name(strict: Served) -> None:
+    reply = await talk(strict, LIES["an encoded body"], size=2**16)
+    assert (status(reply), error_body(reply)["param"]) == (400, "content-encoding")
+
+
+HANDSHAKE = (
+    b"/v1/responses HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
+    b"content-length: 0\r\n"
+)
+KEY = b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+NO_HANDSHAKES = {
+    "no key": (b"GET " + HANDSHAKE + b"sec-websocket-version: 13\r\n\r\n", 400),
+    "an old version": (b"GET " + HANDSHAKE + KEY + b"sec-websocket-version: 7\r\n\r\n", 400),
+    "a post": (b"POST " + HANDSHAKE + KEY + b"sec-websocket-version: 13\r\n\r\n", 405),
+}
+
+
+@pytest.mark.parametrize(("raw", "expected"), NO_HANDSHAKES.values(), ids=NO_HANDSHAKES.keys())
+async def test_what_is_no_handshake_is_refused_in_our_words(
+    strict: Served, raw: bytes, expected: int
+) -> None:
+    reply = await talk(strict, raw)
+    assert status(reply) == expected
+    assert error_body(reply)["type"] == "invalid_request_error"
+    assert b"Failed to open" not in reply
+
+
 async def test_an_idle_connection_is_closed(strict: Served) -> None:
     reply = await talk(strict, b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n", wait_s=3)
     assert status(reply) == 200
