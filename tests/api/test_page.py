@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 import pytest
 import pytest_asyncio
 
+from actors.messages import Chat
 from api.page import PAGE, policy
 from api.terminal import COLOURS
 from speculative.survival import NAMES
@@ -106,6 +107,77 @@ async def test_without_guessing_the_text_is_the_same(chromium: int) -> None:
         plain = served.engine.submitted[-1][1]
         assert plain.speculation.enabled is False
         assert plain.sampling.seed == served.engine.submitted[-2][1].sampling.seed
+
+
+@needs_browser
+@pytest.mark.parametrize("transport", ["sse", "ws"])
+async def test_the_check_asks_what_the_answer_was_asked(chromium: int, transport: str) -> None:
+    async with (
+        serving(FakeEngine(step_s=0.01)) as served,
+        browser.opened(chromium, served.url) as page,
+    ):
+        await page.until("document.getElementById('model').textContent.includes('fake-model')")
+        await page.run(f"document.getElementById('transport').value = '{transport}'")
+        await page.run("document.getElementById('format').value = 'json_object'")
+        await page.run(f"({TYPE})('Hello')")
+        await page.until(f"{IDLE} && !!document.querySelector('.foot button')")
+        await page.run("document.getElementById('format').value = 'text'")
+        await page.run("document.getElementById('temperature').value = '0'")
+        await page.run("document.querySelector('.foot button').click()")
+        await page.until("document.body.textContent.includes('same text without guessing')")
+        (asked, options), (again, plain) = served.engine.submitted[-2:]
+        assert again == asked
+        assert plain.sampling == options.sampling
+        assert plain.sampling.grammar is not None
+
+
+@needs_browser
+async def test_half_an_answer_is_not_checked_and_a_new_chat_is_empty(chromium: int) -> None:
+    async with (
+        serving(FakeEngine(step_s=0.01)) as served,
+        browser.opened(chromium, served.url) as page,
+    ):
+        for transport in ("sse", "ws"):
+            await page.run(f"document.getElementById('transport').value = '{transport}'")
+            await page.run(f"({TYPE})('!slow')")
+            await page.until("document.querySelectorAll('.token').length > 3")
+            await page.run("document.getElementById('form').requestSubmit()")
+            await page.until(IDLE)
+            assert await page.run("document.querySelectorAll('.foot button').length") == 0
+            await page.run(f"({TYPE})('!slow')")
+            await page.until("document.querySelectorAll('.answer').length === 2")
+            await page.run("document.getElementById('fresh').click()")
+            await page.until(IDLE)
+            await page.run(f"({TYPE})('Hello')")
+            await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
+            prompt, _ = served.engine.submitted[-1]
+            assert isinstance(prompt, Chat)
+            assert [each.content for each in prompt.messages] == ["Hello"]
+            await page.run("document.getElementById('fresh').click()")
+        await page.run(f"({TYPE})('!slow'); document.getElementById('form').requestSubmit()")
+        await page.until(f"{IDLE} && document.body.textContent.includes('stopped')")
+
+
+@needs_browser
+async def test_a_narrow_window_shows_the_newest_text_and_the_way_to_stop_it(chromium: int) -> None:
+    async with (
+        serving(FakeEngine(step_s=0.001)) as served,
+        browser.opened(chromium, served.url) as page,
+    ):
+        await page.look(400, 500)
+        for turn in ("Hello", "Hello again", "!slow"):
+            await page.until(IDLE)
+            await page.run(f"({TYPE})('{turn}')")
+        await page.until("[...document.querySelectorAll('.answer')].at(-1).children.length > 3")
+        talk = "document.getElementById('talk')"
+        assert await page.run(f"{talk}.scrollHeight - {talk}.scrollTop - {talk}.clientHeight < 160")
+        assert await page.run(f"{talk}.scrollTop > 0")
+        assert await page.run("document.documentElement.scrollWidth <= innerWidth")
+        for part in ("go", "ttft", "speed", "accepted"):
+            box = f"document.getElementById('{part}').getBoundingClientRect()"
+            assert await page.run(f"{box}.top >= 0 && {box}.bottom <= innerHeight"), part
+        await page.run("document.getElementById('form').requestSubmit()")
+        await page.until(IDLE)
 
 
 @needs_browser
