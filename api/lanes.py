@@ -32,6 +32,7 @@ class Job:
     entering: asyncio.Timeout | None = None
     """Never expires, but by `cancel`."""
     cancelled: bool = False
+    """Whether it was called off, perhaps before there was anything to end."""
 
     def cancel(self) -> None:
         """End the response early, whether it waits at the door or is in the engine."""
@@ -46,7 +47,7 @@ class Job:
         await self.say(self.format.opening())
         try:
             async with (
-                asyncio.timeout(None) as self.entering,
+                asyncio.timeout(0 if self.cancelled else None) as self.entering,
                 self.door.generation(self.call) as self.generation,
             ):
                 await self._tell(self.generation)
@@ -88,12 +89,21 @@ class Lane:
     on_done: Callable[[Job], None]
     wishes: deque[Wish] = field(default_factory=deque[Wish])
     job: Job | None = None
+    cancelled: bool = False
+    """Whether the next job was called off before it began."""
 
     def add(self, wish: Wish) -> None:
         """Queue a response; 429 if too many wait."""
         if len(self.wishes) >= QUEUE_MAX:
             raise ApiError(429, f"{QUEUE_MAX} responses wait in this lane.", code="lane_full")
         self.wishes.append(wish)
+
+    def cancel(self) -> None:
+        """End what runs, or what is about to."""
+        if self.job is None:
+            self.cancelled = True
+        else:
+            self.job.cancel()
 
     async def run(self) -> None:
         """Run what is there until nothing is left."""
@@ -102,8 +112,10 @@ class Lane:
             try:
                 self.job = self.start(wish)
             except ApiError as error:
+                self.cancelled = False
                 await self.on_error(error, wish.stream_id)
                 continue
+            self.job.cancelled, self.cancelled = self.cancelled, False
             await self.job.run()
             self.on_done(self.job)
             self.job = None

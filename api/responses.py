@@ -40,7 +40,7 @@ from api.responses_schema import (
     ResponseUsage,
     TextConfig,
 )
-from api.translate import check_message, options, plain
+from api.translate import check_message, neutral_temperature, options, plain
 
 LOGPROBS = "message.output_text.logprobs"
 ORIGINS = "token_origins"
@@ -232,8 +232,9 @@ class ResponsesFormat:
             instructions=body.instructions,
             max_output_tokens=body.max_output_tokens,
             metadata=body.metadata or {},
+            parallel_tool_calls=body.parallel_tool_calls is not False,
             previous_response_id=body.previous_response_id,
-            temperature=1.0 if body.temperature is None else body.temperature,
+            temperature=neutral_temperature(body) if body.temperature is None else body.temperature,
             top_p=1.0 if body.top_p is None else body.top_p,
             top_logprobs=body.top_logprobs or 0,
             text=TextConfig(wish) if body.text and (wish := body.text.format) else TextConfig(),

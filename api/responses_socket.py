@@ -202,14 +202,11 @@ class Socket:
 
     def _cancel(self, event: ClientEvent) -> None:
         for stream_id, lane in self.lanes.items():
-            job = lane.job
-            if job is None:
-                continue
-            wanted = event.response_id
+            wanted, job = event.response_id, lane.job
             if (wanted is None and stream_id == event.stream_id) or (
-                wanted == job.format.header.id
+                job is not None and wanted == job.format.header.id
             ):
-                job.cancel()
+                lane.cancel()
                 return
         raise ApiError(404, "No such response is under way.", code="response_not_found")
 

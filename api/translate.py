@@ -150,10 +150,7 @@ def options(
     if (body.min_tokens or 0) > (tokens_max or model.context_max):
         raise refused("`min_tokens` is above the token limit.", "min_tokens", "invalid")
     _check_beams(body)
-    beam_width = body.beam_width or 1
-    # A beam search does not sample: with one, no temperature means 0.
-    neutral = 0.0 if beam_width > 1 else 1.0
-    temperature = neutral if body.temperature is None else body.temperature
+    temperature = neutral_temperature(body) if body.temperature is None else body.temperature
     return Options(
         sampling=Sampling(
             temperature=temperature if temperature >= TEMPERATURE_MIN else 0.0,
@@ -173,7 +170,7 @@ def options(
         ignore_eos=bool(body.ignore_eos),
         stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
         choices=choices,
-        beam_width=beam_width,
+        beam_width=body.beam_width or 1,
         length_penalty=1.0 if body.length_penalty is None else body.length_penalty,
         early_stopping=bool(body.early_stopping),
         echo=echo,
@@ -182,6 +179,11 @@ def options(
         cache_salt=body.cache_salt or "",
         priority=body.priority or 0,
     )
+
+
+def neutral_temperature(body: SamplingBody) -> float:
+    """Return what no temperature means: a beam search does not sample."""
+    return 0.0 if (body.beam_width or 1) > 1 else 1.0
 
 
 def _check_beams(body: SamplingBody) -> None:

@@ -101,6 +101,21 @@ async def test_the_stock_client_sees_errors_over_a_socket(served: Served) -> Non
     assert (event.type, event.to_dict()["error"]["code"]) == ("error", "model_not_found")
 
 
+async def test_a_cancel_right_behind_its_response_is_not_lost(served: Served) -> None:
+    async with socket(served) as ws:
+        for lane in ("a", None):
+            name = {} if lane is None else {"stream_id": lane}
+            await ask(ws, "!slow", **name)
+            await ws.send(json.dumps({"type": "response.cancel", **name}))
+            events = await until_last(ws)
+            assert [event["type"] for event in events[:4]] == OPENING
+            assert events[-1]["type"] == "response.incomplete"
+            assert events[-1]["response"]["status"] == "cancelled"
+            await ask(ws, "Hello", **name)
+            assert (await until_last(ws))[-1]["type"] == "response.completed"
+    assert served.door.outcomes["cancelled"] == 2
+
+
 async def test_a_socket_cannot_be_told_not_to_stream(served: Served) -> None:
     async with socket(served) as ws:
         await ask(ws, "Hello", stream=False, stream_id="a")
