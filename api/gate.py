@@ -5,6 +5,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.errors import ApiError, turned_away
+from api.identity import Identity
 from api.page import HEADERS, PAGE
 
 RETRY_MS = 1000
@@ -15,23 +16,23 @@ ANSWERS = {
 
 
 class Gate:
-    """An ASGI application that stands in for the real one until there is one."""
+    """Hands requests to `app`: its own answers, until there is the real one."""
 
     def __init__(self) -> None:
-        self.app: ASGIApp | None = None
+        self.app: ASGIApp = Identity(self._answer)
         self.progress = "starting"
         """What the loading is at, for whoever asks."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.app is not None:
-            await self.app(scope, receive, send)
-        elif scope["type"] in ("http", "websocket"):
-            answer = ANSWERS.get(scope["path"]) if scope["type"] == "http" else None
-            if answer is None:
-                await turned_away(self._starting(), scope, receive, send)
-            else:
-                await answer(scope, receive, send)
+        await self.app(scope, receive, send)
 
-    def _starting(self) -> ApiError:
-        said = f"The server is starting: {self.progress}."
-        return ApiError(503, said, code="starting", retry_after_ms=RETRY_MS)
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            return
+        answer = ANSWERS.get(scope["path"]) if scope["type"] == "http" else None
+        if answer is None:
+            said = f"The server is starting: {self.progress}."
+            error = ApiError(503, said, code="starting", retry_after_ms=RETRY_MS)
+            await turned_away(error, scope, receive, send)
+        else:
+            await answer(scope, receive, send)

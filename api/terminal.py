@@ -56,7 +56,10 @@ class Conversation:
         except KeyboardInterrupt:
             print(" …", end="")
         print()
-        self.messages.append({"role": "assistant", "content": said})
+        if said:
+            self.messages.append({"role": "assistant", "content": said})
+        else:
+            self.messages.pop()
         return speed(metrics, time.monotonic() - started)
 
     def _print(self, text: str, origins: list[str]) -> None:
@@ -123,7 +126,7 @@ def chat(conversation: Conversation, text: str | None) -> int:
             __import__("readline")  # line editing and history
         print(f"{dim}{conversation.url} · {HELP}{plain}")
     for asked in [text] if text is not None else _lines(interactive):
-        if asked.startswith("/"):
+        if text is None and asked.startswith("/"):
             if not command(conversation, asked):
                 break
             continue
@@ -141,7 +144,9 @@ def command(conversation: Conversation, line: str) -> bool:
     """Obey a line that starts with a slash; returns whether to go on."""
     word, _, value = line.partition(" ")
     if word == "/new":
-        del conversation.messages[:]
+        conversation.messages[:] = [
+            each for each in conversation.messages if each["role"] == "system"
+        ]
     elif word == "/seed" and value.strip().isdigit():
         conversation.fields["seed"] = int(value)
     elif word in ("/quit", "/exit"):

@@ -74,6 +74,7 @@ async def test_the_socket_answers_503_while_the_model_loads(unused_tcp_port: int
     async with process(unused_tcp_port, load_s=1) as server:
         loading = await server.until_status("/ready", 503)
         assert loading.headers["retry-after"]
+        assert loading.headers["x-request-id"]
         assert "loading the fake" in loading.json()["error"]["message"]
         assert (await server.http.get("/health")).status_code == 200
         assert (await server.http.get("/v1/models")).status_code == 503

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from actors.messages import Chat
 from api import doctor
 from api.config import ConfigError, Settings, load
 from api.terminal import Conversation, command, reason, speed
@@ -47,6 +48,19 @@ async def test_a_conversation_remembers_and_starts_over(served: Served) -> None:
     assert code == 0
     lengths = [len(prompt.messages) for prompt, _ in served.engine.submitted]  # type: ignore[union-attr]
     assert lengths == [1, 3, 1]
+
+
+async def test_a_new_conversation_keeps_the_system_message(served: Served) -> None:
+    said = "Hello\n/new\nAfresh\n"
+    await draftwerk("chat", "--url", served.url, "--system", "Be brief.", said=said)
+    prompt, _ = served.engine.submitted[-1]
+    assert isinstance(prompt, Chat)
+    assert [each.content for each in prompt.messages] == ["Be brief.", "Afresh"]
+
+
+async def test_one_question_may_start_with_a_slash(served: Served) -> None:
+    code, output, _ = await draftwerk("chat", "/etc/hosts?", "--url", served.url)
+    assert (code, output) == (0, whole_text(*served.engine.submitted[-1]) + "\n")
 
 
 async def test_errors_are_one_sentence_in_the_servers_words() -> None:
