@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 COLOURS = {
     "ngram": 34, "suffix": 32, "store": 92, "recycle": 33, "draft": 35, "prediction": 36,
-    "grammar": 93,
+    "grammar": 93, "head": 96,
 }  # fmt: skip
 """SGR codes of the draft sources; what the target itself said has no colour."""
 HELP = "/new starts over, /seed N keeps to one seed, /quit ends; Ctrl-C stops an answer."
