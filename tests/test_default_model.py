@@ -17,6 +17,7 @@ from model.hub import locate
 from model.runner import Runner
 from model.text import Text
 from speculative.planner import Limits
+from speculative.proposer import Proposer
 from speculative.sampling import Sampling
 
 RULES = "You are a careful assistant who answers in short sentences and repeats the question first."
@@ -31,6 +32,8 @@ QUESTIONS = (
     "Say hello in five languages.",
 )
 BLOCK_SIZE = 16
+SOURCES = ("ngram", "suffix", "recycle", "head")
+SUCCESSORS = 16
 
 
 @cache
@@ -40,13 +43,15 @@ def card() -> Card:
 
 @cache
 def built(dtype: str) -> Runner:
-    return build_runner(ModelOptions(dtype=dtype, block_count=512, block_size=BLOCK_SIZE))
+    return build_runner(
+        ModelOptions(dtype=dtype, draft_head="auto", block_count=512, block_size=BLOCK_SIZE)
+    )
 
 
 def fresh(dtype: str) -> Callable[[], ThreadDevice]:
     """Return a factory of devices that know no sequence, over weights that are read once."""
     runner = built(dtype)
-    return lambda: ThreadDevice(Runner(runner.parts).step)
+    return lambda: ThreadDevice(Runner(runner.parts, SUCCESSORS).step)
 
 
 @asynccontextmanager
@@ -60,6 +65,7 @@ async def engine(dtype: str, block_count: int) -> AsyncGenerator[Engine]:
             context_max=card().context_max,
             stop_token_ids=card().eos_token_ids,
             limits=Limits(rows_max=8, tokens_max=96),
+            proposer=lambda: Proposer(SOURCES),
         )
     ) as one:
         yield one
@@ -102,6 +108,7 @@ async def test_one_seed_gives_one_text(dtype: str, temperature: float) -> None:
         assert snapshot.preemptions == 0
         assert snapshot.prefix_hits > 0
         assert 0 < snapshot.accepted_tokens < snapshot.draft_tokens
+        assert snapshot.accepted_by_source["head"] > 0
     async with engine(dtype, 13) as tight:
         assert await texts(tight, sampling, drafts=True, at_once=True) == plain
         assert await texts(tight, sampling, drafts=False, at_once=True) == plain
