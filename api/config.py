@@ -60,7 +60,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "keyed"
     dtype: Annotated[
         Literal["auto", "bf16", "fp32", "int8", "int4", "fp16", "fp8"],
-        Meta(description="the weights' format; int8 and int4 on a CPU, fp16 and fp8 on a GPU"),
+        Meta(description="the weights' format; fp16 and fp8 on a GPU only"),
     ] = "auto"
     kv_dtype: Annotated[
         Literal["auto", "int8"],

@@ -27,7 +27,10 @@ from model.verify import rule_of
 from speculative.verification import Verify
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-DEVICE_DTYPES = {"cpu": (*DTYPES, "int8", "int4"), "cuda": (*DTYPES, "fp16", "fp8")}
+DEVICE_DTYPES = {
+    "cpu": (*DTYPES, "int8", "int4"),
+    "cuda": (*DTYPES, "int8", "int4", "fp16", "fp8"),
+}
 KV_DTYPES = ("auto", "int8")
 NATIVE = "native"
 """The attention that comes with the C++ forward."""
@@ -146,8 +149,7 @@ def _gpu(options: ModelOptions, device: torch.device, progress: Progress) -> Bui
     from model.gpu.graphs import CudaRecorder
 
     _refuse_kv_dtype(options)
-    dtype, _ = FORMATS[options.dtype]
-    model = load(options.source, dtype, device, progress)
+    model = load(options.source, FORMATS[options.dtype].dtype, device, progress)
     settings = GpuSettings(
         options.dtype, options.attention, options.exact, options.block_count, options.block_size
     )

@@ -32,7 +32,9 @@ def main() -> None:
     )
     parser.add_argument("parts", nargs="*", default=[], help=f"of {', '.join(PARTS)}; default all")
     parser.add_argument("--smoke", action="store_true", help="toy sizes, without a GPU")
-    parser.add_argument("--dtype", default="bf16", choices=["bf16", "fp16", "fp32", "fp8"])
+    parser.add_argument(
+        "--dtype", default="bf16", choices=["bf16", "fp16", "fp32", "fp8", "int8", "int4"]
+    )
     parser.add_argument("--exact", action="store_true", help="steps and text in exact mode")
     parser.add_argument("--attention", default="auto", help="the backend of steps")
     parser.add_argument("--output", type=Path, help="a JSON file for the results")
@@ -61,7 +63,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     device = torch.device("cpu" if arguments.smoke else "cuda")
     # The interpreter multiplies through NumPy, which has no bfloat16.
     name = "fp32" if arguments.smoke else arguments.dtype
-    dtype, _ = FORMATS[name]
+    dtype = FORMATS[name].dtype
     clock = Clock(device, 1) if arguments.smoke else Clock(device)
     limits = clock.limits(dtype)
     print(f"copy {limits.bytes_s / 1e12:.2f} TB/s, product {limits.flops / 1e12:.1f} TFLOP/s")
@@ -93,11 +95,11 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 def kernels(
     arguments: argparse.Namespace, device: Any, dtype: Any, clock: Any, limits: Any
 ) -> list[dict[str, Any]]:
-    from benchmarks.gpu.kernels import SMOKE, Shapes, attention_rows, small_rows
+    from benchmarks.gpu.kernels import SMOKE, Shapes, attention_rows, product_rows, small_rows
 
     shapes = SMOKE if arguments.smoke else Shapes()
     place = shapes, device, dtype, clock, limits
-    return [*attention_rows(*place), *small_rows(*place)]
+    return [*attention_rows(*place), *small_rows(*place), *product_rows(*place)]
 
 
 def steps(

@@ -11,7 +11,10 @@ from model.attention.reference import attend
 from model.batch import Batch
 from model.flatten import Layout
 from model.gpu.ops import TORCH_OPS, triton_ops
+from model.gpu.products import dense
+from model.gpu.quantised import to_int4, to_int8
 from model.gpu.sampler import choose_many
+from model.gpu.weight_only import FEW_ROWS, weight_only
 from model.refusal import Refused
 from model.sampler import Ask
 from model.sampler import choose_many as choose_many_twin
@@ -169,6 +172,32 @@ def small_rows(
                 moved,
             )
         )
+    return found
+
+
+def product_rows(
+    shapes: Shapes, device: torch.device, dtype: torch.dtype, clock: Clock, limits: Limits
+) -> list[dict[str, Any]]:
+    """Measure products of few bits beside the plain one, on both sides of FEW_ROWS."""
+    found: list[dict[str, Any]] = []
+    sizes = {"gate_up": (2 * shapes.ffn, shapes.hidden), "down": (shapes.hidden, shapes.ffn)}
+    for name, size in sizes.items():
+        weight = torch.randn(size, device=device).to(dtype)
+        kept = {"int8": to_int8(weight), "int4": to_int4(weight)}
+        made = {
+            bits: weight_only(lambda _, one=one: one)(weight, None) for bits, one in kept.items()
+        }
+        for tokens in (1, 8, FEW_ROWS, FEW_ROWS + 1, 2 * FEW_ROWS):
+            values = torch.randn(tokens, size[1], device=device).to(dtype)
+            kinds = {"plain": (dense(weight, None), weight.nbytes)}
+            kinds |= {bits: (made[bits], one.byte_count) for bits, one in kept.items()}
+            for kind, (run, moved) in kinds.items():
+                twin = kept[kind].product(values) if kind in kept else run(values)
+                error = relative_error(run(values), twin)
+                label = f"product {name} {kind}"
+                found.append(
+                    _row(label, tokens, error, clock, lambda r=run, v=values: r(v), limits, moved)
+                )
     return found
 
 

@@ -85,15 +85,26 @@ def random_model(config: ModelConfig, dtype: torch.dtype, device: torch.device) 
     return LoadedModel("random", Path(), config, weights)
 
 
-def weight_bytes(model: LoadedModel, dtype: str) -> int:
-    """Return what one step reads: the layers in their format, and the head."""
-    layer = sum(
+BITS = {"fp8": 8.0, "int8": 8.5, "int4": 5.0}
+"""Of a weight in the layers, its share of a block's scale and minimum included."""
+HEAD_BITS = {"int8": 8.5, "int4": 8.5}
+
+
+def weight_count(model: LoadedModel) -> tuple[int, int]:
+    """Return how many weights a step multiplies by: in the layers, in the head."""
+    layers = sum(
         tensor.numel()
         for one in model.weights.layers
         for tensor in (one.qkv, one.output, one.gate_up, one.down)
     )
-    size = model.weights.head.element_size()
-    return layer * (1 if dtype == "fp8" else size) + model.weights.head.numel() * size
+    return layers, model.weights.head.numel()
+
+
+def weight_bytes(model: LoadedModel, dtype: str) -> float:
+    """Return what one step reads: the layers and the head, each in its format."""
+    layers, head = weight_count(model)
+    plain = model.weights.head.element_size() * 8.0
+    return (layers * BITS.get(dtype, plain) + head * HEAD_BITS.get(dtype, plain)) / 8
 
 
 def step_rows(
@@ -109,7 +120,7 @@ def step_rows(
     """Measure (rows, new tokens, context) rounds, and a prefill."""
     model = random_model(config, dtype, device)
     read = weight_bytes(model, settings.dtype)
-    parameters = read // model.weights.head.element_size()
+    parameters = sum(weight_count(model))
     parts, chosen = gpu_parts(model, settings, recorder, progress=print)
     kv = 2 * config.layer_count * config.kv_head_count * config.head_size
     kv *= parts.pages.keys.element_size()

@@ -1,8 +1,10 @@
 """A loaded model made ready to run on a GPU."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from model.attention.choice import Chosen, Needs, choose_attention
 from model.gpu import sampler
@@ -10,19 +12,49 @@ from model.gpu.forward import GpuForward
 from model.gpu.graphs import ROWS, GraphedForward, Recorder, buckets
 from model.gpu.ops import triton_ops
 from model.gpu.products import Prepare, dense, fp8, tiled
+from model.gpu.quantised import Quantised, to_int4, to_int8
+from model.gpu.weight_only import weight_only
 from model.grammar import Grammars
 from model.hub import Progress
 from model.kit import TORCH_KIT, Parts
 from model.loader import LoadedModel
 from model.pages import allocate
 
-FORMATS: dict[str, tuple[torch.dtype, Prepare]] = {
-    "fp32": (torch.float32, dense),
-    "bf16": (torch.bfloat16, dense),
-    "fp16": (torch.float16, dense),
-    "fp8": (torch.bfloat16, fp8),
+
+class Format(NamedTuple):
+    """How a model is kept and computed."""
+
+    dtype: torch.dtype
+    """Of activations, embedding and pages."""
+    layers: Prepare
+    head: Prepare
+    exact_layers: Prepare
+    exact_head: Prepare
+
+
+def _tiled(dtype: torch.dtype, layers: Prepare) -> Format:
+    """Return a format whose products are cut into tiles in exact mode."""
+    return Format(dtype, layers, dense, tiled(layers), tiled(dense))
+
+
+def _weight_only(layers: Callable[[Tensor], Quantised]) -> Format:
+    """Return a format of few bits; the head, which decides between near tokens, has eight."""
+    kinds = layers, to_int8
+    return Format(
+        torch.bfloat16,
+        *(weight_only(kind) for kind in kinds),
+        *(weight_only(kind, exact=True) for kind in kinds),
+    )
+
+
+FORMATS: dict[str, Format] = {
+    "fp32": _tiled(torch.float32, dense),
+    "bf16": _tiled(torch.bfloat16, dense),
+    "fp16": _tiled(torch.float16, dense),
+    "fp8": _tiled(torch.bfloat16, fp8),
+    "int8": _weight_only(to_int8),
+    "int4": _weight_only(to_int4),
 }
-"""The dtype of activations, embedding, head and pages, and how the layers' weights are kept."""
 GPU_KIT = TORCH_KIT._replace(choose=sampler.choose_many)
 
 
@@ -53,12 +85,10 @@ def gpu_parts(
     context_max = min(config.context_max, settings.block_count * settings.block_size)
     needs = Needs(device, settings.block_size, settings.exact, context_max)
     chosen = choose_attention(settings.attention, needs)
-    dtype, prepare = FORMATS[settings.dtype]
-    prepare_head = dense
-    if settings.exact:
-        prepare, prepare_head = tiled(prepare), tiled(prepare_head)
-    ops = triton_ops()
-    forward = GpuForward(config, model.weights, chosen.attention, ops, prepare, prepare_head)
+    kept = FORMATS[settings.dtype]
+    prepare = (kept.exact_layers, kept.exact_head) if settings.exact else (kept.layers, kept.head)
+    forward = GpuForward(config, model.weights, chosen.attention, triton_ops(), *prepare)
+    dtype = model.weights.embedding.dtype
     pages = allocate(config, settings.block_count, settings.block_size, dtype, device)
     served = forward
     if recorder is not None and chosen.backend.graphs:

@@ -23,6 +23,16 @@ from model.gpu.gate import silu_mul_kernel
 from model.gpu.norm import add_norm_kernel
 from model.gpu.rotary import rotate_kernel
 from model.gpu.sampler import greatest_kernel, keyed_kernel
+from model.gpu.weight_only import (
+    BLOCK_N,
+    DEQUANTISE_ROWS,
+    MERGE_LANES,
+    STAGES,
+    add_parts_kernel,
+    dequantise_kernel,
+    product_kernel,
+    warps_of,
+)
 
 WARP = 32
 FLOATS = ("scale_log2", "eps")
@@ -40,6 +50,10 @@ TYPES = {
     "part_out": "*fp32",
     "part_max": "*fp32",
     "part_sum": "*fp32",
+    "parts": "*fp32",
+    "scales": "*fp16",
+    "minima": "*fp16",
+    "codes": "*i8",
     "logits": "*fp32",
     "bests": "*fp64",
     "totals": "*fp64",
@@ -98,7 +112,28 @@ def cases() -> Iterator[Case]:
             yield Case(rotate_kernel, {**shape, **blocks, "NORM": norm})
     yield Case(silu_mul_kernel, {"BLOCK": 1024})
     yield Case(greatest_kernel, {"CHUNK": 2048})
+    yield from weight_only_cases()
     yield Case(keyed_kernel, {"CHUNK": 2048, "CHUNKS": 64}, types={"keys": "*i64"})
+
+
+def weight_only_cases() -> Iterator[Case]:
+    """Yield the products of few bits: whole, and in parts as a small matrix needs."""
+    for bits, codes in ((8, "*i8"), (4, "*u8")):
+        for rows, columns, splits in ((28_672, 4096, 1), (4096, 14_336, 8)):
+            shape = {"ROWS": rows, "COLUMNS": columns, "BITS": bits}
+            types = {"codes": codes} | ({"out": "*fp32"} if splits > 1 else {})
+            units = columns * bits // 256
+            for height in (16, 32, 64):
+                tile = {
+                    "UNITS": units,
+                    "SPLIT": units // splits,
+                    "BLOCK_M": height,
+                    "BLOCK_N": BLOCK_N,
+                }
+                yield Case(product_kernel, shape | tile, warps_of(height), STAGES, types)
+        shape = {"ROWS": 28_672, "COLUMNS": 4096, "BITS": bits}
+        yield Case(dequantise_kernel, shape | {"BLOCK_N": DEQUANTISE_ROWS}, types={"codes": codes})
+    yield Case(add_parts_kernel, {"PARTS": 7, "LANES": MERGE_LANES})
 
 
 def compiled(case: Case, capability: int, dtype: str) -> Report:

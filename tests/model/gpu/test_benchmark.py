@@ -58,6 +58,24 @@ def test_attention_at_toy_sizes_agrees_with_the_reference():
     assert all(row["error"] < 1e-5 for row in rows)
 
 
+def test_products_of_few_bits_at_toy_sizes_agree_with_the_twins():
+    from benchmarks.gpu.kernels import SMOKE, product_rows
+
+    rows = product_rows(SMOKE, DEVICE, FP32, Clock(DEVICE, 1), LIMITS)
+    assert {row["kernel"].split()[-1] for row in rows} == {"plain", "int8", "int4"}
+    assert all(row["error"] < 1e-5 for row in rows)
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("fp32", 32), ("int8", 8.5), ("int4", 5)])
+def test_a_step_reads_the_weights_in_their_format(dtype: str, bits: float):
+    from benchmarks.gpu.steps import SMOKE, random_model, shape_of_8b, weight_bytes
+
+    model = random_model(shape_of_8b(**SMOKE), FP32, CPU)
+    head_bits = 32 if dtype == "fp32" else 8.5
+    layers = (8 * 16 + 64 + 2 * 96 + 96) * 64
+    assert weight_bytes(model, dtype) == (layers * bits + 301 * 64 * head_bits) / 8
+
+
 def test_a_written_checkpoint_holds_what_was_read(tmp_path: Path):
     save_tiny(tmp_path, "llama")
     model = load(str(tmp_path), FP32, CPU)
