@@ -63,8 +63,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="the weights' format; fp16 and fp8 on a GPU only"),
     ] = "auto"
     kv_dtype: Annotated[
-        Literal["auto", "int8"],
-        Meta(description="the key-value cache's format; auto: as the activations"),
+        Literal["auto", "int8", "fp8"],
+        Meta(
+            description="the key-value cache's format; auto: as the activations; int8 on a CPU, "
+            "fp8 on a GPU"
+        ),
     ] = "auto"
     device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="where the models run")] = (
         "auto"

@@ -95,7 +95,9 @@ def plan(settings: Settings, target: Card, draft: Card | None) -> Plan:
 
 def head_bytes(head_size: int, dtype: str, kv_dtype: str) -> int:
     """Return what one head's key or value takes in the pages; int8 ones have a scale."""
-    return head_size + 4 if kv_dtype == "int8" else head_size * BYTES[dtype]
+    if kv_dtype == "auto":
+        return head_size * BYTES[dtype]
+    return head_size + (4 if kv_dtype == "int8" else 0)
 
 
 def sources(speculate: str, draft_model: bool) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ DEVICE_DTYPES = {
     "cpu": (*DTYPES, "int8", "int4"),
     "cuda": (*DTYPES, "int8", "int4", "fp16", "fp8"),
 }
-KV_DTYPES = ("auto", "int8")
+KV_DTYPES = ("auto", "int8", "fp8")
 NATIVE = "native"
 """The attention that comes with the C++ forward."""
 
@@ -49,7 +49,7 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 0
     """0 means one per CPU core."""
     kv_dtype: str = "auto"
-    """Of keys and values: auto (as the activations) or int8."""
+    """Of keys and values: auto (as the activations), int8 on a CPU, or fp8 on a GPU."""
     block_count: int = 256
     block_size: int = 16
     verify: Verify = "keyed"
@@ -114,6 +114,7 @@ def build_drafter(
 
 
 def _native(options: ModelOptions, progress: Progress) -> Built:
+    _check_kv_dtype(options, "int8")
     pool = Pool(options.threads or None)  # first: it fails before anything large is read
     torch.set_num_threads(1)  # a second pool of spinning threads would fight the first
     model = load(options.source, None, progress=progress)
@@ -148,10 +149,15 @@ def _gpu(options: ModelOptions, device: torch.device, progress: Progress) -> Bui
     from model.gpu.build import FORMATS, GpuSettings, gpu_parts
     from model.gpu.graphs import CudaRecorder
 
-    _refuse_kv_dtype(options)
+    _check_kv_dtype(options, "fp8")
     model = load(options.source, FORMATS[options.dtype].dtype, device, progress)
     settings = GpuSettings(
-        options.dtype, options.attention, options.exact, options.block_count, options.block_size
+        options.dtype,
+        options.attention,
+        options.exact,
+        options.block_count,
+        options.block_size,
+        kv_dtype=options.kv_dtype,
     )
     parts, chosen = gpu_parts(model, settings, CudaRecorder(), _grammars(model), progress)
     return Built(parts, device.type, chosen.name, options.exact)
@@ -162,7 +168,7 @@ def _torch(options: ModelOptions, device: torch.device, progress: Progress) -> B
     if dtype is None:
         needed = "Triton" if device.type == "cuda" else "the native kernels of a CPU"
         raise Refused(f"dtype {options.dtype!r} needs {needed}")
-    _refuse_kv_dtype(options)
+    _check_kv_dtype(options)
     if options.threads:
         torch.set_num_threads(options.threads)
     needs = Needs(device, options.block_size, options.exact and device.type == "cuda")
@@ -176,9 +182,11 @@ def _torch(options: ModelOptions, device: torch.device, progress: Progress) -> B
     return Built(parts, device.type, name, exact=False)
 
 
-def _refuse_kv_dtype(options: ModelOptions) -> None:
-    if options.kv_dtype != "auto":
-        raise Refused(f"kv_dtype {options.kv_dtype!r} needs the native kernels of a CPU")
+def _check_kv_dtype(options: ModelOptions, served: str = "auto") -> None:
+    """Raise Refused for a format other than auto and the one that is served."""
+    if options.kv_dtype not in ("auto", served):
+        needed = {"int8": "the native kernels of a CPU", "fp8": "a GPU, and Triton"}
+        raise Refused(f"kv_dtype {options.kv_dtype!r} needs {needed[options.kv_dtype]}")
 
 
 def _draft_head(options: ModelOptions, model: LoadedModel) -> DraftHead | None:

@@ -48,7 +48,7 @@ def copy_blocks(pages: Pages, copies: Sequence[tuple[int, int]]) -> None:
     if not copies:
         return
     sources, targets = torch.tensor(copies, device=pages.keys.device).T
-    for tensor in (pages.keys, pages.values):
+    for tensor in _parts(pages):
         tensor[:, targets] = tensor[:, sources]
 
 
@@ -57,6 +57,15 @@ def move_slots(pages: Pages, moves: Sequence[tuple[int, int]]) -> None:
     if not moves:
         return
     sources, targets = torch.tensor(moves, device=pages.keys.device).T
-    for tensor in (pages.keys, pages.values):
+    for tensor in _parts(pages):
         flat = tensor.view(tensor.shape[0], -1, *tensor.shape[3:])
         flat[:, targets] = flat[:, sources]
+
+
+def _parts(pages: Pages) -> tuple[Tensor, ...]:
+    """Return keys and values to be copied: as plain bytes where a number is one byte.
+
+    Not every device gathers and scatters e4m3.
+    """
+    both = pages.keys, pages.values
+    return tuple(part.view(torch.uint8) if part.itemsize == 1 else part for part in both)

@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument(
         "--dtype", default="bf16", choices=["bf16", "fp16", "fp32", "fp8", "int8", "int4"]
     )
+    parser.add_argument("--kv-dtype", default="auto", choices=["auto", "fp8"], help="of the pages")
     parser.add_argument("--exact", action="store_true", help="steps and text in exact mode")
     parser.add_argument("--attention", default="auto", help="the backend of steps")
     parser.add_argument("--output", type=Path, help="a JSON file for the results")
@@ -119,6 +120,7 @@ def steps(
         block_count=tokens // BLOCK_SIZE + rows_max + 1,
         block_size=BLOCK_SIZE,
         rows_max=rows_max,
+        kv_dtype=arguments.kv_dtype,
     )
     config = shape_of_8b(**(SMOKE if arguments.smoke else {}))
     recorder = None if arguments.smoke else CudaRecorder()
@@ -126,10 +128,19 @@ def steps(
 
 
 def text(arguments: argparse.Namespace, directory: Path, device: Any) -> list[dict[str, Any]]:
+    from api.config import Settings
     from benchmarks.gpu.text import text_rows, write_widened
 
     write_widened(directory, device)
-    return text_rows(directory, "cuda", arguments.exact, arguments.dtype)
+    settings = Settings(
+        model=str(directory),
+        device="cuda",
+        exact=arguments.exact,
+        dtype=arguments.dtype,
+        kv_dtype=arguments.kv_dtype,
+        kv_memory="8GiB",
+    )
+    return text_rows(settings)
 
 
 def peers(directory: Path, device: Any) -> list[dict[str, Any]]:

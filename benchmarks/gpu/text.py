@@ -96,15 +96,12 @@ def named(config: ModelConfig, weights: Weights) -> dict[str, Tensor]:
     return {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
 
 
-def text_rows(directory: Path, device: str, exact: bool, dtype: str) -> list[dict[str, Any]]:
+def text_rows(settings: Settings) -> list[dict[str, Any]]:
     """Decode the prompts one at a time, without drafts and with them, in one engine."""
-    return anyio.run(_decode_all, directory, device, exact, dtype)
+    return anyio.run(_decode_all, settings)
 
 
-async def _decode_all(directory: Path, device: str, exact: bool, dtype: str) -> list[Any]:
-    settings = Settings(
-        model=str(directory), device=device, exact=exact, dtype=dtype, kv_memory="8GiB"
-    )
+async def _decode_all(settings: Settings) -> list[Any]:
     pairs: list[tuple[Decoded | None, Decoded | None]] = []
     async with engine(settings) as running:
         for number, prompt in enumerate(PROMPTS):
@@ -125,8 +122,9 @@ async def _decode_all(directory: Path, device: str, exact: bool, dtype: str) -> 
             {
                 "engine": "draftwerk",
                 "speculation": name,
-                "exact": exact,
-                "dtype": dtype,
+                "exact": settings.exact,
+                "dtype": settings.dtype,
+                "kv_dtype": settings.kv_dtype,
                 "tok_s": tokens / seconds,
                 "tokens_per_step": tokens / max(1, steps),
                 "equal_texts": f"{equal} of {len(told)}",

@@ -21,6 +21,8 @@ class Needs(NamedTuple):
     exact: bool = False
     """Whether a token's result must be the same bits in any batch."""
     context_max: int = 8192
+    fp8: bool = False
+    """Whether the pages are in e4m3."""
 
 
 class Backend(NamedTuple):
@@ -33,6 +35,8 @@ class Backend(NamedTuple):
     graphs: bool = False
     """Whether a CUDA graph may record it: it asks the device for nothing."""
     exact: bool = False
+    fp8: bool = False
+    """Whether it reads pages in e4m3 beside a query in another dtype."""
 
 
 class Chosen(NamedTuple):
@@ -60,8 +64,8 @@ def _with_trees(chains: Attention, needs: Needs) -> Attention:
 
 BACKENDS: dict[str, Backend] = {
     "padded": Backend(lambda needs: PaddedAttention()),
-    "reference": Backend(lambda needs: reference.attend),
-    "triton": Backend(_triton, graphs=True, exact=True),
+    "reference": Backend(lambda needs: reference.attend, fp8=True),
+    "triton": Backend(_triton, graphs=True, exact=True, fp8=True),
     "flash_attn": Backend(
         lambda needs: _with_trees(flash_attention_2(), needs),
         page_multiple=256,
@@ -93,4 +97,7 @@ def choose_attention(name: str, needs: Needs) -> Chosen:
     if needs.exact and not backend.exact:
         able = ", ".join(name for name, backend in BACKENDS.items() if backend.exact)
         raise Refused(f"attention {name} is not exact on a GPU; --exact needs one of: {able}")
+    if needs.fp8 and not backend.fp8:
+        able = ", ".join(name for name, backend in BACKENDS.items() if backend.fp8)
+        raise Refused(f"attention {name} reads no fp8 pages; --kv-dtype fp8 needs one of: {able}")
     return Chosen(name, backend.make(needs), backend)

@@ -270,7 +270,7 @@ class TritonAttention:
             PATHS=paths is not None,
             WHOLE=whole,
             num_warps=4,
-            num_stages=2,
+            num_stages=stages_of(block_m, keys.itemsize),
         )
         if not whole:
             launch(
@@ -302,6 +302,11 @@ class TritonAttention:
 
 def _height(lines: int) -> int:
     return min(max(power_of_two(lines), 16), EXACT_ROWS)
+
+
+def stages_of(block_m: int, item_size: int) -> int:
+    """Return how many tiles of keys are in flight: two, or three where two would spill."""
+    return 3 if item_size == 1 and block_m == 32 else 2
 
 
 def paths_of(ancestors: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from model.gpu import sampler
 from model.gpu.forward import GpuForward
 from model.gpu.graphs import ROWS, GraphedForward, Recorder, buckets
 from model.gpu.ops import triton_ops
-from model.gpu.products import Prepare, dense, fp8, tiled
+from model.gpu.products import FP8, FP8_MAX, Prepare, dense, fp8, tiled
 from model.gpu.quantised import Quantised, to_int4, to_int8
 from model.gpu.weight_only import weight_only
 from model.grammar import Grammars
@@ -19,6 +19,7 @@ from model.hub import Progress
 from model.kit import TORCH_KIT, Parts
 from model.loader import LoadedModel
 from model.pages import allocate
+from model.refusal import Refused
 
 
 class Format(NamedTuple):
@@ -55,6 +56,8 @@ FORMATS: dict[str, Format] = {
     "int8": _weight_only(to_int8),
     "int4": _weight_only(to_int4),
 }
+FP8_CAPABILITY = (8, 9)
+"""The first that converts e4m3."""
 GPU_KIT = TORCH_KIT._replace(choose=sampler.choose_many)
 
 
@@ -68,6 +71,8 @@ class GpuSettings(NamedTuple):
     block_size: int = 16
     rows_max: int = ROWS[-1]
     """Rows of a round up to which graphs are recorded."""
+    kv_dtype: str = "auto"
+    """Of the pages: auto (as the activations) or fp8, plain e4m3 without scales."""
 
 
 def gpu_parts(
@@ -83,12 +88,15 @@ def gpu_parts(
     """
     config, device = model.config, model.weights.embedding.device
     context_max = min(config.context_max, settings.block_count * settings.block_size)
-    needs = Needs(device, settings.block_size, settings.exact, context_max)
+    fp8_pages = settings.kv_dtype == "fp8"
+    if fp8_pages:
+        check_fp8_pages(model)
+    needs = Needs(device, settings.block_size, settings.exact, context_max, fp8_pages)
     chosen = choose_attention(settings.attention, needs)
     kept = FORMATS[settings.dtype]
     prepare = (kept.exact_layers, kept.exact_head) if settings.exact else (kept.layers, kept.head)
     forward = GpuForward(config, model.weights, chosen.attention, triton_ops(), *prepare)
-    dtype = model.weights.embedding.dtype
+    dtype = FP8 if fp8_pages else model.weights.embedding.dtype
     pages = allocate(config, settings.block_count, settings.block_size, dtype, device)
     served = forward
     if recorder is not None and chosen.backend.graphs:
@@ -96,6 +104,26 @@ def gpu_parts(
         served = GraphedForward(forward, pages, context_max, which, recorder, progress)
     parts = Parts(served, pages, config.vocab_size, GPU_KIT, grammars, host_batches=True)
     return parts, chosen
+
+
+def check_fp8_pages(model: LoadedModel) -> None:
+    """Raise Refused where keys and values cannot be kept in plain e4m3.
+
+    Its steps are relative, so it needs no scale as long as the greatest numbers fit. Some models'
+    keys do not: their biases say so (rotation turns pairs, hence the margin of two).
+    """
+    device, config = model.weights.embedding.device, model.config
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < FP8_CAPABILITY:
+        raise Refused("kv_dtype fp8 needs a GPU of compute capability 8.9 or newer")
+    first = config.head_count * config.head_size
+    last = first + config.kv_head_count * config.head_size
+    biases = [layer.qkv_bias for layer in model.weights.layers]
+    found = [float(bias[first:last].abs().max()) for bias in biases if bias is not None]
+    if found and max(found) > FP8_MAX / 2:
+        raise Refused(
+            f"kv_dtype fp8 holds numbers up to {FP8_MAX:.0f}; this model's keys have a bias of "
+            f"{max(found):.0f}"
+        )
 
 
 def _masks(chosen: Chosen, exact: bool) -> tuple[bool, ...]:

@@ -18,7 +18,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from model.gpu.attention import attend_kernel, merge_kernel
+from model.gpu.attention import attend_kernel, merge_kernel, stages_of
 from model.gpu.gate import silu_mul_kernel
 from model.gpu.norm import add_norm_kernel
 from model.gpu.rotary import rotate_kernel
@@ -69,6 +69,7 @@ TENSORS = (
 
 STRIDES = ("query_stride", "page_stride", "slot_stride", "row_stride")
 """Counts that Triton finds to be multiples of 16 at run time, and compiles for."""
+FP8_PAGES = {"keys": "*fp8e4nv", "values": "*fp8e4nv"}
 
 
 class Case(NamedTuple):
@@ -87,6 +88,7 @@ class Report(NamedTuple):
 
     name: str
     constants: dict[str, Any]
+    types: Mapping[str, str]
     registers: int
     spill_bytes: int
     shared_bytes: int
@@ -100,7 +102,11 @@ def cases() -> Iterator[Case]:
                 shape = {"HEADS": heads, "GROUP": group, "SIZE": size, "BLOCK_D": size}
                 tile = {"PAGE": page, "BLOCK_M": height, "BLOCK_N": 64 if size > 64 else 128}
                 for paths in (False, True) if height == 64 else (False,):
-                    yield Case(attend_kernel, {**shape, **tile, "PATHS": paths, "WHOLE": False})
+                    constants = {**shape, **tile, "PATHS": paths, "WHOLE": False}
+                    yield Case(attend_kernel, constants)
+                    if page == 16:
+                        stages = stages_of(height, item_size=1)
+                        yield Case(attend_kernel, constants, stages=stages, types=FP8_PAGES)
         yield Case(merge_kernel, {"SIZE": size, "BLOCK_D": size})
     for width, block, warps in ((4096, 4096, 8), (576, 1024, 4)):
         constants = {"WIDTH": width, "BLOCK": block, "ADD": True}
@@ -109,7 +115,9 @@ def cases() -> Iterator[Case]:
         shape = {"HEADS": heads, "KV_HEADS": kv_heads, "SIZE": size}
         blocks = {"BLOCK_H": 16, "BLOCK_D": size // 2}
         for norm in (False, True):
-            yield Case(rotate_kernel, {**shape, **blocks, "NORM": norm})
+            constants = {**shape, **blocks, "NORM": norm}
+            yield Case(rotate_kernel, constants | {"FP8": False})
+            yield Case(rotate_kernel, constants | {"FP8": True}, types=FP8_PAGES)
     yield Case(silu_mul_kernel, {"BLOCK": 1024})
     yield Case(greatest_kernel, {"CHUNK": 2048})
     yield from weight_only_cases()
@@ -161,7 +169,7 @@ def compiled(case: Case, capability: int, dtype: str) -> Report:
     made = triton.compile(source, target=GPUTarget("cuda", capability, WARP), options=options)
     registers, spills = _resources(made.asm["cubin"])
     shared = made.metadata.shared
-    return Report(case.kernel.__name__, case.constants, registers, spills, shared)
+    return Report(case.kernel.__name__, case.constants, case.types, registers, spills, shared)
 
 
 def _resources(cubin: bytes) -> tuple[int, int]:
@@ -192,7 +200,8 @@ def main() -> None:
         seen.add(name)
         report = compiled(case, arguments.capability, arguments.dtype)
         spilled += report.spill_bytes > 0
-        constants = " ".join(f"{key}={value}" for key, value in report.constants.items())
+        chosen = {**report.constants, **report.types}
+        constants = " ".join(f"{key}={value}" for key, value in chosen.items())
         print(
             f"{report.name:16s} registers {report.registers:3d}  spills {report.spill_bytes} B  "
             f"shared {report.shared_bytes:6d} B  {constants}",

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from model.forward import rotated
+from model.gpu.products import FP8, saturated
 
 
 class HeadNorms(NamedTuple):
@@ -89,8 +90,12 @@ def rotate_and_store(
         query, key = norm(query, norms.query, norms.eps), norm(key, norms.key, norms.eps)
     turn = rotation[0][:, None], rotation[1][:, None]
     real = slots >= 0
-    keys.view(-1, kv_heads, size)[slots[real]] = rotated(key.float(), turn)[real].to(keys.dtype)
-    values.view(-1, kv_heads, size)[slots[real]] = value[real].to(values.dtype)
+    turned = rotated(key.float(), turn).to(qkv.dtype)
+    for pages, written in ((keys, turned), (values, value)):
+        kept = saturated(written) if pages.dtype == FP8 else written.to(pages.dtype)
+        # As bytes where they are: not every device scatters e4m3.
+        bits = kept.view(torch.uint8) if pages.dtype == FP8 else kept
+        pages.view(bits.dtype).view(-1, kv_heads, size)[slots[real]] = bits[real]
     return rotated(query.float(), turn).to(qkv.dtype)
 
 

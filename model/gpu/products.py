@@ -48,7 +48,12 @@ def fp8(weight: Tensor, bias: Tensor | None) -> Product:
 def to_fp8(values: Tensor) -> tuple[Tensor, Tensor]:
     """Return e4m3 values [n, k] and float32 scales [n, 1] whose product is nearly the input."""
     scales = values.float().abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / FP8_MAX
-    return (values.float() / scales).to(FP8), scales
+    return saturated(values.float() / scales), scales
+
+
+def saturated(values: Tensor) -> Tensor:
+    """Return the nearest e4m3 values; some versions of torch make NaN of what lies beyond."""
+    return values.float().clamp(-FP8_MAX, FP8_MAX).to(FP8)
 
 
 def tiled(prepare: Prepare, tile: int = EXACT_TILE) -> Prepare:

@@ -6,6 +6,24 @@ from torch import Tensor
 
 from model.gpu.launch import ceil_div, launch, power_of_two
 from model.gpu.ops import HeadNorms
+from model.gpu.products import FP8
+
+
+@triton.jit
+def to_e4m3(values, kind: tl.constexpr):
+    """Round to the nearest e4m3, ties to even, and saturate: a number beyond has no code.
+
+    Rounded by hand to float32 numbers that have codes, so that the conversion has nothing left to
+    decide: Triton's interpreter truncates, and forgets the carry into the exponent.
+    """
+    wide = values.to(tl.float32)
+    wide = tl.minimum(tl.maximum(wide, -448.0), 448.0)
+    bits = wide.to(tl.int32, bitcast=True)
+    even = (bits >> 20) & 1
+    normal = ((bits + 0x7FFFF + even) & -0x100000).to(tl.float32, bitcast=True)
+    # Below 2 ** -6 steps are 2 ** -9 apart, as float32 has them from 2 ** 14 on.
+    small = (wide + 24576.0) - 24576.0
+    return tl.where(tl.abs(wide) < 0.015625, small, normal).to(kind)
 
 
 @triton.jit
@@ -26,6 +44,7 @@ def rotate_kernel(
     BLOCK_H: tl.constexpr,
     BLOCK_D: tl.constexpr,
     NORM: tl.constexpr,
+    FP8: tl.constexpr,
 ):
     """One token's heads [BLOCK_H, 2 halves of BLOCK_D]; query heads first, then key, then value."""
     token = tl.program_id(0).to(tl.int64)
@@ -71,16 +90,26 @@ def rotate_kernel(
     tl.store(target + HALF, turned_second, mask=mine)
     slot = tl.load(slots + token).to(tl.int64)
     if slot >= 0:  # padding is written nowhere
-        kind = keys.dtype.element_ty
+        kind: tl.constexpr = keys.dtype.element_ty
         offset = slot * KV_HEADS * SIZE
+        if FP8:
+            key_first = to_e4m3(turned_first, kind)
+            key_second = to_e4m3(turned_second, kind)
+            value_first = to_e4m3(raw_first, kind)
+            value_second = to_e4m3(raw_second, kind)
+        else:
+            key_first = turned_first.to(kind)
+            key_second = turned_second.to(kind)
+            value_first = raw_first.to(kind)
+            value_second = raw_second.to(kind)
         mine = real & ((head >= HEADS) & (head < HEADS + KV_HEADS))[:, None]
-        target = keys + offset + (head - HEADS)[:, None] * SIZE + lanes[None, :]
-        tl.store(target, turned_first.to(kind), mask=mine)
-        tl.store(target + HALF, turned_second.to(kind), mask=mine)
+        goal = keys + offset + (head - HEADS)[:, None] * SIZE + lanes[None, :]
+        tl.store(goal, key_first, mask=mine)
+        tl.store(goal + HALF, key_second, mask=mine)
         mine = real & is_value[:, None]
-        target = values + offset + (head - HEADS - KV_HEADS)[:, None] * SIZE + lanes[None, :]
-        tl.store(target, raw_first.to(kind), mask=mine)
-        tl.store(target + HALF, raw_second.to(kind), mask=mine)
+        goal = values + offset + (head - HEADS - KV_HEADS)[:, None] * SIZE + lanes[None, :]
+        tl.store(goal, value_first, mask=mine)
+        tl.store(goal + HALF, value_second, mask=mine)
 
 
 HEADS_A_PROGRAM = 16
@@ -117,5 +146,6 @@ def rotate_and_store(
         BLOCK_H=HEADS_A_PROGRAM,
         BLOCK_D=power_of_two(size // 2),
         NORM=norms is not None,
+        FP8=keys.dtype == FP8,
     )
     return query

@@ -11,7 +11,7 @@ import pytest
 from api.__main__ import main
 from api.command_line import parser
 from api.config import ConfigError, Settings, bytes_of, load
-from api.plan import plan
+from api.plan import head_bytes, plan
 
 
 def test_flags_beat_the_environment_which_beats_the_file(tmp_path: Path) -> None:
@@ -115,3 +115,9 @@ class TinyCard:
     vocab_size: int
     kv_heads_per_token: int
     head_size: int
+
+
+def test_pages_take_what_their_format_says() -> None:
+    found = {kind: head_bytes(128, "bf16", kind) for kind in ("auto", "int8", "fp8")}
+    assert found == {"auto": 256, "int8": 132, "fp8": 128}
+    assert head_bytes(128, "fp32", "auto") == 512

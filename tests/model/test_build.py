@@ -20,6 +20,16 @@ REFUSALS = {
         {"attention": "padded", "dtype": "int8"},
         "dtype 'int8' needs the native kernels",
     ),
+    "torch and int8 pages": (
+        {"attention": "padded", "kv_dtype": "int8"},
+        "kv_dtype 'int8' needs the native kernels of a CPU",
+    ),
+    "fp8 pages": ({"kv_dtype": "fp8"}, "kv_dtype 'fp8' needs a GPU, and Triton"),
+    "torch and fp8 pages": (
+        {"attention": "padded", "kv_dtype": "fp8"},
+        "kv_dtype 'fp8' needs a GPU, and Triton",
+    ),
+    "pages": ({"kv_dtype": "int3"}, "kv_dtype 'int3' is not one of auto, int8, fp8"),
 }
 SAY = (
     "import sys; from model.build import *;"
