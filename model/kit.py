@@ -10,6 +10,7 @@ from model import pages, sampler
 from model.batch import Forward, Pages
 from model.draft_head import Step
 from model.flatten import Layout
+from model.foresight import Foresee, broken_alone
 from model.grammar import Grammars
 from model.sampler import Ask, Ranked
 from speculative.rounds import TokenLogprob
@@ -58,6 +59,7 @@ class Kit(NamedTuple):
     offer: Offer
     copy_blocks: Copy
     move_slots: Copy
+    foresee: Foresee = broken_alone
 
 
 TORCH_KIT = Kit(

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from model.batch import Pages
 from model.config import ModelConfig
+from model.gpu.transfer import to_device
 
 
 def allocate(
@@ -47,7 +48,7 @@ def copy_blocks(pages: Pages, copies: Sequence[tuple[int, int]]) -> None:
     """Copy whole blocks, all layers, as if at once."""
     if not copies:
         return
-    sources, targets = torch.tensor(copies, device=pages.keys.device).T
+    sources, targets = to_device(torch.tensor(copies), pages.keys.device).T
     for tensor in _parts(pages):
         tensor[:, targets] = tensor[:, sources]
 
@@ -56,7 +57,7 @@ def move_slots(pages: Pages, moves: Sequence[tuple[int, int]]) -> None:
     """Copy (from, to) slots of the flattened (block, offset) axis, all layers, as if at once."""
     if not moves:
         return
-    sources, targets = torch.tensor(moves, device=pages.keys.device).T
+    sources, targets = to_device(torch.tensor(moves), pages.keys.device).T
     for tensor in _parts(pages):
         flat = tensor.view(tensor.shape[0], -1, *tensor.shape[3:])
         flat[:, targets] = flat[:, sources]

@@ -1,16 +1,18 @@
 """One device step of the target model: a proposal in, a verdict out, plain data both."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 
 from torch import Tensor
 
 from model.flatten import Layout
+from model.foresight import Questions
 from model.guessing import Start, guesses
 from model.history import BadRow, Histories
 from model.kit import Parts
 from model.noise import fastest
 from model.rows import check_row
+from model.sampler import Ranked
 from model.verify import Rule, keyed
 from model.walk import Walk
 from speculative.key import Key
@@ -74,17 +76,26 @@ class Runner:
         if not layout.tokens:
             return
         logits = self.parts.run(layout)
-        broken = broken_rows(logits)
+        foreseen = self.kit.foresee(logits, self._questions(walks))
         for walk in walks:
-            walk.mark(broken)
+            walk.mark(foreseen)
         self.rule(self.kit, logits, [walk for walk in walks if walk.row.branch is None])
         moves = [move for walk in walks for move in walk.moves(self.pages.block_size)]
         self.kit.move_slots(self.pages, moves)
         whole = [walk for walk in walks if not walk.error]
-        self._report(logits, whole)
-        self._guess([walk for walk in whole if walk.draft.curious and walk.row.branch is None])
+        self._report(logits, whole, foreseen.best)
+        self._guess([walk for walk in whole if walk.is_curious])
 
-    def _report(self, logits: Tensor, walks: list[Walk]) -> None:
+    def _questions(self, walks: list[Walk]) -> Questions:
+        asks = (ask for walk in walks for ask in walk.foreseeable())
+        return Questions(asks, self._curious_rows(walks), self.successor_count)
+
+    def _curious_rows(self, walks: list[Walk]) -> Iterator[int]:
+        """Yield the rows of logits whose best tokens are to be reported."""
+        curious = (walk for walk in walks if self.successor_count and walk.is_curious)
+        return (row for walk in curious for row in walk.logits_rows())
+
+    def _report(self, logits: Tensor, walks: list[Walk], known: Mapping[int, Ranked]) -> None:
         """Add what is asked for beside the tokens: all rows at once, or nothing."""
         for walk in walks:
             if walk.row.draft_max:
@@ -100,12 +111,14 @@ class Runner:
         offers = iter(self.kit.offer(logits, asks))
         for walk, asked in zip(branches, offering, strict=True):
             walk.offers = tuple(() if one is None else next(offers) for one in asked)
-        curious = [walk for walk in walks if walk.draft.curious and walk.row.branch is None]
-        if self.successor_count and curious:
-            rows = [row for walk in curious for row in walk.logits_rows()]
-            best = iter(self.kit.rank(logits[rows], self.successor_count))
-            for walk in curious:
-                walk.outlooks = walk.named(best)
+        rows = list(self._curious_rows(walks))
+        if not rows:
+            return
+        if not known:
+            known = dict(zip(rows, self.kit.rank(logits[rows], self.successor_count), strict=True))
+        for walk in walks:
+            if walk.is_curious:
+                walk.outlooks = walk.named(known)
 
     def _guess(self, walks: list[Walk]) -> None:
         """Let the draft head, if there is one, think on from where the rows stand."""
@@ -127,14 +140,6 @@ class Runner:
 
     def _key(self, walk: Walk) -> Key:
         return Key(walk.sequence.sampling, self.noise)
-
-
-def broken_rows(logits: Tensor) -> frozenset[int]:
-    """Return the rows of logits that are no numbers.
-
-    A node's hidden state is a factor of all its logits: where it is broken, so is every one.
-    """
-    return frozenset((~logits[:, 0].isfinite()).nonzero()[:, 0].tolist())
 
 
 def _decision(walk: Walk | BadRow) -> Decision:

@@ -144,9 +144,14 @@ def best_tokens(logits: Tensor, count: int) -> list[Ranked]:
     return ranked(tokens, values)
 
 
+def losses_of(logprobs: Tensor) -> Tensor:
+    """Return int32 losses in LOSS_NATS: how far each is below certainty."""
+    return (logprobs * (-1 / LOSS_NATS)).round().clamp(0, LOSS_MAX).int()
+
+
 def ranked(tokens: Tensor, logprobs: Tensor) -> list[Ranked]:
     """Return tokens [n, count] and how far they are below certainty, row by row."""
-    losses = (logprobs * (-1 / LOSS_NATS)).round().clamp(0, LOSS_MAX).int()
+    losses = losses_of(logprobs)
     return [
         (tuple(row), tuple(lost))
         for row, lost in zip(tokens.tolist(), losses.tolist(), strict=True)

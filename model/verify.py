@@ -23,10 +23,21 @@ def keyed(kit: Kit, logits: Tensor, walks: Sequence[Walk]) -> None:
     walking = list(walks)
     while walking:
         asked = [(walk, ask) for walk in walking if (ask := walk.ask()) is not None]
-        tokens = kit.choose(logits, [ask for _, ask in asked])
+        tokens = _answers(kit, logits, asked)
         walking = [
             walk for (walk, _), token in zip(asked, tokens, strict=True) if walk.advance(token)
         ]
+
+
+def _answers(kit: Kit, logits: Tensor, asked: Sequence[tuple[Walk, Ask]]) -> list[int]:
+    """Return the token of every question; those that were foreseen are not asked again."""
+    unknown = [ask for walk, ask in asked if ask.logits_row not in walk.foreseen.tokens]
+    told = iter(kit.choose(logits, unknown) if unknown else ())
+    return [
+        next(told) if found is None else found
+        for walk, ask in asked
+        for found in (walk.foreseen.tokens.get(ask.logits_row),)
+    ]
 
 
 class Drawn:

@@ -1,11 +1,12 @@
 """The way from a row's last known token down its draft, one target token at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from model.foresight import Foreseen
 from model.grammar import BadGrammar
 from model.history import Sequence
 from model.sampler import Ask, Ranked
@@ -13,6 +14,7 @@ from speculative.noise import path_key
 from speculative.rounds import Draft, Outlook, Row, Thought, TokenLogprob
 
 BROKEN = "the model computed something that is not a number"
+NOTHING = Foreseen(frozenset())
 
 
 @dataclass(slots=True)
@@ -33,8 +35,8 @@ class Walk:
     offers: tuple[tuple[tuple[int, float], ...], ...] = ()
     forced: tuple[int, ...] = ()
     thoughts: tuple[Thought, ...] = ()
-    broken: frozenset[int] = frozenset()
-    """Rows of logits that are no numbers."""
+    foreseen: Foreseen = NOTHING
+    """What is known of the logits before the walk."""
     error: str = ""
     """Why the row failed on the way, in words for the client."""
 
@@ -52,17 +54,37 @@ class Walk:
         """Whether there will be another token after those committed."""
         return bool(self.tokens) and self.tokens[-1] not in self.sequence.sampling.stop_token_ids
 
-    def mark(self, broken: frozenset[int]) -> None:
-        """Take in which rows of logits are no numbers; branches and drawn drafts need all."""
-        self.broken = broken
+    @property
+    def is_curious(self) -> bool:
+        """Whether somebody wants to know what else could follow."""
+        return self.draft.curious and self.row.branch is None
+
+    def mark(self, foreseen: Foreseen) -> None:
+        """Take in what is known of the logits; branches and drawn drafts need all to be numbers."""
+        self.foreseen = foreseen
         own = self.logits_rows()
         needs_all = self.row.branch is not None or self.draft.laws
-        if needs_all and not broken.isdisjoint(own):
+        if needs_all and not foreseen.broken.isdisjoint(own):
             self.error = BROKEN
+
+    def foreseeable(self) -> list[Ask]:
+        """Return the questions at all nodes, if none depends on the tokens before it."""
+        sequence = self.sequence
+        by_path = sequence.edits is not None or sequence.matcher is not None
+        if by_path or self.row.branch is not None or self.draft.laws:
+            return []
+        depths = [0]
+        for parent in self.draft.parents:
+            depths.append(depths[parent + 1] + 1)
+        known = len(sequence.tokens)
+        return [
+            Ask(self.first + index, known + depth, sequence.sampling)
+            for index, depth in enumerate(depths)
+        ]
 
     def ask(self) -> Ask | None:
         """Return the question at the node where the walk stands; None ends the walk in error."""
-        if self.place in self.broken:
+        if self.place in self.foreseen.broken:
             self.error = BROKEN
             return None
         try:
@@ -121,10 +143,11 @@ class Walk:
         """Return the rows of logits of the last known token and of every node."""
         return range(self.first, self.first + 1 + len(self.draft.tokens))
 
-    def named(self, best: Iterator[Ranked]) -> tuple[Outlook, ...]:
-        """Return what could follow the last known token and every node, the next of `best`."""
+    def named(self, best: Mapping[int, Ranked]) -> tuple[Outlook, ...]:
+        """Return what could follow the last known token and every node, by its row of logits."""
         tokens = (self.sequence.tokens[-1], *self.draft.tokens)
-        return tuple(Outlook(token, *next(best)) for token in tokens)
+        rows = self.logits_rows()
+        return tuple(Outlook(token, *best[row]) for token, row in zip(tokens, rows, strict=True))
 
     def offer_asks(self) -> list[tuple[Ask, int] | None]:
         """Return (ask, count) after the last token computed and after every node.

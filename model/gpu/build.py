@@ -58,7 +58,7 @@ FORMATS: dict[str, Format] = {
 }
 FP8_CAPABILITY = (8, 9)
 """The first that converts e4m3."""
-GPU_KIT = TORCH_KIT._replace(choose=sampler.choose_many)
+GPU_KIT = TORCH_KIT._replace(choose=sampler.choose_many, foresee=sampler.foresee)
 
 
 class GpuSettings(NamedTuple):
@@ -102,6 +102,7 @@ def gpu_parts(
     if recorder is not None and chosen.backend.graphs:
         which = buckets(settings.rows_max, _masks(chosen, settings.exact))
         served = GraphedForward(forward, pages, context_max, which, recorder, progress)
+    sampler.warm_up(config.vocab_size, device)
     parts = Parts(served, pages, config.vocab_size, GPU_KIT, grammars, host_batches=True)
     return parts, chosen
 

@@ -22,7 +22,7 @@ from model.gpu.attention import attend_kernel, merge_kernel, stages_of
 from model.gpu.gate import silu_mul_kernel
 from model.gpu.norm import add_norm_kernel
 from model.gpu.rotary import rotate_kernel
-from model.gpu.sampler import greatest_kernel, keyed_kernel
+from model.gpu.sampler import greatest_kernel, keyed_kernel, settle_kernel
 from model.gpu.weight_only import (
     BLOCK_N,
     DEQUANTISE_ROWS,
@@ -42,7 +42,6 @@ TYPES = {
     "starts": "*i32",
     "lengths": "*i32",
     "paths": "*i32",
-    "rows": "*i32",
     "tokens": "*i32",
     "masks": "*i64",
     "cos": "*fp32",
@@ -119,9 +118,11 @@ def cases() -> Iterator[Case]:
             yield Case(rotate_kernel, constants | {"FP8": False})
             yield Case(rotate_kernel, constants | {"FP8": True}, types=FP8_PAGES)
     yield Case(silu_mul_kernel, {"BLOCK": 1024})
-    yield Case(greatest_kernel, {"CHUNK": 2048})
+    yield Case(greatest_kernel, {"CHUNK": 2048}, types={"rows": "*i64"})
     yield from weight_only_cases()
-    yield Case(keyed_kernel, {"CHUNK": 2048, "CHUNKS": 64}, types={"keys": "*i64"})
+    longs = {"rows": "*i64", "keys": "*i64"}
+    yield Case(keyed_kernel, {"CHUNK": 2048, "CHUNKS": 64}, types=longs)
+    yield Case(settle_kernel, {"CHUNKS": 64}, types={"out": "*i32"})
 
 
 def weight_only_cases() -> Iterator[Case]:

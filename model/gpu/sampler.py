@@ -3,22 +3,27 @@
 What it serves is greedy, temperature and min-p without edits; every other law is left to the twin,
 `model.sampler`. Scores and noise are float64 as there. No token is lost to the window: noise lies
 between -3.2 and 22.9, so a token 30 nats below the best cannot win.
+
+A round's questions go over in one copy, are answered in three launches behind the forward pass, and
+the answers come back in one copy, whatever the depth of the drafts.
 """
 
 from collections.abc import Sequence
 from math import log
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from model import sampler
+from model.foresight import Foreseen, Questions
 from model.gpu.launch import ceil_div, launch, power_of_two
-from model.gpu.transfer import to_host
-from model.sampler import Ask
+from model.gpu.transfer import to_device, to_host
+from model.sampler import Ask, losses_of
 from speculative.noise import MASK, MULTIPLIERS, ROUNDS, WEYL
-from speculative.sampling import WINDOW_NATS
+from speculative.sampling import WINDOW_NATS, Sampling
 
 CHUNK = 2048
 """Tokens of one program; a multiple of four, since four tokens share a counter."""
@@ -59,11 +64,17 @@ def keyed_kernel(
     CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,
 ):
-    """The greatest score plus noise of one chunk; `laws` is (temperature, lowest score)."""
+    """The greatest score plus noise of one chunk; `laws` is (temperature, lowest score).
+
+    At temperature 0 the chunk's greatest logit and its token stay what they are.
+    """
     ask = tl.program_id(0)
     chunk = tl.program_id(1)
     temperature = tl.load(laws + ask * 2)
     depth = tl.load(laws + ask * 2 + 1)
+    if temperature == 0.0:
+        tl.store(totals + ask * chunks + chunk, tl.load(bests + ask * chunks + chunk))
+        return
     places = tl.arange(0, CHUNKS)
     known = places < chunks
     all_bests = tl.load(bests + ask * chunks + places, mask=known, other=-float("inf"))
@@ -104,6 +115,33 @@ def keyed_kernel(
         tl.store(tokens + place, tl.min(tl.where(sums == best, token, NO_TOKEN), 0))
 
 
+@triton.jit(do_not_specialize=["asks"])
+def settle_kernel(
+    totals,
+    tokens,
+    logits,
+    out,
+    asks,
+    row_stride,
+    chunks,
+    CHUNKS: tl.constexpr,
+):
+    """The token of the best chunk of each ask; then of each row of logits, 1 if it is numbers."""
+    place = tl.program_id(0)
+    if place < asks:
+        lanes = tl.arange(0, CHUNKS)
+        known = lanes < chunks
+        found = tl.load(totals + place * chunks + lanes, mask=known, other=-float("inf"))
+        told = tl.load(tokens + place * chunks + lanes, mask=known, other=NO_TOKEN)
+        best = tl.max(found, 0)
+        tl.store(out + place, tl.min(tl.where(known & (found == best), told, NO_TOKEN), 0))
+    else:
+        row = (place - asks).to(tl.int64)
+        # A node's hidden state is a factor of all its logits.
+        first = tl.load(logits + row * row_stride)
+        tl.store(out + place, (tl.abs(first) < float("inf")).to(tl.int32))
+
+
 def is_served(ask: Ask) -> bool:
     """Whether the kernels know the ask's law."""
     law = ask.sampling
@@ -116,64 +154,84 @@ def choose_many(logits: Tensor, asks: Sequence[Ask]) -> list[int]:
     served = [ask for ask in asks if is_served(ask)]
     others = [ask for ask in asks if not is_served(ask)]
     # Both queued before either is awaited.
-    tokens = _choose(logits, served)
+    tokens = _settled(logits, served) if served else None
     rest = iter(sampler.choose_many(logits, others))
     mine = iter([] if tokens is None else to_host(tokens).tolist())
     return [next(mine) if is_served(ask) else next(rest) for ask in asks]
 
 
-def _choose(logits: Tensor, asks: Sequence[Ask]) -> Tensor | None:
-    if not asks:
-        return None
-    device, count = logits.device, len(asks)
-    rows = torch.tensor([ask.logits_row for ask in asks], dtype=torch.int32, device=device)
-    vocab, stride = logits.shape[1], logits.stride(0)
-    chunks = ceil_div(vocab, CHUNK)
-    bests = torch.empty(count, chunks, dtype=torch.float64, device=device)
-    tokens = torch.empty(count, chunks, dtype=torch.int32, device=device)
-    grid, shape = (count, chunks), (vocab, stride, chunks)
-    launch(greatest_kernel, grid, logits, rows, bests, tokens, *shape, CHUNK=CHUNK)
-    chosen = first_best(bests, tokens)
-    drawn = [index for index, ask in enumerate(asks) if not ask.is_greedy]
-    if drawn:
-        picked = torch.tensor(drawn, device=device)
-        chosen[picked] = _draw(logits, [asks[i] for i in drawn], rows[picked], bests[picked])
-    return chosen
+def foresee(logits: Tensor, questions: Questions) -> Foreseen:
+    """Answer all asks that the kernels serve, and which tokens are best, in one way there and back.
+
+    Everything is queued behind the forward pass; only the answers are awaited.
+    """
+    asks = [ask for ask in questions.asks if is_served(ask)]
+    rows, count = list(questions.curious), questions.best_count
+    parts = [_settled(logits, asks, with_rows=True)]
+    if rows:
+        places = to_device(torch.tensor(rows), logits.device)
+        values, tokens = logits[places].log_softmax(-1).topk(count, dim=-1)
+        parts += [tokens.int().flatten(), losses_of(values).flatten()]
+    told = to_host(torch.cat(parts)).tolist()
+    chosen, told = told[: len(asks)], told[len(asks) :]
+    fine, told = told[: len(logits)], told[len(logits) :]
+    half = len(rows) * count
+    best = {
+        row: (tuple(told[at : at + count]), tuple(told[half + at : half + at + count]))
+        for row, at in zip(rows, range(0, half, count or 1), strict=True)
+    }
+    return Foreseen(
+        frozenset(row for row, number in enumerate(fine) if not number),
+        {ask.logits_row: token for ask, token in zip(asks, chosen, strict=True)},
+        best,
+    )
 
 
-def _draw(logits: Tensor, asks: list[Ask], rows: Tensor, bests: Tensor) -> Tensor:
-    device = logits.device
-    keys = [
+def warm_up(vocab: int, device: torch.device) -> None:
+    """Compile the kernels, so that no request waits for that."""
+    laws = Sampling(temperature=0.0), Sampling(temperature=1.0)
+    choose_many(torch.zeros(1, vocab, device=device), [Ask(0, 0, law) for law in laws])
+
+
+def _settled(logits: Tensor, asks: Sequence[Ask], with_rows: bool = False) -> Tensor:
+    """Queue the choice: int32 tokens of the asks, then with `with_rows` a 1 for each sound row."""
+    device, (row_count, vocab) = logits.device, logits.shape
+    chunks, row_stride = ceil_div(vocab, CHUNK), logits.stride(0)
+    rows, keys, laws = _laid_out(asks, device)
+    bests = torch.empty(len(asks), chunks, dtype=torch.float64, device=device)
+    tokens = torch.empty(len(asks), chunks, dtype=torch.int32, device=device)
+    totals = bests
+    grid, shape = (len(asks), chunks), (vocab, row_stride, chunks)
+    if asks:
+        launch(greatest_kernel, grid, logits, rows, bests, tokens, *shape, CHUNK=CHUNK)
+    if not all(ask.is_greedy for ask in asks):
+        totals = torch.empty_like(bests)
+        arguments = logits, rows, keys, laws, bests, totals, tokens
+        sizes = {"CHUNK": CHUNK, "CHUNKS": power_of_two(chunks)}
+        launch(keyed_kernel, grid, *arguments, *shape, **sizes)
+    count = len(asks) + (row_count if with_rows else 0)
+    out = torch.empty(count, dtype=torch.int32, device=device)
+    if count:
+        arguments = totals, tokens, logits, out, len(asks), row_stride, chunks
+        launch(settle_kernel, (count,), *arguments, CHUNKS=power_of_two(chunks))
+    return out
+
+
+def _laid_out(asks: Sequence[Ask], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Return rows int64 [n], keys int64 [n, 4] and laws float64 [n, 2], by a single copy."""
+    count = len(asks)
+    host = np.empty(7 * count, np.int64)
+    rows, keys, laws = host[:count], host[count : 5 * count], host[5 * count :].view(np.float64)
+    rows[:] = [ask.logits_row for ask in asks]
+    keys.reshape(count, 4)[:] = [
         (law.seed & MASK, law.seed >> 32 & MASK, ask.position, law.branch)
         for ask in asks
         for law in (ask.sampling,)
-    ]
-    laws = [
+    ] or np.empty((0, 4))
+    laws.reshape(count, 2)[:] = [
         (law.temperature, max(-WINDOW_NATS, log(law.min_p)) if law.min_p else -WINDOW_NATS)
         for law in (ask.sampling for ask in asks)
-    ]
-    totals, tokens = torch.empty_like(bests), bests.new_empty(bests.shape, dtype=torch.int32)
-    chunks = bests.shape[1]
-    launch(
-        keyed_kernel,
-        (len(asks), chunks),
-        logits,
-        rows,
-        torch.tensor(keys, dtype=torch.int64, device=device),
-        torch.tensor(laws, dtype=torch.float64, device=device),
-        bests,
-        totals,
-        tokens,
-        logits.shape[1],
-        logits.stride(0),
-        chunks,
-        CHUNK=CHUNK,
-        CHUNKS=power_of_two(chunks),
-    )
-    return first_best(totals, tokens)
-
-
-def first_best(values: Tensor, tokens: Tensor) -> Tensor:
-    """Return the token [n] of each row's greatest value, the lowest of equal ones."""
-    best = values == values.max(dim=1, keepdim=True).values
-    return torch.where(best, tokens, NO_TOKEN.value).min(dim=1).values
+    ] or np.empty((0, 2))
+    there = to_device(torch.from_numpy(host), device)
+    laws_there = there[5 * count :].view(torch.float64)
+    return there[:count], there[count : 5 * count], laws_there

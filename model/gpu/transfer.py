@@ -1,4 +1,4 @@
-"""Results on their way from the device, on a stream of their own, awaited without polling."""
+"""What crosses to a device and back: queued one way, awaited without polling the other."""
 
 from functools import cache
 
@@ -11,8 +11,20 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
+def to_device(values: Tensor, device: torch.device) -> Tensor:
+    """Return a copy of host values on the device, behind all that is queued there.
+
+    Unlike that of pageable memory, this copy is not waited for.
+    """
+    if device.type != "cuda" or not values.numel():
+        return values.to(device)
+    return values.pin_memory().to(device, non_blocking=True)
+
+
 def to_host(values: Tensor) -> Tensor:
     """Return a copy in host memory once it has arrived; the thread sleeps until then.
+
+    It travels on a stream of its own.
 
     `Tensor.cpu` would wait for everything queued behind the values as well, and spin.
     """

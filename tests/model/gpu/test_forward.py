@@ -124,6 +124,26 @@ def test_text_equals_the_references_through_recorded_graphs(directories):
     assert recorder.replays == driver.rounds
 
 
+def test_plain_laws_are_never_asked_a_level_at_a_time(directories):
+    """One way to the device and back a round, however deep the tree."""
+    law, rng, directory = LAWS["sampled"], Random(3), directories["llama"]
+    expected = generate(make_runner(directory), PROMPT, law, 10)
+    parts = gpu_runner(directory, None).parts
+
+    def choose(logits: Tensor, asks: object) -> list[int]:
+        raise AssertionError("asked again")
+
+    def guess(live: Live, room: int) -> Draft:
+        return random_tree(rng, expected[len(live.output) :], VOCAB, min(room, 6))
+
+    runner = Runner(parts._replace(kit=parts.kit._replace(choose=choose)), successor_count=2)
+    driver = Driver(runner, rng, guess)
+    live = driver.add(0, PROMPT, law, 10)
+    driver.run()
+    assert live.output == expected
+    assert driver.rounds < 10
+
+
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory):
     """A model, its reference forward and the GPU's with the twins of all kernels."""

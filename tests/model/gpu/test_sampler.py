@@ -1,12 +1,15 @@
 """The keyed argmax against the reference: the same token, for every law it serves and any other."""
 
+from math import nan
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from model.foresight import Questions
 from model.history import Sequence
-from model.sampler import Ask
+from model.sampler import Ask, best_tokens, choose_many
 from speculative import sampling as reference
 from speculative.sampling import Sampling
 from tests.model.gpu.device import DEVICE
@@ -71,3 +74,33 @@ def test_edited_laws_are_left_to_the_twin():
     expected = [reference.choose(reference.edited(logits[0].tolist(), [1], [], law), 1, law), best]
     assert choose(logits, asks) == expected
     assert expected[0] != best
+
+
+@given(rows_of_logits, laws, laws, st.integers(0, 3))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_what_is_foreseen_is_what_would_be_chosen(scores, first, second, curious: int):
+    """Laws that the kernels do not serve are left for later; best tokens are the twin's."""
+    from model.gpu.sampler import foresee, is_served
+
+    logits = torch.tensor([scores, scores[::-1], [nan] * VOCAB, scores])
+    asks = [Ask(0, 5, first), Ask(1, 6, second), Ask(2, 7, first), Ask(3, 6, first)]
+    rows = [3, 0, 1][:curious]
+    found = foresee(logits.to(DEVICE), Questions(iter(asks), iter(rows), 4))
+    assert found.broken == {2}
+    served = [ask for ask in asks if is_served(ask)]
+    assert found.tokens.keys() == {ask.logits_row for ask in served}
+    sound = [ask for ask in served if ask.logits_row != 2]
+    assert [found.tokens[ask.logits_row] for ask in sound] == choose_many(logits, sound)
+    expected = best_tokens(logits[rows], 4)
+    assert [found.best[row][1] for row in rows] == [losses for _, losses in expected]
+    for row in rows:
+        tokens = list(found.best[row][0])
+        best = logits[row].topk(4).values.tolist()
+        assert sorted(logits[row][tokens].tolist(), reverse=True) == best
+
+
+def test_a_round_without_outputs_foresees_nothing():
+    from model.gpu.sampler import foresee
+
+    found = foresee(torch.zeros(0, VOCAB, device=DEVICE), Questions(()))
+    assert (found.broken, found.tokens, found.best) == (frozenset(), {}, {})
