@@ -1,7 +1,9 @@
 """Measure the GPU path; everything beside its floor: `python -m benchmarks.gpu --output gpu.json`.
 
 Parts: `kernels` (error against the twin, time), `steps` (8B shapes, random weights), `text` (the
-default model widened to 8B, through the whole engine), `peers` (Transformers on the same model).
+default model widened to 8B, through the whole engine), `timeline` (steps as a Chrome trace, and the
+gaps between them), `peers` (Transformers on the same model). With `timeline` alone `--output` is
+the trace itself, else the trace lies beside it as NAME.trace.json.
 `--smoke` runs what can run on a CPU, in Triton's interpreter, at toy sizes: its times mean nothing.
 """
 
@@ -15,14 +17,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-PARTS = ("kernels", "steps", "text", "peers")
-ON_A_CPU = ("kernels", "steps")
+PARTS = ("kernels", "steps", "timeline", "text", "peers")
+ON_A_CPU = ("kernels", "steps", "timeline")
 STEPS = [
     *((rows, length, 4096) for rows in (1, 4, 16, 64) for length in (1, 2, 4, 8)),
     (1, 512, 0),
 ]
 """(rows, new tokens, context); the last is a prefill."""
 SMOKE_STEPS = [(1, 1, 40), (2, 4, 40), (1, 24, 0)]
+TRACED = [(1, 8, 1024), (16, 8, 1024), (1, 1, 1024)]
+SMOKE_TRACED = [(2, 3, 20)]
+TRACED_STEPS = 30
+SMOKE_TRACED_STEPS = 4
 BLOCK_SIZE = 16
 
 
@@ -50,7 +56,7 @@ def main() -> None:
     if not arguments.smoke and not torch.cuda.is_available():
         sys.exit("benchmarks.gpu: torch sees no GPU here; --smoke runs what can run without one")
     found = measure(arguments)
-    if arguments.output:
+    if arguments.output and arguments.parts != ["timeline"]:
         arguments.output.write_text(json.dumps(found, indent=1))
 
 
@@ -79,6 +85,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
             "kernels": lambda: kernels(arguments, device, dtype, clock, limits),
             "steps": lambda: steps(arguments, name, device, dtype, clock, limits),
+            "timeline": lambda: timeline(arguments, name, device, dtype),
             "text": lambda: text(arguments, Path(directory), device),
             "peers": lambda: peers(Path(directory), device),
         }
@@ -107,13 +114,22 @@ def steps(
     arguments: argparse.Namespace, name: str, device: Any, dtype: Any, clock: Any, limits: Any
 ) -> list[dict[str, Any]]:
     from benchmarks.gpu.steps import SMOKE, shape_of_8b, step_rows
-    from model.gpu.build import GpuSettings
     from model.gpu.graphs import CudaRecorder
 
     cases = SMOKE_STEPS if arguments.smoke else STEPS
+    config = shape_of_8b(**(SMOKE if arguments.smoke else {}))
+    recorder = None if arguments.smoke else CudaRecorder()
+    settings = settings_of(arguments, name, cases)
+    return step_rows(config, settings, device, dtype, recorder, clock, limits, cases)
+
+
+def settings_of(arguments: argparse.Namespace, name: str, cases: list[tuple[int, int, int]]) -> Any:
+    """Return settings with room for the largest of (rows, new tokens, context)."""
+    from model.gpu.build import GpuSettings
+
     tokens = max(rows * (length + context) for rows, length, context in cases)
     rows_max = max(rows for rows, _, _ in cases)
-    settings = GpuSettings(
+    return GpuSettings(
         name,
         "triton" if arguments.smoke else arguments.attention,
         arguments.exact,
@@ -122,9 +138,26 @@ def steps(
         rows_max=rows_max,
         kv_dtype=arguments.kv_dtype,
     )
+
+
+def timeline(
+    arguments: argparse.Namespace, name: str, device: Any, dtype: Any
+) -> list[dict[str, Any]]:
+    from benchmarks.gpu.steps import SMOKE, shape_of_8b
+    from benchmarks.gpu.timeline import timeline_rows
+    from model.gpu.graphs import CudaRecorder
+
+    cases = SMOKE_TRACED if arguments.smoke else TRACED
+    steps = SMOKE_TRACED_STEPS if arguments.smoke else TRACED_STEPS
     config = shape_of_8b(**(SMOKE if arguments.smoke else {}))
     recorder = None if arguments.smoke else CudaRecorder()
-    return step_rows(config, settings, device, dtype, recorder, clock, limits, cases)
+    # Every step may commit all its tokens.
+    grown = [(rows, length * (steps + 4), context) for rows, length, context in cases]
+    settings = settings_of(arguments, name, grown)
+    path: Path | None = arguments.output
+    if path is not None and arguments.parts != ["timeline"]:
+        path = path.with_suffix(".trace.json")
+    return timeline_rows(config, settings, device, dtype, recorder, cases, steps, path)
 
 
 def text(arguments: argparse.Namespace, directory: Path, device: Any) -> list[dict[str, Any]]:

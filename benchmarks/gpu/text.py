@@ -1,6 +1,8 @@
 """True text at an 8B model's cost: the default model, widened, in the whole engine.
 
 With speculation and without; the texts are compared, since without `--exact` near-ties may differ.
+Then the float32 reference reads them and says where it would have gone on otherwise, and how near
+the tie was.
 """
 
 import json
@@ -15,13 +17,15 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from actors.messages import Options, Speculation
+from actors.messages import ChatMessage, Options, Speculation
 from api.config import Settings
+from benchmarks.gpu.ties import Judge, summary
 from benchmarks.gpu.widen import Widener, widened_config
 from benchmarks.server import engine
 from benchmarks.speculation import Decoded, decode
 from model.config import ModelConfig
 from model.loader import load
+from model.text import Text
 from model.weights import Weights
 from speculative.sampling import Sampling
 
@@ -98,26 +102,16 @@ def named(config: ModelConfig, weights: Weights) -> dict[str, Tensor]:
 
 def text_rows(settings: Settings) -> list[dict[str, Any]]:
     """Decode the prompts one at a time, without drafts and with them, in one engine."""
-    return anyio.run(_decode_all, settings)
-
-
-async def _decode_all(settings: Settings) -> list[Any]:
-    pairs: list[tuple[Decoded | None, Decoded | None]] = []
-    async with engine(settings) as running:
-        for number, prompt in enumerate(PROMPTS):
-            law = Sampling(temperature=0.0, seed=number)
-            # A tenant of its own, so that no run drafts from another's text.
-            options = Options(sampling=law, tokens_max=TOKENS, tenant=f"plain {number}")
-            off = msgspec.structs.replace(options, speculation=Speculation(enabled=False))
-            on = msgspec.structs.replace(options, tenant=f"drafted {number}")
-            pairs.append((await decode(running, prompt, off), await decode(running, prompt, on)))
-    told = [(off, on) for off, on in pairs if off is not None and on is not None]
+    told = anyio.run(_decode_all, settings)
+    texts = [[one.tokens for one in column] for column in zip(*told, strict=True)]
     equal = sum(off.tokens == on.tokens for off, on in told)
     rows: list[dict[str, Any]] = []
-    for name, decoded in (("plain", [off for off, _ in told]), ("drafted", [on for _, on in told])):
-        tokens = sum(len(one.tokens) - 1 for one in decoded)
-        seconds = sum(one.seconds for one in decoded)
-        steps = sum(one.steps for one in decoded)
+    for name, column, ties in zip(
+        ("plain", "drafted"), zip(*told, strict=True), _judged(settings, texts), strict=True
+    ):
+        tokens = sum(len(one.tokens) - 1 for one in column)
+        seconds = sum(one.seconds for one in column)
+        steps = sum(one.steps for one in column)
         rows.append(
             {
                 "engine": "draftwerk",
@@ -128,6 +122,34 @@ async def _decode_all(settings: Settings) -> list[Any]:
                 "tok_s": tokens / seconds,
                 "tokens_per_step": tokens / max(1, steps),
                 "equal_texts": f"{equal} of {len(told)}",
+                **ties,
             }
         )
     return rows
+
+
+def _judged(settings: Settings, columns: list[list[list[int]]]) -> list[dict[str, Any]]:
+    """Return where the float32 reference differs; the engine has left the device by now."""
+    device = torch.device(settings.device)
+    model = load(settings.model, torch.float32, device)
+    judge, text = Judge(model), Text(model.directory)
+    prompts = [text.encode_chat([ChatMessage("user", prompt)]) for prompt in PROMPTS]
+    return [
+        summary(texts, [judge.differences(*pair) for pair in zip(prompts, texts, strict=True)])
+        for texts in columns
+    ]
+
+
+async def _decode_all(settings: Settings) -> list[tuple[Decoded, Decoded]]:
+    told: list[tuple[Decoded, Decoded]] = []
+    async with engine(settings) as running:
+        for number, prompt in enumerate(PROMPTS):
+            law = Sampling(temperature=0.0, seed=number)
+            # A tenant of its own, so that no run drafts from another's text.
+            options = Options(sampling=law, tokens_max=TOKENS, tenant=f"plain {number}")
+            off = msgspec.structs.replace(options, speculation=Speculation(enabled=False))
+            on = msgspec.structs.replace(options, tenant=f"drafted {number}")
+            pair = await decode(running, prompt, off), await decode(running, prompt, on)
+            assert pair[0] is not None and pair[1] is not None, prompt
+            told.append((pair[0], pair[1]))
+    return told

@@ -1,5 +1,6 @@
 """The GPU benchmark says plainly where it cannot run, and its parts run at toy sizes."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,10 @@ from safetensors.torch import load_file
 from benchmarks.gpu.text import named
 from benchmarks.gpu.timing import Clock, Limits
 from model.loader import load
+from speculative.sampling import Sampling
+from tests.model.driver import generate
 from tests.model.gpu.device import DEVICE
-from tests.model.making import CPU, FP32
+from tests.model.making import CPU, FP32, make_runner
 from tests.model.tiny import save_tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -74,6 +77,65 @@ def test_a_step_reads_the_weights_in_their_format(dtype: str, bits: float):
     head_bits = 32 if dtype == "fp32" else 8.5
     layers = (8 * 16 + 64 + 2 * 96 + 96) * 64
     assert weight_bytes(model, dtype) == (layers * bits + 301 * 64 * head_bits) / 8
+
+
+def event(category: str, begin: float, end: float, name: str = "") -> dict[str, object]:
+    return {"cat": category, "name": name, "ts": begin, "dur": end - begin}
+
+
+def test_a_gap_lies_between_the_last_work_of_a_step_and_the_first_of_the_next():
+    from benchmarks.gpu.timeline import times
+
+    steps = [event("user_annotation", at, at + 90, "step") for at in (0, 100, 200)]
+    kernels = [
+        event("kernel", at + begin, at + end)
+        for at in (0, 100, 200)
+        for begin, end in ((20, 50), (30, 60), (70, 80))
+    ]
+    moved = [event("gpu_memcpy", 192, 195)]
+    elsewhere = [event("cpu_op", 0, 300)]
+    assert times([*elsewhere, *kernels, *moved, *steps]) == {
+        "steps": 3,
+        "period_us": 100,
+        "step_us": 90,
+        "device_us": 50,
+        "gap_us": (40 + 25) / 2,
+        "gap_max_us": 40,
+    }
+
+
+def test_a_timeline_at_toy_sizes(tmp_path: Path):
+    from benchmarks.gpu.steps import SMOKE, shape_of_8b
+    from benchmarks.gpu.timeline import timeline_rows
+    from model.gpu.build import GpuSettings
+
+    settings = GpuSettings("fp32", "triton", block_count=16, block_size=16)
+    path = tmp_path / "trace.json"
+    place = shape_of_8b(**SMOKE), settings, DEVICE, FP32, None
+    (row,) = timeline_rows(*place, [(2, 3, 20)], 3, path)
+    assert (row["rows"], row["length"], row["steps"]) == (2, 3, 3)
+    assert 0 < row["device_us"] < row["period_us"]
+    trace = json.loads(path.read_text())
+    assert trace["draftwerk"] == row
+    assert sum(one.get("name") == "step" for one in trace["traceEvents"]) >= 3
+
+
+def test_differences_from_the_reference_are_found_where_they_are(tmp_path: Path):
+    """A text of the reference has none; a token exchanged for the second best is one, and near."""
+    from benchmarks.gpu.ties import Difference, Judge, summary
+
+    save_tiny(tmp_path, "llama")
+    prompt = [5, 6, 7, 8, 9]
+    text = generate(make_runner(tmp_path), prompt, Sampling(temperature=0.0), 20)
+    judge = Judge(load(str(tmp_path), FP32, CPU))
+    assert judge.differences(prompt, text) == []
+    values, tokens = judge.logits(prompt, text)[7].topk(2)
+    other = [*text[:7], int(tokens[1]), *text[8:]]
+    first = judge.differences(prompt, other)[0]
+    assert first.place == 7
+    assert first.gap == pytest.approx(float(values[0] - values[1]), abs=1e-5)
+    found = summary([text, other], [[], [Difference(7, 0.03), Difference(9, 2.0)]])
+    assert (found["tokens"], found["differing"], found["near_ties"]) == (40, 2, 1)
 
 
 def test_a_written_checkpoint_holds_what_was_read(tmp_path: Path):

@@ -1,0 +1,79 @@
+"""Where a text differs from what the float32 reference would say, and how near the tie was.
+
+The reference reads the whole text at once, so every token is judged after the same tokens before
+it, and one difference does not hide the next. Greedy texts only: without noise the gap between two
+logits is the whole story.
+"""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from model.attention.padded import PaddedAttention
+from model.flatten import Layout
+from model.forward import TorchForward
+from model.loader import LoadedModel
+from model.pages import allocate
+from speculative.rounds import NO_DRAFT, chain
+
+BLOCK_SIZE = 16
+NEAR = 0.1
+"""A gap of two logits, in nats, that rounding to bf16 may well turn around."""
+
+
+class Difference(NamedTuple):
+    """A token that the reference would not have said."""
+
+    place: int
+    """Index in the text."""
+    gap: float
+    """How far its logit is below the reference's greatest, in nats."""
+
+
+class Judge:
+    """The reference on a device: it reads texts and says where it disagrees."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        """`model` is in float32."""
+        self.model = model
+        self.forward = TorchForward(model.config, model.weights, PaddedAttention())
+
+    @torch.inference_mode()
+    def logits(self, prompt: Sequence[int], text: Sequence[int]) -> Tensor:
+        """Return [text, vocab]: what the reference computes before each token of the text."""
+        weights = self.model.weights
+        device, dtype = weights.embedding.device, weights.embedding.dtype
+        block_count = -(-(len(prompt) + len(text)) // BLOCK_SIZE)
+        pages = allocate(self.model.config, block_count, BLOCK_SIZE, dtype, device)
+        draft = chain(tuple(text[:-1]), "text") if len(text) > 1 else NO_DRAFT
+        layout = Layout(BLOCK_SIZE)
+        layout.add(list(prompt), 0, tuple(range(block_count)), draft, samples=True)
+        return self.forward(layout.batch(device), pages)
+
+    def differences(self, prompt: Sequence[int], text: Sequence[int]) -> list[Difference]:
+        """Return the tokens of a greedy text that the reference would not have said."""
+        if not text:
+            return []
+        logits = self.logits(prompt, text)
+        said = torch.tensor(list(text), device=logits.device)
+        best, tokens = logits.max(dim=1)
+        gaps = (best - logits.gather(1, said[:, None])[:, 0]).tolist()
+        wrong = (tokens != said).nonzero()[:, 0].tolist()
+        return [Difference(place, gaps[place]) for place in wrong]
+
+
+def summary(
+    texts: Sequence[Sequence[int]], found: Sequence[Sequence[Difference]]
+) -> dict[str, Any]:
+    """Return how many tokens differ, how many of them by a near-tie, and the gaps there."""
+    gaps = [difference.gap for differences in found for difference in differences]
+    return {
+        "tokens": sum(map(len, texts)),
+        "differing": len(gaps),
+        "near_ties": sum(gap < NEAR for gap in gaps),
+        "gap_median": median(gaps) if gaps else 0.0,
+        "gap_max": max(gaps, default=0.0),
+    }
