@@ -2,7 +2,7 @@
 
 Parts: `kernels` (error against the twin, time), `steps` (8B shapes, random weights), `text` (the
 default model widened to 8B, through the whole engine), `timeline` (steps as a Chrome trace, and the
-gaps between them), `peers` (Transformers on the same model). With `timeline` alone `--output` is
+gaps between them), `peers` (Transformers, nano-vllm). With `timeline` alone `--output` is
 the trace itself, else the trace lies beside it as NAME.trace.json.
 `--smoke` runs what can run on a CPU, in Triton's interpreter, at toy sizes: its times mean nothing.
 """
@@ -177,12 +177,12 @@ def text(arguments: argparse.Namespace, directory: Path, device: Any) -> list[di
 
 
 def peers(directory: Path, device: Any) -> list[dict[str, Any]]:
-    from benchmarks.gpu.peers import transformers_rows
+    from benchmarks.gpu.peers import peer_rows
     from benchmarks.gpu.text import write_widened
 
     if not (directory / "config.json").exists():
         write_widened(directory, device)
-    return transformers_rows(directory, device)
+    return peer_rows(directory, device)
 
 
 def _short(value: object) -> str:

@@ -7,6 +7,7 @@ the tie was.
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from shutil import copy
 from typing import Any
@@ -37,6 +38,7 @@ SHAPE_OF_8B = {
     "head_size": 128,
     "ffn_size": 14_336,
 }
+SHAPE_OF_QWEN3_8B = SHAPE_OF_8B | {"layer_count": 36, "ffn_size": 12_288}
 PROMPTS = (
     "Explain how a bicycle stays upright.",
     "Write a Python function that merges two sorted lists.",
@@ -53,9 +55,47 @@ def write_widened(
     small = load(None, torch.bfloat16, device)
     config = widened_config(small.config, **sizes)
     weights = Widener(small.config, config, torch.bfloat16, device).weights(small.weights)
+    _write(directory, config, weights, small.directory)
+
+
+def write_small(directory: Path, device: torch.device) -> Path:
+    """Write the default model itself in the same way; return where it is."""
+    small = load(None, torch.bfloat16, device)
+    # A file may not hold one tensor under two names.
+    apart = replace(small.weights, head=small.weights.head.clone())
+    _write(directory, small.config, apart, small.directory)
+    return directory
+
+
+def write_random_qwen3(
+    directory: Path, sizes: Mapping[str, int] = SHAPE_OF_QWEN3_8B, vocab_size: int = 151_936
+) -> None:
+    """Write random weights in the shape of Qwen3-8B, with the default model's tokenizer."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    source = load(None, torch.bfloat16)
+    names = {
+        "hidden_size": "hidden_size",
+        "ffn_size": "intermediate_size",
+        "layer_count": "num_hidden_layers",
+        "head_count": "num_attention_heads",
+        "kv_head_count": "num_key_value_heads",
+        "head_size": "head_dim",
+    }
+    shape: dict[str, Any] = {names[key]: value for key, value in sizes.items()}
+    plain = {"vocab_size": vocab_size, "tie_word_embeddings": False, "dtype": "bfloat16"}
+    config = Qwen3Config(**plain, **shape)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model: Any = Qwen3ForCausalLM(config).to(torch.bfloat16)
+    model.save_pretrained(directory)
+    _copy_tokenizer(source.directory, directory)
+
+
+def _write(directory: Path, config: ModelConfig, weights: Weights, origin: Path) -> None:
+    """Write a Llama whose other files are those of `origin`."""
     directory.mkdir(parents=True, exist_ok=True)
     save_file(named(config, weights), directory / "model.safetensors", {"format": "pt"})
-    source = json.loads((small.directory / "config.json").read_text())
+    source = json.loads((origin / "config.json").read_text())
     source |= {
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.layer_count,
@@ -68,7 +108,11 @@ def write_widened(
         "quantization_config": None,
     }
     (directory / "config.json").write_text(json.dumps(source))
-    for path in small.directory.iterdir():
+    _copy_tokenizer(origin, directory)
+
+
+def _copy_tokenizer(origin: Path, directory: Path) -> None:
+    for path in origin.iterdir():
         if path.name.startswith(("tokenizer", "chat_template", "generation_config")):
             copy(path, directory)
 

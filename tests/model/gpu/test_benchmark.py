@@ -145,3 +145,25 @@ def test_a_written_checkpoint_holds_what_was_read(tmp_path: Path):
     expected = load_file(tmp_path / "model.safetensors")
     assert written.keys() == expected.keys()
     assert all(torch.equal(written[name], expected[name]) for name in expected)
+
+
+def test_a_random_qwen3_is_written_so_that_it_can_be_loaded(tmp_path: Path):
+    from benchmarks.gpu.text import write_random_qwen3
+
+    sizes = {"hidden_size": 64, "ffn_size": 96, "layer_count": 2}
+    sizes |= {"head_count": 4, "kv_head_count": 2, "head_size": 16}
+    write_random_qwen3(tmp_path, sizes, vocab_size=500)
+    config = load(str(tmp_path), FP32, CPU).config
+    assert {name: getattr(config, name) for name in sizes} == sizes
+    assert (tmp_path / "tokenizer.json").exists()
+
+
+def test_a_peer_that_fails_says_so_and_stops_no_other():
+    from benchmarks.gpu.peers import Rows, tried
+
+    def broken() -> Rows:
+        raise RuntimeError("no room")
+
+    first, second = tried({"one": broken, "another": lambda: [{"engine": "b", "tok_s": 1.0}]})
+    assert first == {"engine": "one", "failed": "RuntimeError: no room"}
+    assert second["tok_s"] == 1.0
