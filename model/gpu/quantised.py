@@ -9,6 +9,7 @@ memory:
     int4      a unit is two blocks, the first in the low halves of its bytes, the second in the high
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -20,6 +21,8 @@ BLOCK = 32
 INT8_MAX = 127
 INT4_MAX = 15
 REFITS = 2
+NUMBERS_AT_ONCE = 1 << 24
+"""That are quantised together: 64 MiB of float32, times what the work needs on the way."""
 
 
 class Quantised(NamedTuple):
@@ -57,6 +60,18 @@ class Quantised(NamedTuple):
     def product(self, values: Tensor) -> Tensor:
         """Map [T, columns] to [T, rows] in float32: the twin of `model.gpu.weight_only.product`."""
         return linear(values.float(), self.dequantised(torch.float32)).to(values.dtype)
+
+
+def by_rows(
+    quantise: Callable[[Tensor], Quantised], weight: Tensor, row_count: int = 0
+) -> Quantised:
+    """Quantise some rows at a time: what is needed on the way is several times the matrix."""
+    row_count = row_count or max(1, NUMBERS_AT_ONCE // weight.shape[1])
+    parts = [quantise(part) for part in weight.split(row_count)]
+    codes = torch.cat([part.codes for part in parts], dim=1)
+    scales = torch.cat([part.scales for part in parts], dim=1)
+    minima = [part.minima for part in parts if part.minima is not None]
+    return Quantised(codes, scales, torch.cat(minima, dim=1) if minima else None, weight.shape[1])
 
 
 def to_int8(weight: Tensor) -> Quantised:

@@ -19,7 +19,7 @@ from torch.nn.functional import linear
 from model.gpu.attention import core_count
 from model.gpu.launch import ceil_div, launch, power_of_two
 from model.gpu.products import Prepare, Product
-from model.gpu.quantised import Quantised
+from model.gpu.quantised import Quantised, by_rows
 
 BLOCK_N = 128
 """Weight rows of a tile."""
@@ -206,7 +206,7 @@ def weight_only(quantise: Callable[[Tensor], Quantised], exact: bool = False) ->
     """
 
     def prepare(weight: Tensor, bias: Tensor | None) -> Product:
-        kept = quantise(weight)
+        kept = by_rows(quantise, weight)
 
         def multiply(values: Tensor) -> Tensor:
             count = len(values)

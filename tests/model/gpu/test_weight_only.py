@@ -9,7 +9,7 @@ from torch import Tensor
 from model.attention.reference import attend
 from model.flatten import Layout
 from model.forward import TorchForward
-from model.gpu.quantised import BLOCK, to_int4, to_int8
+from model.gpu.quantised import BLOCK, by_rows, to_int4, to_int8
 from model.loader import load
 from model.pages import allocate
 from speculative.rounds import NO_DRAFT
@@ -62,6 +62,15 @@ def test_a_block_of_equal_columns_is_kept(quantise):
     weight = torch.full((3, 64), 0.5, device=DEVICE)
     weight[1] = 0.0
     torch.testing.assert_close(quantise(weight).dequantised(FP32), weight, atol=2e-4, rtol=0)
+
+
+@pytest.mark.parametrize("quantise", QUANTISERS.values(), ids=QUANTISERS)
+def test_rows_quantised_a_few_at_a_time_are_the_same(quantise):
+    weight = random(19, 11, 96)
+    whole, parts = quantise(weight), by_rows(quantise, weight, row_count=4)
+    assert parts.columns == whole.columns
+    for found, expected in zip(parts[:3], whole[:3], strict=True):
+        assert found is expected is None or torch.equal(found, expected)
 
 
 def test_what_is_read_is_counted():
