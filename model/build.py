@@ -150,6 +150,8 @@ def _gpu(options: ModelOptions, device: torch.device, progress: Progress) -> Bui
     from model.gpu.graphs import CudaRecorder
 
     _check_kv_dtype(options, "fp8")
+    if options.draft_head not in ("auto", "off"):
+        raise Refused(f"draft_head {options.draft_head!r}: no draft heads on a GPU yet")
     model = load(options.source, FORMATS[options.dtype].dtype, device, progress)
     settings = GpuSettings(
         options.dtype,

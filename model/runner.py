@@ -131,15 +131,12 @@ class Runner:
                 states[walk.place],
                 walk.tokens[-1],
                 walk.row.stop + len(walk.tokens),
-                self._key(walk),
+                Key(walk.sequence.sampling, self.noise),
             )
             for walk in going
         ]
         for walk, thoughts in zip(going, guesses(step, starts), strict=True):
             walk.thoughts = thoughts
-
-    def _key(self, walk: Walk) -> Key:
-        return Key(walk.sequence.sampling, self.noise)
 
 
 def _decision(walk: Walk | BadRow) -> Decision:
