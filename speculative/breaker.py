@@ -25,6 +25,11 @@ class Breaker:
         """Whether the latest guesses were worth verifying."""
         return self._paid > 0
 
+    @property
+    def hopeless(self) -> bool:
+        """Whether guesses have not been worth verifying for long."""
+        return self.period > 0 and not self._paid
+
     def asks(self) -> bool:
         """Return whether to ask in this round; call it once a round."""
         if self._skip:
@@ -35,7 +40,7 @@ class Breaker:
     def learn(self, paid: bool) -> None:
         """Take in whether asking led to anything."""
         if paid:
-            self._vain = 0
+            self._vain = self._skip = 0
             self._paid += 1
             if self._paid >= CONFIRMATIONS:
                 self.period = 0

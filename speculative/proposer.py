@@ -29,6 +29,8 @@ ASK_MS = 0.05
 """About what it takes to ask a row's sources: below that, guesses that save time still lose it."""
 WORTH_ASKING = 2.0
 """A row whose tokens are worth this is asked whatever became of its guesses while it was ahead."""
+THINK_MS = 0.8
+"""About what it takes the target to think on, for one row or for several."""
 HOPE_SHARE = 0.02
 """Of a round's time, what may go into asking the sources of rows whose guesses do not pay."""
 INDEX_MAX = 2048
@@ -55,6 +57,8 @@ class _Drafted:
     reach: int = REACH_START
     asked: bool = False
     """Whether the sources were asked in the last round."""
+    thinks: bool = False
+    """Whether the target shall say what could follow, for the sources to guess with."""
     drafts: bool = False
     """Whether it ever had room for a draft; without speculation a request teaches nothing."""
 
@@ -97,6 +101,8 @@ class Proposer:
         self._sequences: dict[int, _Drafted] = {}
         self._prepared: _Prepared | None = None
         self._forests = Forests()
+        self._hope_ms = 0.0
+        """Time put by for the target to think on where nothing pays."""
 
     def seed(self, measured: Iterable[tuple[int, float]]) -> None:
         """Take in steps of the target, (tokens, ms), measured before the first round."""
@@ -133,10 +139,12 @@ class Proposer:
         drafts = [NO_DRAFT if self._thinks_on(row) else SILENT for row in round_.rows]
         for place, nodes in enumerate(outcome.nodes):
             state, tree = prepared.states[place], prepared.lots[place].tree
-            if len(tree):
-                state.breaker.learn(outcome.saved_ms[place] > ASK_MS)
-            if nodes or state.asked:
-                drafts[prepared.rows[place]] = tree.draft(nodes)
+            pays = outcome.saved_ms[place] > ASK_MS
+            # A head that was only now asked to think has not had its say.
+            if len(tree) and (pays or state.head is None or state.head.thoughts):
+                state.breaker.learn(pays)
+            if nodes or state.thinks:
+                drafts[prepared.rows[place]] = tree.draft(nodes, state.thinks)
         load = prepared.load.token_count + sum(map(len, outcome.nodes))
         self._draft_searches(round_, drafts, load)
         return tuple(drafts)
@@ -216,13 +224,28 @@ class Proposer:
         count = len(found)
         if not count:
             return
-        left = max(1, int(HOPE_SHARE * self._controller.cost.table(count)[count] / ASK_MS))
+        hope_ms = HOPE_SHARE * self._controller.cost.table(count)[count]
+        left = max(1, int(hope_ms / ASK_MS))
+        thinking: list[_Drafted] = []
         for place in range(count):
             state, worth = found[(turn + place) % count]
             asks = state.breaker.asks()
             state.asked = worth > WORTH_ASKING or (asks and (state.breaker.pays or left > 0))
             if state.asked and not state.breaker.pays:
                 left -= 1
+            state.thinks = state.asked
+            if state.head is not None and state.head.thoughts:
+                # What was thought already costs nothing more; was it worth it?
+                state.asked, state.thinks = True, state.asked and not state.breaker.hopeless
+            if state.thinks and state.head is not None:
+                thinking.append(state)
+        if thinking and all(state.breaker.hopeless for state in thinking):
+            self._hope_ms += hope_ms
+            if self._hope_ms >= THINK_MS:
+                self._hope_ms -= THINK_MS
+            else:
+                for state in thinking:
+                    state.thinks = False
 
     def _text(self, sequence_id: int) -> list[int]:
         """Return all known tokens of a sequence."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from speculative.rounds import NO_DRAFT, Draft
+from speculative.rounds import NO_DRAFT, SILENT, Draft
 from speculative.survival import DEPTHS, NAMES, PREDICTION, Survival, Trust, source_of
 
 NODES_MAX = 63
@@ -114,10 +114,10 @@ class Tree:
             found.append(chance * found[parent] if parent >= 0 else chance)
         return found
 
-    def draft(self, nodes: list[int]) -> Draft:
+    def draft(self, nodes: list[int], curious: bool = True) -> Draft:
         """Return the chosen nodes, which must be closed under parents, as a draft."""
         if not nodes:
-            return NO_DRAFT
+            return NO_DRAFT if curious else SILENT
         nodes.sort()
         if nodes[-1] == len(nodes) - 1:  # the first nodes of the tree: nothing to renumber
             parents = self.parents[: len(nodes)]
@@ -129,6 +129,7 @@ class Tree:
             tuple([self.tokens[node] for node in nodes]),
             tuple(parents),
             tuple([NAMES[self.owners[node]] for node in nodes]),
+            curious=curious,
         )
 
     def check(self) -> None:

@@ -11,7 +11,7 @@ from cache.prefix import BlockNamer
 from cache.tables import BlockTable
 from speculative.occurrences import GAP, PAD
 from speculative.planner import Limits, Planner
-from speculative.proposer import Proposer
+from speculative.proposer import HOPE_SHARE, THINK_MS, Proposer
 from speculative.replay import Recording, Replay
 from speculative.rounds import (
     LOSS_NATS,
@@ -24,6 +24,7 @@ from speculative.rounds import (
     Proposal,
     Round,
     Row,
+    Thought,
     chain,
 )
 from speculative.sampling import Sampling
@@ -246,3 +247,25 @@ def test_rows_whose_guesses_do_not_pay_take_turns() -> None:
         assert 1 <= len(asked) <= 7, "a fiftieth of 19 ms, at 0.05 ms each"
         curious |= asked
     assert curious == set(range(count))
+
+
+def test_a_head_that_never_pays_is_let_think_for_a_share_of_the_time_and_heard_each_time() -> None:
+    """And once its guesses come true it is asked in every round."""
+    proposer = Proposer(("head",), ((1, 8.0), (16, 8.5)))
+    rng, thought, heard = random.Random(3), Counter[str](), 0
+    text, thoughts = [rng.randrange(900) for _ in range(1000)], tuple[Thought, ...]()
+    for number in range(900):
+        phase = "right" if number >= 600 else "wrong" if number >= 100 else "start"
+        known = 9 + number
+        opening = None if number else Opening(tuple(text[:9]), 9, Sampling(temperature=0.0))
+        news = (text[known - 1],) if number else ()
+        row = Row(1, known - 1, known, True, 7, (), news, opening, left=1000, thoughts=thoughts)
+        (draft,) = proposer.propose(Round(number, 0, (row,)), (NO_DRAFT,))
+        thought[phase] += draft.curious
+        heard += phase == "wrong" and bool(thoughts)
+        # The target says text[known], and the head thinks about what comes then.
+        guess = text[known + 1] if phase == "right" else 901
+        thoughts = (Thought(-1, text[known], (guess,), (1,)),) if draft.curious else ()
+    assert thought["start"] >= 8
+    assert 10 <= heard == thought["wrong"] <= 500 * HOPE_SHARE * 8.0 / THINK_MS + 1
+    assert thought["right"] > 200
