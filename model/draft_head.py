@@ -62,7 +62,10 @@ class Step(Protocol):
     """A head bound to its target: one token on for every row."""
 
     def __call__(self, states: Tensor, tokens: list[int], count: int, /) -> Steps:
-        """Return the states [n, H] after the tokens, and the `count` best that could follow."""
+        """Return the states [n, H] after the tokens, and the `count` best that could follow.
+
+        A vocabulary of fewer gives fewer.
+        """
         ...
 
 
@@ -83,7 +86,9 @@ class TorchStep:
         gate, up = linear(seen, head.gate_up).chunk(2, -1)
         mixed = head.keep * states + linear(silu(gate) * up, head.down)
         after = rms_norm(mixed, width, head.norm, EPSILON)
-        values, places = linear(after, self.small).log_softmax(-1).topk(count)
+        values, places = (
+            linear(after, self.small).log_softmax(-1).topk(min(count, len(self.vocabulary)))
+        )
         return Steps(after, self.vocabulary[places].tolist(), values.tolist())
 
 

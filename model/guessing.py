@@ -14,8 +14,10 @@ from speculative.rounds import LOSS_NATS, Thought
 
 LEVELS = 3
 """Tokens ahead."""
-BEST = 12
-"""Candidates that a thought names: with noise the tenth is said now and then."""
+LOOKED = 48
+"""Candidates that are ranked where there is noise: it lifts the fortieth now and then."""
+BEST = 8
+"""Candidates that a thought names."""
 EXPANDED = 2
 """Candidates of one row that are thought on from, at each level."""
 CHANCE_MIN = 0.1
@@ -54,20 +56,21 @@ def guesses(step: Step, starts: Sequence[Start]) -> list[tuple[Thought, ...]]:
         _Open(row, -1, start.token, start.state, 1.0, found[row])
         for row, start in enumerate(starts)
     ]
+    looked = LOOKED if any(start.key.sampled for start in starts) else BEST
     for depth in range(LEVELS):
         if not level:
             break
         states, tokens, logprobs = step(
-            torch.stack([one.state for one in level]), [one.token for one in level], BEST
+            torch.stack([one.state for one in level]), [one.token for one in level], looked
         )
         children: list[list[_Open]] = [[] for _ in starts]
         for place, one in enumerate(level):
-            losses = [min(round(-value / LOSS_NATS), LOSS_MAX) for value in logprobs[place]]
-            one.thoughts.append(Thought(one.parent, one.token, tuple(tokens[place]), tuple(losses)))
+            start = starts[one.row]
+            ranked = _ranked(start.key, start.position + depth, tokens[place], logprobs[place])
+            best, losses = zip(*((token, loss) for _, token, loss in ranked), strict=True)
+            one.thoughts.append(Thought(one.parent, one.token, best, losses))
             if depth + 1 == LEVELS:
                 continue
-            start = starts[one.row]
-            ranked = start.key.ranked(start.position + depth, tokens[place], losses)
             parent = len(one.thoughts) - 1
             for token, chance in _likeliest(ranked):
                 if one.chance * chance >= CHANCE_MIN:
@@ -85,12 +88,22 @@ def guesses(step: Step, starts: Sequence[Start]) -> list[tuple[Thought, ...]]:
     return [tuple(thoughts) for thoughts in found]
 
 
-def _likeliest(ranked: Sequence[tuple[float, int]]) -> Iterable[tuple[int, float]]:
+def _ranked(
+    key: Key, position: int, tokens: Sequence[int], logprobs: Sequence[float]
+) -> list[tuple[float, int, int]]:
+    """Return (score, token, loss) of the best candidates for a place, noise included."""
+    losses = [min(round(-value / LOSS_NATS), LOSS_MAX) for value in logprobs]
+    by_token = dict(zip(tokens, losses, strict=True))
+    ranked = key.ranked(position, tokens, losses)[:BEST]
+    return [(score, token, by_token[token]) for score, token in ranked]
+
+
+def _likeliest(ranked: Sequence[tuple[float, int, int]]) -> Iterable[tuple[int, float]]:
     """Return the first candidates with about the chance that each is right."""
-    weights = [exp(score - ranked[0][0]) for score, _ in ranked]
+    weights = [exp(score - ranked[0][0]) for score, *_ in ranked]
     total = sum(weights)
     pairs = zip(ranked[:EXPANDED], weights, strict=False)
-    return [(token, weight / total) for (_, token), weight in pairs]
+    return [(token, weight / total) for (_, token, _), weight in pairs]
 
 
 def _best(several: list[_Open]) -> list[_Open]:

@@ -49,8 +49,9 @@ class NativeStep:
         """Return the states [n, H] after the tokens, and the `count` best that could follow."""
         if states.dtype != torch.float32 or not states.is_contiguous():
             raise ValueError("states must be contiguous float32")
-        if not 0 <= min(tokens) <= max(tokens) < self._vocab or count > self._size:
-            raise ValueError("a token or the count is outside the vocabulary")
+        if not 0 <= min(tokens) <= max(tokens) < self._vocab:
+            raise ValueError("a token is outside the vocabulary")
+        count = min(count, self._size)
         rows = len(tokens)
         after = torch.empty(rows, self._hidden)
         best = torch.empty(rows, count, dtype=torch.int32)

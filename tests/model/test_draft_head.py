@@ -8,12 +8,12 @@ from safetensors.torch import save_file
 
 from model import draft_head
 from model.draft_head import TorchStep, find
-from model.guessing import BEST, EXPANDED, LEVELS, Start, guesses
+from model.guessing import BEST, EXPANDED, LEVELS, LOOKED, Start, guesses
 from model.loader import load
 from model.native.build import NativeUnavailable
 from model.refusal import Refused
 from speculative.key import Key
-from speculative.rounds import NO_DRAFT, SILENT, Draft, Opening, Proposal, Round, Row
+from speculative.rounds import LOSS_NATS, NO_DRAFT, SILENT, Draft, Opening, Proposal, Round, Row
 from speculative.sampling import Sampling
 from tests.model.heads import idle_head, random_head
 from tests.model.making import FP32, make_guessing_runner
@@ -90,14 +90,16 @@ def test_guesses_are_a_tree_whose_thoughts_follow_their_parents(directory, law):
         for index, thought in enumerate(thoughts):
             parent = thoughts[thought.parent] if thought.parent >= 0 else None
             before = states[thought.parent + 1] if parent else start.state
-            after = step(before[None], [thought.token], BEST)
-            assert thought.best == tuple(after.tokens[0])
+            after = step(before[None], [thought.token], LOOKED if key.sampled else BEST)
+            losses = [round(-value / LOSS_NATS) for value in after.logprobs[0]]
+            place = start.position + depths[thought.parent + 1]
+            ranked = key.ranked(place, after.tokens[0], losses)[:BEST]
+            assert thought.best == tuple(token for _, token in ranked)
             states.append(after.states[0])
             depths.append(depths[thought.parent + 1] + 1)
             assert thought.parent < index and depths[-1] <= LEVELS
             if parent:
-                place = start.position + depths[thought.parent + 1] - 1
-                ranked = key.ranked(place, parent.best, parent.losses)
+                ranked = key.ranked(place - 1, parent.best, parent.losses)
                 assert thought.token in [token for _, token in ranked[:EXPANDED]]
     assert any(len(thoughts) > 1 for thoughts in found)
 
