@@ -115,7 +115,8 @@ def test_a_runner_thinks_on_from_the_last_accepted_node(directory, tmp_path):
     path = [*PROMPT, first, wrong][: len(PROMPT) + len(decision.path)]
     thought = decision.thoughts[0]
     best = oracle_logits(oracle, path)[-1].topk(BEST).indices.tolist()
-    assert (thought.parent, thought.token, thought.best) == (-1, decision.tokens[-1], tuple(best))
+    assert (thought.parent, thought.token) == (-1, decision.tokens[-1])
+    assert thought.best[0] == best[0] and set(thought.best) == set(best)
 
 
 def test_nobody_thinks_of_a_row_that_is_not_asked_or_has_ended(directory):

@@ -38,7 +38,14 @@ void Forward::cut_into_splits() {
     for (size_t block = 1; few && block < blocks.size(); block++) {
         while (share(blocks[block - 1], blocks[block], shared_tiles)) shared_tiles++;
     }
-    if (lanes >= 4 * model.pool.size() && shared_tiles == 0) return;
+    int longest = 0, all = 0;
+    for (const Block &block : blocks) {
+        all += tile_count(block);
+        longest = std::max(longest, tile_count(block));
+    }
+    // Threads share whole blocks out among them, unless one would be left with most of the work.
+    bool even = longest * model.pool.size() <= all;
+    if (even && shared_tiles == 0 && blocks.size() > 1) return;
     size_t rows = 0;
     int tiles_max = 0;
     for (const Block &block : blocks) {
@@ -67,7 +74,7 @@ void Forward::cut_into_splits() {
 }
 
 int Forward::open_attention() {
-    if (splits.empty()) return static_cast<int>(blocks.size()) * shape.kv_heads;
+    if (splits.empty()) return static_cast<int>(blocks.size());
     for (size_t lane = 0; lane < pending.size(); lane++) {
         pending[lane] = tile_count(blocks[lane / shape.kv_heads]);
     }
@@ -92,18 +99,39 @@ void Forward::load(const Block &block, int kv_head, AttentionScratch &scratch) {
     load_queries(attention, heads, rows, scratch);
 }
 
+// Gathering one head after another waits for every line, for no prefetcher expects the gaps. Going
+// through a tile's positions once, all heads of each, is a stream: read one word of each line.
+void Forward::fetch(int layer, const Block &block, int tile) const {
+    const Lane all = lane(layer, 0);
+    int end = std::min(block.row.prefix + block.end, (tile + 1) * SPAN);
+    uint64_t words = 0;
+    for (const void *base : {all.keys, all.values}) {
+        for (int position = tile * SPAN; position < end; position++) {
+            const auto *at = static_cast<const char *>(base) + block.row.slot(position) * all.stride;
+            for (size_t line = 0; line < all.stride; line += 64) {
+                words += *reinterpret_cast<const volatile uint8_t *>(at + line);
+            }
+        }
+    }
+    asm volatile("" ::"r"(words));
+}
+
 void Forward::attend(int layer, int item, AttentionScratch &scratch) {
     if (!splits.empty()) return attend_split(layer, splits[item], scratch);
-    const Block &block = blocks[item / shape.kv_heads];
-    int kv_head = item % shape.kv_heads, count = tile_count(block);
-    int rows = (block.end - block.begin) * attention.group();
-    load(block, kv_head, scratch);
+    const Block &block = blocks[item];
+    int count = tile_count(block), rows = (block.end - block.begin) * attention.group();
     for (int tile = 0; tile < count; tile++) {
-        scratch.gathered = 0;
-        attend_tile(attention, block, lane(layer, kv_head), tile, scratch);
-        merge(attention, scratch.sum, scratch.tile, rows, tile == 0);
+        fetch(layer, block, tile);
+        for (int kv_head = 0; kv_head < shape.kv_heads; kv_head++) {
+            load(block, kv_head, scratch);
+            scratch.gathered = 0;
+            attend_tile(attention, block, lane(layer, kv_head), tile, scratch);
+            merge(attention, scratch.sums[kv_head], scratch.tile, rows, tile == 0);
+        }
     }
-    finish(block, kv_head, scratch.sum);
+    for (int kv_head = 0; kv_head < shape.kv_heads; kv_head++) {
+        finish(block, kv_head, scratch.sums[kv_head]);
+    }
 }
 
 Partial Forward::partial_of(int lane, int tile, int rows) {

@@ -162,27 +162,35 @@ int Block::length_max() const {
 
 int tile_count(const Block &block) { return (block.length_max() + SPAN - 1) / SPAN; }
 
-AttentionScratch::AttentionScratch(const AttentionShape &shape) {
+AttentionScratch::AttentionScratch(const AttentionShape &shape) : sums(shape.kv_heads) {
     size_t rows = std::max(shape.group(), QUERY_ROWS), padded = shape.padded();
-    size_t sizes[] = {rows * padded * 4, SPAN * padded * 4, SPAN * padded * 4, rows * SPAN * 4,
-                      rows * SPAN * 4,   rows * padded * 4, rows * 4,          rows * 4,
-                      rows * padded * 4, rows * 4,          rows * 4,
-                      SPAN * static_cast<size_t>(shape.head_size) * sizeof(bf16) + 64};
-    uint8_t *parts[12];
     size_t bytes = 0;
-    for (size_t &size : sizes) bytes += size = (size + 63) / 64 * 64;
-    memory = Memory(bytes);
-    uint8_t *next = memory.as<uint8_t>();
-    for (int i = 0; i < 12; next += sizes[i++]) parts[i] = next;
-    query = parts[0], keys = parts[1], values = parts[2], probabilities = parts[3];
-    scores = reinterpret_cast<float *>(parts[4]);
-    auto partial = [&](int first) {
-        return Partial{reinterpret_cast<float *>(parts[first]),
-                       reinterpret_cast<float *>(parts[first + 1]),
-                       reinterpret_cast<float *>(parts[first + 2])};
+    std::vector<size_t> begins;
+    auto reserve = [&](size_t size) {
+        begins.push_back(bytes);
+        bytes += (size + 63) / 64 * 64;
     };
-    tile = partial(5), sum = partial(8);
-    widened = parts[11];
+    reserve(rows * padded * 4);                                           // query
+    reserve(SPAN * padded * 4);                                           // keys
+    reserve(SPAN * padded * 4);                                           // values
+    reserve(rows * SPAN * 4);                                             // probabilities
+    reserve(rows * SPAN * 4);                                             // scores
+    reserve(SPAN * static_cast<size_t>(shape.head_size) * sizeof(bf16) + 64);  // widened
+    for (size_t i = 0; i <= sums.size(); i++) {                           // tile and sums
+        reserve(rows * padded * 4), reserve(rows * 4), reserve(rows * 4);
+    }
+    memory = Memory(bytes);
+    auto next = begins.begin();
+    auto bytes_at = [&] { return memory.as<uint8_t>() + *next++; };
+    auto floats_at = [&] { return reinterpret_cast<float *>(bytes_at()); };
+    query = bytes_at(), keys = bytes_at(), values = bytes_at(), probabilities = bytes_at();
+    scores = floats_at(), widened = bytes_at();
+    auto partial_at = [&] {
+        float *output = floats_at(), *largest = floats_at();
+        return Partial{output, largest, floats_at()};
+    };
+    tile = partial_at();
+    for (Partial &sum : sums) sum = partial_at();
 }
 
 void load_queries(const AttentionShape &shape, const float *const *heads, int rows,

@@ -8,6 +8,8 @@
 // do not depend on how the context was cut into rounds, nor on where a tree put its nodes.
 #pragma once
 
+#include <vector>
+
 #include "matrix.h"
 #include "memory.h"
 #include "simd.h"
@@ -72,7 +74,8 @@ struct AttentionScratch {
     uint8_t *query, *keys, *values, *probabilities;
     uint8_t *widened;             // a tile of int8 keys or values in bf16, [SPAN][head_size]
     float *scores;
-    Partial tile, sum;
+    Partial tile;
+    std::vector<Partial> sums;    // by KV head
     // What keys and values hold: 0 positions mean nothing that could be used again.
     int gathered = 0;
     const void *gathered_lane = nullptr;

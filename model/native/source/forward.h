@@ -75,6 +75,7 @@ struct Forward : Job {
     int open_attention();
     Lane lane(int layer, int kv_head) const;
     void load(const Block &block, int kv_head, AttentionScratch &scratch);
+    void fetch(int layer, const Block &block, int tile) const;
     void attend(int layer, int item, AttentionScratch &scratch);
     Partial partial_of(int lane, int tile, int rows);
     void attend_split(int layer, const Split &split, AttentionScratch &scratch);
