@@ -14,8 +14,8 @@ from speculative.rounds import LOSS_NATS, Thought
 
 LEVELS = 3
 """Tokens ahead."""
-LOOKED = 48
-"""Candidates that are ranked where there is noise: it lifts the fortieth now and then."""
+LOOKED = 24
+"""Candidates that are ranked where there is noise: it lifts the twentieth now and then."""
 BEST = 8
 """Candidates that a thought names."""
 EXPANDED = 2
