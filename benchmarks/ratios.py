@@ -22,6 +22,7 @@ from model.native.pool import Pool
 BASELINE = Path(__file__).parent.parent / "docs" / "results" / "ratios.json"
 DTYPES = ("bf16", "int8", "int4")
 STEPS = (1, 8, 16, 64)
+ROWS = (4, 16, 48)
 SEQUENCES = (1, 8, 16)
 NOTABLE = 0.1
 """A change that is pointed out: repeated runs differ by about half of it."""
@@ -38,6 +39,9 @@ def step_ratios() -> dict[str, float]:
             products, step, _ = bench.line(tokens).ratios()
             found[f"{dtype}, T = {tokens}: products / floor"] = products
             found[f"{dtype}, T = {tokens}: step / products"] = step
+        for rows in ROWS:
+            many = bench.decoding(rows)
+            found[f"{dtype}, {rows} rows: step / products"] = many.step / many.linears
     return found
 
 

@@ -28,6 +28,7 @@ from speculative.sampling import Sampling
 
 KV_LENGTH = 260
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 256, 512)
+ROWS = (1, 4, 16, 48)
 PEAK_STEPS = 50_000
 SAMPLINGS = {
     "greedy": Sampling(temperature=0.0),
@@ -106,8 +107,28 @@ def one_row(tokens: int, kv_length: int, outputs: int) -> Batch:
     )
 
 
+def many_rows(rows: int, kv_length: int) -> Batch:
+    """Return a batch of rows with blocks of their own, each of which decodes one token."""
+
+    def ints(values: Iterable[int]) -> torch.Tensor:
+        return torch.tensor(list(values), dtype=torch.int32)
+
+    blocks = -(-kv_length // 16)
+    last = kv_length - 1
+    return Batch(
+        tokens=ints(range(rows)),
+        positions=ints([last] * rows),
+        slots=ints(row * blocks * 16 + last for row in range(rows)),
+        row_starts=ints(range(rows + 1)),
+        kv_lengths=ints([kv_length] * rows),
+        block_tables=ints(range(rows * blocks)).view(rows, blocks),
+        ancestors=torch.full((rows,), -1),
+        outputs=ints(range(rows)),
+    )
+
+
 def pages_for(config: ModelConfig, model: NativeForward) -> Pages:
-    return allocate(config, 64, 16, model.page_dtype, torch.device("cpu"), model.page_width)
+    return allocate(config, 1024, 16, model.page_dtype, torch.device("cpu"), model.page_width)
 
 
 def interleaved(runs: list[Callable[[], object]], rounds: int) -> list[list[float]]:
@@ -158,6 +179,22 @@ class Line(NamedTuple):
         )
 
 
+class Decoding(NamedTuple):
+    """One step of rows that decode a token each: all of them have keys to read."""
+
+    rows: int
+    step: float
+    """Median milliseconds."""
+    linears: float
+    read: float
+    """Keys and values, in megabytes."""
+
+    def __str__(self) -> str:
+        rate = self.read / (self.step - self.linears)
+        return f"{self.rows:4d} {self.step:8.2f} {self.linears:8.2f} {self.read:8.0f} {rate:8.1f}"
+
+
+DECODING_TITLE = "rows     step  linears    KV MB   KV / (step - linears), GB/s"
 TITLE = (
     "   T     step      p10      p90  linears   memory    arith  lin/fl step/lin step/fl    tok/s"
 )
@@ -207,6 +244,22 @@ class Bench:
         print(TITLE)
         for tokens in TOKENS:
             print(self.line(tokens), flush=True)
+        print(DECODING_TITLE)
+        for rows in ROWS:
+            print(self.decoding(rows), flush=True)
+
+    def decoding(self, rows: int) -> Decoding:
+        """Measure one such step."""
+        batch = many_rows(rows, KV_LENGTH)
+        runs: list[Callable[[], object]] = [
+            lambda: self.model(batch, self.pages),
+            lambda: library().measure_linears(self.model.handle, rows, rows),
+        ]
+        interleaved(runs, 2)
+        step, linears = (spread(times)[0] for times in interleaved(runs, 30))
+        layers, _, _, kv_heads, width = self.pages.keys.shape
+        size = 2 * layers * kv_heads * width * self.pages.keys.element_size()
+        return Decoding(rows, step, linears, rows * KV_LENGTH * size / 1e6)
 
     def _peak(self) -> None:
         library().measure_multiply_adds(self.pool.handle, self.model.format, PEAK_STEPS)
