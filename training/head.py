@@ -10,6 +10,7 @@ import argparse
 import itertools
 import json
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import kl_div, linear, rms_norm, silu
 
-from model.draft_head import DraftHead, save
+from model.draft_head import EPSILON, DraftHead, save
 from model.hub import locate
 from model.loader import load
 
@@ -57,11 +58,11 @@ class Trained(nn.Module):
 
     def forward(self, state: Tensor, embedded: Tensor) -> Tensor:
         wide = state.shape[-1:]
-        seen = torch.cat(
-            [rms_norm(state, wide, self.state_norm), rms_norm(embedded, wide, self.token_norm)], -1
-        )
-        gate, up = linear(seen, self.gate_up).chunk(2, -1)
-        return rms_norm(self.keep * state + linear(silu(gate) * up, self.down), wide, self.norm)
+        before = rms_norm(state, wide, self.state_norm, EPSILON)
+        said = rms_norm(embedded, wide, self.token_norm, EPSILON)
+        gate, up = linear(torch.cat([before, said], -1), self.gate_up).chunk(2, -1)
+        mixed = self.keep * state + linear(silu(gate) * up, self.down)
+        return rms_norm(mixed, wide, self.norm, EPSILON)
 
 
 def read(path: Path, limit: int) -> list[list[int]]:
@@ -103,96 +104,108 @@ def frequent(texts: list[list[int]], size: int, vocab: int) -> Tensor:
     return torch.tensor(sorted(chosen))
 
 
-def losses(
-    head: Trained, corpus: Corpus, embedding: Tensor, small: Tensor
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Return by depth the mean loss, and the share of places where both think of the same token."""
-    with torch.no_grad():
-        wanted = linear(corpus.hidden, small)
-        thought, best = wanted.float().softmax(-1), wanted.argmax(-1)
-    state = corpus.hidden
-    found: list[Tensor] = []
-    right: list[Tensor] = []
-    for depth in range(1, DEPTHS + 1):
-        # Place n knows the model's state at n and the tokens up to n + depth.
-        state = head(state[:-1], embedding[corpus.tokens[depth:]])
-        places = (corpus.left[: len(state)] >= depth).nonzero()[:, 0]
-        logits = linear(state[places], small)
-        said = logits.float().log_softmax(-1)
-        found.append(kl_div(said, thought[places + depth], reduction="batchmean"))
-        right.append((logits.argmax(-1) == best[places + depth]).float().mean())
-    return found, right
+@dataclass(slots=True)
+class Course:
+    """A head, what it learns from, and how."""
+
+    corpus: Corpus
+    embedding: Tensor
+    small: Tensor
+    """[V, H]: the rows of the target's head that the draft head may guess."""
+    head: Trained
+    batch: int
+    """Tokens in a step."""
+
+    @property
+    def taught(self) -> int:
+        """How many tokens are learnt from; those after them are held out."""
+        return int(len(self.corpus.tokens) * (1 - HELD_OUT))
+
+    def marks(self, first: int) -> tuple[list[Tensor], list[Tensor]]:
+        """Return by depth the mean loss, and the share of places with the target's first choice."""
+        part = self.corpus.part(first, first + self.batch)
+        with torch.no_grad():
+            wanted = linear(part.hidden, self.small)
+            thought, best = wanted.float().softmax(-1), wanted.argmax(-1)
+        state = part.hidden
+        losses: list[Tensor] = []
+        shares: list[Tensor] = []
+        for depth in range(1, DEPTHS + 1):
+            # Place n knows the target's state at n and the tokens up to n + depth.
+            state = self.head(state[:-1], self.embedding[part.tokens[depth:]])
+            places = (part.left[: len(state)] >= depth).nonzero()[:, 0]
+            logits = linear(state[places], self.small)
+            said = logits.float().log_softmax(-1)
+            losses.append(kl_div(said, thought[places + depth], reduction="batchmean"))
+            shares.append((logits.argmax(-1) == best[places + depth]).float().mean())
+        return losses, shares
+
+    def learn(self, epochs: float, rate: float, rest: Callable[[], None]) -> None:
+        """Go through the corpus in random order, and `rest` now and then."""
+        firsts = list(range(0, self.taught - self.batch, self.batch))
+        steps = int(epochs * len(firsts))
+        optimiser = torch.optim.AdamW(self.head.parameters(), lr=rate, betas=(0.9, 0.98))
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimiser, rate, total_steps=steps + 1, pct_start=0.05, cycle_momentum=False
+        )
+        begun, order = perf_counter(), list[int]()
+        for step in range(steps):
+            order = order or torch.randperm(len(firsts)).tolist()
+            shifted = firsts[order.pop()] + int(torch.randint(0, self.batch, ()))
+            with torch.autocast("cpu", torch.bfloat16):
+                losses, shares = self.marks(min(shifted, self.taught - self.batch))
+                loss = sum(DEPTH_WEIGHT**depth * value for depth, value in enumerate(losses))
+            optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.head.parameters(), 1.0)
+            optimiser.step()
+            schedule.step()
+            if step % 50 == 0:
+                spent = perf_counter() - begun
+                print(f"{step}/{steps}, {spent:.0f} s: {told(losses, shares)}", flush=True)
+            if step % 400 == 399:
+                rest()
+
+    @torch.no_grad()
+    def judge(self) -> str:
+        """Return the marks on what was held out, as a line."""
+        firsts = range(self.taught, len(self.corpus.tokens) - self.batch + 1, self.batch)
+        with torch.autocast("cpu", torch.bfloat16):
+            found = [self.marks(first) for first in firsts]
+        means = [torch.tensor(column).mean(0) for column in zip(*found, strict=True)]
+        return told(*means) if means else "nothing was held out"
+
+
+def told(losses: Iterable[Tensor], shares: Iterable[Tensor]) -> str:
+    columns = ("loss", losses), ("same", shares)
+    return "  ".join(f"{name} " + " ".join(f"{v:.3f}" for v in values) for name, values in columns)
 
 
 def train(arguments: argparse.Namespace) -> None:
     directory = locate(arguments.model).directory
-    model = load(str(directory), torch.bfloat16)
+    target = load(str(directory), torch.bfloat16)
     texts = read(arguments.texts, arguments.tokens)
-    vocabulary = frequent(texts, arguments.vocabulary, model.config.vocab_size)
+    vocabulary = frequent(texts, arguments.vocabulary, target.config.vocab_size)
     cache = arguments.texts.with_suffix(f".{len(texts)}.pt")
     if cache.exists():
         corpus = Corpus(**torch.load(cache))
     else:
         corpus = look(texts, directory)
         torch.save({"tokens": corpus.tokens, "hidden": corpus.hidden, "left": corpus.left}, cache)
-    small, embedding = model.weights.head[vocabulary], model.weights.embedding
-    head = Trained(model.config.hidden_size, arguments.inner)
-    held = int(len(corpus.tokens) * (1 - HELD_OUT))
-    chunk = arguments.batch
-    firsts = list(range(0, held - chunk, chunk))
-    steps = int(arguments.epochs * len(firsts))
-    optimiser = torch.optim.AdamW(
-        head.parameters(), lr=arguments.rate, betas=(0.9, 0.98), weight_decay=0.01
-    )
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, arguments.rate, total_steps=steps + 1, pct_start=0.05, cycle_momentum=False
-    )
-    weights = [DEPTH_WEIGHT**depth for depth in range(DEPTHS)]
-    begun = perf_counter()
+    head = Trained(target.config.hidden_size, arguments.inner)
+    weights = target.weights
+    course = Course(corpus, weights.embedding, weights.head[vocabulary], head, arguments.batch)
 
-    def judge() -> None:
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-            sums = torch.zeros(2, DEPTHS)
-            parts = [
-                corpus.part(n, n + chunk) for n in range(held, len(corpus.tokens) - chunk, chunk)
-            ]
-            for part in parts:
-                found = losses(head, part, embedding, small)
-                sums += torch.stack([torch.stack(values) for values in found])
-        loss, right = (sums / max(len(parts), 1)).tolist()
-        print(
-            "held out: loss",
-            [f"{v:.3f}" for v in loss],
-            "same",
-            [f"{v:.3f}" for v in right],
-            flush=True,
-        )
+    def rest() -> None:
+        print(f"held out: {course.judge()}", flush=True)
+        save(finished(head, vocabulary), weights, arguments.output)
 
-    for step in range(steps):
-        if step % len(firsts) == 0:
-            order = torch.randperm(len(firsts)).tolist()
-        shift = int(torch.randint(0, chunk, ()))
-        first = min(firsts[order[step % len(firsts)]] + shift, held - chunk)
-        with torch.autocast("cpu", torch.bfloat16):
-            found, right = losses(head, corpus.part(first, first + chunk), embedding, small)
-            loss = sum(w * v for w, v in zip(weights, found, strict=True))
-        optimiser.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(head.parameters(), 1.0)
-        optimiser.step()
-        schedule.step()
-        if step % 50 == 0:
-            same = [f"{float(v):.3f}" for v in right]
-            spent = perf_counter() - begun
-            print(f"{step}/{steps} {spent:.0f} s loss {found[0].item():.3f} {same}", flush=True)
-        if step % 400 == 399:
-            judge()
-            save(finished(head, vocabulary), model.weights, arguments.output)
-    judge()
-    save(finished(head, vocabulary), model.weights, arguments.output)
+    course.learn(arguments.epochs, arguments.rate, rest)
+    rest()
 
 
 def finished(head: Trained, vocabulary: Tensor) -> DraftHead:
+    """Return a head as it is used."""
     values = {name: value.detach().float() for name, value in head.named_parameters()}
     return DraftHead(vocabulary=vocabulary, **values)
 

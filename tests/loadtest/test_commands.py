@@ -74,11 +74,15 @@ def test_run_leaves_json_csv_and_a_page(tmp_path: Path, capsys: pytest.CaptureFi
     assert "same text: 4 of 4" in capsys.readouterr().out
 
 
-def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+@pytest.mark.parametrize("inherited", [signal.SIG_DFL, signal.SIG_IGN])
+def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, inherited: signal.Handlers) -> None:
+    """Also where a script has put the load test in the background, and interrupts are ignored."""
     path = tmp_path / "cut.json"
     with stub(QUICK) as server:
         asked = ["run", server.url, "--duration-s", "60", "--no-progress", "--output", str(path)]
+        before = signal.signal(signal.SIGINT, inherited)
         process = subprocess.Popen([sys.executable, "-m", "loadtest", *asked], cwd=ROOT)
+        signal.signal(signal.SIGINT, before)
         wait_until(lambda: len(server.served) > 5)
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
