@@ -141,7 +141,7 @@ class Everything(Proposer):
 
     def _choose_asked(self, turn: int, found: Sequence[tuple[Any, float]]) -> None:
         for state, _ in found:
-            state.asked = True
+            state.asked = state.thinks = True
 
 
 @dataclass(slots=True)
