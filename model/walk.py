@@ -50,6 +50,11 @@ class Walk:
         return self.first + self.node + 1
 
     @property
+    def begins_known(self) -> bool:
+        """Whether it is known what follows the last known token: only nodes are computed."""
+        return self.row.start == self.row.stop
+
+    @property
     def goes_on(self) -> bool:
         """Whether there will be another token after those committed."""
         return bool(self.tokens) and self.tokens[-1] not in self.sequence.sampling.stop_token_ids
@@ -141,7 +146,7 @@ class Walk:
 
     def logits_rows(self) -> range:
         """Return the rows of logits of the last known token and of every node."""
-        return range(self.first, self.first + 1 + len(self.draft.tokens))
+        return range(self.first, self.first + len(self.draft.tokens) + (not self.begins_known))
 
     def named(self, best: Mapping[int, Ranked]) -> tuple[Outlook, ...]:
         """Return what could follow the last known token and every node, by its row of logits."""
@@ -158,7 +163,7 @@ class Walk:
         paths: list[list[int]] = [[]]
         for token, parent in zip(self.draft.tokens, self.draft.parents, strict=True):
             paths.append([*paths[parent + 1], token])
-        asked = paths[1:] if self.row.start == self.row.stop else paths
+        asked = paths[1:] if self.begins_known else paths
         return [self._offer_ask(self.first + index, path) for index, path in enumerate(asked)]
 
     def _offer_ask(self, logits_row: int, path: list[int]) -> tuple[Ask, int] | None:

@@ -93,6 +93,28 @@ def test_logits_that_are_no_numbers_fail_their_row_alone(place, value, directory
         assert "not a number" in first.error and not first.tokens
 
 
+def test_a_branch_whose_nodes_alone_are_computed_does_not_fail_for_the_row_behind_it(directory):
+    runner = make_runner(directory)
+    runner.step(opened(Sampling(temperature=0.0), NO_DRAFT))
+    known = Branch(1, 2, known=((11, -0.1), (12, -0.2)))
+    branch = Row(1, len(PROMPT), len(PROMPT), True, 2, (0, 1, 2), branch=known)
+    opening = Opening(tuple(PROMPT), len(PROMPT), Sampling(temperature=0.0))
+    behind = Row(2, 0, len(PROMPT), True, 0, (3, 4), (), opening)
+    nodes = Draft((11, 12), (-1, -1), ("x", "x"))
+    forward = runner.parts.forward
+
+    def breaking(*arguments):
+        logits = forward(*arguments).clone()
+        logits[len(nodes.tokens)] = float("nan")
+        return logits
+
+    runner.parts = runner.parts._replace(forward=breaking)
+    proposal = Proposal(Round(1, 0, (branch, behind)), (nodes, NO_DRAFT))
+    first, second = runner.step(proposal).decisions
+    assert not first.error and len(first.offers) == 2
+    assert "not a number" in second.error
+
+
 def test_different_seeds_and_branches_give_different_texts(directory):
     runner = make_runner(directory)
     laws = [Sampling(seed=1), Sampling(seed=2), Sampling(seed=1, branch=1)]
