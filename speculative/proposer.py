@@ -21,18 +21,11 @@ from speculative.store import Memories, Memory, StoreSource
 from speculative.suffix import SuffixSource
 from speculative.survival import DRAFT, NAMES, Trust, kind
 from speculative.tree import NODES_MAX, Tree
+from speculative.turns import ASK_MS, Turns
 
 REACH_MIN = 4
 REACH_START = 12
 """Tokens in a path; it follows what is accepted, since every guess costs a microsecond."""
-ASK_MS = 0.05
-"""About what it takes to ask a row's sources: below that, guesses that save time still lose it."""
-WORTH_ASKING = 2.0
-"""A row whose tokens are worth this is asked whatever became of its guesses while it was ahead."""
-THINK_MS = 0.8
-"""About what it takes the target to think on, for one row or for several."""
-HOPE_SHARE = 0.02
-"""Of a round's time, what may go into asking the sources of rows whose guesses do not pay."""
 INDEX_MAX = 2048
 """Tokens of one text that are indexed in a round: under a millisecond; long prompts take more."""
 
@@ -101,8 +94,7 @@ class Proposer:
         self._sequences: dict[int, _Drafted] = {}
         self._prepared: _Prepared | None = None
         self._forests = Forests()
-        self._hope_ms = 0.0
-        """Time put by for the target to think on where nothing pays."""
+        self._turns = Turns()
 
     def seed(self, measured: Iterable[tuple[int, float]]) -> None:
         """Take in steps of the target, (tokens, ms), measured before the first round."""
@@ -143,8 +135,7 @@ class Proposer:
             # A head that was only now asked to think has not had its say.
             if len(tree) and (pays or state.head is None or state.head.thoughts):
                 state.breaker.learn(pays)
-            if nodes or state.thinks:
-                drafts[prepared.rows[place]] = tree.draft(nodes, state.thinks)
+            drafts[prepared.rows[place]] = tree.draft(nodes, state.thinks)
         load = prepared.load.token_count + sum(map(len, outcome.nodes))
         self._draft_searches(round_, drafts, load)
         return tuple(drafts)
@@ -205,7 +196,7 @@ class Proposer:
             if room:
                 state.drafts = True
                 found.append((index, state, room, worth))
-        self._choose_asked(round_.round_id, [(state, worth) for _, state, _, worth in found])
+        self._choose(round_.round_id, [(state, worth) for _, state, _, worth in found])
         lots: list[Lot] = []
         for _, state, room, worth in found:
             state.tree = self._guess(state, room)
@@ -219,33 +210,10 @@ class Proposer:
         self._prepared = _Prepared(round_.round_id, load, rows, states, lots)
         return self._prepared
 
-    def _choose_asked(self, turn: int, found: Sequence[tuple[_Drafted, float]]) -> None:
-        """Say whose sources are asked: all that pay, and others in turn for a share of the time."""
+    def _choose(self, turn: int, found: Sequence[tuple[_Drafted, float]]) -> None:
+        """Say whose sources are asked, and for whom the target thinks on."""
         count = len(found)
-        if not count:
-            return
-        hope_ms = HOPE_SHARE * self._controller.cost.table(count)[count]
-        left = max(1, int(hope_ms / ASK_MS))
-        thinking: list[_Drafted] = []
-        for place in range(count):
-            state, worth = found[(turn + place) % count]
-            asks = state.breaker.asks()
-            state.asked = worth > WORTH_ASKING or (asks and (state.breaker.pays or left > 0))
-            if state.asked and not state.breaker.pays:
-                left -= 1
-            state.thinks = state.asked
-            if state.head is not None and state.head.thoughts:
-                # What was thought already costs nothing more; was it worth it?
-                state.asked, state.thinks = True, state.asked and not state.breaker.hopeless
-            if state.thinks and state.head is not None:
-                thinking.append(state)
-        if thinking and all(state.breaker.hopeless for state in thinking):
-            self._hope_ms += hope_ms
-            if self._hope_ms >= THINK_MS:
-                self._hope_ms -= THINK_MS
-            else:
-                for state in thinking:
-                    state.thinks = False
+        self._turns.choose(turn, found, self._controller.cost.table(count)[count])
 
     def _text(self, sequence_id: int) -> list[int]:
         """Return all known tokens of a sequence."""

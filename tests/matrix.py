@@ -139,7 +139,7 @@ class Everything(Proposer):
     def wants_model(self, round_: Round) -> tuple[int, ...]:
         return tuple(row.draft_max for row in round_.rows)
 
-    def _choose_asked(self, turn: int, found: Sequence[tuple[Any, float]]) -> None:
+    def _choose(self, turn: int, found: Sequence[tuple[Any, float]]) -> None:
         for state, _ in found:
             state.asked = state.thinks = True
 

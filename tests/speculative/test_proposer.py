@@ -11,7 +11,7 @@ from cache.prefix import BlockNamer
 from cache.tables import BlockTable
 from speculative.occurrences import GAP, PAD
 from speculative.planner import Limits, Planner
-from speculative.proposer import HOPE_SHARE, THINK_MS, Proposer
+from speculative.proposer import Proposer
 from speculative.replay import Recording, Replay
 from speculative.rounds import (
     LOSS_NATS,
@@ -30,6 +30,7 @@ from speculative.rounds import (
 from speculative.sampling import Sampling
 from speculative.sequences import Sequence
 from speculative.store import Memories
+from speculative.turns import HOPE_SHARE, THINK_MS
 from tests.toy import STOP, VOCAB, ToyTarget, logits, plain_text
 
 ALL = ("ngram", "suffix", "store", "recycle")
