@@ -78,8 +78,8 @@ def facts_of(batch: Batch) -> Facts:
 class Forward(Protocol):
     """A model bound to its weights: writes the batch's K and V into the pages, returns logits.
 
-    One that serves a draft head keeps `states`: what its head read in the latest call, float32
-    [S, hidden].
+    One that serves a draft head keeps `states`: what its head read in the latest call,
+    [S, hidden], in its own dtype.
     """
 
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:

@@ -69,6 +69,33 @@ class Step(Protocol):
         ...
 
 
+class Arithmetic(Protocol):
+    """The weights of a head but its vocabulary, as it is used or while it learns."""
+
+    @property
+    def gate_up(self) -> Tensor: ...
+    @property
+    def down(self) -> Tensor: ...
+    @property
+    def keep(self) -> Tensor: ...
+    @property
+    def state_norm(self) -> Tensor: ...
+    @property
+    def token_norm(self) -> Tensor: ...
+    @property
+    def norm(self) -> Tensor: ...
+
+
+def advance(head: Arithmetic, states: Tensor, embedded: Tensor) -> Tensor:
+    """Return the states [n, H] after one more token each, from its embedding [n, H]."""
+    width = states.shape[-1:]
+    before = rms_norm(states, width, head.state_norm, EPSILON)
+    said = rms_norm(embedded, width, head.token_norm, EPSILON)
+    gate, up = linear(torch.cat([before, said], -1), head.gate_up).chunk(2, -1)
+    mixed = head.keep * states + linear(silu(gate) * up, head.down)
+    return rms_norm(mixed, width, head.norm, EPSILON)
+
+
 class TorchStep:
     """The head in plain torch, in float32: the twin of the native one."""
 
@@ -80,15 +107,9 @@ class TorchStep:
 
     @torch.inference_mode()
     def __call__(self, states: Tensor, tokens: list[int], count: int) -> Steps:
-        head, width = self.head, states.shape[-1:]
-        said = rms_norm(self.embedding[tokens].float(), width, head.token_norm, EPSILON)
-        seen = torch.cat([rms_norm(states, width, head.state_norm, EPSILON), said], -1)
-        gate, up = linear(seen, head.gate_up).chunk(2, -1)
-        mixed = head.keep * states + linear(silu(gate) * up, head.down)
-        after = rms_norm(mixed, width, head.norm, EPSILON)
-        values, places = (
-            linear(after, self.small).log_softmax(-1).topk(min(count, len(self.vocabulary)))
-        )
+        after = advance(self.head, states.float(), self.embedding[tokens].float())
+        logprobs = linear(after, self.small).log_softmax(-1)
+        values, places = logprobs.topk(min(count, len(self.vocabulary)))
         return Steps(after, self.vocabulary[places].tolist(), values.tolist())
 
 
@@ -118,20 +139,21 @@ def find(wanted: str, config: ModelConfig, weights: Weights) -> DraftHead | None
     paths = sorted(HEADS.glob("*.safetensors")) if wanted == "auto" else [Path(wanted)]
     target = fingerprint(weights)
     for path in paths:
-        found, head = _read(path)
-        if found == target:
+        head = _read(path, target)
+        if head is not None:
             return _checked(head, config, path)
     if wanted == "auto":
         return None
     raise Refused(f"draft head {wanted}: it was trained for another model")
 
 
-def _read(path: Path) -> tuple[str, DraftHead]:
-    names = [field.name for field in fields(DraftHead)]
+def _read(path: Path, target: str) -> DraftHead | None:
+    """Return the head in a file, or None if it was trained for another target."""
     try:
         with safe_open(path, framework="pt") as file:
-            target = (file.metadata() or {}).get(TARGET, "")
-            return target, DraftHead(*(file.get_tensor(name) for name in names))
+            if (file.metadata() or {}).get(TARGET, "") != target:
+                return None
+            return DraftHead(*(file.get_tensor(field.name) for field in fields(DraftHead)))
     except Exception as error:  # the library raises its own kinds, and OSError
         raise Refused(f"draft head {path}: {error}") from error
 

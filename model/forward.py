@@ -27,7 +27,7 @@ class TorchForward:
         self.weights = weights
         self.attention = attention
         self.states: Tensor | None = None
-        """What the head read in the latest call, float32 [S, hidden]."""
+        """What the head read in the latest call, [S, hidden] in any dtype."""
         # A GPU has kernels for every height, and is asked for exactness elsewhere.
         self.tile = TILE if weights.embedding.device.type == "cpu" else 0
         self.frequencies = torch.tensor(
@@ -43,9 +43,8 @@ class TorchForward:
             normed = self._norm(hidden, layer.attention_norm)
             hidden = hidden + self._attend(layer, index, normed, rotation, batch, pages)
             hidden = hidden + self._feed(layer, self._norm(hidden, layer.ffn_norm))
-        final = self._norm(hidden[batch.outputs], self.weights.norm)
-        self.states = final.float()
-        return self._linear(final, self.weights.head, None).float()
+        self.states = self._norm(hidden[batch.outputs], self.weights.norm)
+        return self._linear(self.states, self.weights.head, None).float()
 
     def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return cos and sin [T, 1, head_size / 2], in the weights' dtype."""

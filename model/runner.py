@@ -35,7 +35,6 @@ class Runner:
         _, self.pages, self.vocab_size, self.kit, grammars, *_ = parts
         self.successor_count = successor_count
         self.clock = clock
-        self.noise = fastest()
         self.histories = Histories(grammars)
 
     def step(self, proposal: Proposal) -> Verdict:
@@ -126,12 +125,13 @@ class Runner:
         going = [walk for walk in walks if walk.goes_on]
         if step is None or states is None or not going:
             return
+        noise = fastest()
         starts = [
             Start(
                 states[walk.place],
                 walk.tokens[-1],
                 walk.row.stop + len(walk.tokens),
-                Key(walk.sequence.sampling, self.noise),
+                Key(walk.sequence.sampling, noise),
             )
             for walk in going
         ]

@@ -17,9 +17,9 @@ from time import perf_counter
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import kl_div, linear, rms_norm, silu
+from torch.nn.functional import kl_div, linear
 
-from model.draft_head import EPSILON, DraftHead, save
+from model.draft_head import DraftHead, advance, find, save
 from model.hub import locate
 from model.loader import load
 
@@ -56,13 +56,14 @@ class Trained(nn.Module):
         self.token_norm = nn.Parameter(torch.ones(width))
         self.norm = nn.Parameter(torch.ones(width))
 
+    @torch.no_grad()
+    def take(self, head: DraftHead) -> None:
+        """Begin with the weights of a head of the same sizes."""
+        for name, value in self.named_parameters():
+            value.copy_(getattr(head, name))
+
     def forward(self, state: Tensor, embedded: Tensor) -> Tensor:
-        wide = state.shape[-1:]
-        before = rms_norm(state, wide, self.state_norm, EPSILON)
-        said = rms_norm(embedded, wide, self.token_norm, EPSILON)
-        gate, up = linear(torch.cat([before, said], -1), self.gate_up).chunk(2, -1)
-        mixed = self.keep * state + linear(silu(gate) * up, self.down)
-        return rms_norm(mixed, wide, self.norm, EPSILON)
+        return advance(self, state, embedded)
 
 
 def read(path: Path, limit: int) -> list[list[int]]:
@@ -185,7 +186,13 @@ def train(arguments: argparse.Namespace) -> None:
     directory = locate(arguments.model).directory
     target = load(str(directory), torch.bfloat16)
     texts = read(arguments.texts, arguments.tokens)
-    vocabulary = frequent(texts, arguments.vocabulary, target.config.vocab_size)
+    begun = None
+    if arguments.start is not None:
+        begun = find(str(arguments.start), target.config, target.weights)
+    if begun is None:
+        vocabulary = frequent(texts, arguments.vocabulary, target.config.vocab_size)
+    else:
+        vocabulary = begun.vocabulary.long()
     cache = arguments.texts.with_suffix(f".{len(texts)}.pt")
     if cache.exists():
         corpus = Corpus(**torch.load(cache))
@@ -193,6 +200,8 @@ def train(arguments: argparse.Namespace) -> None:
         corpus = look(texts, directory)
         torch.save({"tokens": corpus.tokens, "hidden": corpus.hidden, "left": corpus.left}, cache)
     head = Trained(target.config.hidden_size, arguments.inner)
+    if begun is not None:
+        head.take(begun)
     weights = target.weights
     course = Course(corpus, weights.embedding, weights.head[vocabulary], head, arguments.batch)
 
@@ -215,6 +224,7 @@ def main() -> None:
     parser.add_argument("texts", type=Path)
     parser.add_argument("output", type=Path)
     parser.add_argument("--model")
+    parser.add_argument("--start", type=Path, help="a head to go on from, of the same sizes")
     parser.add_argument("--tokens", type=int, default=10**9, help="of the texts at most")
     parser.add_argument("--vocabulary", type=int, default=8192)
     parser.add_argument("--inner", type=int, default=512)
