@@ -63,5 +63,7 @@ class NativeStep:
             to.next = after.data_ptr() + row * self._hidden * 4
             to.best = best.data_ptr() + row * count * 4
             to.logprobs = logprobs.data_ptr() + row * count * 8
-        library().guesser_guess(self.handle, arguments, rows, count)
+        refusal = library().guesser_guess(self.handle, arguments, rows, count)
+        if refusal:
+            raise ValueError(refusal.decode())
         return Steps(after, best.tolist(), logprobs.tolist())

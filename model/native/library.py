@@ -99,7 +99,7 @@ SIGNATURES = {
     "guesser_destroy": (None, [c_void_p]),
     "guesser_set_matrix": (None, [c_void_p, c_int, c_void_p, c_int, c_int, c_int, c_int]),
     "guesser_set_vector": (None, [c_void_p, c_int, c_void_p]),
-    "guesser_guess": (None, [c_void_p, c_void_p, c_int, c_int]),
+    "guesser_guess": (c_char_p, [c_void_p, c_void_p, c_int, c_int]),
     "choose_many": (None, [c_void_p, c_void_p, c_int, c_int, c_void_p]),
     "gumbel_many": (None, [c_uint64, c_uint32, c_uint32, c_void_p, c_int, c_void_p]),
     "report_logprobs": (None, [c_void_p, c_void_p, c_int, c_int]),

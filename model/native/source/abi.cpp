@@ -1,5 +1,5 @@
 // The C interface that library.py loads. Handles are plain pointers; failures come back as text.
-#include <exception>
+#include <new>
 
 #include "copies.h"
 #include "guesser.h"
@@ -19,6 +19,17 @@ struct Items : Job {
     int open(int stage) override { return stage == 0 && count ? count : -1; }
     void run(int, int item, int thread) override { each(item, thread); }
 };
+
+// Returns why the work could not be done, or null.
+template <class Work>
+const char *unless_full(Work work) {
+    try {
+        work();
+    } catch (const std::bad_alloc &) {
+        return "out of memory";
+    }
+    return nullptr;
+}
 
 }  // namespace
 
@@ -50,12 +61,7 @@ void model_set_embedding(void *model, const void *data, int is_bf16) {
 const char *model_forward(void *model, const Batch *batch) {
     Model &of = *static_cast<Model *>(model);
     if (const char *refusal = of.refusal(*batch)) return refusal;
-    try {
-        of.forward(*batch);
-    } catch (const std::bad_alloc &) {
-        return "out of memory";
-    }
-    return nullptr;
+    return unless_full([&] { of.forward(*batch); });
 }
 
 void *guesser_create(void *pool, int hidden, int inner, const int32_t *vocabulary, int size,
@@ -76,8 +82,8 @@ void guesser_set_vector(void *guesser, int which, const float *values) {
     static_cast<Guesser *>(guesser)->set_vector(which, values);
 }
 
-void guesser_guess(void *guesser, const Guess *rows, int row_count, int count) {
-    static_cast<Guesser *>(guesser)->guess(rows, row_count, count);
+const char *guesser_guess(void *guesser, const Guess *rows, int row_count, int count) {
+    return unless_full([&] { static_cast<Guesser *>(guesser)->guess(rows, row_count, count); });
 }
 
 void choose_many(void *pool, const Ask *asks, int count, int vocab, int32_t *chosen) {

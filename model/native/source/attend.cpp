@@ -47,17 +47,15 @@ void Forward::cut_into_splits() {
     bool even = longest * model.pool.size() <= all;
     if (even && shared_tiles == 0 && blocks.size() > 1) return;
     size_t rows = 0;
-    int tiles_max = 0;
     for (const Block &block : blocks) {
         int count = tile_count(block);
-        tiles_max = std::max(tiles_max, count);
         for (int kv_head = 0; kv_head < shape.kv_heads; kv_head++) {
             rows_before.push_back(rows);
             rows += static_cast<size_t>(count) * (block.end - block.begin) * attention.group();
         }
     }
     for (int kv_head = 0; kv_head < shape.kv_heads; kv_head++) {
-        for (int tile = 0; tile < tiles_max; tile++) {
+        for (int tile = 0; tile < longest; tile++) {
             for (int first = 0, last; first < static_cast<int>(blocks.size()); first = last) {
                 last = first + 1;
                 if (tile >= tile_count(blocks[first])) continue;

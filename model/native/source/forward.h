@@ -42,8 +42,8 @@ struct Forward : Job {
     void run_rows(int stage, int item);
     void run_row(int stage, int row);
     void embed(int row);
-    void norm(const std::vector<float> &weight, int row, Operand &to, int to_row);
-    void norm_last(int row);
+    void norm(const std::vector<float> &weight, int row, Operand &to, int to_row,
+              float *kept = nullptr);
     void rope(const Layer &layer, int index, int row);
 
     // products.cpp: what is done to 48 columns

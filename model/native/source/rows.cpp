@@ -29,7 +29,8 @@ void Forward::run_row(int stage, int row) {
     if (stage == 0) return embed(row);
     int index = (stage - 1) / STEPS;
     if (index == shape.layers) {
-        return norm_last(row);
+        float *state = batch.states ? batch.states + static_cast<size_t>(row) * shape.hidden : nullptr;
+        return norm(model.norm, batch.outputs[row], space.last, row, state);
     }
     const Layer &layer = model.layers[index];
     switch ((stage - 1) % STEPS) {
@@ -61,16 +62,10 @@ void Forward::embed(int row) {
     }
 }
 
-void Forward::norm_last(int row) {
-    alignas(64) float values[1 << 14];
-    float *to = batch.states ? batch.states + static_cast<size_t>(row) * shape.hidden : values;
-    (rounds ? normalise<true> : normalise<false>)(hidden(batch.outputs[row]), model.norm.data(),
-                                                  shape.hidden, shape.norm_epsilon, to);
-    space.last.put_row(row, to);
-}
-
-void Forward::norm(const std::vector<float> &weight, int row, Operand &to, int to_row) {
-    alignas(64) float values[1 << 14];
+void Forward::norm(const std::vector<float> &weight, int row, Operand &to, int to_row,
+                   float *kept) {
+    alignas(64) float unkept[1 << 14];
+    float *values = kept ? kept : unkept;
     (rounds ? normalise<true> : normalise<false>)(hidden(row), weight.data(), shape.hidden,
                                                   shape.norm_epsilon, values);
     to.put_row(to_row, values);
