@@ -5,8 +5,8 @@ is a bug and `send_nowait` says so. A mailbox that has a histogram counts how lo
 in it, its sender's wait for room included.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import anyio
@@ -19,8 +19,23 @@ Sent = TypeVar("Sent", contravariant=True)
 Received = TypeVar("Received", covariant=True)
 
 
+class _End(ABC):
+    """One end of a mailbox; leaving a `with` closes it."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
 @dataclass(slots=True, eq=False)
-class Outbox(Generic[Sent]):
+class Outbox(_End, Generic[Sent]):
     """Where messages go in, each with the time if its mailbox has a histogram."""
 
     _stream: MemoryObjectSendStream[tuple[float, Any]]
@@ -38,20 +53,9 @@ class Outbox(Generic[Sent]):
         """Let the reader come to the end."""
         self._stream.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 @dataclass(slots=True, eq=False)
-class Inbox(Generic[Received]):
+class Inbox(_End, Generic[Received]):
     """Where messages come out, in the order they went in."""
 
     _stream: MemoryObjectReceiveStream[tuple[float, Any]]
@@ -88,17 +92,6 @@ class Inbox(Generic[Received]):
             return await self.receive()
         except anyio.EndOfStream:
             raise StopAsyncIteration from None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class mailbox(tuple[Outbox[M], Inbox[M]]):

@@ -123,6 +123,7 @@ def available(methods: tuple[str, ...], draft_head: bool, speculate: str) -> tup
         return methods
     if speculate != "auto":
         raise ConfigError(
-            "speculate: no draft head came for this model; train one and name it with --draft-head"
+            "speculate: 'head' needs a draft head: this model has none, or it was switched off; "
+            "--draft-head names one"
         )
     return tuple(name for name in methods if name != "head")
