@@ -4,6 +4,9 @@
 say (the chat template's opening of a user's turn, completed at temperature 0.8: Magpie, arXiv
 2406.08464), then for the answers, half of them greedy, half at temperature 1. One JSON list of
 token ids a line: the whole conversation. No prompt of any benchmark goes in.
+
+`--passages FILE` has it work on texts instead, a JSON string a line: what it then copies and sums
+up, it never wrote.
 """
 
 import argparse
@@ -11,6 +14,7 @@ import asyncio
 import itertools
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +40,15 @@ OPENINGS = (
     "Find the ", "Prove that ", "Given ", "Is it true that ", "Which country ", "Who wrote ",
     "Who sang ", "How many ", "How much ", "My ", "I ", "The ", "In ",
 )  # fmt: skip
+TASKS = (
+    "Summarize: {}", "Summarize the following text:\n\n{}", "{}\n\nTL;DR",
+    "What are the main points of this text?\n\n{}", "Explain in simple words:\n\n{}",
+    "{}\n\nWrite a headline and three sentences for the text above.",
+    "Answer with the help of this passage.\n\n{}\n\nWhat is it about, and who is named in it?",
+    "{}\n\nList the facts that the passage states.", "Rewrite this to be clearer: {}",
+    "Which question does the following text answer? Answer it too.\n\n{}",
+)  # fmt: skip
+"""What may be asked about a passage."""
 QUESTION_TOKENS = 120
 ANSWER_TOKENS = 256
 MARK = "⟨question⟩"
@@ -47,20 +60,26 @@ LONG_SHARE = 0.1
 class Talk:
     """A server, and how its model writes conversations down."""
 
-    def __init__(self, url: str, text: Text, seed: int) -> None:
+    def __init__(self, url: str, text: Text, seed: int, passages: Sequence[str]) -> None:
         self.http = httpx.AsyncClient(base_url=url, timeout=600)
         self.text = text
         self.dice = random.Random(seed)
+        self.passages = passages
 
     async def conversation(self, number: int) -> list[int]:
         """Return one question and its answer as the model reads them."""
-        opening = self.dice.choice(OPENINGS)
-        begun = self._render(MARK).split(MARK)[0] + opening
-        room = QUESTION_TOKENS * (4 if self.dice.random() < LONG_SHARE else 1)
-        question = opening + await self._say(begun, room, QUESTION_TEMPERATURE, number)
+        question = await self._question(number)
         whole = self._render(question.strip())
         answer = await self._say(whole, ANSWER_TOKENS, float(number % 2), number)
         return self._tokens(whole + answer)
+
+    async def _question(self, number: int) -> str:
+        if self.passages:
+            return self.dice.choice(TASKS).format(self.dice.choice(self.passages))
+        opening = self.dice.choice(OPENINGS)
+        begun = self._render(MARK).split(MARK)[0] + opening
+        room = QUESTION_TOKENS * (4 if self.dice.random() < LONG_SHARE else 1)
+        return opening + await self._say(begun, room, QUESTION_TEMPERATURE, number)
 
     async def _say(self, text: str, tokens: int, temperature: float, seed: int) -> str:
         body: dict[str, Any] = {
@@ -82,7 +101,9 @@ class Talk:
 
 
 async def run(arguments: argparse.Namespace) -> None:
-    talk = Talk(arguments.url, Text(locate(arguments.model).directory), arguments.seed)
+    lines = arguments.passages.read_text().splitlines() if arguments.passages else []
+    text = Text(locate(arguments.model).directory)
+    talk = Talk(arguments.url, text, arguments.seed, [json.loads(line) for line in lines])
     numbers = itertools.islice(itertools.count(arguments.seed * 1_000_000), arguments.count)
     total = 0
     with arguments.output.open("a") as file:
@@ -105,6 +126,7 @@ def main() -> None:
     parser.add_argument("url")
     parser.add_argument("output", type=Path)
     parser.add_argument("--model")
+    parser.add_argument("--passages", type=Path)
     parser.add_argument("--count", type=int, default=3000)
     parser.add_argument("--at-once", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1)
