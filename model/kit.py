@@ -86,6 +86,11 @@ class Parts(NamedTuple):
     host_batches: bool = False
     """Whether the forward takes its batches in host memory and sends them itself."""
 
+    @property
+    def states(self) -> Tensor | None:
+        """Return what the target's head read in the latest step [S, H], if that is kept."""
+        return getattr(self.forward, "states", None)
+
     def run(self, layout: Layout) -> Tensor:
         """Return the logits of a round."""
         device = torch.device("cpu") if self.host_batches else self.pages.keys.device

@@ -121,7 +121,7 @@ class Runner:
 
     def _guess(self, walks: list[Walk]) -> None:
         """Let the draft head, if there is one, think on from where the rows stand."""
-        step, states = self.parts.step, getattr(self.parts.forward, "states", None)
+        step, states = self.parts.step, self.parts.states
         going = [walk for walk in walks if walk.goes_on]
         if step is None or states is None or not going:
             return

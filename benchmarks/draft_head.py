@@ -1,0 +1,140 @@
+"""How well and how fast the draft head guesses: `python -m benchmarks.draft_head spec_bench.jsonl`.
+
+The target decodes some prompts of each category greedily, a token a step. After every step the head
+thinks on, as it would for a request, and is timed by levels: its matrices are as cold as they ever
+are. Its first choice at each depth, the tokens between known, is then compared with the text.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from benchmarks.prompts import by_category
+from model.build import ModelOptions, build
+from model.draft_head import Step, Steps
+from model.flatten import Layout
+from model.guessing import LEVELS, Start, guesses
+from model.hub import locate
+from model.kit import Parts
+from model.text import Text
+from speculative.key import GREEDY
+from speculative.rounds import NO_DRAFT
+
+
+class Clock:
+    """A head that remembers how long each level of a tree of guesses took."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.level = 0
+        self.times: list[list[float]] = [[] for _ in range(LEVELS)]
+        self.wholes: list[float] = []
+
+    def __call__(self, states: Tensor, tokens: list[int], count: int) -> Steps:
+        begun = perf_counter()
+        found = self.step(states, tokens, count)
+        self.times[self.level].append(1e3 * (perf_counter() - begun))
+        self.level += 1
+        return found
+
+    def think(self, start: Start) -> None:
+        self.level = 0
+        begun = perf_counter()
+        guesses(self, [start])
+        self.wholes.append(1e3 * (perf_counter() - begun))
+
+
+class Told(NamedTuple):
+    """A text, and what the target's head read before each of its tokens but the first."""
+
+    tokens: list[int]
+    states: Tensor
+    step_ms: list[float]
+
+
+def decode(parts: Parts, clock: Clock, prompt: Sequence[int], count: int) -> Told:
+    """Say `count` tokens, and have the head think after each."""
+    size, known = parts.pages.block_size, list(prompt)
+    blocks = tuple(range(-(-(len(prompt) + count) // size)))
+    tokens, states, times = list[int](), list[Tensor](), list[float]()
+    start = 0
+    for _ in range(count):
+        layout = Layout(size)
+        layout.add(known[start:], start, blocks[: -(-len(known) // size)], NO_DRAFT, True)
+        begun = perf_counter()
+        logits = parts.run(layout)
+        times.append(1e3 * (perf_counter() - begun))
+        start, token = len(known), int(logits[0].argmax())
+        assert parts.states is not None
+        state = parts.states[0]
+        clock.think(Start(state, token, start + 1, GREEDY))
+        known.append(token)
+        tokens.append(token)
+        states.append(state)
+    return Told(tokens, torch.stack(states), times[1:])
+
+
+def right(step: Step, told: Told) -> list[tuple[int, int]]:
+    """Return by depth how often the head's first choice is what the target says, of how many."""
+    states, found = told.states, list[tuple[int, int]]()
+    for depth in range(1, LEVELS + 1):
+        between = told.tokens[depth - 1 : -1]
+        states, tokens, _ = step(states[: len(between)].contiguous(), between, 1)
+        hits = sum(best[0] == said for best, said in zip(tokens, told.tokens[depth:], strict=True))
+        found.append((hits, len(between)))
+    return found
+
+
+def run(arguments: argparse.Namespace) -> None:
+    options = ModelOptions(source=arguments.model, dtype=arguments.dtype, draft_head=arguments.head)
+    parts = build(options, print).parts
+    if parts.step is None:
+        raise SystemExit("there is no draft head for this model")
+    text, clock = Text(locate(arguments.model).directory), Clock(parts.step)
+    steps: list[float] = []
+    totals = [(0, 0)] * LEVELS
+    room = parts.pages.block_size * parts.pages.keys.shape[1] - arguments.tokens
+    print("first choices right, by depth")
+    for category, questions in by_category(arguments.path, arguments.count).items():
+        sums = [(0, 0)] * LEVELS
+        for question in questions:
+            prompt = text.encode_continuation(
+                text.render_chat([{"role": "user", "content": question}])
+            )
+            told = decode(parts, clock, prompt[-room:], arguments.tokens)
+            steps += told.step_ms
+            sums = _added(sums, right(parts.step, told))
+        totals = _added(totals, sums)
+        print(f"{category:24s}", *_shares(sums), flush=True)
+    print(f"{'all':24s}", *_shares(totals))
+    levels = "  ".join(f"{median(each):.3f}" for each in clock.times if each)
+    print(f"a step {median(steps):.2f} ms, thinking {median(clock.wholes):.3f}; by level {levels}")
+
+
+def _added(some: list[tuple[int, int]], more: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [(a + c, b + d) for (a, b), (c, d) in zip(some, more, strict=True)]
+
+
+def _shares(sums: list[tuple[int, int]]) -> list[str]:
+    return [f"{hits / max(1, count):.3f}" for hits, count in sums]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("path", type=Path)
+    parser.add_argument("--model")
+    parser.add_argument("--head", default="auto")
+    parser.add_argument("--dtype", default="bf16")
+    parser.add_argument("--count", type=int, default=8, help="prompts of each category")
+    parser.add_argument("--tokens", type=int, default=96)
+    run(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()
