@@ -46,7 +46,8 @@ from actors.trace import Trace
 from actors.verifier import Verifier
 from cache.blocks import BlockPool
 from cache.prefix import BlockNamer
-from speculative.planner import Limits, Planner, PlannerStats
+from speculative.planner import Limits, Planner
+from speculative.planner_stats import PlannerStats
 from speculative.proposer import Proposer
 from speculative.rounds import Draft, Proposal, Round, Verdict
 

@@ -1,24 +1,22 @@
-"""The planner: who runs in the next round, with how many tokens, in which blocks.
+"""The planner: who is in the next round, with how many tokens, in which blocks.
 
-waiting --admit--> running --plan--> in flight --commit--> running --> ended
-   ^                  |
-   +---- preempt -----+        (its blocks go home; the prefix index makes coming back cheap)
+running --plan--> in flight --commit--> running --> ended
 """
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
 from cache.blocks import BlockPool
-from cache.tables import BlockTable, Copy
+from cache.tables import Copy
 from speculative.beam_members import Part
 from speculative.beam_search import SEARCH_ROOM
+from speculative.planner_stats import PlannerStats
+from speculative.residency import Residency
 from speculative.rounds import Decision, Draft, Round, Row, Verdict
 from speculative.sequences import Progress, Sequence, origins
-from speculative.worth import Refill
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,54 +30,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens computed in a round, drafts included."""
     draft_max: int = 7
     """Drafted tokens in a row."""
-
-
-class PlannerStats(msgspec.Struct, kw_only=True):
-    """Counters since start."""
-
-    rounds: int = 0
-    device_ms: float = 0.0
-    preemptions: int = 0
-    prefix_queries: int = 0
-    prefix_hits: int = 0
-    prompt_tokens: int = 0
-    recomputed_tokens: int = 0
-    """Computed a second time, after a preemption or a restart."""
-    generated_tokens: int = 0
-    drafts: int = 0
-    draft_tokens: int = 0
-    accepted_tokens: int = 0
-    accepted_by_position: list[int] = msgspec.field(default_factory=list[int])
-    drafts_by_source: dict[str, int] = msgspec.field(default_factory=dict[str, int])
-    """Rows in whose draft a source had a part."""
-    drafted_by_source: dict[str, int] = msgspec.field(default_factory=dict[str, int])
-    accepted_by_source: dict[str, int] = msgspec.field(default_factory=dict[str, int])
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return a copy of every counter by name."""
-        return {
-            **msgspec.structs.asdict(self),
-            "accepted_by_position": (*self.accepted_by_position,),
-        }
-
-    def count(self, decision: Decision, draft: Draft) -> None:
-        """Add what became of one row's draft."""
-        if not draft.tokens:
-            return
-        self.drafts += 1
-        self.draft_tokens += len(draft.tokens)
-        self.accepted_tokens += len(decision.path)
-        accepted = len(decision.path)
-        self.accepted_by_position += [0] * (accepted - len(self.accepted_by_position))
-        for position in range(accepted):
-            self.accepted_by_position[position] += 1
-        for source in set(draft.sources):
-            self.drafts_by_source[source] = self.drafts_by_source.get(source, 0) + 1
-        for source in draft.sources:
-            self.drafted_by_source[source] = self.drafted_by_source.get(source, 0) + 1
-        for node in decision.path:
-            source = draft.sources[node]
-            self.accepted_by_source[source] = self.accepted_by_source.get(source, 0) + 1
 
 
 @dataclass(slots=True)
@@ -101,48 +51,33 @@ class Planner:
         self.pool = pool
         self.limits = limits
         self.stats = PlannerStats() if stats is None else stats
-        self._waiting: deque[Sequence] = deque()
-        self._running: OrderedDict[int, Sequence] = OrderedDict()  # in order of admission
+        self.residency = Residency(pool, self.stats)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by lane
-        self._closed: list[int] = []
         self._step_cost: tuple[int, float] = (0, 0.0)
-        self._refill = Refill()
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self.residency.waiting)
 
     @property
     def running(self) -> int:
-        return len(self._running)
+        return len(self.residency.running)
 
     @property
     def idle(self) -> bool:
-        return not (self._waiting or self._running)
-
-    def reach(self) -> Counter[str]:
-        """Return how many tokens were computed of each request that runs."""
-        found: Counter[str] = Counter()
-        for sequence in self._running.values():
-            found[sequence.request_id] += sequence.computed
-            if sequence.search is not None:
-                found[sequence.request_id] += sequence.search.beams.reach
-        return found
+        return not (self.residency.waiting or self.residency.running)
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a sequence behind those of its priority."""
-        place = len(self._waiting)
-        while place and self._waiting[place - 1].priority > sequence.priority:
-            place -= 1
-        self._waiting.insert(place, sequence)
+        self.residency.submit(sequence)
 
     def cancel(self, request_id: str, choice: int | None = None) -> None:
         """Forget a request, or one choice of it; a row in flight is released with its verdict."""
-        for sequence in [*self._waiting, *self._running.values()]:
+        for sequence in [*self.residency.waiting, *self.residency.running.values()]:
             if sequence.request_id == request_id and choice in (None, sequence.choice):
                 sequence.cancelled = True
                 if not sequence.in_flight:
-                    self._end(sequence)
+                    self.residency.end(sequence)
 
     def plan(self) -> Round | None:
         """Return the next round, or None if every lane is busy or nothing can run."""
@@ -150,26 +85,29 @@ class Planner:
         if lane is None:
             return None
         plan = _Plan(self.limits.tokens_max)
-        ready = [s for s in self._running.values() if not s.in_flight]
+        ready = [s for s in self.residency.running.values() if not s.in_flight]
         self._plan_decoding(plan, [s for s in ready if s.pending == 1])
         self._plan_prefill(plan, [s for s in ready if s.pending > 1])
         self._admit(plan)
         if not plan.rows:
             return None
-        closed, self._closed = tuple(self._closed), []
         self.stats.rounds += 1
         round_ = Round(
             self.stats.rounds,
             lane,
             tuple(plan.rows),
             tuple(plan.copies),
-            closed,
+            self.residency.take_closed(),
             self._step_cost,
             tuple(plan.moves),
-            self._refill.share(len(self._waiting)),
+            self.residency.refill(),
         )
         self._rounds[lane] = round_, plan.members
         return round_
+
+    def reach(self) -> Counter[str]:
+        """Return how many tokens were computed of each request that runs."""
+        return self.residency.reach()
 
     def commit(self, verdict: Verdict, drafts: tuple[Draft, ...]) -> list[Progress]:
         """Apply a verdict; returns what it meant for every sequence that somebody still wants."""
@@ -185,10 +123,10 @@ class Planner:
             if row.branch is not None:
                 searches.setdefault(sequence, []).append(Part(row, decision, draft))
             elif sequence.cancelled:
-                self._end(sequence)
+                self.residency.end(sequence)
             elif decision.error:
                 sequence.table.forget()
-                self._end(sequence)
+                self.residency.end(sequence)
                 news.append(Progress(sequence, (), (), (), "error", decision.error))
             elif row.samples:
                 news.append(self._advance(sequence, row, decision, draft))
@@ -200,25 +138,11 @@ class Planner:
         return news
 
     def check(self) -> None:
-        """Assert every invariant: each block's holders are the tables that name it."""
-        self.pool.check()
-        holders = [0] * self.pool.capacity
-        for sequence in self._running.values():
-            assert sequence.computed <= len(sequence.tokens), "more KV than tokens"
-            if sequence.search is None or not sequence.search.members:
-                assert sequence.computed <= sequence.table.slots, "KV outside the table"
-            for table in _tables(sequence):
-                table.check()
-                for block in table.blocks:
-                    holders[block] += 1
-            if sequence.search is not None:
-                sequence.search.check()
-        assert not any(table.blocks for s in self._waiting for table in _tables(s)), (
-            "a waiting sequence holds blocks"
-        )
-        assert all(self.pool.holders(b) == n for b, n in enumerate(holders)), "a block leaked"
+        """Assert every invariant, those of the blocks included."""
+        self.residency.check()
         in_flight = {id(s) for _, members in self._rounds.values() for s in members}
-        assert in_flight == {id(s) for s in self._running.values() if s.in_flight}
+        running = self.residency.running.values()
+        assert in_flight == {id(s) for s in running if s.in_flight}
 
     # --- planning ---------------------------------------------------------------------------
 
@@ -229,8 +153,8 @@ class Planner:
         for sequence in ready:
             if plan.tokens_left < 1:
                 return
-            if sequence.sequence_id not in self._running:  # an earlier row has preempted it
-                continue
+            if sequence.sequence_id not in self.residency.running:
+                continue  # an earlier row has preempted it
             if sequence.search is not None:
                 self._add_search(plan, sequence, self._draft_room(rows, SEARCH_ROOM))
             else:
@@ -243,7 +167,7 @@ class Planner:
 
         While prompts wait, half of the budget is theirs: drafts must not starve them.
         """
-        prompts_wait = self._waiting or row_count < len(self._running)
+        prompts_wait = self.residency.waiting or row_count < len(self.residency.running)
         budget = self.limits.tokens_max // (2 if prompts_wait else 1)
         share = max(0, budget // max(1, row_count) - 1)
         return min(factor * self.limits.draft_max, share)
@@ -262,53 +186,35 @@ class Planner:
         for sequence in ready:
             if plan.tokens_left < 1:
                 return
-            if sequence.sequence_id in self._running:
+            if sequence.sequence_id in self.residency.running:
                 self._add_row(plan, sequence, min(sequence.unread, plan.tokens_left), 0)
 
     def _admit(self, plan: _Plan) -> None:
         """Start waiting sequences while there is room for all that is known of them."""
+        waiting, running = self.residency.waiting, self.residency.running
         blocked: list[Sequence] = []
-        while self._waiting and plan.tokens_left > 0 and len(self._running) < self.limits.rows_max:
-            sequence = self._waiting.popleft()
+        while waiting and plan.tokens_left > 0 and len(running) < self.limits.rows_max:
+            sequence = waiting.popleft()
             if sequence.leader is not None and not sequence.leader.prefilled:
                 blocked.append(sequence)
                 continue
-            if not self._open(sequence):
+            if not self.residency.enter(sequence):
                 blocked.append(sequence)
                 break
-            self._running[sequence.sequence_id] = sequence
-            self._refill.started()
             if sequence.unread:
                 self._add_row(plan, sequence, min(sequence.unread, plan.tokens_left), 0)
             else:
                 self._add_search(plan, sequence, 0)
-        self._waiting.extendleft(reversed(blocked))
-
-    def _open(self, sequence: Sequence) -> bool:
-        """Find the sequence's prefix and take blocks for the rest, or leave it as it was."""
-        found = sequence.table.match(sequence.tokens)
-        if not sequence.table.reserve(len(sequence.tokens)) or self._is_cramped(sequence):
-            sequence.table.release()
-            return False
-        sequence.computed = found
-        sequence.told = 0
-        self.stats.prefix_queries += len(sequence.tokens)
-        self.stats.prefix_hits += found
-        if sequence.resumed or sequence.tally.preemptions:
-            self.stats.recomputed_tokens += len(sequence.tokens) - found
-        if sequence.tally.cached is None:
-            sequence.tally.cached = min(found, sequence.prompt_count)
-            self.stats.prompt_tokens += 0 if sequence.resumed else sequence.prompt_count
-        return True
+        waiting.extendleft(reversed(blocked))
 
     def _add_row(self, plan: _Plan, sequence: Sequence, count: int, draft_max: int) -> None:
         """Add a row of `count` known tokens if blocks can be had, with as many drafts as fit."""
         start, stop = sequence.computed, sequence.computed + count
-        if not self._make_room(plan, sequence, stop, draft_max):
+        if not self.residency.make_room(sequence, stop, draft_max):
             return
         copies = sequence.table.own(start)
         if copies is None:
-            self._preempt(sequence)
+            self.residency.preempt(sequence)
             return
         samples = stop == len(sequence.tokens)
         fits = min(draft_max, sequence.table.slots - stop) if samples else 0
@@ -335,12 +241,6 @@ class Planner:
         plan.members.append(sequence)
         plan.tokens_left -= count + fits
 
-    def _is_cramped(self, sequence: Sequence) -> bool:
-        """Return whether a search would be preempted as soon as its members branch off."""
-        if sequence.search is None or not self._running:
-            return False
-        return self.pool.available < sequence.search.tail_blocks(sequence, self.pool)
-
     def _add_search(self, plan: _Plan, sequence: Sequence, draft_max: int) -> None:
         """Add the rows of all members of a beam search, or none."""
         search = sequence.search
@@ -350,53 +250,17 @@ class Planner:
             self.pool,
             draft_max,
             plan.tokens_left,
-            lambda need: self._free(sequence, need),
+            lambda need: self.residency.free(sequence, need),
         )
         if group is None:
             return
         sequence.in_flight = True
-        self._closed.extend(search.take_closing())
+        self.residency.close(search.take_closing())
         plan.copies.extend(group.copies)
         plan.moves.extend(group.moves)
         plan.rows.extend(group.rows)
         plan.members.extend(sequence for _ in group.rows)
         plan.tokens_left -= sum(row.stop - row.start + row.draft_max for row in group.rows)
-
-    def _free(self, sequence: Sequence, count: int) -> bool:
-        """Make blocks available, at the cost of the youngest; False if that was the sequence."""
-        while self.pool.available < count:
-            victim = self._victim()
-            if victim is None:
-                return False
-            self._preempt(victim)
-            if victim is sequence:
-                return False
-        return True
-
-    def _make_room(self, plan: _Plan, sequence: Sequence, stop: int, draft_max: int) -> bool:
-        """Reserve a row's slots; drafts are given up first, then the youngest's blocks."""
-        if sequence.table.reserve(stop + draft_max):
-            return True
-        while not sequence.table.reserve(stop):
-            victim = self._victim()
-            if victim is None:
-                return False
-            self._preempt(victim)
-            if victim is sequence:
-                return False
-        return True
-
-    def _victim(self) -> Sequence | None:
-        """Return the sequence to preempt: the last admitted that is in no round."""
-        return next((s for s in reversed(self._running.values()) if not s.in_flight), None)
-
-    def _preempt(self, sequence: Sequence) -> None:
-        """Send a running sequence back to the queue's head; its text is kept, its KV is not."""
-        self.stats.preemptions += 1
-        sequence.tally.preemptions += 1
-        self._leave(sequence)
-        sequence.computed = 0
-        self._waiting.appendleft(sequence)
 
     # --- committing --------------------------------------------------------------------------
 
@@ -411,7 +275,7 @@ class Planner:
         sequence.computed = min(row.stop + len(decision.path), len(sequence.tokens))
         sequence.table.commit(sequence.tokens, sequence.computed)
         if finish_reason:
-            self._end(sequence)
+            self.residency.end(sequence)
         return Progress(
             sequence,
             decision.tokens[:kept],
@@ -425,7 +289,7 @@ class Planner:
         assert root.search is not None
         error = next((part.decision.error for part in parts if part.decision.error), "")
         if root.cancelled or error:
-            self._end(root)
+            self.residency.end(root)
             return [] if root.cancelled else [Progress(root, (), (), (), "error", error)]
         outcome = root.search.commit(root, parts)
         if outcome is None:
@@ -435,34 +299,12 @@ class Planner:
         news = root.search.news(root)
         self.stats.generated_tokens += sum(len(progress.tokens) for progress in news)
         if root.search.beams.done:
-            self._end(root)
+            self.residency.end(root)
         return news
-
-    def _end(self, sequence: Sequence) -> None:
-        sequence.ended = True
-        if sequence.sequence_id in self._running:
-            self._leave(sequence)
-            self._refill.ended(len(self._running))
-        else:
-            self._waiting.remove(sequence)
-
-    def _leave(self, sequence: Sequence) -> None:
-        del self._running[sequence.sequence_id]
-        sequence.table.release()
-        if sequence.search is not None:
-            self._closed.extend(sequence.search.leave(sequence))
-        if sequence.told:
-            self._closed.append(sequence.sequence_id)
-            sequence.told = 0
 
 
 def _row_count(sequence: Sequence) -> int:
     return 1 if sequence.search is None else sequence.search.row_count
-
-
-def _tables(sequence: Sequence) -> list[BlockTable]:
-    """Return every table that belongs to a sequence."""
-    return [sequence.table, *(sequence.search.tables() if sequence.search else ())]
 
 
 def expand(sequences: Iterable[Sequence]) -> list[Sequence]:

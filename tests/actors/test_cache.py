@@ -114,7 +114,7 @@ async def test_every_choice_has_its_branch_and_its_leader() -> None:
         (row,) = desk.rounds.receive_nowait().rows
         assert row.opening is not None
         assert row.opening.sampling == Sampling(seed=5, branch=0, stop_token_ids=(0, 9))
-        followers = list(desk.planner._waiting)
+        followers = list(desk.planner.residency.waiting)
         assert [follower.sampling.branch for follower in followers] == [1, 2]
         assert all(follower.leader is not None for follower in followers)
 

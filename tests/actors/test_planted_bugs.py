@@ -27,6 +27,7 @@ from cache.prefix import BlockNamer
 from cache.tables import BlockTable
 from speculative import noise, sampling
 from speculative.planner import Planner
+from speculative.residency import Residency
 from speculative.sampling import Sampling
 from speculative.sequences import Sequence
 from tests import toy
@@ -238,7 +239,7 @@ BUGS = [
     ),
     Bug(
         "devices never hear of an ending",
-        slip(Planner, "_leave", "self._closed.append(sequence.sequence_id)", "pass"),
+        slip(Residency, "_leave", "self._closed.append(sequence.sequence_id)", "pass"),
         stories,
     ),
     Bug(
@@ -248,7 +249,7 @@ BUGS = [
     ),
     Bug(
         "a row that is in flight is preempted",
-        slip(Planner, "_victim", "if not s.in_flight", "if True"),
+        slip(Residency, "_give_way", "if not s.in_flight", "if True"),
         stories,
     ),
     Bug(
@@ -290,7 +291,7 @@ BUGS = [
     ),
     Bug(
         "a request that does not fit keeps what it found",
-        slip(Planner, "_open", "sequence.table.release()", "pass"),
+        slip(Residency, "enter", "sequence.table.release()", "pass"),
         stories,
     ),
     # the law and the target

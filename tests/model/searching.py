@@ -111,7 +111,7 @@ class Server:
             self.planner.check()
         assert self.planner.idle
         assert self.planner.pool.used == 0
-        self.proposer.propose(Round(0, 0, (), (), tuple(self.planner._closed)), ())
+        self.proposer.propose(Round(0, 0, (), (), self.planner.residency.take_closed()), ())
         self.proposer.check()
 
     def _hindsight(self, row: Row, lived: set[tuple[int, ...]]) -> Draft:

@@ -143,7 +143,7 @@ class World:
             if member.request_id == sequence.request_id and choice in (None, member.choice):
                 if not wish.ending:
                     phase = "in flight" if member.in_flight else "running"
-                    if any(member is waiting for waiting in self.planner._waiting):
+                    if any(member is waiting for waiting in self.planner.residency.waiting):
                         phase = "preempted" if member.tally.preemptions else "waiting"
                     self.counters[f"cancelled {phase}"] += 1
                 wish.ending = wish.ending or "cancelled"

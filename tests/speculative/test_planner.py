@@ -388,7 +388,7 @@ def test_generated_tokens_are_found_as_well_but_do_not_count_as_cached_prompt() 
     decide(world, planned(world), Decision((5,)))
     for token in (6, 7, 8, 9):
         decide(world, planned(world), Decision((token,)))
-    world.planner._preempt(sequence)
+    world.planner.residency.preempt(sequence)
     (row,) = planned(world).rows
     assert row.start == 8
     assert sequence.tally.cached == 0, "what was found at first counts"

@@ -100,7 +100,7 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
             planner.cancel(name)
     for name, want in wanted.items():
         assert got[name] == want or (name in cancelled and got[name] == want[: len(got[name])])
-    proposer.propose(Round(0, 0, (), (), tuple(planner._closed)), ())
+    proposer.propose(Round(0, 0, (), (), planner.residency.take_closed()), ())
     assert proposer.sequence_count == 0
     stored = [
         token
