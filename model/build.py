@@ -72,8 +72,10 @@ class Built(NamedTuple):
     """Bytes that every step reads, and the milliseconds that this takes; 0 if not measured."""
 
 
-def build(options: ModelOptions, progress: Progress = lambda _: None) -> Built:
-    """Load a model and make it ready to run. Raises Refused."""
+def build(
+    options: ModelOptions, progress: Progress = lambda _: None, *, drafts: bool = False
+) -> Built:
+    """Load a model and make it ready to run, to draft for another or not. Raises Refused."""
     if options.kv_dtype not in KV_DTYPES:
         raise Refused(f"kv_dtype {options.kv_dtype!r} is not one of {', '.join(KV_DTYPES)}")
     device = _device(options.device)
@@ -82,7 +84,7 @@ def build(options: ModelOptions, progress: Progress = lambda _: None) -> Built:
         known = ", ".join(dtypes)
         raise Refused(f"dtype {options.dtype!r} is not one of {known} on {device.type}")
     if device.type == "cuda" and find_spec("triton") is not None:
-        return _gpu(options, device, progress)
+        return _gpu(options, device, progress, drafts)
     if device.type == "cpu" and options.attention in ("auto", NATIVE):
         try:
             return _native(options, progress)
@@ -104,7 +106,7 @@ def build_drafter(
     options: ModelOptions, target_vocab_size: int, progress: Progress = lambda _: None
 ) -> Drafter:
     """Return a draft model. Raises Refused, also for another vocabulary than the target's."""
-    parts = build(options, progress).parts
+    parts = build(options, progress, drafts=True).parts
     if parts.vocab_size != target_vocab_size:
         raise Refused(
             f"the draft model's vocabulary has {parts.vocab_size} tokens, the target's has "
@@ -144,7 +146,7 @@ def _native(options: ModelOptions, progress: Progress) -> Built:
     return Built(parts, "cpu", NATIVE, exact=True, reading=forward.reading())
 
 
-def _gpu(options: ModelOptions, device: torch.device, progress: Progress) -> Built:
+def _gpu(options: ModelOptions, device: torch.device, progress: Progress, drafts: bool) -> Built:
     # Triton is not everywhere, and takes a second to import.
     from model.gpu.build import FORMATS, GpuSettings, gpu_parts
     from model.gpu.graphs import CudaRecorder
@@ -160,6 +162,7 @@ def _gpu(options: ModelOptions, device: torch.device, progress: Progress) -> Bui
         options.block_count,
         options.block_size,
         kv_dtype=options.kv_dtype,
+        drafts=drafts,
     )
     parts, chosen = gpu_parts(model, settings, CudaRecorder(), _grammars(model), progress)
     return Built(parts, device.type, chosen.name, options.exact)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 from torch import Tensor
 
+from model.chains import LENGTH_MAX, Wanted
 from model.flatten import Layout
 from model.grammar import BadGrammar
 from model.history import BadRow, Histories, Sequence
@@ -25,7 +26,6 @@ SOURCE = "draft"
 DraftLaw = tuple[tuple[int, float], ...]
 CATCH_UP_MAX = 512
 """Most tokens a row is fed in one round beyond the target's own: the other rows are waiting."""
-LENGTH_MAX = 8
 
 
 @dataclass(slots=True)
@@ -87,6 +87,13 @@ class Guess:
         self.tokens.append(token)
         ended = token in self.sequence.sampling.stop_token_ids
         return not ended and len(self.tokens) < self.length_max
+
+    def take(self, tokens: list[int]) -> None:
+        """Take guesses until one ends the chain; the device has fed itself all before it."""
+        for token in tokens:
+            if not self.advance(token):
+                return
+            self.reading.guesses.append(token)
 
 
 class Drafter:
@@ -188,7 +195,30 @@ class Drafter:
         ]
 
     def _guess(self, logits: Tensor, guesses: list[Guess]) -> None:
-        """Extend all chains by one token at a time, the rows together."""
+        """Let the device go all the way where it can; ask it token by token for the others."""
+        chains = self.parts.chains
+        if chains is None:
+            return self._extend(logits, guesses)
+        asked = [(guess, self._wanted(guess)) for guess in guesses]
+        whole = [(guess, wanted) for guess, wanted in asked if wanted and chains.serves(wanted)]
+        arrived = chains.begin(logits, [wanted for _, wanted in whole])
+        served = {guess.index for guess, _ in whole}
+        self._extend(logits, [guess for guess in guesses if guess.index not in served])
+        for (guess, _), tokens in zip(whole, arrived(), strict=True):
+            guess.take(tokens)
+
+    def _wanted(self, guess: Guess) -> Wanted | None:
+        """Return a guess as one question, if no token changes the law of those after it."""
+        sequence = guess.sequence
+        if sequence.edits is not None or sequence.matcher is not None:
+            return None
+        ask = sequence.ask(guess.logits_row, guess.tokens)
+        if not self.keyed and not ask.is_greedy:
+            return None  # to be drawn, and its chances told
+        return Wanted(ask, guess.row.blocks, guess.length_max)
+
+    def _extend(self, logits: Tensor, guesses: list[Guess]) -> None:
+        """Extend chains by one token at a time, the rows together."""
         while guesses:
             asked = [(guess, ask) for guess in guesses if (ask := guess.ask()) is not None]
             tokens = self._chosen(logits, asked)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from model import pages, sampler
 from model.batch import Forward, Pages
+from model.chains import Chains
 from model.draft_head import Step
 from model.flatten import Layout
 from model.foresight import Foresee, broken_alone
@@ -85,6 +86,8 @@ class Parts(NamedTuple):
     """A draft head's, where there is one; its forward then keeps `states`."""
     host_batches: bool = False
     """Whether the forward takes its batches in host memory and sends them itself."""
+    chains: Chains | None = None
+    """What guesses whole chains at once, of a draft model on a GPU."""
 
     @property
     def states(self) -> Tensor | None:

@@ -43,7 +43,7 @@ class Role:
 def build_role(role: str, options: bytes, progress: Progress) -> Role:
     """Return the target or the draft model, loaded and warm. Raises Refused."""
     decoded = msgspec.json.decode(options, type=ModelOptions)
-    built = build(decoded, progress)
+    built = build(decoded, progress, drafts=role == "draft")
     if role == "draft":
         # The server compared the vocabularies before it started anybody.
         return Role(

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from model.attention.choice import Chosen, Needs, choose_attention
 from model.gpu import sampler
+from model.gpu.chains import GpuChains
 from model.gpu.forward import GpuForward
-from model.gpu.graphs import ROWS, GraphedForward, Recorder, buckets
+from model.gpu.graphs import ROWS, GraphedForward, Recorder, buckets, row_counts
 from model.gpu.ops import triton_ops
 from model.gpu.products import FP8, FP8_MAX, Prepare, dense, fp8, tiled
 from model.gpu.quantised import Quantised, to_int4, to_int8
@@ -73,6 +74,8 @@ class GpuSettings(NamedTuple):
     """Rows of a round up to which graphs are recorded."""
     kv_dtype: str = "auto"
     """Of the pages: auto (as the activations) or fp8, plain e4m3 without scales."""
+    drafts: bool = False
+    """Whether the model is to guess chains."""
 
 
 def gpu_parts(
@@ -98,12 +101,24 @@ def gpu_parts(
     forward = GpuForward(config, model.weights, chosen.attention, triton_ops(), *prepare)
     dtype = FP8 if fp8_pages else model.weights.embedding.dtype
     pages = allocate(config, settings.block_count, settings.block_size, dtype, device)
-    served = forward
+    served, chains = forward, None
+    masks = _masks(chosen, settings.exact)
     if recorder is not None and chosen.backend.graphs:
-        which = buckets(settings.rows_max, _masks(chosen, settings.exact))
+        which = buckets(settings.rows_max, masks)
         served = GraphedForward(forward, pages, context_max, which, recorder, progress)
     sampler.warm_up(config.vocab_size, device)
-    parts = Parts(served, pages, config.vocab_size, GPU_KIT, grammars, host_batches=True)
+    if settings.drafts and chosen.backend.graphs:
+        rows, masked = row_counts(settings.rows_max), False not in masks
+        chains = GpuChains(forward, pages, context_max, rows, masked, recorder, progress)
+    parts = Parts(
+        served,
+        pages,
+        config.vocab_size,
+        GPU_KIT,
+        grammars,
+        host_batches=True,
+        chains=chains,
+    )
     return parts, chosen
 
 

@@ -18,7 +18,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from model.chains import LENGTH_MAX
 from model.gpu.attention import attend_kernel, merge_kernel, stages_of
+from model.gpu.chains import follow_kernel
 from model.gpu.gate import silu_mul_kernel
 from model.gpu.norm import add_norm_kernel
 from model.gpu.rotary import rotate_kernel
@@ -123,6 +125,10 @@ def cases() -> Iterator[Case]:
     longs = {"rows": "*i64", "keys": "*i64"}
     yield Case(keyed_kernel, {"CHUNK": 2048, "CHUNKS": 64}, types=longs)
     yield Case(settle_kernel, {"CHUNKS": 64}, types={"out": "*i32"})
+    numbers = ("chosen", "left", "positions", "found")
+    types = dict.fromkeys(numbers, "*i32") | {"keys": "*i64"}
+    for rows in (1, 128):
+        yield Case(follow_kernel, {"PAGE": 16, "LENGTH": LENGTH_MAX, "BLOCK": rows}, types=types)
 
 
 def weight_only_cases() -> Iterator[Case]:

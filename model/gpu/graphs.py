@@ -77,14 +77,18 @@ class Recorded(NamedTuple):
     replay: Callable[[], Tensor]
 
 
+def row_counts(rows_max: int) -> list[int]:
+    """Return the counts of rows for which graphs are recorded."""
+    rows = [count for count in ROWS if count < rows_max]
+    return [*rows, next((count for count in ROWS if count >= rows_max), ROWS[-1])]
+
+
 def buckets(rows_max: int, masks: Iterable[bool]) -> list[Bucket]:
     """Return all buckets up to `rows_max` rows, largest first, so that the pool grows once."""
-    rows = [count for count in ROWS if count < rows_max]
-    rows.append(next((count for count in ROWS if count >= rows_max), ROWS[-1]))
     kinds = list(masks)
     every = [
         Bucket(count, length, masked)
-        for count in rows
+        for count in row_counts(rows_max)
         for length in LENGTHS
         for masked in kinds
         if count * length <= TOKENS_MAX and not (masked and length == 1 and False in kinds)

@@ -10,11 +10,13 @@ the answers come back in one copy, whatever the depth of the drafts.
 
 from collections.abc import Sequence
 from math import log
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import triton
 import triton.language as tl
+from numpy.typing import NDArray
 from torch import Tensor
 
 from model import sampler
@@ -33,6 +35,38 @@ W0: tl.constexpr = tl.constexpr(WEYL[0])
 W1: tl.constexpr = tl.constexpr(WEYL[1])
 DEPTH: tl.constexpr = tl.constexpr(ROUNDS)
 NO_TOKEN: tl.constexpr = tl.constexpr(2**31 - 1)
+
+
+@triton.jit
+def philox_words(c0, key, ahead):
+    """The four words of counters (c0, position, branch, 0), in the order of their tokens.
+
+    `key` points at (seed, seed's upper half, position, branch); the position is so far `ahead`.
+    """
+    k0 = tl.load(key).to(tl.uint32)
+    k1 = tl.load(key + 1).to(tl.uint32)
+    c1 = tl.zeros_like(c0) + (tl.load(key + 2) + ahead).to(tl.uint32)
+    c2 = tl.zeros_like(c0) + tl.load(key + 3).to(tl.uint32)
+    c3 = tl.zeros_like(c0)
+    for _ in tl.static_range(DEPTH):
+        high0 = tl.umulhi(c0, tl.full([1], M0, tl.uint32))
+        low0 = c0 * tl.full([1], M0, tl.uint32)
+        high1 = tl.umulhi(c2, tl.full([1], M1, tl.uint32))
+        low1 = c2 * tl.full([1], M1, tl.uint32)
+        c0 = high1 ^ c1 ^ k0
+        c1 = low1
+        c2 = high0 ^ c3 ^ k1
+        c3 = low0
+        k0 = (k0 + tl.full([1], W0, tl.uint32)).to(tl.uint32)
+        k1 = (k1 + tl.full([1], W1, tl.uint32)).to(tl.uint32)
+    return c0, c1, c2, c3
+
+
+@triton.jit
+def gumbel_of(words):
+    """The noise that a word stands for, in float64."""
+    uniform = (words.to(tl.float64) + 0.5) * 2.3283064365386963e-10  # 2 ** -32, exact
+    return -tl.log(-tl.log(uniform))
 
 
 @triton.jit
@@ -90,25 +124,9 @@ def keyed_kernel(
         raw = tl.load(logits + row * row_stride + token, mask=token < vocab, other=-float("inf"))
         scaled = raw.to(tl.float64) / temperature
         c0 = (chunk * (CHUNK // 4) + tl.arange(0, CHUNK // 4)).to(tl.uint32)
-        k0 = tl.load(keys + ask * 4).to(tl.uint32)
-        k1 = tl.load(keys + ask * 4 + 1).to(tl.uint32)
-        c1 = tl.zeros_like(c0) + tl.load(keys + ask * 4 + 2).to(tl.uint32)
-        c2 = tl.zeros_like(c0) + tl.load(keys + ask * 4 + 3).to(tl.uint32)
-        c3 = tl.zeros_like(c0)
-        for _ in tl.static_range(DEPTH):
-            high0 = tl.umulhi(c0, tl.full([1], M0, tl.uint32))
-            low0 = c0 * tl.full([1], M0, tl.uint32)
-            high1 = tl.umulhi(c2, tl.full([1], M1, tl.uint32))
-            low1 = c2 * tl.full([1], M1, tl.uint32)
-            c0 = high1 ^ c1 ^ k0
-            c1 = low1
-            c2 = high0 ^ c3 ^ k1
-            c3 = low0
-            k0 = (k0 + tl.full([1], W0, tl.uint32)).to(tl.uint32)
-            k1 = (k1 + tl.full([1], W1, tl.uint32)).to(tl.uint32)
+        c0, c1, c2, c3 = philox_words(c0, keys + ask * 4, 0)
         words = tl.interleave(tl.interleave(c0, c2), tl.interleave(c1, c3))
-        uniform = (words.to(tl.float64) + 0.5) * 2.3283064365386963e-10  # 2 ** -32, exact
-        sums = scaled - tl.log(-tl.log(uniform))
+        sums = scaled + gumbel_of(words)
         sums = tl.where((token < vocab) & (scaled >= floor), sums, -float("inf"))
         best = tl.max(sums, 0)
         tl.store(totals + place, best)
@@ -195,43 +213,71 @@ def warm_up(vocab: int, device: torch.device) -> None:
 
 def _settled(logits: Tensor, asks: Sequence[Ask], with_rows: bool = False) -> Tensor:
     """Queue the choice: int32 tokens of the asks, then with `with_rows` a 1 for each sound row."""
-    device, (row_count, vocab) = logits.device, logits.shape
+    asked = to_device(torch.from_numpy(laid_out(asks)), logits.device)
+    sampled = not all(ask.is_greedy for ask in asks)
+    return settled(logits, asked_of(asked), sampled, len(logits) if with_rows else 0)
+
+
+class Asked(NamedTuple):
+    """Questions on the device."""
+
+    rows: Tensor
+    """int64 [n]: of logits."""
+    keys: Tensor
+    """int64 [n, 4]: the seed's lower and upper half, position, branch."""
+    laws: Tensor
+    """float64 [n, 2]: temperature, and the lowest score that counts."""
+
+
+WORDS = 7
+"""Of eight bytes, that a question takes."""
+
+
+def settled(logits: Tensor, asked: Asked, sampled: bool, sound_rows: int = 0) -> Tensor:
+    """Queue the choice: int32 tokens of the asks, then of so many rows a 1 for each sound one.
+
+    Without `sampled` all temperatures must be 0.
+    """
+    device, vocab, count = logits.device, logits.shape[1], len(asked.rows)
     chunks, row_stride = ceil_div(vocab, CHUNK), logits.stride(0)
-    rows, keys, laws = _laid_out(asks, device)
-    bests = torch.empty(len(asks), chunks, dtype=torch.float64, device=device)
-    tokens = torch.empty(len(asks), chunks, dtype=torch.int32, device=device)
+    bests = torch.empty(count, chunks, dtype=torch.float64, device=device)
+    tokens = torch.empty(count, chunks, dtype=torch.int32, device=device)
     totals = bests
-    grid, shape = (len(asks), chunks), (vocab, row_stride, chunks)
-    if asks:
-        launch(greatest_kernel, grid, logits, rows, bests, tokens, *shape, CHUNK=CHUNK)
-    if not all(ask.is_greedy for ask in asks):
+    grid, shape = (count, chunks), (vocab, row_stride, chunks)
+    if count:
+        launch(greatest_kernel, grid, logits, asked.rows, bests, tokens, *shape, CHUNK=CHUNK)
+    if count and sampled:
         totals = torch.empty_like(bests)
-        arguments = logits, rows, keys, laws, bests, totals, tokens
+        arguments = logits, *asked, bests, totals, tokens
         sizes = {"CHUNK": CHUNK, "CHUNKS": power_of_two(chunks)}
         launch(keyed_kernel, grid, *arguments, *shape, **sizes)
-    count = len(asks) + (row_count if with_rows else 0)
-    out = torch.empty(count, dtype=torch.int32, device=device)
-    if count:
-        arguments = totals, tokens, logits, out, len(asks), row_stride, chunks
-        launch(settle_kernel, (count,), *arguments, CHUNKS=power_of_two(chunks))
+    out = torch.empty(count + sound_rows, dtype=torch.int32, device=device)
+    if len(out):
+        arguments = totals, tokens, logits, out, count, row_stride, chunks
+        launch(settle_kernel, (len(out),), *arguments, CHUNKS=power_of_two(chunks))
     return out
 
 
-def _laid_out(asks: Sequence[Ask], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Return rows int64 [n], keys int64 [n, 4] and laws float64 [n, 2], by a single copy."""
+def laid_out(asks: Sequence[Ask], room: int = 0) -> NDArray[np.int64]:
+    """Return int64 [WORDS * n] for `asked_of`: n is `room` or, without it, as many as there are."""
     count = len(asks)
-    host = np.empty(7 * count, np.int64)
-    rows, keys, laws = host[:count], host[count : 5 * count], host[5 * count :].view(np.float64)
-    rows[:] = [ask.logits_row for ask in asks]
-    keys.reshape(count, 4)[:] = [
+    host = np.zeros(WORDS * (room or count), np.int64)
+    rows, keys, laws = asked_of(torch.from_numpy(host))
+    rows.numpy()[:count] = [ask.logits_row for ask in asks]
+    keys.numpy()[:count] = [
         (law.seed & MASK, law.seed >> 32 & MASK, ask.position, law.branch)
         for ask in asks
         for law in (ask.sampling,)
     ] or np.empty((0, 4))
-    laws.reshape(count, 2)[:] = [
+    laws.numpy()[:count] = [
         (law.temperature, max(-WINDOW_NATS, log(law.min_p)) if law.min_p else -WINDOW_NATS)
         for law in (ask.sampling for ask in asks)
     ] or np.empty((0, 2))
-    there = to_device(torch.from_numpy(host), device)
-    laws_there = there[5 * count :].view(torch.float64)
-    return there[:count], there[count : 5 * count], laws_there
+    return host
+
+
+def asked_of(words: Tensor) -> Asked:
+    """Return the parts of what `laid_out` made."""
+    count = len(words) // WORDS
+    rows, keys, laws = words.split([count, 4 * count, 2 * count])
+    return Asked(rows, keys.view(count, 4), laws.view(torch.float64).view(count, 2))

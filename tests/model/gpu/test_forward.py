@@ -1,7 +1,5 @@
 """The GPU's forward, its graphs and its sampler decode what the plain reference decodes."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
@@ -24,6 +22,7 @@ from speculative.rounds import NO_DRAFT, Draft, chain
 from speculative.sampling import Sampling
 from tests.model.driver import Driver, Live, generate, random_tree
 from tests.model.gpu.device import DEVICE
+from tests.model.gpu.recorder import Recorder
 from tests.model.making import FP32, make_runner
 from tests.model.tiny import VOCAB, save_tiny
 
@@ -36,25 +35,6 @@ LAWS = {
     "sampled": Sampling(temperature=0.9, seed=7),
     "truncated": Sampling(temperature=0.8, top_p=0.9, seed=2, frequency_penalty=0.3),
 }
-
-
-@dataclass
-class Recorder:
-    """Repeats work by doing it again, as a graph would: on the same buffers, and nothing else."""
-
-    replays: int = 0
-    recorded: list[Callable[[], Tensor]] = field(default_factory=list)
-
-    def record(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        self.recorded.append(work)
-        result = work().clone()
-
-        def replay() -> Tensor:
-            self.replays += 1
-            result.copy_(work())
-            return result
-
-        return replay
 
 
 @pytest.fixture(scope="module")

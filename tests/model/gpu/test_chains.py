@@ -1,0 +1,209 @@
+"""A draft model that guesses on by itself on the device guesses what it did token by token."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.chains import LENGTH_MAX, Chains, Wanted
+from model.drafter import Drafter
+from model.loader import load
+from model.sampler import Ask
+from speculative.rounds import Opening, Round, Row
+from speculative.sampling import Sampling
+from tests.model.driver import Driver, generate
+from tests.model.gpu.device import DEVICE
+from tests.model.gpu.recorder import Recorder
+from tests.model.making import FP32, make_runner
+from tests.model.tiny import VOCAB, save_tiny
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+BLOCK_COUNT, BLOCK_SIZE, CONTEXT_MAX = 64, 4, 48
+LAWS = [
+    Sampling(temperature=0.0),
+    Sampling(temperature=0.7, seed=1),
+    Sampling(temperature=1.3, seed=2**63 + 5, branch=3),
+    Sampling(temperature=0.9, min_p=0.05, seed=7),
+]
+LEFT_TO_THE_HOST = [
+    Sampling(temperature=0.8, top_p=0.9, seed=2),
+    Sampling(temperature=0.0, frequency_penalty=0.3),
+]
+
+
+class Counted:
+    """Chains that count how many they were asked for, and forget nothing else."""
+
+    def __init__(self, chains: Chains) -> None:
+        self.chains = chains
+        self.count = 0
+
+    def serves(self, wanted: Wanted) -> bool:
+        return self.chains.serves(wanted)
+
+    def begin(self, logits: Tensor, wanted: Sequence[Wanted]) -> Callable[[], list[list[int]]]:
+        self.count += len(wanted)
+        return self.chains.begin(logits, wanted)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tiny")
+    save_tiny(path, "llama")
+    return path
+
+
+def drafters(
+    directory: Path, recorder: Recorder | None = None, exact: bool = False
+) -> tuple[Drafter, Drafter]:
+    """Return a drafter that guesses token by token, and one that has chains; pages of their own."""
+    from model.gpu.build import GpuSettings, gpu_parts
+    from model.gpu.chains import GpuChains
+    from model.gpu.forward import GpuForward
+
+    settings = GpuSettings("fp32", "triton", exact, BLOCK_COUNT, BLOCK_SIZE)
+    model = load(str(directory), FP32, DEVICE)
+    plain, parts = (gpu_parts(model, settings, None)[0] for _ in range(2))
+    assert isinstance(parts.forward, GpuForward)
+    chains = GpuChains(parts.forward, parts.pages, CONTEXT_MAX, (1, 2, 4), not exact, recorder)
+    return Drafter(plain), Drafter(parts._replace(chains=Counted(chains)))
+
+
+def opened(rng: Random, laws: Sequence[Sampling], rooms: Sequence[int]) -> Round:
+    """Return a round that opens a sequence of each law, with room for so many guesses."""
+    rows: list[Row] = []
+    blocks = list(range(BLOCK_COUNT))
+    rng.shuffle(blocks)
+    for index, (law, room) in enumerate(zip(laws, rooms, strict=True)):
+        text = tuple(rng.randrange(VOCAB) for _ in range(rng.randint(1, 11)))
+        table = tuple(blocks.pop() for _ in range(-(-(len(text) + room) // BLOCK_SIZE)))
+        opening = Opening(text, len(text), law)
+        rows.append(Row(index, 0, len(text), True, room, table, (), opening))
+    return Round(0, 0, tuple(rows))
+
+
+def known(drafter: Drafter) -> list[tuple[int, int, list[int]]]:
+    return [(id_, one.valid, one.guesses) for id_, one in drafter.readings.items()]
+
+
+@pytest.mark.parametrize(("graphs", "exact"), [(False, False), (True, False), (True, True)])
+def test_chains_are_the_guesses_that_were_made_token_by_token(graphs, exact, directory):
+    """Rows of all laws and lengths, more of them than a graph has rows, in shuffled blocks."""
+    recorder = Recorder() if graphs else None
+    plain, whole = drafters(directory, recorder, exact)
+    rng = Random(3)
+    laws = [*LAWS, *LEFT_TO_THE_HOST, *LAWS[1:], LAWS[2]]
+    rooms = [8, 3, 1, 12, 8, 2, 5, 2, 8, 0]
+    round_ = opened(rng, laws, rooms)
+    expected = plain.propose(round_)
+    assert whole.propose(round_) == expected
+    assert [len(draft.tokens) for draft in expected] == [min(room, 8) for room in rooms]
+    assert known(whole) == known(plain)
+    assert isinstance(whole.parts.chains, Counted)
+    assert whole.parts.chains.count == 7
+    if recorder is not None:
+        # Two groups of four and three rows, each as long as its longest chain.
+        assert recorder.replays == 7 + 7
+
+
+def test_a_stop_token_ends_a_chain_and_what_it_has_read(directory):
+    plain, whole = drafters(directory, Recorder())
+    law = LAWS[1]
+    (free,) = plain.propose(opened(Random(5), [law], [8]))
+    place = next(at for at in range(2, 8) if free.tokens[at] not in free.tokens[:at])
+    ends = Sampling(temperature=0.7, seed=1, stop_token_ids=(free.tokens[place],))
+    for drafter in (plain, whole):
+        drafter.propose(Round(0, 0, (), closed=(0,)))
+    round_ = opened(Random(5), [ends], [8])
+    (found,) = whole.propose(round_)
+    assert found.tokens == free.tokens[: place + 1]
+    assert (found,) == plain.propose(round_)
+    assert known(whole) == known(plain)
+    assert len(whole.readings[0].guesses) == place
+
+
+def test_a_text_decoded_with_chains_is_the_text_without(directory):
+    """A draft model that is the target is right for as long as its cache is."""
+    plain, whole = drafters(directory, Recorder())
+    runner, rng, laws = make_runner(directory, BLOCK_COUNT), Random(1), LAWS[1:]
+    prompts = [[rng.randrange(VOCAB) for _ in range(rng.randint(1, 12))] for _ in laws]
+    texts = [generate(runner, prompt, law, 16) for prompt, law in zip(prompts, laws, strict=True)]
+    paths: list[list[list[int]]] = []
+    for drafter in (plain, whole):
+        driver = Driver(runner, Random(2), drafter=drafter, chunk_max=9)
+        lives = [
+            driver.add(index, prompt, law, 16)
+            for index, (prompt, law) in enumerate(zip(prompts, laws, strict=True))
+        ]
+        driver.run()
+        assert [live.output for live in lives] == texts
+        paths.append([[len(one.path) for one in live.decisions] for live in lives])
+    assert paths[0] == paths[1]
+    assert sum(map(sum, paths[1])) > 30
+
+
+def test_a_chain_ends_where_the_logits_are_no_numbers(directory):
+    _, whole = drafters(directory, None)
+    chains = whole.parts.chains
+    assert chains is not None
+    logits = torch.full((2, VOCAB), float("nan"), device=DEVICE)
+    logits[1] = 0.0
+    wanted = [Wanted(Ask(row, 4, LAWS[0]), (row, row + 2), 3) for row in (0, 1)]
+    broken, sound = chains.begin(logits, wanted)()
+    assert broken == []
+    assert len(sound) == 3 and sound[0] == 0
+
+
+def test_what_the_buffers_do_not_hold_is_not_served(directory):
+    _, whole = drafters(directory, None)
+    chains = whole.parts.chains
+    assert chains is not None
+    room = CONTEXT_MAX
+    assert chains.serves(Wanted(Ask(0, room - 3, LAWS[0]), (), 3))
+    assert not chains.serves(Wanted(Ask(0, room + 2, LAWS[0]), (), 3))
+    assert not chains.serves(Wanted(Ask(0, 4, LAWS[0]), (), LENGTH_MAX + 1))
+    assert not chains.serves(Wanted(Ask(0, 4, LEFT_TO_THE_HOST[0]), (), 3))
+
+
+def test_a_drawn_chain_is_left_to_the_host(directory):
+    """Other rules want to know what each guess was drawn from."""
+    plain, whole = drafters(directory, None)
+    round_ = opened(Random(7), [LAWS[0], LAWS[1]], [5, 5])
+    drawn = [Drafter(drafter.parts, verify="ratio").propose(round_) for drafter in (plain, whole)]
+    # Up to rounding, since fewer rows are computed together.
+    assert [draft.tokens for draft in drawn[0]] == [draft.tokens for draft in drawn[1]]
+    assert [bool(draft.laws) for draft in drawn[1]] == [False, True]
+    assert isinstance(whole.parts.chains, Counted) and whole.parts.chains.count == 1
+
+
+@pytest.mark.parametrize("rows", [1, 5, 8])
+def test_following_agrees_with_its_twin(rows: int):
+    """Rows that are done, at their last token, on their way, and at what is no token."""
+    from model.batch import Facts
+    from model.gpu.chains import State, follow, plain_follow
+
+    rng, width = Random(rows), 6
+    wanted = [
+        Wanted(
+            Ask(row, rng.randrange(14), Sampling(temperature=0.5, seed=row)),
+            tuple(rng.sample(range(100), width)),
+            rng.randint(1, 3),
+        )
+        for row in range(rows)
+    ]
+    states = [State(rows, width, DEVICE, Facts(1, 24, True)) for _ in range(2)]
+    for state in states:
+        state.send(wanted)
+    for _ in range(4):
+        told = [rng.choice([rng.randrange(VOCAB), rng.randrange(VOCAB), 2**31 - 1])] * rows
+        chosen = torch.tensor(told, dtype=torch.int32, device=DEVICE)
+        for state, step in zip(states, (follow, plain_follow), strict=True):
+            step(state, chosen, VOCAB, BLOCK_SIZE)
+        ours, theirs = states
+        for name in ("tokens", "positions", "slots", "kv_lengths"):
+            assert torch.equal(getattr(ours.batch, name), getattr(theirs.batch, name))
+        assert torch.equal(ours.sent, theirs.sent) and torch.equal(ours.found, theirs.found)
