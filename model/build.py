@@ -152,8 +152,6 @@ def _gpu(options: ModelOptions, device: torch.device, progress: Progress, drafts
     from model.gpu.graphs import CudaRecorder
 
     _check_kv_dtype(options, "fp8")
-    if options.draft_head not in ("auto", "off"):
-        raise Refused(f"draft_head {options.draft_head!r}: no draft heads on a GPU yet")
     model = load(options.source, FORMATS[options.dtype].dtype, device, progress)
     settings = GpuSettings(
         options.dtype,
@@ -164,7 +162,8 @@ def _gpu(options: ModelOptions, device: torch.device, progress: Progress, drafts
         kv_dtype=options.kv_dtype,
         drafts=drafts,
     )
-    parts, chosen = gpu_parts(model, settings, CudaRecorder(), _grammars(model), progress)
+    head = _draft_head(options, model)
+    parts, chosen = gpu_parts(model, settings, CudaRecorder(), _grammars(model), progress, head)
     return Built(parts, device.type, chosen.name, options.exact)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
 from math import exp
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -51,8 +51,17 @@ Ranked = Sequence[tuple[float, int, int]]
 """(score, token, loss) of candidates, best first."""
 
 
+@runtime_checkable
+class Grower(Protocol):
+    """A head that grows whole trees by itself: what `guesses` does, on a device."""
+
+    def grow(self, starts: Sequence[Start], /) -> list[tuple[Thought, ...]]: ...
+
+
 def guesses(step: Step, starts: Sequence[Start]) -> list[tuple[Thought, ...]]:
     """Return each row's thoughts, parents first."""
+    if isinstance(step, Grower):
+        return step.grow(starts)
     found: list[list[Thought]] = [[] for _ in starts]
     level = [_Open(row, -1, start.token, start.state, 1.0) for row, start in enumerate(starts)]
     looked = LOOKED if any(start.key.sampled for start in starts) else BEST

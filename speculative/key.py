@@ -14,26 +14,27 @@ from speculative.sampling import Sampling
 class Key:
     """One sequence's noise and temperature."""
 
-    __slots__ = ("_branch", "_gumbels", "_scale", "_seed", "sampled")
+    __slots__ = ("_gumbels", "branch", "sampled", "scale", "seed")
 
     def __init__(self, sampling: Sampling, noise: Gumbels = gumbels) -> None:
         self.sampled = sampling.temperature > 0.0
         """Whether there is noise at all."""
-        self._seed, self._branch = sampling.seed, sampling.branch
-        self._scale = -LOSS_NATS / (sampling.temperature or 1.0)
+        self.seed, self.branch = sampling.seed, sampling.branch
+        self.scale = -LOSS_NATS / (sampling.temperature or 1.0)
+        """What a loss adds to a token's score."""
         self._gumbels = noise
 
     def noise(self, position: int, tokens: Sequence[int]) -> list[float]:
         """Return what the noise adds to each token at one position."""
         if not self.sampled:
             return [0.0] * len(tokens)
-        return self._gumbels(self._seed, self._branch, position, tokens)
+        return self._gumbels(self.seed, self.branch, position, tokens)
 
     def ranked(
         self, position: int, tokens: Sequence[int], losses: Sequence[int]
     ) -> list[tuple[float, int]]:
         """Return (score, token), best first: the target says the one with the best true score."""
-        scale = self._scale
+        scale = self.scale
         noise = self.noise(position, tokens)
         found = [
             (scale * loss + extra, token)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from model.attention.choice import Chosen, Needs, choose_attention
+from model.draft_head import DraftHead
 from model.gpu import sampler
 from model.gpu.chains import GpuChains
 from model.gpu.forward import GpuForward
@@ -14,6 +15,7 @@ from model.gpu.graphs import ROWS, GraphedForward, Recorder, buckets, row_counts
 from model.gpu.ops import triton_ops
 from model.gpu.products import FP8, FP8_MAX, Prepare, dense, fp8, tiled
 from model.gpu.quantised import Quantised, to_int4, to_int8
+from model.gpu.thoughts import GpuThinker
 from model.gpu.weight_only import weight_only
 from model.grammar import Grammars
 from model.hub import Progress
@@ -84,6 +86,7 @@ def gpu_parts(
     recorder: Recorder | None,
     grammars: Grammars | None = None,
     progress: Progress = lambda _: None,
+    head: DraftHead | None = None,
 ) -> tuple[Parts, Chosen]:
     """Return the parts of a runner or drafter; without a recorder, no graphs. Raises Refused.
 
@@ -105,17 +108,24 @@ def gpu_parts(
     masks = _masks(chosen, settings.exact)
     if recorder is not None and chosen.backend.graphs:
         which = buckets(settings.rows_max, masks)
-        served = GraphedForward(forward, pages, context_max, which, recorder, progress)
+        keeps = head is not None
+        served = GraphedForward(
+            forward, pages, context_max, which, recorder, progress, keeps_states=keeps
+        )
     sampler.warm_up(config.vocab_size, device)
     if settings.drafts and chosen.backend.graphs:
         rows, masked = row_counts(settings.rows_max), False not in masks
         chains = GpuChains(forward, pages, context_max, rows, masked, recorder, progress)
+    step = None if head is None else GpuThinker(head, model.weights)
+    if step is not None and recorder is not None:
+        step.record(row_counts(settings.rows_max), recorder, progress)
     parts = Parts(
         served,
         pages,
         config.vocab_size,
         GPU_KIT,
         grammars,
+        step,
         host_batches=True,
         chains=chains,
     )

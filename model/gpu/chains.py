@@ -113,7 +113,7 @@ class State:
 
 def follow(state: State, chosen: Tensor, vocab: int, page: int) -> None:
     """Take the tokens chosen, int32 [rows]: note them, and lay out the step that feeds them."""
-    batch = state.batch
+    batch, block = state.batch, power_of_two(state.rows)
     launch(
         follow_kernel,
         (1,),
@@ -131,7 +131,9 @@ def follow(state: State, chosen: Tensor, vocab: int, page: int) -> None:
         state.width,
         PAGE=page,
         LENGTH=LENGTH_MAX,
-        BLOCK=power_of_two(state.rows),
+        BLOCK=block,
+        # A thread a row: one that only repeats another's reads could come after its writes.
+        num_warps=max(1, block // 32),
     )
 
 

@@ -25,6 +25,7 @@ from model.gpu.gate import silu_mul_kernel
 from model.gpu.norm import add_norm_kernel
 from model.gpu.rotary import rotate_kernel
 from model.gpu.sampler import greatest_kernel, keyed_kernel, settle_kernel
+from model.gpu.thoughts import LANES, think_kernel
 from model.gpu.weight_only import (
     BLOCK_N,
     DEQUANTISE_ROWS,
@@ -35,6 +36,7 @@ from model.gpu.weight_only import (
     product_kernel,
     warps_of,
 )
+from model.guessing import EXPANDED
 
 WARP = 32
 FLOATS = ("scale_log2", "eps")
@@ -128,7 +130,13 @@ def cases() -> Iterator[Case]:
     numbers = ("chosen", "left", "positions", "found")
     types = dict.fromkeys(numbers, "*i32") | {"keys": "*i64"}
     for rows in (1, 128):
-        yield Case(follow_kernel, {"PAGE": 16, "LENGTH": LENGTH_MAX, "BLOCK": rows}, types=types)
+        constants = {"PAGE": 16, "LENGTH": LENGTH_MAX, "BLOCK": rows}
+        yield Case(follow_kernel, constants, max(1, rows // 32), types=types)
+    numbers = ("vocabulary", "parents", "found", "next_sources", "next_tokens", "next_parents")
+    types = dict.fromkeys(numbers, "*i32") | dict.fromkeys(("chances", "next_chances"), "*fp64")
+    types |= {"places": "*i64", "logprobs": "*fp32", "keys": "*i64"}
+    for opened in (1, EXPANDED):
+        yield Case(think_kernel, {"OPEN": opened, "LANES": LANES}, warps=1, types=types)
 
 
 def weight_only_cases() -> Iterator[Case]:

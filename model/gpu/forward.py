@@ -53,6 +53,8 @@ class GpuForward:
         self.head = prepare_head(weights.head, None)
         self.device = weights.embedding.device
         self.frequencies = torch.tensor(config.rope_inverse_frequencies, device=self.device)
+        self.states: Tensor | None = None
+        """What the head read in the latest call, [S, hidden]."""
 
     @torch.inference_mode()
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:
@@ -80,7 +82,8 @@ class GpuForward:
             delta = layer.down(self.ops.silu_mul(gate_up))
         wanted = hidden[batch.outputs]
         last = None if delta is None else delta[batch.outputs]
-        return self.head(self.ops.add_norm(wanted, last, self.norm, eps)).float()
+        self.states = self.ops.add_norm(wanted, last, self.norm, eps)
+        return self.head(self.states).float()
 
     def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return cos and sin, float32 [T, head_size / 2]."""

@@ -107,10 +107,22 @@ class GraphedForward:
         which: list[Bucket],
         recorder: Recorder,
         progress: Progress = lambda _: None,
+        *,
+        keeps_states: bool = False,
     ) -> None:
-        """Record every bucket; rows have at most `context_max` slots."""
+        """Record every bucket; rows have at most `context_max` slots.
+
+        `keeps_states` where a draft head is to read them.
+        """
         self.forward = forward
         self.pages = pages
+        self.states: Tensor | None = None
+        """What the head read in the latest call, [S, hidden]."""
+        self.kept: Tensor | None = None
+        if keeps_states:
+            # One for all graphs, and outside their memory, which the next one writes again.
+            tokens = max(bucket.rows * bucket.length for bucket in which)
+            self.kept = forward.embedding.new_zeros(tokens, forward.embedding.shape[1])
         self.recorded: dict[Bucket, Recorded] = {}
         for index, bucket in enumerate(which, start=1):
             if index % 10 == 1 or index == len(which):
@@ -127,17 +139,27 @@ class GraphedForward:
         inputs.host.ancestors.fill_(-1)
         inputs.host.row_starts.copy_(torch.arange(bucket.rows + 1) * bucket.length)
         batch = inputs.send()
-        return Recorded(inputs, recorder.record(lambda: self.forward.compute(batch, self.pages)))
+        return Recorded(inputs, recorder.record(lambda: self._compute(batch)))
+
+    @torch.inference_mode()
+    def _compute(self, batch: Batch) -> Tensor:
+        logits = self.forward.compute(batch, self.pages)
+        if self.kept is not None and self.forward.states is not None:
+            self.kept[: len(logits)] = self.forward.states
+        return logits
 
     @torch.inference_mode()
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:
         """Return float32 logits [S, vocab]; they hold until the next call."""
         bucket = self.bucket_of(batch)
         if bucket is None or pages is not self.pages:
-            return self.forward(batch, pages)
+            logits = self.forward(batch, pages)
+            self.states = self.forward.states
+            return logits
         inputs, replay = self.recorded[bucket]
         inputs.fill_padded(batch, bucket.length)
         inputs.send()
+        self.states = None if self.kept is None else self.kept[: len(batch.outputs)]
         return replay()[: len(batch.outputs)]
 
     def bucket_of(self, batch: Batch) -> Bucket | None:

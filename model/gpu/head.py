@@ -1,0 +1,58 @@
+"""A draft head on the device: a token on for every row, in the matrices' own dtype."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear, rms_norm, silu
+
+from model.draft_head import EPSILON, DraftHead, Steps
+from model.gpu.transfer import to_device, to_host
+from model.weights import Weights
+
+
+class GpuHead:
+    """A `model.draft_head.Step` whose states and candidates can also stay where they are.
+
+    Matrices are in the dtype of the target's embedding; states and norms are float32.
+    """
+
+    def __init__(self, head: DraftHead, weights: Weights) -> None:
+        """The weights are on the device; the head comes from a file."""
+        self.embedding = weights.embedding
+        self.device, self.dtype = weights.embedding.device, weights.embedding.dtype
+        self.vocabulary = head.vocabulary.to(self.device, torch.int32)
+        self.gate_up, self.down = (
+            matrix.to(self.device, self.dtype) for matrix in (head.gate_up, head.down)
+        )
+        self.keep, self.state_norm, self.token_norm, self.norm = (
+            vector.to(self.device, torch.float32)
+            for vector in (head.keep, head.state_norm, head.token_norm, head.norm)
+        )
+        self.small = weights.head[self.vocabulary]
+
+    def __call__(self, states: Tensor, tokens: list[int], count: int) -> Steps:
+        """Return the states [n, H] after the tokens, and the `count` best that could follow."""
+        said = to_device(torch.tensor(tokens, dtype=torch.int32), self.device)
+        after, places, logprobs = self.step(states, said, count)
+        best = self.vocabulary[places]
+        # One way back for both: what is float32 crosses as the bits that it is.
+        told = to_host(torch.stack([best, logprobs.view(torch.int32)]))
+        return Steps(after, told[0].tolist(), told[1].view(torch.float32).tolist())
+
+    @torch.inference_mode()
+    def step(self, states: Tensor, tokens: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the states after int32 tokens [n], and the best of the small vocabulary.
+
+        Those are places in it, int64 [n, count], best first, and their log-probabilities, float32;
+        a vocabulary of fewer gives fewer.
+        """
+        states, width = states.float(), states.shape[-1:]
+        before = rms_norm(states, width, self.state_norm, EPSILON)
+        said = rms_norm(self.embedding[tokens].float(), width, self.token_norm, EPSILON)
+        seen = torch.cat([before, said], -1).to(self.dtype)
+        gate, up = linear(seen, self.gate_up).chunk(2, -1)
+        mixed = self.keep * states + linear(silu(gate) * up, self.down)
+        after = rms_norm(mixed, width, self.norm, EPSILON)
+        logits = linear(after.to(self.dtype), self.small).float()
+        count = min(count, len(self.vocabulary))
+        logprobs, places = logits.log_softmax(-1).topk(count, dim=-1)
+        return after, places, logprobs
