@@ -12,6 +12,30 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from model.sampler import Ask, Ranked
+from speculative.rounds import Thought
+from speculative.sampling import Sampling
+
+
+class Tree(NamedTuple):
+    """One row's draft, as far as its answers decide what becomes of it."""
+
+    first: int
+    """The row of logits after the last known token; the nodes' follow it."""
+    parents: tuple[int, ...]
+    """As in `Draft`."""
+    tokens: tuple[int, ...]
+    slots: list[int]
+    """Where each node's keys and values are, in the flattened (block, offset) axis."""
+    stop: int
+    """Tokens known."""
+    sampling: Sampling
+    thinks: bool
+    """Whether a draft head, if there is one, is to think on from where the walk ends."""
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether an accepted path is in place as it is."""
+        return self.parents == tuple(range(-1, len(self.parents) - 1))
 
 
 class Questions(NamedTuple):
@@ -23,6 +47,8 @@ class Questions(NamedTuple):
     """Rows of logits whose best tokens are wanted."""
     best_count: int = 0
     """How many of them."""
+    trees: Iterable[Tree] = ()
+    """What the asks belong to; all asks of one tree follow each other, from its root on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +60,12 @@ class Foreseen:
     tokens: Mapping[int, int] = field(default_factory=dict[int, int])
     """The seeded target's; a row that is missing must be asked later."""
     best: Mapping[int, Ranked] = field(default_factory=dict[int, Ranked])
+    moved: frozenset[int] = frozenset()
+    """Trees, by their first row, whose accepted path is in place already."""
+    thoughts: Mapping[int, tuple[Thought, ...]] = field(
+        default_factory=dict[int, tuple[Thought, ...]]
+    )
+    """A draft head's, by the same; meant for texts that go on."""
 
 
 class Foresee(Protocol):

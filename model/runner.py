@@ -87,7 +87,8 @@ class Runner:
 
     def _questions(self, walks: list[Walk]) -> Questions:
         asks = (ask for walk in walks for ask in walk.foreseeable())
-        return Questions(asks, self._curious_rows(walks), self.successor_count)
+        trees = (walk.tree(self.pages.block_size) for walk in walks)
+        return Questions(asks, self._curious_rows(walks), self.successor_count, trees)
 
     def _curious_rows(self, walks: list[Walk]) -> Iterator[int]:
         """Yield the rows of logits whose best tokens are to be reported."""
@@ -122,7 +123,10 @@ class Runner:
     def _guess(self, walks: list[Walk]) -> None:
         """Let the draft head, if there is one, think on from where the rows stand."""
         step, states = self.parts.step, self.parts.states
-        going = [walk for walk in walks if walk.goes_on]
+        for walk in walks:
+            if walk.goes_on:
+                walk.thoughts = walk.foreseen.thoughts.get(walk.first, ())
+        going = [walk for walk in walks if walk.goes_on and not walk.thoughts]
         if step is None or states is None or not going:
             return
         noise = fastest()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from model.foresight import Foreseen
+from model.foresight import Foreseen, Tree
 from model.grammar import BadGrammar
 from model.history import Sequence
 from model.sampler import Ask, Ranked
@@ -87,6 +87,13 @@ class Walk:
             for index, depth in enumerate(depths)
         ]
 
+    def tree(self, block_size: int) -> Tree:
+        """Return the draft as a device must know it to follow its own answers."""
+        draft, stop = self.draft, self.row.stop
+        slots = [self._slot(stop + node, block_size) for node in range(len(draft.tokens))]
+        sampling = self.sequence.sampling
+        return Tree(self.first, draft.parents, draft.tokens, slots, stop, sampling, self.is_curious)
+
     def ask(self) -> Ask | None:
         """Return the question at the node where the walk stands; None ends the walk in error."""
         if self.place in self.foreseen.broken:
@@ -125,16 +132,15 @@ class Walk:
 
     def moves(self, block_size: int) -> list[tuple[int, int]]:
         """Return the (from, to) slots that put the accepted path right after the known tokens."""
-        stop, blocks = self.row.stop, self.row.blocks
-
-        def slot(index: int) -> int:
-            return blocks[index // block_size] * block_size + index % block_size
-
+        stop = self.row.stop
         return [
-            (slot(stop + node), slot(stop + index))
+            (self._slot(stop + node, block_size), self._slot(stop + index, block_size))
             for index, node in enumerate(self.path)
-            if node != index
+            if node != index and self.first not in self.foreseen.moved
         ]
+
+    def _slot(self, index: int, block_size: int) -> int:
+        return self.row.blocks[index // block_size] * block_size + index % block_size
 
     def asked_logprobs(self) -> list[tuple[int, int, int]]:
         """Return (logits row, token, alternatives wanted) of every committed token."""

@@ -10,6 +10,7 @@ from model.attention.choice import Chosen, Needs, choose_attention
 from model.draft_head import DraftHead
 from model.gpu import sampler
 from model.gpu.chains import GpuChains
+from model.gpu.foresight import Foresight
 from model.gpu.forward import GpuForward
 from model.gpu.graphs import ROWS, GraphedForward, Recorder, buckets, row_counts
 from model.gpu.ops import triton_ops
@@ -61,7 +62,7 @@ FORMATS: dict[str, Format] = {
 }
 FP8_CAPABILITY = (8, 9)
 """The first that converts e4m3."""
-GPU_KIT = TORCH_KIT._replace(choose=sampler.choose_many, foresee=sampler.foresee)
+GPU_KIT = TORCH_KIT._replace(choose=sampler.choose_many)
 
 
 class GpuSettings(NamedTuple):
@@ -123,7 +124,7 @@ def gpu_parts(
         served,
         pages,
         config.vocab_size,
-        GPU_KIT,
+        GPU_KIT._replace(foresee=Foresight(served, pages, step)),
         grammars,
         step,
         host_batches=True,

@@ -21,6 +21,7 @@ from triton.compiler import ASTSource
 from model.chains import LENGTH_MAX
 from model.gpu.attention import attend_kernel, merge_kernel, stages_of
 from model.gpu.chains import follow_kernel
+from model.gpu.commit import BLOCK, compact_kernel, walk_kernel
 from model.gpu.gate import silu_mul_kernel
 from model.gpu.norm import add_norm_kernel
 from model.gpu.rotary import rotate_kernel
@@ -122,21 +123,33 @@ def cases() -> Iterator[Case]:
             yield Case(rotate_kernel, constants | {"FP8": False})
             yield Case(rotate_kernel, constants | {"FP8": True}, types=FP8_PAGES)
     yield Case(silu_mul_kernel, {"BLOCK": 1024})
-    yield Case(greatest_kernel, {"CHUNK": 2048}, types={"rows": "*i64"})
     yield from weight_only_cases()
-    longs = {"rows": "*i64", "keys": "*i64"}
-    yield Case(keyed_kernel, {"CHUNK": 2048, "CHUNKS": 64}, types=longs)
-    yield Case(settle_kernel, {"CHUNKS": 64}, types={"out": "*i32"})
-    numbers = ("chosen", "left", "positions", "found")
-    types = dict.fromkeys(numbers, "*i32") | {"keys": "*i64"}
+    yield from step_cases()
+
+
+def step_cases() -> Iterator[Case]:
+    """Yield the kernels around the forward pass: choice, walk, chains and thoughts."""
+    yield Case(greatest_kernel, {"CHUNK": 2048}, types=typed(i64="rows"))
+    yield Case(keyed_kernel, {"CHUNK": 2048, "CHUNKS": 64}, types=typed(i64="rows keys"))
+    yield Case(settle_kernel, {"CHUNKS": 64}, types=typed(i32="out"))
+    types = typed(i32="chosen left positions found", i64="keys")
     for rows in (1, 128):
         constants = {"PAGE": 16, "LENGTH": LENGTH_MAX, "BLOCK": rows}
         yield Case(follow_kernel, constants, max(1, rows // 32), types=types)
-    numbers = ("vocabulary", "parents", "found", "next_sources", "next_tokens", "next_parents")
-    types = dict.fromkeys(numbers, "*i32") | dict.fromkeys(("chances", "next_chances"), "*fp64")
-    types |= {"places": "*i64", "logprobs": "*fp32", "keys": "*i64"}
+    numbers = "vocabulary parents found next_sources next_tokens next_parents"
+    wide = {"i64": "places keys", "fp32": "logprobs", "fp64": "chances next_chances"}
     for opened in (1, EXPANDED):
-        yield Case(think_kernel, {"OPEN": opened, "LANES": LANES}, warps=1, types=types)
+        constants = {"OPEN": opened, "LANES": LANES}
+        yield Case(think_kernel, constants, warps=1, types=typed(i32=numbers, **wide))
+    types = typed(i32="answers begins parents ends keys values")
+    for nodes in (16, 64):
+        yield Case(walk_kernel, {"LANES": nodes}, warps=1, types=types)
+    yield Case(compact_kernel, {"BLOCK": BLOCK}, types=types | {"layer_stride": "i64"})
+
+
+def typed(**names: str) -> dict[str, str]:
+    """Return types by argument: pointers to each kind, named with spaces between."""
+    return {name: f"*{kind}" for kind, several in names.items() for name in several.split()}
 
 
 def weight_only_cases() -> Iterator[Case]:

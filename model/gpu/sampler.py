@@ -4,8 +4,7 @@ What it serves is greedy, temperature and min-p without edits; every other law i
 `model.sampler`. Scores and noise are float64 as there. No token is lost to the window: noise lies
 between -3.2 and 22.9, so a token 30 nats below the best cannot win.
 
-A round's questions go over in one copy, are answered in three launches behind the forward pass, and
-the answers come back in one copy, whatever the depth of the drafts.
+Questions go over in one copy and are answered in three launches behind the forward pass.
 """
 
 from collections.abc import Sequence
@@ -20,10 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model import sampler
-from model.foresight import Foreseen, Questions
 from model.gpu.launch import ceil_div, launch, power_of_two
 from model.gpu.transfer import to_device, to_host
-from model.sampler import Ask, losses_of
+from model.sampler import Ask
 from speculative.noise import MASK, MULTIPLIERS, ROUNDS, WEYL
 from speculative.sampling import WINDOW_NATS, Sampling
 
@@ -178,44 +176,16 @@ def choose_many(logits: Tensor, asks: Sequence[Ask]) -> list[int]:
     return [next(mine) if is_served(ask) else next(rest) for ask in asks]
 
 
-def foresee(logits: Tensor, questions: Questions) -> Foreseen:
-    """Answer all asks that the kernels serve, and which tokens are best, in one way there and back.
-
-    Everything is queued behind the forward pass; only the answers are awaited.
-    """
-    asks = [ask for ask in questions.asks if is_served(ask)]
-    rows, count = list(questions.curious), questions.best_count
-    parts = [_settled(logits, asks, with_rows=True)]
-    if rows:
-        places = to_device(torch.tensor(rows), logits.device)
-        values, tokens = logits[places].log_softmax(-1).topk(count, dim=-1)
-        parts += [tokens.int().flatten(), losses_of(values).flatten()]
-    told = to_host(torch.cat(parts)).tolist()
-    chosen, told = told[: len(asks)], told[len(asks) :]
-    fine, told = told[: len(logits)], told[len(logits) :]
-    half = len(rows) * count
-    best = {
-        row: (tuple(told[at : at + count]), tuple(told[half + at : half + at + count]))
-        for row, at in zip(rows, range(0, half, count or 1), strict=True)
-    }
-    return Foreseen(
-        frozenset(row for row, number in enumerate(fine) if not number),
-        {ask.logits_row: token for ask, token in zip(asks, chosen, strict=True)},
-        best,
-    )
-
-
 def warm_up(vocab: int, device: torch.device) -> None:
     """Compile the kernels, so that no request waits for that."""
     laws = Sampling(temperature=0.0), Sampling(temperature=1.0)
     choose_many(torch.zeros(1, vocab, device=device), [Ask(0, 0, law) for law in laws])
 
 
-def _settled(logits: Tensor, asks: Sequence[Ask], with_rows: bool = False) -> Tensor:
-    """Queue the choice: int32 tokens of the asks, then with `with_rows` a 1 for each sound row."""
+def _settled(logits: Tensor, asks: Sequence[Ask]) -> Tensor:
+    """Queue the choice: int32 tokens of the asks."""
     asked = to_device(torch.from_numpy(laid_out(asks)), logits.device)
-    sampled = not all(ask.is_greedy for ask in asks)
-    return settled(logits, asked_of(asked), sampled, len(logits) if with_rows else 0)
+    return settled(logits, asked_of(asked), not all(ask.is_greedy for ask in asks))
 
 
 class Asked(NamedTuple):

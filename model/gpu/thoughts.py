@@ -24,6 +24,7 @@ from model.gpu.transfer import to_device, to_host
 from model.guessing import BEST, CHANCE_MIN, EXPANDED, LEVELS, LOOKED, LOSS_MAX, Start
 from model.hub import Progress
 from model.weights import Weights
+from speculative.key import Key
 from speculative.noise import MASK
 from speculative.rounds import LOSS_NATS, Thought
 
@@ -34,7 +35,7 @@ FIELDS = 2 + 2 * BEST
 NOTHING = -2
 """In place of a parent: not thought. The root's is -1."""
 LANES = power_of_two(LOOKED)
-WORDS = 7
+WORDS = 6
 """Of eight bytes, that a row's question takes."""
 BEST_: tl.constexpr = tl.constexpr(BEST)
 EXPANDED_: tl.constexpr = tl.constexpr(EXPANDED)
@@ -147,28 +148,26 @@ class Buffers:
         self.rows = rows
         self.states = torch.zeros(rows, hidden, device=device)
         self.sent = torch.zeros(WORDS * rows, dtype=torch.int64, device=device)
-        keys, laws, tokens = self.sent.split([4 * rows, 2 * rows, rows])
-        self.keys, self.laws = keys, laws.view(torch.float64)
-        self.tokens = tokens.view(torch.int32)[:rows].view(rows, 1)
+        keys, laws = self.sent.split([4 * rows, 2 * rows])
+        self.keys, self.laws = keys.view(rows, 4), laws.view(torch.float64)
+        self.tokens = torch.zeros(rows, 1, dtype=torch.int32, device=device)
         self.roots = torch.full((rows, 1), -1, dtype=torch.int32, device=device)
         self.certain = torch.ones(rows, 1, dtype=torch.float64, device=device)
         self.found = torch.zeros(rows, SLOTS, FIELDS, dtype=torch.int32, device=device)
 
-    def send(self, starts: Sequence[Start]) -> None:
-        """Queue two copies; rows beyond the starts hold anything."""
-        count, rows = len(starts), self.rows
+    def send(self, keyed: Sequence[tuple[Key, int]]) -> None:
+        """Queue one copy of keys and positions; rows beyond those hold anything."""
+        count, rows = len(keyed), self.rows
         host = np.zeros(WORDS * rows, np.int64)
-        keys, laws, tokens = np.split(host, [4 * rows, 6 * rows])
+        keys, laws = np.split(host, [4 * rows])
         keys.reshape(rows, 4)[:count] = [
             (key.seed & MASK, key.seed >> 32 & MASK, position, key.branch)
-            for _, _, position, key in starts
+            for key, position in keyed
         ]
         laws.view(np.float64).reshape(rows, 2)[:count] = [
-            (start.key.scale, start.key.sampled) for start in starts
+            (key.scale, key.sampled) for key, _ in keyed
         ]
-        tokens.view(np.int32)[:count] = [start.token for start in starts]
         self.sent.copy_(to_device(torch.from_numpy(host), self.sent.device))
-        self.states[:count] = torch.stack([start.state for start in starts])
 
 
 class GpuThinker(GpuHead):
@@ -193,21 +192,58 @@ class GpuThinker(GpuHead):
     @torch.inference_mode()
     def grow(self, starts: Sequence[Start]) -> list[tuple[Thought, ...]]:
         """Return each row's thoughts, parents first."""
-        parts = [starts[at : at + self.rows_max] for at in range(0, len(starts), self.rows_max)]
-        found = [self._queued(part) for part in parts]
-        return [_thoughts(slots) for part in found for slots in to_host(part).tolist()]
+        if not starts:
+            return []
+        said = to_device(torch.tensor([one.token for one in starts]), self.device)
+        states = torch.stack([one.state for one in starts])
+        found = self.queue(states, said, [(one.key, one.position) for one in starts])
+        return [thoughts_of(slots) for slots in to_host(found).tolist()]
 
-    def _queued(self, starts: Sequence[Start]) -> Tensor:
-        count = len(starts)
+    @torch.inference_mode()
+    def queue(
+        self,
+        states: Tensor,
+        said: Tensor,
+        keyed: Sequence[tuple[Key, int]],
+        ahead: Tensor | None = None,
+    ) -> Tensor:
+        """Queue trees behind states [n, H] and the tokens said there; return them, int32 [n, ...].
+
+        `keyed` is each row's key and the position of the next token, which is so far `ahead` if
+        only the device knows.
+        """
+        parts = [
+            self._queued(
+                states[at : at + self.rows_max],
+                said[at : at + self.rows_max],
+                keyed[at : at + self.rows_max],
+                None if ahead is None else ahead[at : at + self.rows_max],
+            )
+            for at in range(0, len(keyed), self.rows_max)
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _queued(
+        self,
+        states: Tensor,
+        said: Tensor,
+        keyed: Sequence[tuple[Key, int]],
+        ahead: Tensor | None,
+    ) -> Tensor:
+        count = len(keyed)
         fitting = [rows for rows in self.recorded if rows >= count]
-        if fitting:
-            buffers, grown = self.recorded[min(fitting)]
-            buffers.send(starts)
-            grown()
-        else:
-            buffers = self._buffers(count)
-            buffers.send(starts)
+        recorded = self.recorded[min(fitting)] if fitting else None
+        buffers = self._buffers(count) if recorded is None else recorded[0]
+        buffers.send(keyed)
+        buffers.states[:count] = states
+        # A broken row's is no token; nobody will read what is thought of it.
+        buffers.tokens[:count, 0] = said.clamp(0, len(self.embedding) - 1)
+        if ahead is not None:
+            buffers.keys[:count, 2] += ahead
+        if recorded is None:
             self._grown(buffers)
+        else:
+            recorded[1]()
         # The buffer may be written again before this is awaited.
         return buffers.found[:count].clone()
 
@@ -251,7 +287,7 @@ class GpuThinker(GpuHead):
         return buffers.found
 
 
-def _thoughts(slots: Sequence[Sequence[int]]) -> tuple[Thought, ...]:
+def thoughts_of(slots: Sequence[Sequence[int]]) -> tuple[Thought, ...]:
     """Return what was thought; parents are named by slots, and then by their place among these."""
     places, found = {-1: -1}, list[Thought]()
     for slot, (parent, token, *ranked) in enumerate(slots):

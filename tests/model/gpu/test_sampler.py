@@ -7,7 +7,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from model.foresight import Questions
+from model.batch import Pages
+from model.foresight import Foreseen, Questions
 from model.history import Sequence
 from model.sampler import Ask, best_tokens, choose_many
 from speculative import sampling as reference
@@ -34,6 +35,16 @@ def choose(logits: torch.Tensor, asks: list[Ask]) -> list[int]:
     from model.gpu.sampler import choose_many
 
     return choose_many(logits.to(DEVICE), asks)
+
+
+def foresee(logits: torch.Tensor, questions: Questions) -> Foreseen:
+    """Without trees: nothing is walked and nothing moves."""
+    from model.gpu.foresight import Foresight
+
+    nothing = torch.zeros(1, 1, 4, 1, 8, device=DEVICE)
+    return Foresight(lambda batch, pages: logits, Pages(nothing, nothing))(
+        logits.to(DEVICE), questions
+    )
 
 
 @given(rows_of_logits, st.integers(0, 2**31), laws, laws)
@@ -80,12 +91,12 @@ def test_edited_laws_are_left_to_the_twin():
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_foreseen_is_what_would_be_chosen(scores, first, second, curious: int):
     """Laws that the kernels do not serve are left for later; best tokens are the twin's."""
-    from model.gpu.sampler import foresee, is_served
+    from model.gpu.sampler import is_served
 
     logits = torch.tensor([scores, scores[::-1], [nan] * VOCAB, scores])
     asks = [Ask(0, 5, first), Ask(1, 6, second), Ask(2, 7, first), Ask(3, 6, first)]
     rows = [3, 0, 1][:curious]
-    found = foresee(logits.to(DEVICE), Questions(iter(asks), iter(rows), 4))
+    found = foresee(logits, Questions(iter(asks), iter(rows), 4))
     assert found.broken == {2}
     served = [ask for ask in asks if is_served(ask)]
     assert found.tokens.keys() == {ask.logits_row for ask in served}
@@ -100,7 +111,5 @@ def test_what_is_foreseen_is_what_would_be_chosen(scores, first, second, curious
 
 
 def test_a_round_without_outputs_foresees_nothing():
-    from model.gpu.sampler import foresee
-
-    found = foresee(torch.zeros(0, VOCAB, device=DEVICE), Questions(()))
+    found = foresee(torch.zeros(0, VOCAB), Questions(()))
     assert (found.broken, found.tokens, found.best) == (frozenset(), {}, {})

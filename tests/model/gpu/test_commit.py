@@ -1,0 +1,203 @@
+"""Paths are walked and put in place on the device as the host would have done it; none waits."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from model.batch import Pages
+from model.foresight import Foreseen, Questions
+from model.history import Sequence as Known
+from model.kit import Parts
+from model.loader import load
+from model.pages import move_slots
+from model.runner import Runner
+from model.walk import Walk
+from speculative.rounds import Draft, Row
+from speculative.sampling import Sampling
+from tests.model.driver import Driver, Live, generate, random_tree
+from tests.model.gpu.device import DEVICE
+from tests.model.gpu.recorder import Recorder
+from tests.model.heads import random_head
+from tests.model.making import FP32, make_guessing_runner, make_runner
+from tests.model.tiny import VOCAB, save_tiny
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+BLOCKS, PAGE = 40, 4
+LAWS = [
+    Sampling(temperature=0.0),
+    Sampling(temperature=0.8, seed=1),
+    Sampling(temperature=1.1, min_p=0.02, seed=2, branch=3),
+    Sampling(temperature=0.9, seed=4, frequency_penalty=0.4),
+]
+SERVED = LAWS[:3]
+WAITS = ("aten._local_scalar_dense", "aten.nonzero", "aten.masked_select", "aten.equal")
+"""What asks a device for numbers."""
+
+
+def random_pages(seed: int, dtype: torch.dtype) -> Pages:
+    noise = torch.Generator().manual_seed(seed)
+    shape = 2, BLOCKS, PAGE, 2, 8
+    return Pages(*(torch.randn(shape, generator=noise).to(dtype).to(DEVICE) for _ in range(2)))
+
+
+def walked(walk: Walk, told: list[int]) -> Walk:
+    """Go down a tree, the answers given by node."""
+    while walk.advance(told[walk.node + 1]):
+        pass
+    return walk
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float8_e4m3fn], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtype: torch.dtype):
+    from model.gpu.commit import compact, forest_laid_out, forest_of
+    from model.gpu.commit import walk as walk_down
+
+    rng, blocks = Random(seed), list(range(BLOCKS))
+    rng.shuffle(blocks)
+    walks: list[Walk] = []
+    answers: list[int] = []
+    expected: list[Walk] = []
+    for index in range(6):
+        stop, room = rng.randint(1, 6), 0 if index == 0 else 12
+        truth = [rng.randrange(5) for _ in range(6)]
+        draft = random_tree(rng, truth, 40, room)
+        table = tuple(blocks.pop() for _ in range(-(-(stop + 12) // PAGE)))
+        row = Row(index, stop - 1, stop, True, 12, table)
+        known = Known([0] * stop, stop, SERVED[0])
+        first = len(answers)
+        walks.append(Walk(row, known, draft, first))
+        # Right down to the last node, and elsewhere by chance.
+        own = [rng.randrange(40) for _ in range(len(draft.tokens) + 1)]
+        node = len(draft.tokens) - 1
+        while node >= 0:
+            own[draft.parents[node] + 1] = draft.tokens[node]
+            node = draft.parents[node]
+        answers += own
+        expected.append(walked(Walk(row, known, draft, first), own))
+    trees = [walk.tree(PAGE) for walk in walks]
+    numbers = torch.from_numpy(forest_laid_out(trees)).to(DEVICE)
+    forest = forest_of(numbers, len(trees))
+    told = torch.tensor(answers, dtype=torch.int32, device=DEVICE)
+    paths, ends = walk_down(told, forest, max(len(tree.parents) + 1 for tree in trees))
+    for index, (walk, tree) in enumerate(zip(expected, trees, strict=True)):
+        count, last, said = ends[index].tolist()
+        begin = int(forest.begins[index])
+        assert begin == tree.first
+        assert paths[begin : begin + count].tolist() == [node + 1 for node in walk.path]
+        assert (last, said) == (walk.node + 1, walk.tokens[-1])
+    moves = [move for walk in expected for move in walk.moves(PAGE)]
+    assert moves and max(len(walk.path) for walk in expected) > 1
+    ours, theirs = random_pages(seed, dtype), random_pages(seed, dtype)
+    compact(ours, forest, paths, ends)
+    move_slots(theirs, moves)
+    for mine, other in ((ours.keys, theirs.keys), (ours.values, theirs.values)):
+        assert torch.equal(mine.view(torch.uint8), other.view(torch.uint8))
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tiny")
+    save_tiny(path, "llama")
+    return path
+
+
+def parts_of(directory: Path, recorder: Recorder | None, attention: str = "triton") -> Parts:
+    from model.gpu.build import GpuSettings, gpu_parts
+
+    model = load(str(directory), FP32, DEVICE)
+    head = random_head(load(str(directory), FP32).weights, torch.arange(VOCAB))
+    settings = GpuSettings("fp32", attention, False, 64, PAGE, rows_max=1)
+    return gpu_parts(model, settings, recorder, head=head)[0]
+
+
+def decoded(runner: Runner, texts: Sequence[list[int]], laws: Sequence[Sampling]) -> Driver:
+    """Decode the texts again, with random trees that often hold the truth."""
+
+    def guess(live: Live, room: int) -> Draft:
+        rng = Random(len(live.tokens) * 31 + live.sequence_id)
+        return random_tree(rng, texts[live.sequence_id][len(live.output) :], VOCAB, min(room, 6))
+
+    driver = Driver(runner, Random(1), guess, chunk_max=6)
+    for index, law in enumerate(laws):
+        driver.add(index, [5 + index, 6, 7, 8, 9], law, 8)
+    driver.run()
+    return driver
+
+
+def test_texts_and_thoughts_are_the_references(directory: Path):
+    """Where a path is left in the wrong place, the text after it is another."""
+
+    def head(weights):
+        return random_head(weights, torch.arange(VOCAB))
+
+    reference = make_guessing_runner(directory, head)
+    texts = [generate(reference, [5 + index, 6, 7, 8, 9], law, 8) for index, law in enumerate(LAWS)]
+    runner = Runner(parts_of(directory, Recorder()), successor_count=3)
+    ours, theirs = decoded(runner, texts, LAWS), decoded(reference, texts, LAWS)
+    assert [live.output for live in ours.all] == texts
+    for mine, other in zip(ours.all, theirs.all, strict=True):
+        found, expected = (
+            [(one.tokens, one.path, one.thoughts) for one in live.decisions if one.tokens]
+            for live in (mine, other)
+        )
+        assert found == expected
+    assert any(one.path not in ((), tuple(range(len(one.path)))) for one in ours.all[0].decisions)
+
+
+class Waits(TorchDispatchMode):
+    """Counts what would stop a device's queue."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if str(func).startswith(WAITS):
+            self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_waits_for_its_answers_and_for_nothing_else(directory: Path):
+    """Trees, moves and thoughts: one question, no second one, and no number read on the way."""
+    parts = parts_of(directory, None)
+    reads: list[Foreseen] = []
+    moved: list[object] = []
+    waits = Waits()
+
+    def choose(logits: Tensor, asks: object) -> list[int]:
+        raise AssertionError("asked again")
+
+    def move(pages: Pages, moves: Sequence[tuple[int, int]]) -> None:
+        moved.extend(moves)
+
+    def foresee(logits: Tensor, questions: Questions) -> Foreseen:
+        with waits:
+            reads.append(parts.kit.foresee(logits, questions))
+        return reads[-1]
+
+    class Silent:
+        """A head that may only think on the device."""
+
+        def __call__(self, states: Tensor, tokens: list[int], count: int):
+            raise AssertionError("thought again")
+
+    kit = parts.kit._replace(choose=choose, move_slots=move, foresee=foresee)
+    runner = Runner(parts._replace(kit=kit, step=Silent()))
+    texts = [
+        generate(make_runner(directory), [5 + index, 6, 7, 8, 9], law, 8)
+        for index, law in enumerate(SERVED)
+    ]
+    driver = decoded(runner, texts, SERVED)
+    assert [live.output for live in driver.all] == texts
+    assert len(reads) == driver.rounds
+    assert moved == [] and waits.seen == []
+    paths = [one.path for live in driver.all for one in live.decisions]
+    assert any(path != tuple(range(len(path))) for path in paths)
+    assert any(one.thoughts for live in driver.all for one in live.decisions)
