@@ -1,9 +1,10 @@
 """Measure the GPU path; everything beside its floor: `python -m benchmarks.gpu --output gpu.json`.
 
-Parts: `kernels` (error against the twin, time), `steps` (8B shapes, random weights), `text` (the
-default model widened to 8B, through the whole engine), `timeline` (steps as a Chrome trace, and the
-gaps between them), `peers` (Transformers, nano-vllm). With `timeline` alone `--output` is
-the trace itself, else the trace lies beside it as NAME.trace.json.
+Parts: `kernels` (error against the twin, time), `steps` (8B shapes, random weights), `drafts`
+(chains of a draft model of 1B, trees of a draft head for 8B), `text` (the default model widened to
+8B, through the whole engine), `timeline` (steps as a Chrome trace, and the gaps between them),
+`peers` (Transformers, nano-vllm). With `timeline` alone `--output` is the trace itself, else the
+trace lies beside it as NAME.trace.json.
 `--smoke` runs what can run on a CPU, in Triton's interpreter, at toy sizes: its times mean nothing.
 """
 
@@ -17,14 +18,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-PARTS = ("kernels", "steps", "timeline", "text", "peers")
-ON_A_CPU = ("kernels", "steps", "timeline")
+PARTS = ("kernels", "steps", "drafts", "timeline", "text", "peers")
+ON_A_CPU = ("kernels", "steps", "drafts", "timeline")
 STEPS = [
     *((rows, length, 4096) for rows in (1, 4, 16, 64) for length in (1, 2, 4, 8)),
     (1, 512, 0),
 ]
 """(rows, new tokens, context); the last is a prefill."""
 SMOKE_STEPS = [(1, 1, 40), (2, 4, 40), (1, 24, 0)]
+CHAINS = [(rows, length, 1024) for rows in (1, 8, 32) for length in (4, 8)]
+"""(rows, tokens, context)."""
+SMOKE_CHAINS = [(2, 3, 20)]
+HEADS = [1, 4, 16, 64]
+"""Rows."""
+SMOKE_HEADS = [1, 2]
 TRACED = [(1, 8, 1024), (16, 8, 1024), (1, 1, 1024)]
 SMOKE_TRACED = [(2, 3, 20)]
 TRACED_STEPS = 30
@@ -85,6 +92,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
             "kernels": lambda: kernels(arguments, device, dtype, clock, limits),
             "steps": lambda: steps(arguments, name, device, dtype, clock, limits),
+            "drafts": lambda: drafts(arguments, name, device, dtype, clock, limits),
             "timeline": lambda: timeline(arguments, name, device, dtype),
             "text": lambda: text(arguments, Path(directory), device),
             "peers": lambda: peers(Path(directory), device),
@@ -121,6 +129,25 @@ def steps(
     recorder = None if arguments.smoke else CudaRecorder()
     settings = settings_of(arguments, name, cases)
     return step_rows(config, settings, device, dtype, recorder, clock, limits, cases)
+
+
+def drafts(
+    arguments: argparse.Namespace, name: str, device: Any, dtype: Any, clock: Any, limits: Any
+) -> list[dict[str, Any]]:
+    from benchmarks.gpu.drafts import SMOKE_HEAD, chain_rows, head_rows, shape_of_1b
+    from benchmarks.gpu.steps import SMOKE, shape_of_8b
+    from model.gpu.graphs import CudaRecorder
+
+    recorder = None if arguments.smoke else CudaRecorder()
+    cases = SMOKE_CHAINS if arguments.smoke else CHAINS
+    settings = settings_of(arguments, name, [(rows, n + 1, context) for rows, n, context in cases])
+    small, large = (
+        (shape_of_8b(**SMOKE),) * 2 if arguments.smoke else (shape_of_1b(), shape_of_8b())
+    )
+    chains = chain_rows(small, settings, device, dtype, recorder, clock, limits, cases)
+    counts = SMOKE_HEADS if arguments.smoke else HEADS
+    sizes = SMOKE_HEAD if arguments.smoke else {}
+    return [*chains, *head_rows(large, device, dtype, recorder, clock, limits, counts, **sizes)]
 
 
 def settings_of(arguments: argparse.Namespace, name: str, cases: list[tuple[int, int, int]]) -> Any:

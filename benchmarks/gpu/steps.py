@@ -126,7 +126,7 @@ def step_rows(
     kv *= parts.pages.keys.element_size()
     found: list[dict[str, Any]] = []
     for rows, length, context in cases:
-        layout = _round(settings.block_size, rows, length, context)
+        layout = verify_round(settings.block_size, rows, length, context)
         step_us = clock.wall_us(lambda layout=layout: _step(parts, layout))
         device_us = clock.microseconds(lambda layout=layout: parts.run(layout))
         flops = 2.0 * parameters * rows * length
@@ -149,7 +149,7 @@ def step_rows(
     return found
 
 
-def _round(block_size: int, rows: int, length: int, context: int) -> Layout:
+def verify_round(block_size: int, rows: int, length: int, context: int) -> Layout:
     """Return verify rows with a context, or, with none, prefill chunks of `length`."""
     layout, width = Layout(block_size), -(-(context + length) // block_size)
     for row in range(rows):

@@ -52,6 +52,22 @@ def test_steps_at_toy_sizes():
     assert all(row["step_us"] > 0 and row["floor_us"] > 0 for row in rows)
 
 
+def test_drafts_at_toy_sizes():
+    from benchmarks.gpu.drafts import SMOKE_HEAD, chain_rows, head_rows
+    from benchmarks.gpu.steps import SMOKE, shape_of_8b
+    from model.gpu.build import GpuSettings
+
+    settings = GpuSettings("fp32", "triton", block_count=8, block_size=16)
+    clock, config = Clock(DEVICE, 1), shape_of_8b(**SMOKE)
+    place = DEVICE, FP32, None, clock, LIMITS
+    (chain,) = chain_rows(config, settings, *place, [(2, 3, 20)])
+    assert (chain["rows"], chain["length"]) == (2, 3)
+    assert min(chain[name] for name in ("chain_us", "by_token_us", "floor_us")) > 0
+    heads = head_rows(config, *place, [1, 2], **SMOKE_HEAD)
+    assert [row["rows"] for row in heads] == [1, 2]
+    assert all(row["tree_us"] > 0 and row["floor_us"] > 0 for row in heads)
+
+
 def test_attention_at_toy_sizes_agrees_with_the_reference():
     from benchmarks.gpu.kernels import SMOKE, attention_rows
 

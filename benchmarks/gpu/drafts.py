@@ -1,0 +1,166 @@
+"""What guessing costs: a draft model's chains, and a draft head's trees, each beside its floor.
+
+Chains are measured as the draft model's process makes them, from the logits of what it has read to
+the tokens on the host; beside them the same chains with a way to the host for every token.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.gpu.steps import random_model, shape_of_8b, verify_round, weight_bytes, weight_count
+from benchmarks.gpu.timing import Clock, Limits
+from model.chains import Wanted
+from model.config import ModelConfig
+from model.draft_head import DraftHead
+from model.flatten import Layout
+from model.gpu.build import GpuSettings, gpu_parts
+from model.gpu.graphs import Recorder
+from model.gpu.thoughts import GpuThinker
+from model.guessing import EXPANDED, LEVELS, Start
+from model.kit import Parts
+from model.sampler import Ask
+from speculative.key import Key
+from speculative.rounds import NO_DRAFT
+from speculative.sampling import Sampling
+
+LAW = Sampling(temperature=0.8, seed=1)
+INNER, VOCABULARY = 4096, 16_384
+"""Of a head for an 8B model."""
+SMOKE_HEAD = {"inner": 48, "vocabulary": 64}
+
+
+def shape_of_1b() -> ModelConfig:
+    """Return the shape of Llama-3.2-1B: a draft model for one of 8B."""
+    sizes = {"hidden_size": 2048, "layer_count": 16, "head_size": 64, "ffn_size": 8192}
+    return shape_of_8b(**sizes)
+
+
+def chain_rows(
+    config: ModelConfig,
+    settings: GpuSettings,
+    device: torch.device,
+    dtype: torch.dtype,
+    recorder: Recorder | None,
+    clock: Clock,
+    limits: Limits,
+    cases: list[tuple[int, int, int]],
+) -> list[dict[str, Any]]:
+    """Measure chains of (rows, tokens, context)."""
+    model = random_model(config, dtype, device)
+    read, parameters = weight_bytes(model, settings.dtype), sum(weight_count(model))
+    parts, _ = gpu_parts(model, settings._replace(drafts=True), recorder, progress=print)
+    kv = 2 * config.layer_count * config.kv_head_count * config.head_size
+    kv *= parts.pages.keys.element_size()
+    found: list[dict[str, Any]] = []
+    for rows, length, context in cases:
+        logits = parts.run(verify_round(settings.block_size, rows, 1, context)).clone()
+        wanted = _wanted(rows, length, context, settings.block_size)
+        # The last token of a chain is not fed.
+        floor = limits.floor_us(read + rows * context * kv, 2.0 * parameters * rows) * (length - 1)
+        chain_us = clock.wall_us(_whole(parts, logits, wanted))
+        found.append(
+            {
+                "drafts": "chain",
+                "dtype": settings.dtype,
+                "rows": rows,
+                "length": length,
+                "context": context,
+                "chain_us": chain_us,
+                "by_token_us": clock.wall_us(_by_token(parts, logits, wanted)),
+                "floor_us": floor,
+                "measured_over_floor": chain_us / floor,
+            }
+        )
+    return found
+
+
+def _wanted(rows: int, length: int, context: int, block_size: int) -> list[Wanted]:
+    width = -(-(context + 1 + length) // block_size)
+    return [
+        Wanted(Ask(row, context + 1, LAW), tuple(range(row * width, (row + 1) * width)), length)
+        for row in range(rows)
+    ]
+
+
+def _whole(parts: Parts, logits: Tensor, wanted: list[Wanted]) -> Callable[[], object]:
+    chains = parts.chains
+    assert chains is not None
+    return lambda: chains.begin(logits, wanted)()
+
+
+def _by_token(parts: Parts, logits: Tensor, wanted: list[Wanted]) -> Callable[[], object]:
+    """Return what makes the same chains the other way, as `model.drafter` does for other laws."""
+
+    def work() -> None:
+        known = logits
+        for count in range(max(one.length for one in wanted)):
+            asks = [Ask(row, one.ask.position + count, LAW) for row, one in enumerate(wanted)]
+            tokens = parts.kit.choose(known, asks)
+            if count + 1 < wanted[0].length:
+                layout = Layout(parts.pages.block_size)
+                for one, token in zip(wanted, tokens, strict=True):
+                    layout.add([token], one.ask.position + count, one.blocks, NO_DRAFT, True)
+                known = parts.run(layout)
+
+    return work
+
+
+def head_rows(
+    config: ModelConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    recorder: Recorder | None,
+    clock: Clock,
+    limits: Limits,
+    counts: list[int],
+    inner: int = INNER,
+    vocabulary: int = VOCABULARY,
+) -> list[dict[str, Any]]:
+    """Measure trees of so many rows, for a target whose layers do not matter."""
+    model = random_model(shape_of_8b(**_sizes(config), layer_count=1), dtype, device)
+    hidden = config.hidden_size
+    head = DraftHead(
+        vocabulary=torch.arange(vocabulary, dtype=torch.int32),
+        gate_up=torch.randn(2 * inner, 2 * hidden) * (2 * hidden) ** -0.5,
+        down=torch.randn(hidden, inner) * inner**-0.5,
+        keep=torch.ones(hidden),
+        state_norm=torch.ones(hidden),
+        token_norm=torch.ones(hidden),
+        norm=torch.ones(hidden),
+    )
+    thinker = GpuThinker(head, model.weights)
+    if recorder is not None:
+        thinker.record(counts, recorder, print)
+    weights = 5 * hidden * inner + hidden * vocabulary
+    found: list[dict[str, Any]] = []
+    for rows in counts:
+        states = torch.randn(rows, hidden, device=device)
+        keyed = [(Key(LAW), row) for row in range(rows)]
+        said = torch.ones(rows, dtype=torch.int32, device=device)
+        starts = [Start(state, 1, row, Key(LAW)) for row, state in enumerate(states)]
+        opened = rows * (1 + EXPANDED * (LEVELS - 1))
+        floor = limits.floor_us(
+            LEVELS * weights * thinker.small.element_size(), 2.0 * weights * opened
+        )
+        tree_us = clock.microseconds(
+            lambda states=states, said=said, keyed=keyed: thinker.queue(states, said, keyed)
+        )
+        found.append(
+            {
+                "drafts": "head",
+                "rows": rows,
+                "tree_us": tree_us,
+                "alone_us": clock.wall_us(lambda starts=starts: thinker.grow(starts)),
+                "floor_us": floor,
+                "measured_over_floor": tree_us / floor,
+            }
+        )
+    return found
+
+
+def _sizes(config: ModelConfig) -> dict[str, int]:
+    names = ("vocab_size", "hidden_size", "head_count", "kv_head_count", "head_size", "ffn_size")
+    return {name: getattr(config, name) for name in names}
