@@ -87,11 +87,15 @@ class Arithmetic(Protocol):
 
 
 def advance(head: Arithmetic, states: Tensor, embedded: Tensor) -> Tensor:
-    """Return the states [n, H] after one more token each, from its embedding [n, H]."""
+    """Return the states [n, H] after one more token each, from its embedding [n, H].
+
+    Both float32, as the norms; the matrices may be narrower.
+    """
     width = states.shape[-1:]
     before = rms_norm(states, width, head.state_norm, EPSILON)
     said = rms_norm(embedded, width, head.token_norm, EPSILON)
-    gate, up = linear(torch.cat([before, said], -1), head.gate_up).chunk(2, -1)
+    seen = torch.cat([before, said], -1).to(head.gate_up.dtype)
+    gate, up = linear(seen, head.gate_up).chunk(2, -1)
     mixed = head.keep * states + linear(silu(gate) * up, head.down)
     return rms_norm(mixed, width, head.norm, EPSILON)
 

@@ -2,9 +2,9 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, rms_norm, silu
+from torch.nn.functional import linear
 
-from model.draft_head import EPSILON, DraftHead, Steps
+from model.draft_head import DraftHead, Steps, advance
 from model.gpu.transfer import to_device, to_host
 from model.weights import Weights
 
@@ -20,12 +20,12 @@ class GpuHead:
         self.embedding = weights.embedding
         self.device, self.dtype = weights.embedding.device, weights.embedding.dtype
         self.vocabulary = head.vocabulary.to(self.device, torch.int32)
-        self.gate_up, self.down = (
-            matrix.to(self.device, self.dtype) for matrix in (head.gate_up, head.down)
-        )
-        self.keep, self.state_norm, self.token_norm, self.norm = (
-            vector.to(self.device, torch.float32)
-            for vector in (head.keep, head.state_norm, head.token_norm, head.norm)
+        matrices = (head.gate_up, head.down)
+        vectors = (head.keep, head.state_norm, head.token_norm, head.norm)
+        self.head = DraftHead(
+            self.vocabulary,
+            *(matrix.to(self.device, self.dtype) for matrix in matrices),
+            *(vector.to(self.device, torch.float32) for vector in vectors),
         )
         self.small = weights.head[self.vocabulary]
 
@@ -45,13 +45,7 @@ class GpuHead:
         Those are places in it, int64 [n, count], best first, and their log-probabilities, float32;
         a vocabulary of fewer gives fewer.
         """
-        states, width = states.float(), states.shape[-1:]
-        before = rms_norm(states, width, self.state_norm, EPSILON)
-        said = rms_norm(self.embedding[tokens].float(), width, self.token_norm, EPSILON)
-        seen = torch.cat([before, said], -1).to(self.dtype)
-        gate, up = linear(seen, self.gate_up).chunk(2, -1)
-        mixed = self.keep * states + linear(silu(gate) * up, self.down)
-        after = rms_norm(mixed, width, self.norm, EPSILON)
+        after = advance(self.head, states.float(), self.embedding[tokens].float())
         logits = linear(after.to(self.dtype), self.small).float()
         count = min(count, len(self.vocabulary))
         logprobs, places = logits.log_softmax(-1).topk(count, dim=-1)

@@ -80,6 +80,25 @@ def test_a_step_is_the_twins(directory):
     torch.testing.assert_close(found.logprobs, wanted.logprobs, atol=1e-5, rtol=1e-5)
 
 
+def test_a_step_in_half_the_bits_is_near_the_twins(directory):
+    """States and log-probabilities stay float32; the matrices are those of a bf16 target."""
+    from model.gpu.head import GpuHead
+
+    weights = load(str(directory), torch.bfloat16, DEVICE).weights
+    head = random_head(load(str(directory), torch.bfloat16).weights, torch.arange(VOCAB))
+    plain = TorchStep(head, load(str(directory), torch.bfloat16).weights)
+    states = torch.randn(5, 32, generator=torch.Generator().manual_seed(1))
+    tokens = [3, 96, 0, 3, 50]
+    wanted = plain(states, tokens, VOCAB)
+    found = GpuHead(head, weights)(states.to(DEVICE).bfloat16(), tokens, VOCAB)
+    assert found.states.dtype == torch.float32
+    assert (found.states.cpu() - wanted.states).norm() < 0.02 * wanted.states.norm()
+    for row in range(5):
+        by_token = dict(zip(wanted.tokens[row], wanted.logprobs[row], strict=True))
+        for token, logprob in zip(found.tokens[row], found.logprobs[row], strict=True):
+            assert logprob == pytest.approx(by_token[token], abs=0.2)
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("size", [VOCAB, 40, 5])
 def test_a_tree_is_the_twins(seed: int, size: int, directory):
