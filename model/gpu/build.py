@@ -120,11 +120,13 @@ def gpu_parts(
     step = None if head is None else GpuThinker(head, model.weights)
     if step is not None and recorder is not None:
         step.record(row_counts(settings.rows_max), recorder, progress)
+    foresight = Foresight(served, pages, step)
+    foresight.warm_up(config.vocab_size)
     parts = Parts(
         served,
         pages,
         config.vocab_size,
-        GPU_KIT._replace(foresee=Foresight(served, pages, step)),
+        GPU_KIT._replace(foresee=foresight),
         grammars,
         step,
         host_batches=True,

@@ -16,15 +16,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.batch import Pages
+from model.flatten import MASKED_MAX
 from model.foresight import Tree
 from model.gpu.launch import ceil_div, launch, power_of_two
 
 BLOCK = 1024
 """Words of four bytes that a program moves at once."""
-WORD = 4
+LANES = MASKED_MAX + 1
+"""Nodes of a tree that are looked at together; only a chain may have more."""
 
 
-@triton.jit
+# Parts of one buffer lie anywhere: nothing may be compiled again for how they are aligned.
+@triton.jit(do_not_specialize_on_alignment=["begins", "parents", "tokens"])
 def walk_kernel(answers, begins, parents, tokens, paths, ends, LANES: tl.constexpr):
     """One tree, root first: `ends` is (nodes accepted, node where it ends, last token said).
 
@@ -52,7 +55,7 @@ def walk_kernel(answers, begins, parents, tokens, paths, ends, LANES: tl.constex
     tl.store(ends + tree * 3 + 2, said)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["begins", "slots"])
 def compact_kernel(
     keys, values, begins, slots, paths, ends, layer_stride, slot_stride, BLOCK: tl.constexpr
 ):
@@ -128,7 +131,7 @@ def walk(answers: Tensor, forest: Forest, largest: int) -> tuple[Tensor, Tensor]
         forest.tokens,
         paths,
         ends,
-        LANES=power_of_two(largest),
+        LANES=max(LANES, power_of_two(largest)),
         num_warps=1,
     )
     return paths, ends

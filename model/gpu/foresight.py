@@ -19,6 +19,7 @@ from model.gpu.thoughts import FIELDS, SLOTS, GpuThinker, thoughts_of
 from model.gpu.transfer import to_device, to_host
 from model.sampler import Ask, losses_of
 from speculative.key import Key
+from speculative.sampling import Sampling
 
 
 class Foresight:
@@ -58,6 +59,13 @@ class Foresight:
                 for tree, slots in zip(thinking, thoughts, strict=True)
             },
         )
+
+    def warm_up(self, vocab: int) -> None:
+        """Compile the kernels, so that no request waits for that; the pages hold nothing yet."""
+        logits = torch.zeros(3, vocab, device=self.pages.keys.device)
+        asks = [Ask(row, row, Sampling(temperature=0.0)) for row in range(3)]
+        tree = Tree(0, (-1, -1), (1, 0), [0, 1], 1, asks[0].sampling, thinks=False)
+        self(logits, Questions(asks, trees=[tree]))
 
     def _asked(
         self, logits: Tensor, asks: Sequence[Ask], trees: Sequence[Tree]

@@ -81,7 +81,8 @@ def greatest_kernel(logits, rows, bests, tokens, vocab, row_stride, chunks, CHUN
     tl.store(tokens + ask * chunks + chunk, first)
 
 
-@triton.jit
+# Parts of one buffer lie anywhere: nothing may be compiled again for how they are aligned.
+@triton.jit(do_not_specialize_on_alignment=["keys", "laws"])
 def keyed_kernel(
     logits,
     rows,
