@@ -1,8 +1,8 @@
 """How well and how fast the draft head guesses: `python -m benchmarks.draft_head spec_bench.jsonl`.
 
 The target decodes some prompts of each category greedily, a token a step. After every step the head
-thinks on, as it would for a request, and is timed by levels: its matrices are as cold as they ever
-are. Its first choice at each depth, the tokens between known, is then compared with the text.
+thinks on, as it would for a request, and is timed: its matrices are as cold as they ever are. Its
+first choice at each depth, the tokens between known, is then compared with the text.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from benchmarks.prompts import by_category
 from model.build import ModelOptions, build
-from model.draft_head import Step, Steps
+from model.draft_head import Step
 from model.flatten import Layout
 from model.guessing import LEVELS, Start, guesses
 from model.hub import locate
@@ -27,57 +27,38 @@ from speculative.key import GREEDY
 from speculative.rounds import NO_DRAFT
 
 
-class Clock:
-    """A head that remembers how long each level of a tree of guesses took."""
-
-    def __init__(self, step: Step) -> None:
-        self.step = step
-        self.level = 0
-        self.times: list[list[float]] = [[] for _ in range(LEVELS)]
-        self.wholes: list[float] = []
-
-    def __call__(self, states: Tensor, tokens: list[int], count: int) -> Steps:
-        begun = perf_counter()
-        found = self.step(states, tokens, count)
-        self.times[self.level].append(1e3 * (perf_counter() - begun))
-        self.level += 1
-        return found
-
-    def think(self, start: Start) -> None:
-        self.level = 0
-        begun = perf_counter()
-        guesses(self, [start])
-        self.wholes.append(1e3 * (perf_counter() - begun))
-
-
 class Told(NamedTuple):
     """A text, and what the target's head read before each of its tokens but the first."""
 
     tokens: list[int]
     states: Tensor
     step_ms: list[float]
+    think_ms: list[float]
 
 
-def decode(parts: Parts, clock: Clock, prompt: Sequence[int], count: int) -> Told:
+def decode(parts: Parts, step: Step, prompt: Sequence[int], count: int) -> Told:
     """Say `count` tokens, and have the head think after each."""
     size, known = parts.pages.block_size, list(prompt)
     blocks = tuple(range(-(-(len(prompt) + count) // size)))
-    tokens, states, times = list[int](), list[Tensor](), list[float]()
+    tokens, states = list[int](), list[Tensor]()
+    steps, thoughts = list[float](), list[float]()
     start = 0
     for _ in range(count):
         layout = Layout(size)
         layout.add(known[start:], start, blocks[: -(-len(known) // size)], NO_DRAFT, True)
         begun = perf_counter()
         logits = parts.run(layout)
-        times.append(1e3 * (perf_counter() - begun))
+        steps.append(1e3 * (perf_counter() - begun))
         start, token = len(known), int(logits[0].argmax())
         assert parts.states is not None
         state = parts.states[0]
-        clock.think(Start(state, token, start + 1, GREEDY))
+        begun = perf_counter()
+        guesses(step, [Start(state, token, start + 1, GREEDY)])
+        thoughts.append(1e3 * (perf_counter() - begun))
         known.append(token)
         tokens.append(token)
         states.append(state)
-    return Told(tokens, torch.stack(states), times[1:])
+    return Told(tokens, torch.stack(states), steps[1:], thoughts)
 
 
 def right(step: Step, told: Told) -> list[tuple[int, int]]:
@@ -96,8 +77,8 @@ def run(arguments: argparse.Namespace) -> None:
     parts = build(options, print).parts
     if parts.step is None:
         raise SystemExit("there is no draft head for this model")
-    text, clock = Text(locate(arguments.model).directory), Clock(parts.step)
-    steps: list[float] = []
+    text = Text(locate(arguments.model).directory)
+    steps, thoughts = list[float](), list[float]()
     totals = [(0, 0)] * LEVELS
     room = parts.pages.block_size * parts.pages.keys.shape[1] - arguments.tokens
     print("first choices right, by depth")
@@ -107,14 +88,14 @@ def run(arguments: argparse.Namespace) -> None:
             prompt = text.encode_continuation(
                 text.render_chat([{"role": "user", "content": question}])
             )
-            told = decode(parts, clock, prompt[-room:], arguments.tokens)
+            told = decode(parts, parts.step, prompt[-room:], arguments.tokens)
             steps += told.step_ms
+            thoughts += told.think_ms
             sums = _added(sums, right(parts.step, told))
         totals = _added(totals, sums)
         print(f"{category:24s}", *_shares(sums), flush=True)
     print(f"{'all':24s}", *_shares(totals))
-    levels = "  ".join(f"{median(each):.3f}" for each in clock.times if each)
-    print(f"a step {median(steps):.2f} ms, thinking {median(clock.wholes):.3f}; by level {levels}")
+    print(f"a step {median(steps):.2f} ms, thinking {median(thoughts):.3f} ms")
 
 
 def _added(some: list[tuple[int, int]], more: list[tuple[int, int]]) -> list[tuple[int, int]]:

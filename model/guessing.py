@@ -47,6 +47,13 @@ class _Open(NamedTuple):
     chance: float
 
 
+SLOTS = 1 + EXPANDED * (LEVELS - 1)
+"""Thoughts of a tree, as a device tells them; those that were not thought are left out."""
+FIELDS = 2 + 2 * BEST
+"""Of such a thought: the parent's slot, the token, the best tokens, their losses."""
+NOTHING = -2
+"""In place of a parent: not thought. The root's is -1."""
+
 Ranked = Sequence[tuple[float, int, int]]
 """(score, token, loss) of candidates, best first."""
 
@@ -56,6 +63,18 @@ class Grower(Protocol):
     """A head that grows whole trees by itself: what `guesses` does, on a device."""
 
     def grow(self, starts: Sequence[Start], /) -> list[tuple[Thought, ...]]: ...
+
+
+def thoughts_of(slots: Sequence[Sequence[int]]) -> tuple[Thought, ...]:
+    """Return what was thought; parents are named by slots, and then by their place among these."""
+    places, found = {-1: -1}, list[Thought]()
+    for slot, (parent, token, *ranked) in enumerate(slots):
+        if parent != NOTHING:
+            places[slot] = len(found)
+            best = [one for one in ranked[:BEST] if one >= 0]
+            losses = ranked[BEST : BEST + len(best)]
+            found.append(Thought(places[parent], token, tuple(best), tuple(losses)))
+    return tuple(found)
 
 
 def guesses(step: Step, starts: Sequence[Start]) -> list[tuple[Thought, ...]]:

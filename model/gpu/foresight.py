@@ -15,8 +15,9 @@ from model.batch import Forward, Pages
 from model.foresight import Foreseen, Questions, Tree
 from model.gpu.commit import Forest, compact, forest_laid_out, forest_of, walk
 from model.gpu.sampler import WORDS, asked_of, is_served, laid_out, settled
-from model.gpu.thoughts import FIELDS, SLOTS, GpuThinker, thoughts_of
+from model.gpu.thoughts import GpuThinker
 from model.gpu.transfer import to_device, to_host
+from model.guessing import FIELDS, SLOTS, thoughts_of
 from model.sampler import Ask, losses_of
 from speculative.key import Key
 from speculative.sampling import Sampling

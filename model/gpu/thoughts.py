@@ -21,19 +21,25 @@ from model.gpu.head import GpuHead
 from model.gpu.launch import launch, power_of_two
 from model.gpu.sampler import gumbel_of, philox_words
 from model.gpu.transfer import to_device, to_host
-from model.guessing import BEST, CHANCE_MIN, EXPANDED, LEVELS, LOOKED, LOSS_MAX, Start
+from model.guessing import (
+    BEST,
+    CHANCE_MIN,
+    EXPANDED,
+    FIELDS,
+    LEVELS,
+    LOOKED,
+    NOTHING,
+    SLOTS,
+    Start,
+    thoughts_of,
+)
 from model.hub import Progress
+from model.sampler import LOSS_MAX
 from model.weights import Weights
 from speculative.key import Key
 from speculative.noise import MASK
 from speculative.rounds import LOSS_NATS, Thought
 
-SLOTS = 1 + EXPANDED * (LEVELS - 1)
-"""Thoughts of a tree; those that were not thought are left out on the host."""
-FIELDS = 2 + 2 * BEST
-"""Of a thought: the parent's slot, the token, the best tokens, their losses."""
-NOTHING = -2
-"""In place of a parent: not thought. The root's is -1."""
 LANES = power_of_two(LOOKED)
 WORDS = 6
 """Of eight bytes, that a row's question takes."""
@@ -285,15 +291,3 @@ class GpuThinker(GpuHead):
             if depth + 1 < LEVELS:
                 states = after[sources.flatten()]
         return buffers.found
-
-
-def thoughts_of(slots: Sequence[Sequence[int]]) -> tuple[Thought, ...]:
-    """Return what was thought; parents are named by slots, and then by their place among these."""
-    places, found = {-1: -1}, list[Thought]()
-    for slot, (parent, token, *ranked) in enumerate(slots):
-        if parent != NOTHING:
-            places[slot] = len(found)
-            best = [one for one in ranked[:BEST] if one >= 0]
-            losses = ranked[BEST : BEST + len(best)]
-            found.append(Thought(places[parent], token, tuple(best), tuple(losses)))
-    return tuple(found)

@@ -1,17 +1,34 @@
 """A draft head on the CPU's kernels, matrices in eight bits: the fast twin of `TorchStep`."""
 
 import weakref
+from collections.abc import Sequence
+from ctypes import c_int32
 
 import torch
 from torch import Tensor
 
 from model.draft_head import DraftHead, Steps
-from model.native.library import GuessArguments, library
+from model.guessing import (
+    BEST,
+    CHANCE_MIN,
+    EXPANDED,
+    FIELDS,
+    LEVELS,
+    LOOKED,
+    SLOTS,
+    Start,
+    thoughts_of,
+)
+from model.native.library import GuessArguments, StartArguments, TreeArguments, library
 from model.native.pool import Pool
+from model.noise import SEED_MASK
+from model.sampler import LOSS_MAX
+from speculative.rounds import LOSS_NATS, Thought
 
 MATRICES = ("gate_up", "down")
 VECTORS = ("keep", "state_norm", "token_norm", "norm")
 """In the order of `Guesser`'s constants in source/guesser.h; the target's head comes last."""
+TREE = TreeArguments(LEVELS, LOOKED, BEST, EXPANDED, CHANCE_MIN, LOSS_NATS, LOSS_MAX)
 
 
 class NativeStep:
@@ -67,3 +84,25 @@ class NativeStep:
         if refusal:
             raise ValueError(refusal.decode())
         return Steps(after, best.tolist(), logprobs.tolist())
+
+    def grow(self, starts: Sequence[Start]) -> list[tuple[Thought, ...]]:
+        """Return each row's thoughts, parents first: `model.guessing.guesses` in one call."""
+        count, size = len(starts), SLOTS * FIELDS
+        arguments = (StartArguments * count)()
+        for to, one in zip(arguments, starts, strict=True):
+            if one.state.dtype != torch.float32 or not one.state.is_contiguous():
+                raise ValueError("states must be contiguous float32")
+            if not 0 <= one.token < self._vocab:
+                raise ValueError("a token is outside the vocabulary")
+            to.state, to.token, to.position = one.state.data_ptr(), one.token, one.position
+            to.seed, to.branch = one.key.seed & SEED_MASK, one.key.branch
+            to.sampled, to.scale = one.key.sampled, one.key.scale
+        found = (c_int32 * (count * size))()
+        refusal = library().guesser_grow(self.handle, arguments, count, TREE, found)
+        if refusal:
+            raise ValueError(refusal.decode())
+        numbers = found[:]
+        return [
+            thoughts_of([numbers[at : at + FIELDS] for at in range(row, row + size, FIELDS)])
+            for row in range(0, count * size, size)
+        ]

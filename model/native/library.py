@@ -81,6 +81,29 @@ class GuessArguments(Structure):
     ]
 
 
+class StartArguments(Structure):
+    """Mirrors `Start` in source/grower.h."""
+
+    _fields_: ClassVar = [
+        ("state", c_void_p),
+        ("seed", c_uint64),
+        ("branch", c_uint32),
+        ("position", c_uint32),
+        ("token", c_int32),
+        ("sampled", c_int32),
+        ("scale", c_double),
+    ]
+
+
+class TreeArguments(Structure):
+    """Mirrors `TreeShape` in source/grower.h."""
+
+    _fields_: ClassVar = [
+        *((name, c_int32) for name in ("levels", "looked", "best", "expanded")),
+        *((name, c_double) for name in ("chance_min", "loss_nats", "loss_max")),
+    ]
+
+
 SIGNATURES = {
     "pool_create": (c_void_p, [c_int]),
     "pool_destroy": (None, [c_void_p]),
@@ -100,6 +123,7 @@ SIGNATURES = {
     "guesser_set_matrix": (None, [c_void_p, c_int, c_void_p, c_int, c_int, c_int, c_int]),
     "guesser_set_vector": (None, [c_void_p, c_int, c_void_p]),
     "guesser_guess": (c_char_p, [c_void_p, c_void_p, c_int, c_int]),
+    "guesser_grow": (c_char_p, [c_void_p, c_void_p, c_int, POINTER(TreeArguments), c_void_p]),
     "choose_many": (None, [c_void_p, c_void_p, c_int, c_int, c_void_p]),
     "gumbel_many": (None, [c_uint64, c_uint32, c_uint32, c_void_p, c_int, c_void_p]),
     "report_logprobs": (None, [c_void_p, c_void_p, c_int, c_int]),

@@ -7,11 +7,12 @@ import torch
 from safetensors.torch import save_file
 
 from model import draft_head
-from model.draft_head import TorchStep, find
+from model.draft_head import DraftHead, TorchStep, find
 from model.guessing import BEST, EXPANDED, LEVELS, LOOKED, Start, guesses
 from model.loader import load
 from model.native.build import NativeUnavailable
 from model.refusal import Refused
+from model.weights import Weights
 from speculative.key import Key
 from speculative.rounds import LOSS_NATS, NO_DRAFT, SILENT, Draft, Opening, Proposal, Round, Row
 from speculative.sampling import Sampling
@@ -33,8 +34,10 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def step_of(directory: Path, *, native: bool = False):
     weights = load(str(directory), FP32).weights
     head = random_head(weights, torch.arange(0, VOCAB, 2))
-    if not native:
-        return TorchStep(head, weights)
+    return native_step(head, weights) if native else TorchStep(head, weights)
+
+
+def native_step(head: DraftHead, weights: Weights):
     try:
         from model.native.guesser import NativeStep
         from model.native.pool import Pool
@@ -75,6 +78,27 @@ def test_a_row_of_the_native_head_does_not_depend_on_the_others(directory):
             together.tokens[row],
             together.logprobs[row],
         )
+
+
+@pytest.mark.parametrize("vocabulary", [VOCAB // 2, 5], ids=["many", "few"])
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_tree_grown_natively_is_the_one_grown_level_by_level(directory, rows, vocabulary):
+    weights = load(str(directory), FP32).weights
+    step = native_step(random_head(weights, torch.arange(vocabulary)), weights)
+    noise = torch.Generator().manual_seed(rows)
+    laws = [Sampling(seed=-3, branch=2, temperature=0.4), GREEDY, Sampling(seed=1 << 40), GREEDY]
+    sizes: set[int] = set()
+    for turn in range(20):
+        starts = [
+            Start(torch.randn(32, generator=noise), 7 * row + turn, 20 + turn, Key(law))
+            for row, law in enumerate(laws[turn % 2 : rows + turn % 2])
+        ]
+        found = step.grow(starts)
+        assert found == guesses(lambda *arguments: step(*arguments), starts)
+        sizes |= {len(thoughts) for thoughts in found}
+    assert max(sizes) == 1 + EXPANDED * (LEVELS - 1)
+    with pytest.raises(ValueError, match="vocabulary"):
+        step.grow([starts[0]._replace(token=VOCAB)])
 
 
 @pytest.mark.parametrize("law", [GREEDY, Sampling(seed=7, temperature=0.7)])

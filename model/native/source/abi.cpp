@@ -2,7 +2,7 @@
 #include <new>
 
 #include "copies.h"
-#include "guesser.h"
+#include "grower.h"
 #include "logprobs.h"
 #include "measure.h"
 #include "model.h"
@@ -84,6 +84,13 @@ void guesser_set_vector(void *guesser, int which, const float *values) {
 
 const char *guesser_guess(void *guesser, const Guess *rows, int row_count, int count) {
     return unless_full([&] { static_cast<Guesser *>(guesser)->guess(rows, row_count, count); });
+}
+
+const char *guesser_grow(void *guesser, const Start *starts, int row_count, const TreeShape *shape,
+                         int32_t *found) {
+    return unless_full([&] {
+        Grower(*static_cast<Guesser *>(guesser)).grow(starts, row_count, *shape, found);
+    });
 }
 
 void choose_many(void *pool, const Ask *asks, int count, int vocab, int32_t *chosen) {

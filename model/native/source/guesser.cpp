@@ -83,10 +83,8 @@ struct Guessing : Job {
     float *gate(int row) { return of.gate_.as<float>() + static_cast<size_t>(row) * width(of.inner_); }
     float *next(int row) { return of.next_.as<float>() + static_cast<size_t>(row) * width(of.hidden_); }
     float *logits(int row) {
-        return of.logits_.as<float>() + static_cast<size_t>(row) * width(vocab());
+        return of.logits_.as<float>() + static_cast<size_t>(row) * width(of.vocab());
     }
-    int vocab() const { return static_cast<int>(of.vocabulary_.size()); }
-
     void multiply_gate(int pair) {
         const Matrix &matrix = of.matrices_[Guesser::GATE_UP];
         products(matrix, of.seen_, 2 * pair, [&](int row, const float *out) {
@@ -123,7 +121,7 @@ struct Guessing : Job {
 
     void report_row(int row) {
         double unused;
-        report({logits(row), 0, count, &unused, rows[row].best, rows[row].logprobs}, vocab());
+        report({logits(row), 0, count, &unused, rows[row].best, rows[row].logprobs}, of.vocab());
         for (int i = 0; i < count; i++) rows[row].best[i] = of.vocabulary_[rows[row].best[i]];
     }
 };

@@ -23,6 +23,8 @@ class Guesser {
     void set_matrix(int which, const Source &source, int parts);
     void set_vector(int which, const float *values);
     void guess(const Guess *rows, int row_count, int count);
+    int hidden() const { return hidden_; }
+    int vocab() const { return static_cast<int>(vocabulary_.size()); }
 
   private:
     friend struct Guessing;
