@@ -21,6 +21,8 @@ BEST = 8
 """Candidates that a thought names."""
 EXPANDED = 2
 """Candidates of one row that are thought on from, at each level."""
+OPEN_MAX = 16
+"""Candidates of all rows that are thought on from, at each level: with many rows steps are dear."""
 CHANCE_MIN = 0.1
 """A path less likely than this is not thought on from."""
 
@@ -77,8 +79,14 @@ def thoughts_of(slots: Sequence[Sequence[int]]) -> tuple[Thought, ...]:
     return tuple(found)
 
 
-def guesses(step: Step, starts: Sequence[Start]) -> list[tuple[Thought, ...]]:
-    """Return each row's thoughts, parents first."""
+def guesses(
+    step: Step, starts: Sequence[Start], open_max: int = OPEN_MAX
+) -> list[tuple[Thought, ...]]:
+    """Return each row's thoughts, parents first.
+
+    At a level at most `open_max` candidates are thought on from; a head that grows trees itself may
+    have a bound of its own.
+    """
     if isinstance(step, Grower):
         return step.grow(starts)
     found: list[list[Thought]] = [[] for _ in starts]
@@ -96,10 +104,15 @@ def guesses(step: Step, starts: Sequence[Start]) -> list[tuple[Thought, ...]]:
             ranked = _ranked(start.key, start.position + depth, best, chances)
             children[one.row].extend(_children(one, len(thoughts), state, ranked))
             thoughts.append(_thought(one, ranked))
-        level = [
-            one for several in children for one in nlargest(EXPANDED, several, lambda it: it.chance)
-        ]
+        level = [one for several in children for one in nlargest(EXPANDED, several, _chance)]
+        if len(level) > open_max:
+            likeliest = sorted(range(len(level)), key=lambda place: -level[place].chance)
+            level = [level[place] for place in sorted(likeliest[:open_max])]
     return [tuple(thoughts) for thoughts in found]
+
+
+def _chance(one: _Open) -> float:
+    return one.chance
 
 
 def _thought(one: _Open, ranked: Ranked) -> Thought:

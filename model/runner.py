@@ -50,13 +50,16 @@ class Runner:
         self.kit.copy_blocks(self.pages, round_.copies)
         self.kit.move_slots(self.pages, round_.moves)
         sampling = [walk for walk in walks if isinstance(walk, Walk) and walk.row.samples]
-        self._compute(layout, sampling)
+        curious = self._compute(layout, sampling)
+        computed = self.clock()
+        self._guess(curious)
         return Verdict(
             round_.round_id,
             round_.lane,
             tuple(_decision(walk) for walk in walks),
-            (self.clock() - begun) * 1e3,
+            (computed - begun) * 1e3,
             len(layout.tokens),
+            (self.clock() - computed) * 1e3,
         )
 
     def _open(self, layout: Layout, row: Row, draft: Draft) -> Walk | BadRow:
@@ -70,10 +73,10 @@ class Runner:
         first = layout.add(known, row.start, row.blocks, draft, row.samples)
         return Walk(row, sequence, draft, first)
 
-    def _compute(self, layout: Layout, walks: list[Walk]) -> None:
-        """Run the model and walk every sampling row."""
+    def _compute(self, layout: Layout, walks: list[Walk]) -> list[Walk]:
+        """Run the model and walk every sampling row; return those to be guessed for."""
         if not layout.tokens:
-            return
+            return []
         logits = self.parts.run(layout)
         foreseen = self.kit.foresee(logits, self._questions(walks))
         for walk in walks:
@@ -83,7 +86,7 @@ class Runner:
         self.kit.move_slots(self.pages, moves)
         whole = [walk for walk in walks if not walk.error]
         self._report(logits, whole, foreseen.best)
-        self._guess([walk for walk in whole if walk.is_curious])
+        return [walk for walk in whole if walk.is_curious]
 
     def _questions(self, walks: list[Walk]) -> Questions:
         asks = (ask for walk in walks for ask in walk.foreseeable())

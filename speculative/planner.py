@@ -54,6 +54,7 @@ class Planner:
         self.residency = Residency(pool, self.stats)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by lane
         self._step_cost: tuple[int, float] = (0, 0.0)
+        self._think_cost: tuple[int, float] = (0, 0.0)
 
     @property
     def waiting(self) -> int:
@@ -101,6 +102,7 @@ class Planner:
             self._step_cost,
             tuple(plan.moves),
             self.residency.refill(),
+            self._think_cost,
         )
         self._rounds[lane] = round_, plan.members
         return round_
@@ -114,7 +116,8 @@ class Planner:
         round_, members = self._rounds.pop(verdict.lane)
         assert round_.round_id == verdict.round_id, "a verdict for another round"
         self._step_cost = verdict.token_count, verdict.device_ms
-        self.stats.device_ms += verdict.device_ms
+        self._think_cost = sum(bool(one.thoughts) for one in verdict.decisions), verdict.think_ms
+        self.stats.device_ms += verdict.device_ms + verdict.think_ms
         news: list[Progress] = []
         searches: dict[Sequence, list[Part]] = {}
         decided = zip(members, round_.rows, verdict.decisions, drafts, strict=True)

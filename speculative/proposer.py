@@ -21,7 +21,7 @@ from speculative.store import Memories, Memory, StoreSource
 from speculative.suffix import SuffixSource
 from speculative.survival import DRAFT, NAMES, Trust, kind
 from speculative.tree import NODES_MAX, Tree
-from speculative.turns import ASK_MS, Turns
+from speculative.turns import Turns
 
 REACH_MIN = 4
 REACH_START = 12
@@ -131,7 +131,7 @@ class Proposer:
         drafts = [NO_DRAFT if self._thinks_on(row) else SILENT for row in round_.rows]
         for place, nodes in enumerate(outcome.nodes):
             state, tree = prepared.states[place], prepared.lots[place].tree
-            pays = outcome.saved_ms[place] > ASK_MS
+            pays = self._turns.pays(state, outcome.saved_ms[place])
             # A head that was only now asked to think has not had its say.
             if len(tree) and (pays or state.head is None or state.head.thoughts):
                 state.breaker.learn(pays)
@@ -181,6 +181,7 @@ class Proposer:
         if self._prepared is not None and self._prepared.round_id == round_.round_id:
             return self._prepared
         self._controller.cost.learn(*round_.step_cost)
+        self._turns.learn(*round_.think_cost)
         self._forests.read(round_, self._text)
         for sequence_id in round_.closed:
             self._close(sequence_id)

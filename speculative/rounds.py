@@ -124,6 +124,8 @@ class Round(Plain, frozen=True):
     anything is written."""
     refill: float = 1.0
     """How likely another takes the place of a row that ends."""
+    think_cost: tuple[int, float] = (0, 0.0)
+    """Of the previous step, the rows that a draft head thought about and the milliseconds."""
 
 
 class Draft(Plain, frozen=True):
@@ -194,6 +196,8 @@ class Verdict(Plain, frozen=True):
     device_ms: float
     token_count: int
     """Tokens computed in the step, drafts included."""
+    think_ms: float = 0.0
+    """What a draft head took after that, where it did not think beside it."""
 
 
 def chain(tokens: tuple[int, ...], source: str) -> Draft:

@@ -10,8 +10,11 @@ ASK_MS = 0.05
 """About what it takes to ask a row's sources: below that, guesses that save time still lose it."""
 WORTH_ASKING = 2.0
 """A row whose tokens are worth this is asked whatever became of its guesses while it was ahead."""
-THINK_MS = 0.8
-"""About what it takes the target to think on, for one row or for several."""
+THINK_MS = 0.5
+"""About what it takes a draft head to think about a row, until it is known."""
+THINK_PACE = 0.05
+THINK_MOST = 3.0
+"""Times what was expected: a core that does something else for a while teaches no more."""
 HOPE_SHARE = 0.02
 """Of a round's time, what may go into asking the sources of rows whose guesses do not pay."""
 
@@ -33,8 +36,21 @@ class Turns:
     """Asks all rows that pay, and others in turn for a share of the time."""
 
     def __init__(self) -> None:
+        self.think_ms = THINK_MS
+        """What thinking costs a row, where it costs time of its own; many share some of it."""
         self._saved_ms = 0.0
         """Time put by for the target to think on where nothing pays."""
+
+    def learn(self, rows: int, ms: float) -> None:
+        """Take in what it cost to think about some rows together."""
+        if rows and ms:
+            seen = min(ms / rows, THINK_MOST * self.think_ms)
+            self.think_ms += THINK_PACE * (seen - self.think_ms)
+
+    def pays(self, row: Candidate, saved_ms: float) -> bool:
+        """Whether a row's guesses were worth it."""
+        thought = row.head is not None and row.head.thoughts
+        return saved_ms > ASK_MS + (self.think_ms if thought else 0.0)
 
     def choose(self, turn: int, rows: Sequence[tuple[Candidate, float]], step_ms: float) -> None:
         """Decide for every row, with what its tokens are worth, of a round of `step_ms`."""
@@ -56,8 +72,9 @@ class Turns:
         if not thinking or not all(row.breaker.hopeless for row in thinking):
             return
         self._saved_ms += hope_ms
-        if self._saved_ms >= THINK_MS:
-            self._saved_ms -= THINK_MS
+        cost_ms = self.think_ms * len(thinking)
+        if self._saved_ms >= cost_ms:
+            self._saved_ms -= cost_ms
             return
         for row in thinking:
             row.thinks = False

@@ -15,6 +15,7 @@ from model.guessing import (
     FIELDS,
     LEVELS,
     LOOKED,
+    OPEN_MAX,
     SLOTS,
     Start,
     thoughts_of,
@@ -28,7 +29,7 @@ from speculative.rounds import LOSS_NATS, Thought
 MATRICES = ("gate_up", "down")
 VECTORS = ("keep", "state_norm", "token_norm", "norm")
 """In the order of `Guesser`'s constants in source/guesser.h; the target's head comes last."""
-TREE = TreeArguments(LEVELS, LOOKED, BEST, EXPANDED, CHANCE_MIN, LOSS_NATS, LOSS_MAX)
+TREE = TreeArguments(LEVELS, LOOKED, BEST, EXPANDED, OPEN_MAX, CHANCE_MIN, LOSS_NATS, LOSS_MAX)
 
 
 class NativeStep:

@@ -99,7 +99,7 @@ class TreeArguments(Structure):
     """Mirrors `TreeShape` in source/grower.h."""
 
     _fields_: ClassVar = [
-        *((name, c_int32) for name in ("levels", "looked", "best", "expanded")),
+        *((name, c_int32) for name in ("levels", "looked", "best", "expanded", "open_max")),
         *((name, c_double) for name in ("chance_min", "loss_nats", "loss_max")),
     ]
 

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from model import draft_head
 from model.draft_head import DraftHead, TorchStep, find
-from model.guessing import BEST, EXPANDED, LEVELS, LOOKED, Start, guesses
+from model.guessing import BEST, EXPANDED, LEVELS, LOOKED, OPEN_MAX, Start, guesses
 from model.loader import load
 from model.native.build import NativeUnavailable
 from model.refusal import Refused
@@ -81,22 +81,24 @@ def test_a_row_of_the_native_head_does_not_depend_on_the_others(directory):
 
 
 @pytest.mark.parametrize("vocabulary", [VOCAB // 2, 5], ids=["many", "few"])
-@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("rows", [1, 4, 30])
 def test_a_tree_grown_natively_is_the_one_grown_level_by_level(directory, rows, vocabulary):
     weights = load(str(directory), FP32).weights
     step = native_step(random_head(weights, torch.arange(vocabulary)), weights)
     noise = torch.Generator().manual_seed(rows)
-    laws = [Sampling(seed=-3, branch=2, temperature=0.4), GREEDY, Sampling(seed=1 << 40), GREEDY]
+    some = [Sampling(seed=-3, branch=2, temperature=0.4), GREEDY, Sampling(seed=1 << 40), GREEDY]
+    laws = 8 * some
     sizes: set[int] = set()
     for turn in range(20):
         starts = [
-            Start(torch.randn(32, generator=noise), 7 * row + turn, 20 + turn, Key(law))
+            Start(torch.randn(32, generator=noise), (7 * row + turn) % VOCAB, 20 + turn, Key(law))
             for row, law in enumerate(laws[turn % 2 : rows + turn % 2])
         ]
         found = step.grow(starts)
         assert found == guesses(lambda *arguments: step(*arguments), starts)
         sizes |= {len(thoughts) for thoughts in found}
-    assert max(sizes) == 1 + EXPANDED * (LEVELS - 1)
+        assert sum(map(len, found)) <= rows + (LEVELS - 1) * OPEN_MAX
+    assert max(sizes) == 1 + EXPANDED * (LEVELS - 1) or rows > OPEN_MAX
     with pytest.raises(ValueError, match="vocabulary"):
         step.grow([starts[0]._replace(token=VOCAB)])
 

@@ -280,9 +280,10 @@ def test_a_bad_row_fails_alone(bad: Row, draft: Draft, reason: str, directory):
 
 def test_the_verdict_says_what_the_step_cost(directory):
     runner = make_runner(directory)
-    runner.clock = iter([1.0, 1.25]).__next__
+    runner.clock = iter([1.0, 1.25, 1.3125]).__next__
     verdict = runner.step(opened(Sampling(), chain((1, 2), "x")))
     assert (verdict.device_ms, verdict.token_count) == (250.0, len(PROMPT) + 2)
+    assert verdict.think_ms == 62.5
 
 
 def branch_row(branch: Branch) -> Row:

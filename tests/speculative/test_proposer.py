@@ -250,6 +250,28 @@ def test_rows_whose_guesses_do_not_pay_take_turns() -> None:
     assert curious == set(range(count))
 
 
+def test_a_head_must_pay_for_the_time_that_it_thinks() -> None:
+    """The same guesses, always right: worth it at 0.1 ms a row, not at 10 ms a row."""
+    text = list(range(100, 900))
+    thought = dict[float, int]()
+    for think_ms in (0.1, 10.0):
+        proposer, count = Proposer(("head",), ((1, 8.0), (16, 8.5))), 0
+        thoughts = tuple[Thought, ...]()
+        for number in range(400):
+            known = 9 + number
+            opening = None if number else Opening(tuple(text[:9]), 9, Sampling(temperature=0.0))
+            news = (text[known - 1],) if number else ()
+            row = Row(1, known - 1, known, True, 7, (), news, opening, left=1000, thoughts=thoughts)
+            cost = (1, think_ms) if thoughts else (0, 0.0)
+            (draft,) = proposer.propose(Round(number, 0, (row,), think_cost=cost), (NO_DRAFT,))
+            count += draft.curious
+            right = Thought(-1, text[known], (text[known + 1],), (1,))
+            thoughts = (right,) if draft.curious else ()
+        thought[think_ms] = count
+    assert thought[0.1] > 350
+    assert thought[10.0] < 50
+
+
 def test_a_head_that_never_pays_is_let_think_for_a_share_of_the_time_and_heard_each_time() -> None:
     """And once its guesses come true it is asked in every round."""
     proposer = Proposer(("head",), ((1, 8.0), (16, 8.5)))

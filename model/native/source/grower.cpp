@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "philox.h"
 
@@ -36,6 +37,7 @@ void Grower::grow(const Start *starts, int row_count, const TreeShape &shape, in
             open(one, slot, guesses[place].next, shape);
         }
         keep(first, shape.expanded);
+        thin(shape.open_max);
         level.swap(children);
     }
 }
@@ -91,4 +93,17 @@ void Grower::keep(size_t first, int most) {
     std::stable_sort(children.begin() + first, children.end(),
                      [](const Open &one, const Open &other) { return one.chance > other.chance; });
     if (children.size() > first + most) children.resize(first + most);
+}
+
+// Leaves the likeliest of all rows' children, in their order.
+void Grower::thin(size_t most) {
+    if (children.size() <= most) return;
+    std::vector<size_t> places(children.size());
+    std::iota(places.begin(), places.end(), 0);
+    std::stable_sort(places.begin(), places.end(), [&](size_t one, size_t other) {
+        return children[one].chance > children[other].chance;
+    });
+    std::sort(places.begin(), places.begin() + most);
+    for (size_t place = 0; place < most; place++) children[place] = children[places[place]];
+    children.resize(most);
 }

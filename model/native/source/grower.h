@@ -15,7 +15,7 @@ struct Start {
 
 // Mirrors `TreeArguments` in library.py.
 struct TreeShape {
-    int32_t levels, looked, best, expanded;
+    int32_t levels, looked, best, expanded, open_max;
     double chance_min, loss_nats, loss_max;
 
     int slots() const { return 1 + expanded * (levels - 1); }
@@ -55,4 +55,5 @@ class Grower {
     void rank(const Start &start, int depth, const TreeShape &shape, int place, int looked);
     void open(const Open &one, int slot, const float *state, const TreeShape &shape);
     void keep(size_t first, int most);
+    void thin(size_t most);
 };

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from model.draft_head import DraftHead, TorchStep
-from model.guessing import LEVELS, Grower, Start, guesses
+from model.guessing import EXPANDED, LEVELS, Grower, Start, guesses
 from model.loader import load
 from model.runner import Runner
 from model.weights import Weights
@@ -107,7 +107,7 @@ def test_a_tree_is_the_twins(seed: int, size: int, directory):
     plain, ours = steps(directory, vocabulary.sort().values, seed)
     rows = starts(seed, 11, sharp=1.0 + seed)
     assert isinstance(ours, Grower) and not isinstance(plain, Grower)
-    expected = guesses(plain, rows)
+    expected = guesses(plain, rows, EXPANDED * len(rows))
     assert guesses(ours, moved(rows)) == expected
     assert ours.grow(moved(rows[3:4])) == expected[3:4]
     assert any(len(thoughts) > 3 for thoughts in expected)
@@ -121,7 +121,7 @@ def test_recorded_trees_are_grown_in_parts_and_remember_nothing(directory):
     ours.record((1, 2, 4), recorder)
     for seed, count, replays in ((1, 11, 3), (2, 3, 1), (3, 1, 1), (4, 4, 1)):
         before, rows = recorder.replays, starts(seed, count, sharp=2.0)
-        assert ours.grow(moved(rows)) == guesses(plain, rows)
+        assert ours.grow(moved(rows)) == guesses(plain, rows, EXPANDED * len(rows))
         assert recorder.replays - before == replays
     assert ours.grow([]) == []
 
