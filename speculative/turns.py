@@ -17,6 +17,8 @@ THINK_MOST = 3.0
 """Times what was expected: a core that does something else for a while teaches no more."""
 HOPE_SHARE = 0.02
 """Of a round's time, what may go into asking the sources of rows whose guesses do not pay."""
+HOPEFUL_MIN = 4
+"""Such rows asked in every round, whatever it takes: few users shall not wait for their turn."""
 
 
 class Candidate(Protocol):
@@ -55,7 +57,9 @@ class Turns:
     def choose(self, turn: int, rows: Sequence[tuple[Candidate, float]], step_ms: float) -> None:
         """Decide for every row, with what its tokens are worth, of a round of `step_ms`."""
         hope_ms = HOPE_SHARE * step_ms
-        left = max(1, int(hope_ms / ASK_MS))
+        heads = any(row.head is not None for row, _ in rows)
+        cost_ms = ASK_MS + self.think_ms if heads else ASK_MS
+        left = max(HOPEFUL_MIN, int(hope_ms / cost_ms))
         for place in range(len(rows)):
             row, worth = rows[(turn + place) % len(rows)]
             asks = row.breaker.asks()
