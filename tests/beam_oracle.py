@@ -3,8 +3,9 @@
     python -m tests.beam_oracle PROMPTS.jsonl [--prompts 20] [--tokens 48] [--widths 2 4 8]
 
 Each line of the file has `turns`, the first of which is asked. In fp32: the same texts, and scores
-within 1e-4 of their size (some are sums over all tokens); without drafts one prompt after another, then with forests, all of them and ordinary
-requests at once in a pool so small that searches are preempted.
+within 1e-4 of their size, since some are sums over all tokens. Without drafts, one prompt after
+another; then with forests, all of them and ordinary requests at once, in a pool so small that
+searches are preempted.
 """
 
 import argparse
