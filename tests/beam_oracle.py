@@ -9,7 +9,6 @@ searches are preempted.
 """
 
 import argparse
-import json
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -23,6 +22,7 @@ from model.text import Text
 from speculative.beams import BeamRules
 from speculative.sampling import Sampling
 from tests.model.searching import Found, Server, found_by_transformers
+from tests.oracle import prompts_of
 
 BLOCK_SIZE = 16
 DRAFT_MAX = 16
@@ -38,10 +38,7 @@ def main() -> None:
 
     arguments = _arguments()
     directory = locate(None).directory
-    text = Text(directory)
-    turns = [json.loads(line)["turns"][0] for line in arguments.path.open()]
-    chats = [[{"role": "user", "content": turn}] for turn in turns[: arguments.prompts]]
-    prompts = [text.encode_continuation(text.render_chat(chat)) for chat in chats]
+    prompts = prompts_of(arguments.path, arguments.prompts, Text(directory))
     model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
     options = ModelOptions(dtype="fp32", block_size=BLOCK_SIZE, block_count=4096)
     runner = build_runner(options)

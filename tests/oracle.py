@@ -32,9 +32,7 @@ def main() -> None:
     """Compare, print a line per mode, and exit with 1 on any difference."""
     arguments = _arguments()
     text = Text(locate(None).directory)
-    turns = [json.loads(line)["turns"][0] for line in arguments.path.open()]
-    chats = [[{"role": "user", "content": turn}] for turn in turns[: arguments.prompts]]
-    prompts = [text.encode_continuation(text.render_chat(chat)) for chat in chats]
+    prompts = prompts_of(arguments.path, arguments.prompts, text)
     begun = perf_counter()
     truths = transformers_greedy(prompts, arguments.tokens)
     print(f"transformers.generate   {perf_counter() - begun:6.1f} s", flush=True)
@@ -52,6 +50,13 @@ def main() -> None:
             flush=True,
         )
     raise SystemExit(1 if wrong else 0)
+
+
+def prompts_of(path: Path, count: int, text: Text) -> list[list[int]]:
+    """Return the first turns of a file as the model reads them."""
+    turns = [json.loads(line)["turns"][0] for line in path.open()]
+    chats = [[{"role": "user", "content": turn}] for turn in turns[:count]]
+    return [text.encode_continuation(text.render_chat(chat)) for chat in chats]
 
 
 def transformers_greedy(prompts: list[list[int]], count: int) -> list[list[int]]:

@@ -109,9 +109,7 @@ class NativeForward:
         logits = torch.empty(outputs, self._config.vocab_size)
         self.states = torch.empty(outputs, self._config.hidden_size) if self.keeps_states else None
         arrays = _arrays(batch, pages, logits, self.states)
-        refusal = library().model_forward(self.handle, arrays)
-        if refusal:
-            raise ValueError(refusal.decode())
+        library().model_forward(self.handle, arrays)
         return logits
 
     def _check_pages(self, pages: Pages) -> None:

@@ -81,9 +81,7 @@ class NativeStep:
             to.next = after.data_ptr() + row * self._hidden * 4
             to.best = best.data_ptr() + row * count * 4
             to.logprobs = logprobs.data_ptr() + row * count * 8
-        refusal = library().guesser_guess(self.handle, arguments, rows, count)
-        if refusal:
-            raise ValueError(refusal.decode())
+        library().guesser_guess(self.handle, arguments, rows, count)
         return Steps(after, best.tolist(), logprobs.tolist())
 
     def grow(self, starts: Sequence[Start]) -> list[tuple[Thought, ...]]:
@@ -99,9 +97,7 @@ class NativeStep:
             to.seed, to.branch = one.key.seed & SEED_MASK, one.key.branch
             to.sampled, to.scale = one.key.sampled, one.key.scale
         found = (c_int32 * (count * size))()
-        refusal = library().guesser_grow(self.handle, arguments, count, TREE, found)
-        if refusal:
-            raise ValueError(refusal.decode())
+        library().guesser_grow(self.handle, arguments, count, TREE, found)
         numbers = found[:]
         return [
             thoughts_of([numbers[at : at + FIELDS] for at in range(row, row + size, FIELDS)])

@@ -140,9 +140,20 @@ SIGNATURES = {
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """Return the loaded library; raises NativeUnavailable where it cannot be built."""
+    """Return the loaded library; raises NativeUnavailable where it cannot be built.
+
+    Its functions that can refuse raise ValueError.
+    """
     loaded = ctypes.CDLL(str(library_path()))
     for name, (result, arguments) in SIGNATURES.items():
         function = getattr(loaded, name)
         function.restype, function.argtypes = result, arguments
+        if result is c_char_p:
+            function.errcheck = _raise_refusal
     return loaded
+
+
+def _raise_refusal(refusal: bytes | None, *_: object) -> None:
+    """Raise ValueError if a function says why it refuses."""
+    if refusal:
+        raise ValueError(refusal.decode())

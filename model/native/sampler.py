@@ -10,10 +10,10 @@ from torch import Tensor
 
 from model.native.library import ChooseArguments, LogprobArguments, library
 from model.native.pool import Pool
+from model.noise import SEED_MASK
 from model.sampler import Ask, Ranked, offers, ranked
 from speculative.rounds import TokenLogprob
 
-SEED_MASK = 2**64 - 1
 WORD_MASK = 2**32 - 1
 
 
