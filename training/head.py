@@ -10,10 +10,11 @@ import argparse
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,8 @@ DEPTHS = 3
 DEPTH_WEIGHT = 0.8
 """A depth counts this much less than the one before: it is come to less often."""
 HELD_OUT = 0.03
+PLACES = 256
+"""Whose logits are looked at together: few enough for a cache."""
 
 
 @dataclass(slots=True)
@@ -58,9 +61,14 @@ class Trained(nn.Module):
 
     @torch.no_grad()
     def take(self, head: DraftHead) -> None:
-        """Begin with the weights of a head of the same sizes."""
-        for name, value in self.named_parameters():
-            value.copy_(getattr(head, name))
+        """Begin with the weights of a head that is no larger; what is new in here keeps silent."""
+        inner = head.down.shape[-1]
+        for name in ("keep", "state_norm", "token_norm", "norm"):
+            getattr(self, name).copy_(getattr(head, name))
+        for mine, theirs in zip(self.gate_up.chunk(2), head.gate_up.chunk(2), strict=True):
+            mine[:inner] = theirs
+        self.down.zero_()
+        self.down[:, :inner] = head.down
 
     def forward(self, state: Tensor, embedded: Tensor) -> Tensor:
         return advance(self, state, embedded)
@@ -105,6 +113,48 @@ def frequent(texts: list[list[int]], size: int, vocab: int) -> Tensor:
     return torch.tensor(sorted(chosen))
 
 
+class Distance(torch.autograd.Function):
+    """Cross-entropies from the target's distributions, some places at a time.
+
+    The logits of a whole batch would go through memory again and again; the target's head does not
+    learn, so all that is kept is the gradient of the states.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, small: Tensor, hidden: Tensor, left: Tensor, *states: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return by depth the mean loss, and the share of first choices that are the target's."""
+        gradients = [torch.zeros_like(state) for state in states]
+        counts = [int((left[: len(state)] >= n).sum()) for n, state in enumerate(states, 1)]
+        losses, same = torch.zeros(len(states)), torch.zeros(len(states))
+        for first in range(1, len(hidden), PLACES):
+            wanted = linear(hidden[first : first + PLACES], small).float().log_softmax(-1)
+            thought, best = wanted.exp(), wanted.argmax(-1)
+            for n, (state, gradient) in enumerate(zip(states, gradients, strict=True)):
+                # State m of depth n + 1 is about place m + n + 1.
+                begin = max(0, first - n - 1)
+                skipped = begin + n + 1 - first
+                mine = slice(begin, first + len(wanted) - n - 1)
+                counted = (left[mine] > n)[:, None] / max(1, counts[n])
+                logits = linear(state[mine].to(small.dtype), small).float()
+                said = logits.log_softmax(-1)
+                theirs = thought[skipped:]
+                losses[n] += (kl_div(said, theirs, reduction="none") * counted).sum()
+                hits = said.argmax(-1) == best[skipped:]
+                same[n] += (hits * counted[:, 0]).sum()
+                miss = (said.exp() - theirs) * counted
+                gradient[mine] = (miss.to(small.dtype) @ small).float()
+        ctx.save_for_backward(*gradients)
+        ctx.mark_non_differentiable(same)
+        return losses, same
+
+    @staticmethod
+    def backward(ctx: Any, losses: Tensor, same: Tensor) -> tuple[Tensor | None, ...]:
+        scaled = (loss * known for loss, known in zip(losses, ctx.saved_tensors, strict=True))
+        return None, None, None, *scaled
+
+
 @dataclass(slots=True)
 class Course:
     """A head, what it learns from, and how."""
@@ -122,24 +172,15 @@ class Course:
         """How many tokens are learnt from; those after them are held out."""
         return int(len(self.corpus.tokens) * (1 - HELD_OUT))
 
-    def marks(self, first: int) -> tuple[list[Tensor], list[Tensor]]:
+    def marks(self, first: int) -> tuple[Tensor, Tensor]:
         """Return by depth the mean loss, and the share of places with the target's first choice."""
         part = self.corpus.part(first, first + self.batch)
-        with torch.no_grad():
-            wanted = linear(part.hidden, self.small)
-            thought, best = wanted.float().softmax(-1), wanted.argmax(-1)
-        state = part.hidden
-        losses: list[Tensor] = []
-        shares: list[Tensor] = []
+        state, states = part.hidden.float(), list[Tensor]()
         for depth in range(1, DEPTHS + 1):
             # Place n knows the target's state at n and the tokens up to n + depth.
             state = self.head(state[:-1], self.embedding[part.tokens[depth:]])
-            places = (part.left[: len(state)] >= depth).nonzero()[:, 0]
-            logits = linear(state[places], self.small)
-            said = logits.float().log_softmax(-1)
-            losses.append(kl_div(said, thought[places + depth], reduction="batchmean"))
-            shares.append((logits.argmax(-1) == best[places + depth]).float().mean())
-        return losses, shares
+            states.append(state)
+        return Distance.apply(self.small, part.hidden, part.left, *states)
 
     def learn(self, epochs: float, rate: float, rest: Callable[[], None]) -> None:
         """Go through the corpus in random order, and `rest` now and then."""
@@ -155,7 +196,7 @@ class Course:
             shifted = firsts[order.pop()] + int(torch.randint(0, self.batch, ()))
             with torch.autocast("cpu", torch.bfloat16):
                 losses, shares = self.marks(min(shifted, self.taught - self.batch))
-                loss = sum(DEPTH_WEIGHT**depth * value for depth, value in enumerate(losses))
+            loss = (DEPTH_WEIGHT ** torch.arange(DEPTHS) * losses).sum()
             optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(self.head.parameters(), 1.0)
@@ -173,12 +214,14 @@ class Course:
         firsts = range(self.taught, len(self.corpus.tokens) - self.batch + 1, self.batch)
         with torch.autocast("cpu", torch.bfloat16):
             found = [self.marks(first) for first in firsts]
-        means = [torch.tensor(column).mean(0) for column in zip(*found, strict=True)]
-        return told(*means) if means else "nothing was held out"
+        if not found:
+            return "nothing was held out"
+        losses, shares = (torch.stack(column).mean(0) for column in zip(*found, strict=True))
+        return told(losses, shares)
 
 
-def told(losses: Iterable[Tensor], shares: Iterable[Tensor]) -> str:
-    columns = ("loss", losses), ("same", shares)
+def told(losses: Tensor, shares: Tensor) -> str:
+    columns = ("loss", losses.tolist()), ("same", shares.tolist())
     return "  ".join(f"{name} " + " ".join(f"{v:.3f}" for v in values) for name, values in columns)
 
 
@@ -186,13 +229,7 @@ def train(arguments: argparse.Namespace) -> None:
     directory = locate(arguments.model).directory
     target = load(str(directory), torch.bfloat16)
     texts = read(arguments.texts, arguments.tokens)
-    begun = None
-    if arguments.start is not None:
-        begun = find(str(arguments.start), target.config, target.weights)
-    if begun is None:
-        vocabulary = frequent(texts, arguments.vocabulary, target.config.vocab_size)
-    else:
-        vocabulary = begun.vocabulary.long()
+    vocabulary = frequent(texts, arguments.vocabulary, target.config.vocab_size)
     cache = arguments.texts.with_suffix(f".{len(texts)}.pt")
     if cache.exists():
         corpus = Corpus(**torch.load(cache))
@@ -200,9 +237,11 @@ def train(arguments: argparse.Namespace) -> None:
         corpus = look(texts, directory)
         torch.save({"tokens": corpus.tokens, "hidden": corpus.hidden, "left": corpus.left}, cache)
     head = Trained(target.config.hidden_size, arguments.inner)
-    if begun is not None:
-        head.take(begun)
     weights = target.weights
+    if arguments.start is not None:
+        begun = find(str(arguments.start), target.config, weights)
+        assert begun is not None
+        head.take(begun)
     course = Course(corpus, weights.embedding, weights.head[vocabulary], head, arguments.batch)
 
     def rest() -> None:
@@ -224,9 +263,9 @@ def main() -> None:
     parser.add_argument("texts", type=Path)
     parser.add_argument("output", type=Path)
     parser.add_argument("--model")
-    parser.add_argument("--start", type=Path, help="a head to go on from, of the same sizes")
+    parser.add_argument("--start", type=Path, help="a head to go on from, no larger")
     parser.add_argument("--tokens", type=int, default=10**9, help="of the texts at most")
-    parser.add_argument("--vocabulary", type=int, default=8192)
+    parser.add_argument("--vocabulary", type=int, default=4096)
     parser.add_argument("--inner", type=int, default=512)
     parser.add_argument("--batch", type=int, default=2048, help="tokens in a step")
     parser.add_argument("--epochs", type=float, default=4)

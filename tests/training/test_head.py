@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.functional import kl_div
 
-from model.draft_head import TorchStep, find, save
+from model.draft_head import DraftHead, TorchStep, find, save
 from model.loader import load
 from tests.model.tiny import VOCAB, save_tiny
-from training.head import DEPTHS, Course, Trained, finished, frequent, look
+from training.head import DEPTHS, PLACES, Course, Distance, Trained, finished, frequent, look
 
 
 @pytest.fixture
@@ -58,3 +59,38 @@ def test_places_near_a_text_s_end_are_not_asked_for_what_follows(directory):
     assert len(corpus.tokens) == len(corpus.hidden) == len(corpus.left)
     vocabulary = frequent(texts(), 32, VOCAB)
     assert vocabulary.tolist() == sorted(set(vocabulary.tolist())) and len(vocabulary) == 32
+
+
+def test_the_distance_and_its_gradient_are_those_of_the_whole_logits():
+    torch.manual_seed(2)
+    places, hidden, size = 2 * PLACES + 9, 16, 40
+    small, thoughts = torch.randn(size, hidden), torch.randn(places, hidden)
+    left = torch.cat([torch.arange(n - 1, -1, -1) for n in (3, PLACES, 1, places - PLACES - 4)])
+    states = [torch.randn(places - n, hidden, requires_grad=True) for n in (1, 2, 3)]
+    weights = torch.tensor([1.0, 0.7, 0.3])
+    losses, shares = Distance.apply(small, thoughts, left, *states)
+    (weights * losses).sum().backward()
+
+    wanted = thoughts @ small.T
+    plain: list[torch.Tensor] = []
+    copies = [state.detach().clone().requires_grad_() for state in states]
+    for depth, state in enumerate(copies, 1):
+        counted = left[: len(state)] >= depth
+        logits, asked = (state @ small.T)[counted], wanted[depth:][counted]
+        plain.append(kl_div(logits.log_softmax(-1), asked.softmax(-1), reduction="batchmean"))
+        same = (logits.argmax(-1) == asked.argmax(-1)).float().mean()
+        assert float(shares[depth - 1]) == pytest.approx(float(same))
+    (weights * torch.stack(plain)).sum().backward()
+    assert losses.tolist() == pytest.approx([one.item() for one in plain], rel=1e-5)
+    for one, other in zip(states, copies, strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-8)
+
+
+def test_a_head_that_grew_says_what_it_said_before():
+    torch.manual_seed(3)
+    small = Trained(16, 8)
+    values = {name: value.detach() for name, value in small.named_parameters()}
+    grown = Trained(16, 20)
+    grown.take(DraftHead(vocabulary=torch.arange(4), **values))
+    states, embedded = torch.randn(5, 16), torch.randn(5, 16)
+    torch.testing.assert_close(grown(states, embedded), small(states, embedded))
