@@ -6,6 +6,7 @@ running --plan--> in flight --commit--> running --> ended
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 
 import msgspec
 
@@ -17,6 +18,9 @@ from speculative.planner_stats import PlannerStats
 from speculative.residency import Residency
 from speculative.rounds import Decision, Draft, Round, Row, Verdict
 from speculative.sequences import Progress, Sequence, origins
+
+DRAFT_SHARE = 8
+"""Of a round, one part in so many is for drafts even while prompts wait."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,12 +172,25 @@ class Planner:
     def _draft_room(self, row_count: int, factor: int = 1) -> int:
         """Return how many drafts each row may carry: the budget is shared evenly.
 
-        While prompts wait, half of the budget is theirs: drafts must not starve them.
+        Room is taken whether or not a draft fills it, so prompts that wait come first: with many
+        rows, half a round kept for drafts would double the rounds that the prompts take. An eighth
+        is left, so that drafts do not starve either.
         """
-        prompts_wait = self.residency.waiting or row_count < len(self.residency.running)
-        budget = self.limits.tokens_max // (2 if prompts_wait else 1)
+        most = self.limits.tokens_max
+        budget = max(most // DRAFT_SHARE, most - self._wanted())
         share = max(0, budget // max(1, row_count) - 1)
         return min(factor * self.limits.draft_max, share)
+
+    def _wanted(self) -> int:
+        """Return how many tokens prompts could have read in this round, up to all of it."""
+        running, most, wanted = self.residency.running, self.limits.tokens_max, 0
+        enters = self.residency.waiting if len(running) < self.limits.rows_max else ()
+        for sequence in chain(running.values(), enters):
+            if sequence.pending > 1 and not sequence.in_flight:
+                wanted += sequence.unread
+                if wanted >= most:
+                    return most
+        return wanted
 
     def _free_slots(self, sequence: Sequence, row_count: int) -> int:
         """Return how many drafts may be written behind a decoding row without cramping others.

@@ -184,8 +184,24 @@ def test_chunks_of_a_prompt_ride_beside_decoding_rows() -> None:
     second = submit(world, [4] * 20)
     round_ = planned(world)
     assert ids(round_) == [first.sequence_id, second.sequence_id]
-    assert round_.rows[1].stop - round_.rows[1].start >= 5, "half of the round is for prompts"
+    assert round_.rows[1].stop - round_.rows[1].start >= 8, "prompts come before drafts"
     assert not round_.rows[1].samples
+
+
+@pytest.mark.parametrize(
+    ("prompt", "drafts", "chunk"),
+    [(4, 3, 4), (13, 2, 13), (100, 1, 14)],
+    ids=["room for all", "what the prompt leaves", "an eighth"],
+)
+def test_drafts_have_what_waiting_prompts_leave_and_an_eighth_at_least(
+    prompt: int, drafts: int, chunk: int
+) -> None:
+    world = make_world(tokens_max=16, draft_max=3)
+    submit(world)
+    decide(world, planned(world), Decision((5,)))
+    submit(world, [4] * prompt)
+    one, other = planned(world).rows
+    assert (one.draft_max, other.stop - other.start) == (drafts, chunk)
 
 
 def test_the_budget_for_drafts_is_shared_evenly() -> None:
