@@ -1,11 +1,10 @@
 """Records texts of the default model for replay: `python -m benchmarks.record prompts.jsonl FILE`.
 
-What `python -m speculative.benchmark FILE` reads: one JSON object a line with the prompt, the
-seeded output and what the target thought could follow at each position.
+What `python -m benchmarks.drafting FILE` reads: one JSON object a line with the prompt, the
+seeded output and what the target and its draft head thought could follow at each position.
 """
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from model.hub import locate
 from model.runner import Runner
 from model.text import Text
 from speculative.recycle import RANKS
-from speculative.rounds import LOSS_NATS, NO_DRAFT, Opening, Proposal, Round, Row
+from speculative.rounds import LOSS_NATS, NO_DRAFT, Opening, Proposal, Round, Row, Thought
 from speculative.sampling import Sampling
 
 BLOCK_SIZE = 16
@@ -36,6 +35,7 @@ class Live:
         self.computed = 0
         self.news: tuple[int, ...] = ()
         self.outlooks: list[tuple[int, list[int], list[int]]] = []
+        self.thoughts: list[tuple[Thought, ...]] = []
 
     def row(self) -> Row:
         """Return what is to be computed next."""
@@ -60,16 +60,17 @@ class Live:
 
     def record(self) -> str:
         """Return its line."""
-        return json.dumps(
+        return msgspec.json.encode(
             {
                 "category": self.category,
                 "prompt": self.tokens[: self.prompt_count],
                 "output": self.tokens[self.prompt_count :],
                 "outlooks": self.outlooks,
+                "thoughts": self.thoughts,
                 "temperature": self.law.temperature,
                 "seed": self.law.seed,
             }
-        )
+        ).decode()
 
 
 def write(runner: Runner, lives: list[Live], count: int) -> None:
@@ -85,6 +86,7 @@ def write(runner: Runner, lives: list[Live], count: int) -> None:
             if decision.tokens:
                 live.tokens.extend(decision.tokens)
                 live.news = decision.tokens
+                live.thoughts.append(decision.thoughts)
                 best = decision.logprobs[0].top
                 live.outlooks.append(
                     (
@@ -110,12 +112,14 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=8, help="prompts per category")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--dtype", default="bf16")
+    parser.add_argument("--head", default="auto", help="a draft head, or none")
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--threads", type=int, default=0, help="0: one per core")
     arguments = parser.parse_args()
     runner = build_runner(
         ModelOptions(
             dtype=arguments.dtype,
+            draft_head=arguments.head,
             block_count=1 + AT_ONCE * BLOCKS_EACH,
             block_size=BLOCK_SIZE,
             threads=arguments.threads,

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from speculative.proposer import Proposer
-from speculative.rounds import NO_DRAFT, Draft, Opening, Outlook, Round, Row, chain
+from speculative.rounds import NO_DRAFT, Draft, Opening, Outlook, Round, Row, Thought, chain
 from speculative.sampling import Sampling
 from speculative.worth import Refill
 
@@ -24,6 +24,8 @@ class Recording(NamedTuple):
     prediction: tuple[int, ...] = ()
     sampling: Sampling = Sampling()
     category: str = ""
+    thoughts: tuple[tuple[Thought, ...], ...] = ()
+    """After each output position, what a draft head thought could follow."""
 
 
 @dataclass(slots=True)
@@ -69,6 +71,13 @@ class _Player:
     said: int = 0
     news: tuple[int, ...] = ()
     outlooks: tuple[Outlook, ...] = ()
+
+    @property
+    def thoughts(self) -> tuple[Thought, ...]:
+        """What the head thought when the last token was said."""
+        return (
+            self.recording.thoughts[self.said - 1] if self.recording.thoughts and self.said else ()
+        )
 
 
 @dataclass
@@ -169,6 +178,7 @@ class Replay:
             opening,
             player.outlooks,
             left=len(recording.output) - said,
+            thoughts=player.thoughts,
         )
 
     def _commit(self, player: _Player, draft: Draft) -> None:

@@ -2,7 +2,7 @@
 
 import random
 
-from speculative.benchmark import COSTS, cost
+from benchmarks.drafting import COSTS, cost
 from speculative.chains import Chains
 from speculative.replay import Recording, Replay
 

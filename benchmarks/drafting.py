@@ -1,8 +1,9 @@
-"""What drafting costs, and what it would save: `python -m speculative.benchmark [RECORDINGS]`.
+"""What drafting costs, and what it would save: `python -m benchmarks.drafting [RECORDINGS]`.
 
 RECORDINGS, as `python -m benchmarks.record` writes them, hold one JSON object a line: `prompt`,
 `output` (token ids) and, if recorded, `outlooks` (what the target thought at each output position:
-a token, its best successors, their losses), `prediction`, `category`, `temperature` and `seed`.
+a token, its best successors, their losses), `thoughts` (a draft head's), `prediction`, `category`,
+`temperature` and `seed`.
 Without them, texts are made up: words by Zipf's law and phrases that come again.
 """
 
@@ -13,13 +14,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from model.noise import fastest
 from speculative.proposer import Proposer
 from speculative.recycle import RANKS
 from speculative.replay import Recording, Replay, Report
-from speculative.rounds import Outlook
+from speculative.rounds import Outlook, Thought
 from speculative.sampling import Sampling
 
-METHODS = ("ngram", "suffix", "store", "recycle")
+METHODS = ("ngram", "suffix", "store", "recycle", "head")
 COSTS = ((1, 20.5), (8, 23.5), (16, 25.5), (64, 47.0), (256, 104.0))
 """(tokens, ms): a 135 M model in bf16 on two cores with AMX."""
 ROWS = (1, 4, 16, 64)
@@ -76,6 +80,10 @@ def read(path: Path) -> list[Recording]:
             tuple(found.get("prediction", ())),
             Sampling(temperature=found.get("temperature", 0.0), seed=found.get("seed", 0)),
             category=str(found.get("category", "")),
+            thoughts=tuple(
+                msgspec.convert(thoughts, tuple[Thought, ...])
+                for thoughts in found.get("thoughts", ())
+            ),
         )
 
     return [recording(line) for line in path.read_text().splitlines()]
@@ -104,7 +112,8 @@ def play(
 ) -> tuple[Report, float]:
     """Return what a replay came to, and its speed-up over no drafts."""
     plain = Replay(Proposer(()), cost, 0).run(recordings, rows)
-    report = Replay(Proposer(methods, COSTS), cost, DRAFT_MAX).run(recordings, rows)
+    proposer = Proposer(methods, COSTS, noise=fastest())
+    report = Replay(proposer, cost, DRAFT_MAX).run(recordings, rows)
     return report, plain.ms / report.ms
 
 
@@ -118,7 +127,7 @@ def show(name: str, rows: int, played: tuple[Report, float]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m speculative.benchmark", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.drafting", description=__doc__)
     parser.add_argument("recordings", nargs="?", type=Path)
     options = parser.parse_args()
     rng = random.Random(0)
