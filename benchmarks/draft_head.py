@@ -2,13 +2,15 @@
 
 The target decodes some prompts of each category greedily, a token a step. After every step the head
 thinks on, as it would for a request, and is timed: its matrices are as cold as they ever are. Its
-first choice at each depth, the tokens between known, is then compared with the text.
+first choice at each depth, the tokens between known, is then compared with the text. And noise is
+drawn at every place: how often would the head's best guess, with its chances sharpened or as they
+are, have been what the target says at that temperature?
 """
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from time import perf_counter
 from typing import NamedTuple
 
@@ -19,12 +21,15 @@ from benchmarks.prompts import by_category
 from model.build import ModelOptions, build
 from model.draft_head import Step
 from model.flatten import Layout
-from model.guessing import LEVELS, Start, guesses
+from model.guessing import LEVELS, LOOKED, Start, guesses
 from model.hub import locate
 from model.kit import Parts
 from model.text import Text
 from speculative.key import GREEDY
 from speculative.rounds import NO_DRAFT
+
+SHARPNESSES = (1.0, 1.25, 1.5, 2.0, 3.0)
+TEMPERATURES = (0.7, 1.0)
 
 
 class Told(NamedTuple):
@@ -32,6 +37,8 @@ class Told(NamedTuple):
 
     tokens: list[int]
     states: Tensor
+    logits: Tensor
+    """Of each of its tokens."""
     step_ms: list[float]
     think_ms: list[float]
 
@@ -40,7 +47,7 @@ def decode(parts: Parts, step: Step, prompt: Sequence[int], count: int) -> Told:
     """Say `count` tokens, and have the head think after each."""
     size, known = parts.pages.block_size, list(prompt)
     blocks = tuple(range(-(-(len(prompt) + count) // size)))
-    tokens, states = list[int](), list[Tensor]()
+    tokens, states, said = list[int](), list[Tensor](), list[Tensor]()
     steps, thoughts = list[float](), list[float]()
     start = 0
     for _ in range(count):
@@ -58,7 +65,8 @@ def decode(parts: Parts, step: Step, prompt: Sequence[int], count: int) -> Told:
         known.append(token)
         tokens.append(token)
         states.append(state)
-    return Told(tokens, torch.stack(states), steps[1:], thoughts)
+        said.append(logits[0].clone())
+    return Told(tokens, torch.stack(states), torch.stack(said), steps[1:], thoughts)
 
 
 def right(step: Step, told: Told) -> list[tuple[int, int]]:
@@ -72,6 +80,20 @@ def right(step: Step, told: Told) -> list[tuple[int, int]]:
     return found
 
 
+def drawn(step: Step, told: Told, temperature: float, dice: torch.Generator) -> list[float]:
+    """Return by sharpness the share of places where the head's best guess is what is drawn."""
+    between = told.tokens[:-1]
+    logits = told.logits[1:] / temperature
+    noise = -torch.empty_like(logits).exponential_(generator=dice).log()
+    wanted = (logits + noise).argmax(-1)
+    _, tokens, logprobs = step(told.states[:-1].contiguous(), between, LOOKED)
+    candidates = torch.tensor(tokens)
+    scores = torch.tensor(logprobs) / temperature
+    lifts = noise.gather(1, candidates)
+    found = [(sharpness * scores + lifts).argmax(-1, keepdim=True) for sharpness in SHARPNESSES]
+    return [float((candidates.gather(1, best)[:, 0] == wanted).float().mean()) for best in found]
+
+
 def run(arguments: argparse.Namespace) -> None:
     options = ModelOptions(source=arguments.model, dtype=arguments.dtype, draft_head=arguments.head)
     parts = build(options, print).parts
@@ -80,6 +102,8 @@ def run(arguments: argparse.Namespace) -> None:
     text = Text(locate(arguments.model).directory)
     steps, thoughts = list[float](), list[float]()
     totals = [(0, 0)] * LEVELS
+    dice = torch.Generator().manual_seed(1)
+    draws: dict[float, list[list[float]]] = {temperature: [] for temperature in TEMPERATURES}
     room = parts.pages.block_size * parts.pages.keys.shape[1] - arguments.tokens
     print("first choices right, by depth")
     for category, questions in by_category(arguments.path, arguments.count).items():
@@ -92,9 +116,15 @@ def run(arguments: argparse.Namespace) -> None:
             steps += told.step_ms
             thoughts += told.think_ms
             sums = _added(sums, right(parts.step, told))
+            for temperature, found in draws.items():
+                found.append(drawn(parts.step, told, temperature, dice))
         totals = _added(totals, sums)
         print(f"{category:24s}", *_shares(sums), flush=True)
     print(f"{'all':24s}", *_shares(totals))
+    print("best guess drawn, by sharpness", *SHARPNESSES)
+    for temperature, found in draws.items():
+        means = [fmean(column) for column in zip(*found, strict=True)]
+        print(f"{f'temperature {temperature:g}':24s}", *(f"{mean:.3f}" for mean in means))
     print(f"a step {median(steps):.2f} ms, thinking {median(thoughts):.3f} ms")
 
 
