@@ -23,7 +23,7 @@ EXPANDED = 2
 """Candidates of one row that are thought on from, at each level."""
 OPEN_MAX = 16
 """Candidates of all rows that are thought on from, at each level: with many rows steps are dear."""
-CHANCE_MIN = 0.1
+CHANCE_MIN = 0.25
 """A path less likely than this is not thought on from."""
 
 
