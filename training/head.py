@@ -3,7 +3,7 @@
 `python -m training.head texts.jsonl head.safetensors` runs the model over the texts of
 `training.talk`, keeps its last hidden states, and trains the head to say what the model will think
 next, then what it will think after that, each time knowing the token between: the loss is the
-cross-entropy from the model's own distribution over the head's vocabulary, at each depth.
+divergence from the model's own distribution over the head's vocabulary, at each depth.
 """
 
 import argparse
@@ -114,7 +114,7 @@ def frequent(texts: list[list[int]], size: int, vocab: int) -> Tensor:
 
 
 class Distance(torch.autograd.Function):
-    """Cross-entropies from the target's distributions, some places at a time.
+    """Kullback-Leibler divergences from the target's distributions, some places at a time.
 
     The logits of a whole batch would go through memory again and again; the target's head does not
     learn, so all that is kept is the gradient of the states.

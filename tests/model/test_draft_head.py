@@ -98,7 +98,7 @@ def test_a_tree_grown_natively_is_the_one_grown_level_by_level(directory, rows, 
         assert found == guesses(lambda *arguments: step(*arguments), starts)
         sizes |= {len(thoughts) for thoughts in found}
         assert sum(map(len, found)) <= rows + (LEVELS - 1) * OPEN_MAX
-    assert max(sizes) == 1 + EXPANDED * (LEVELS - 1) or rows > OPEN_MAX
+    assert max(sizes) >= LEVELS or rows > OPEN_MAX, "no path was worth thinking on to its end"
     with pytest.raises(ValueError, match="vocabulary"):
         step.grow([starts[0]._replace(token=VOCAB)])
 

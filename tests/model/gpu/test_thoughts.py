@@ -110,7 +110,7 @@ def test_a_tree_is_the_twins(seed: int, size: int, directory):
     expected = guesses(plain, rows, EXPANDED * len(rows))
     assert guesses(ours, moved(rows)) == expected
     assert ours.grow(moved(rows[3:4])) == expected[3:4]
-    assert any(len(thoughts) > 3 for thoughts in expected)
+    assert any(len(thoughts) >= LEVELS for thoughts in expected)
     depths = [len(thoughts) for thoughts in expected]
     assert min(depths) < max(depths) or size == 5
 
