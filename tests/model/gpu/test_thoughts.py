@@ -105,12 +105,12 @@ def test_a_tree_is_the_twins(seed: int, size: int, directory):
     """Of each law, by themselves and together; a head may know very few tokens."""
     vocabulary = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(seed))[:size]
     plain, ours = steps(directory, vocabulary.sort().values, seed)
-    rows = starts(seed, 11, sharp=1.0 + seed)
+    rows = starts(seed, 11, sharp=2.0 + seed)
     assert isinstance(ours, Grower) and not isinstance(plain, Grower)
     expected = guesses(plain, rows, EXPANDED * len(rows))
     assert guesses(ours, moved(rows)) == expected
     assert ours.grow(moved(rows[3:4])) == expected[3:4]
-    assert any(len(thoughts) >= LEVELS for thoughts in expected)
+    assert any(len(thoughts) > 3 for thoughts in expected)
     depths = [len(thoughts) for thoughts in expected]
     assert min(depths) < max(depths) or size == 5
 
