@@ -7,7 +7,7 @@
 free + used + cached = capacity, always.
 """
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable
 
 
@@ -18,7 +18,8 @@ class BlockPool:
         self.capacity = capacity
         self.block_size = block_size
         """Slots (tokens) in a block."""
-        self._free = deque(range(capacity))
+        self._free = list(range(capacity))[::-1]
+        """The last freed is taken first: its memory is there already, and warm."""
         self._holders = [0] * capacity
         self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
         self._block_by_name: dict[bytes, int] = {}
@@ -53,7 +54,7 @@ class BlockPool:
             block, _ = self._cached.popitem(last=False)
             del self._block_by_name[self._name_by_block.pop(block)]
             self._free.append(block)
-        blocks = [self._free.popleft() for _ in range(count)]
+        blocks = [self._free.pop() for _ in range(count)]
         for block in blocks:
             self._holders[block] = 1
         return blocks

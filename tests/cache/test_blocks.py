@@ -89,6 +89,13 @@ def test_free_blocks_are_taken_before_cached_ones(pool: BlockPool) -> None:
     assert pool.find(b"name") is None
 
 
+def test_the_block_that_was_freed_last_is_taken_first(pool: BlockPool) -> None:
+    first, second = pool.take(2) or []
+    pool.drop([second])
+    pool.drop([first])
+    assert pool.take(2) == [first, second]
+
+
 def test_the_least_recently_used_block_goes_first(pool: BlockPool) -> None:
     blocks = pool.take(4) or []
     for block, name in zip(blocks, (b"a", b"b", b"c", b"d"), strict=True):
