@@ -15,8 +15,12 @@ from model.rows import check_row
 from model.sampler import Ranked
 from model.verify import Rule, keyed
 from model.walk import Walk
+from speculative.frontier import frontier
 from speculative.key import Key
-from speculative.rounds import Decision, Draft, Proposal, Row, Verdict
+from speculative.rounds import Decision, Draft, Hunch, Proposal, Row, Verdict
+
+HUNCH_OFFERS = 8
+"""Tokens that a draft head names for a beam search."""
 
 
 class Runner:
@@ -50,9 +54,10 @@ class Runner:
         self.kit.copy_blocks(self.pages, round_.copies)
         self.kit.move_slots(self.pages, round_.moves)
         sampling = [walk for walk in walks if isinstance(walk, Walk) and walk.row.samples]
-        curious = self._compute(layout, sampling)
+        whole = self._compute(layout, sampling)
         computed = self.clock()
-        self._guess(curious)
+        self._guess([walk for walk in whole if walk.is_curious])
+        self._foretell([walk for walk in whole if walk.row.branch and walk.draft.curious])
         return Verdict(
             round_.round_id,
             round_.lane,
@@ -74,7 +79,7 @@ class Runner:
         return Walk(row, sequence, draft, first)
 
     def _compute(self, layout: Layout, walks: list[Walk]) -> list[Walk]:
-        """Run the model and walk every sampling row; return those to be guessed for."""
+        """Run the model and walk every sampling row; return those that came through."""
         if not layout.tokens:
             return []
         logits = self.parts.run(layout)
@@ -86,7 +91,7 @@ class Runner:
         self.kit.move_slots(self.pages, moves)
         whole = [walk for walk in walks if not walk.error]
         self._report(logits, whole, foreseen.best)
-        return [walk for walk in whole if walk.is_curious]
+        return whole
 
     def _questions(self, walks: list[Walk]) -> Questions:
         asks = (ask for walk in walks for ask in walk.foreseeable())
@@ -145,6 +150,36 @@ class Runner:
         for walk, thoughts in zip(going, guesses(step, starts), strict=True):
             walk.thoughts = thoughts
 
+    def _foretell(self, walks: list[Walk]) -> None:
+        """Let the draft head say what follows where beam searches probably go on."""
+        step, states = self.parts.step, self.parts.states
+        if step is None or states is None:
+            return
+        places: list[tuple[Walk, int, int]] = []
+        for branches in _searches(walks):
+            row = branches[0].row
+            assert row.branch is not None
+            stops = branches[0].sequence.sampling.stop_token_ids
+            for outpost in frontier([walk.reached() for walk in branches], row.branch.width, stops):
+                walk = branches[outpost.row]
+                if outpost.node >= 0 or not walk.begins_known:
+                    places.append((walk, outpost.node, outpost.token))
+        if not places:
+            return
+        here = [walk.first + node + (not walk.begins_known) for walk, node, _ in places]
+        _, tokens, logprobs = step(states[here], [token for *_, token in places], HUNCH_OFFERS)
+        for (walk, node, token), *offers in zip(places, tokens, logprobs, strict=True):
+            walk.hunches.append(Hunch(node, token, tuple(zip(*offers, strict=True))))
+
+
+def _searches(walks: list[Walk]) -> Iterator[list[Walk]]:
+    """Yield the branches of each search."""
+    found: dict[int, list[Walk]] = {}
+    for walk in walks:
+        assert walk.row.branch is not None
+        found.setdefault(walk.row.branch.group_id, []).append(walk)
+    yield from found.values()
+
 
 def _decision(walk: Walk | BadRow) -> Decision:
     if isinstance(walk, BadRow):
@@ -159,4 +194,5 @@ def _decision(walk: Walk | BadRow) -> Decision:
         offers=walk.offers,
         forced=walk.forced,
         thoughts=walk.thoughts,
+        hunches=tuple(walk.hunches),
     )

@@ -10,8 +10,9 @@ from model.foresight import Foreseen, Tree
 from model.grammar import BadGrammar
 from model.history import Sequence
 from model.sampler import Ask, Ranked
+from speculative.frontier import Reached
 from speculative.noise import path_key
-from speculative.rounds import Draft, Outlook, Row, Thought, TokenLogprob
+from speculative.rounds import Draft, Hunch, Outlook, Row, Thought, TokenLogprob
 
 BROKEN = "the model computed something that is not a number"
 NOTHING = Foreseen(frozenset())
@@ -35,6 +36,7 @@ class Walk:
     offers: tuple[tuple[tuple[int, float], ...], ...] = ()
     forced: tuple[int, ...] = ()
     thoughts: tuple[Thought, ...] = ()
+    hunches: list[Hunch] = field(default_factory=list[Hunch])
     foreseen: Foreseen = NOTHING
     """What is known of the logits before the walk."""
     error: str = ""
@@ -153,6 +155,13 @@ class Walk:
     def logits_rows(self) -> range:
         """Return the rows of logits of the last known token and of every node."""
         return range(self.first, self.first + len(self.draft.tokens) + (not self.begins_known))
+
+    def reached(self) -> Reached:
+        """Return what is known of a branch now."""
+        branch = self.row.branch
+        assert branch is not None
+        known = (branch.known,) if self.begins_known else ()
+        return Reached(branch.score, self.draft, (*known, *self.offers))
 
     def named(self, best: Mapping[int, Ranked]) -> tuple[Outlook, ...]:
         """Return what could follow the last known token and every node, by its row of logits."""

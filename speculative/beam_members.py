@@ -33,6 +33,8 @@ class Member:
     path: tuple[int, ...] = ()
     known: tuple[Offer, ...] = ()
     """What comes after the last token, if that was a forest's node; then nothing is pending."""
+    hunch: tuple[Offer, ...] = ()
+    """What a draft head thinks comes there otherwise."""
 
     @property
     def is_open(self) -> bool:

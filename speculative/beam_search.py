@@ -154,6 +154,7 @@ class BeamSearch:
             rules.width,
             tuple(self._seen),
             member.known,
+            member.hunch,
         )
         self._seen.clear()
         group.rows.append(
@@ -216,6 +217,10 @@ class BeamSearch:
         taken: set[int] = set()
         self.members = []
         survivors = self.beams.live if stands else []
+        hunches = [
+            {(hunch.node, hunch.token): hunch.offers for hunch in part.decision.hunches}
+            for part in parts
+        ]
         for hypothesis, (head, place, known) in zip(survivors, stands, strict=True):
             number, node = place or head
             parent, first = old[number], number not in taken
@@ -229,6 +234,7 @@ class BeamSearch:
                 0 if first else parent.sequence_id,
                 path_to(parts[number].draft, node),
                 known or (),
+                () if known else hunches[head[0]].get((head[1], hypothesis.tokens[-1]), ()),
             )
             # Whatever lies behind the path is of no use: less to copy.
             member.table.truncate(member.base + max(member.path, default=-1) + 1)

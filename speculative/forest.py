@@ -1,59 +1,46 @@
-"""Drafts for beam searches: one forest over all branches of a group, grown by a guessed search.
+"""Drafts for beam searches: one forest over all branches of a search, grown by a guessed search.
 
-The branches of a beam say nearly the same, a few tokens apart, so what the target offered after a
-few tokens is the best guess of what it will offer after the same few tokens elsewhere in the group.
-The forest is what a beam search over those guesses would visit, level by level. A level that missed
-a survivor is not lost: after the others the target has then spoken, and only the next round's
-guesses after the missing ones are guesses.
+The forest is what a beam search over guesses would visit, level by level: of each level the nodes
+that are likely enough to survive. A level that missed a survivor is not lost: after the others the
+target has then spoken, and the next round guesses only after the missing ones.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
-from itertools import accumulate
-from math import exp, log
+from math import exp
+from operator import itemgetter
 from typing import NamedTuple
 
-from speculative.rounds import NO_DRAFT, Branch, Draft, Round, Row, Seen
+import msgspec
 
-ORDERS = 5
-"""Tokens that a guess may look back."""
+from speculative.beam_memory import OFFERS_MAX, BeamMemory, Offers
+from speculative.occurrences import PAD, Occurrences
+from speculative.rounds import NO_DRAFT, Draft, Round, Row
+
 SOURCE = "beams"
-SPARE = 1
-"""A level's nodes beyond the beam's width: more cost more than the steps that they save."""
 DEPTH_MAX = 8
-WEIGHTS = (0.12, 0.35, 1.0, 2.0, 3.0)
-"""What is known after one token, two tokens and so on, in a mixture."""
-COPY_WEIGHTS = {2: 0.8, 3: 3.0}
-"""What followed two and three tokens in the prompt, as a multiple of the rest."""
-COPY_BESIDE = 0.05
-"""The same where the target itself has spoken after three or more."""
-UNKNOWN = 0.2
-"""The rest's weight at least."""
-OFFERS_MAX = 8
-"""Tokens in a guess."""
-SURE = (0.2, 0.4, 0.5, 0.7, 0.8, 0.9, 1.0)
-"""How good a guess is, about, by the tokens looked back; one more if the prompt agrees."""
-KNOWN = 6
-"""Where the target has spoken already, nothing is guessed."""
-GRADES = 10
-"""Levels are filed by how good their guesses are."""
-COVERED_START = 0.5
-PACE = 0.06
-"""Weight of the newest level in the chance that one like it holds all that its step needs."""
-WORTH = 1.01
-"""How much better than no forest the round must promise to be: all this is estimates."""
+NODES_MAX = 32
+"""Of a forest: a round of more makes everybody else wait."""
+SPARE = 3
+"""Nodes of a level beyond the beam's width."""
+KNOWN_EDGE, KNOWN_SLOPE = 0.1, 6.0
+"""Where the target has spoken: the lead, in nats, with which a candidate survives half the time,
+and the slope of its log-odds. Only other branches can surprise."""
+GUESSED_EDGE, GUESSED_SLOPE = 0.55, 1.6
+"""The same of a candidate that is guessed."""
+LEAD_MAX = 5.0
+TRUST_START = 0.6
+TRUST_WEIGHT = 10.0
+"""Levels that the trust to start with is worth."""
+TRUST_DECAY = 0.95
+PRICE = 3.0
+"""How much likelier a node must be to survive than what it adds to a round, as a share of it."""
+CHANCE_MIN = 0.06
+"""Of a node, however little it costs."""
 
-Offers = tuple[tuple[int, float], ...]
-Tail = tuple[int, ...]
-
-
-class Guess(NamedTuple):
-    """What may follow some tokens."""
-
-    offers: Offers
-    sureness: int
-    """An index of SURE."""
+CURIOUS_PRICE = 0.5
+"""Above it, hardly anything is drafted, and a draft head need not think."""
 
 
 class _Tip(NamedTuple):
@@ -62,193 +49,205 @@ class _Tip(NamedTuple):
     score: float
     row: int
     node: int
-    tail: Tail
+    tail: list[int]
     known: Offers = ()
     """What will be offered after it, where that was seen already."""
+    hunch: Offers = ()
+    """What a draft head thinks."""
 
 
-class _Level(NamedTuple):
-    """The nodes of one depth, and how good the guesses behind them are."""
+class _Candidate(NamedTuple):
+    """A token that could follow a tip."""
 
-    tips: list[_Tip]
-    grade: int
+    score: float
+    tip: _Tip
+    token: int
+
+
+class _Hope(NamedTuple):
+    """What a level promises."""
+
+    chance: float
+    """That all that its step needs is in it, if the guesses are what they seem."""
+    guessed: float
+    """The share of its parents after which the target has not spoken."""
 
 
 @dataclass(slots=True)
-class Group:
+class _Search:
     """What is remembered of one search."""
 
-    copied: dict[Tail, int]
-    """What followed two and three tokens in the prompt, the last time."""
-    seen: dict[Tail, Offers] = field(default_factory=dict[Tail, Offers])
-    levels: list[int] = field(default_factory=list[int])
-    """The grade of each level of the last forest."""
+    memory: BeamMemory
+    hopes: list[_Hope] = field(default_factory=list[_Hope])
+    """Of each level of the last forest."""
+    expected: float = TRUST_WEIGHT
+    came_true: float = TRUST_WEIGHT * TRUST_START
 
-    def learn(self, seen: Iterable[Seen]) -> None:
-        """Take in what the target offered after which tokens."""
-        for tail, offers in seen:
-            for order in range(1, len(tail) + 1):
-                self.seen[tail[-order:]] = offers
+    @property
+    def trust(self) -> float:
+        """How often a guessed level holds what it promises."""
+        return min(1.0, self.came_true / self.expected)
 
-    def guess(self, tail: Tail) -> Guess | None:
-        """Return what may follow, mixed from all that is known of the tail's ends."""
-        masses: dict[int, float] = {}
-        total, known = 0.0, 0
-        for order, weight in enumerate(WEIGHTS, start=1):
-            offers = self.seen.get(tail[-order:])
-            if offers is not None:
-                total, known = total + weight, order
-                for token, logprob in offers:
-                    masses[token] = masses.get(token, 0.0) + weight * exp(logprob)
-        copied, weight = self._copy(tail, known)
-        if copied >= 0:
-            weight *= max(total, UNKNOWN)
-            masses[copied] = masses.get(copied, 0.0) + weight
-            total += weight
-        if not masses:
-            return None
-        best = nlargest(OFFERS_MAX, masses.items(), key=lambda item: item[1])
-        found = tuple((token, log(mass / total)) for token, mass in best)
-        return Guess(found, min(KNOWN - 1, known + (copied == best[0][0])))
-
-    def _copy(self, tail: Tail, known: int) -> tuple[int, float]:
-        """Return the token that the prompt has here, or -1, and its weight beside what is known."""
-        for order in (3, 2):
-            copied = self.copied.get(tail[-order:])
-            if copied is not None:
-                return copied, COPY_BESIDE if known >= 3 else COPY_WEIGHTS[order]
-        return -1, 0.0
+    def learn(self, depth: int) -> None:
+        """Take in how deep the last forest was right."""
+        self.expected = (self.expected - TRUST_WEIGHT) * TRUST_DECAY + TRUST_WEIGHT
+        start = TRUST_WEIGHT * TRUST_START
+        self.came_true = (self.came_true - start) * TRUST_DECAY + start
+        for level, hope in enumerate(self.hopes[: depth + 1]):
+            self.expected += hope.guessed * hope.chance
+            self.came_true += hope.guessed * (level < depth)
+        self.hopes = []
 
 
 class Forests:
-    """Every live search's memory, and how often a level came true."""
+    """Every live search's memory and the ends of its branches."""
 
     def __init__(self) -> None:
-        self._groups: dict[int, Group] = {}
-        self._tails: dict[int, Tail] = {}
-        self._covered = [COVERED_START] * (GRADES + 1)
+        self._searches: dict[int, _Search] = {}
+        self._tails: dict[int, list[int]] = {}
 
     @property
     def size(self) -> int:
         """Return how many searches and branches are remembered."""
-        return len(self._groups) + len(self._tails)
+        return len(self._searches) + len(self._tails)
 
-    def read(self, round_: Round, prompt: Callable[[int], Sequence[int]]) -> None:
-        """Take in a round's branches and endings; `prompt` returns the tokens of a group's root."""
+    def read(self, round_: Round, prompt: Callable[[int], Occurrences]) -> None:
+        """Take in a round's branches and endings; `prompt` returns the text of a search's root."""
         branches = [(row, row.branch) for row in round_.rows if row.branch is not None]
         copied = [self._tails.get(branch.origin or row.sequence_id) for row, branch in branches]
         for sequence_id in round_.closed:  # a search may come back in the round that closes it
-            self._groups.pop(sequence_id, None)
+            self._searches.pop(sequence_id, None)
             self._tails.pop(sequence_id, None)
         for (row, branch), tail in zip(branches, copied, strict=True):
-            opening = row.opening
-            if branch.group_id not in self._groups:
-                tokens = opening.tokens if opening else prompt(branch.group_id)
-                self._groups[branch.group_id] = Group(_followers(tokens))
-            if opening or tail is None:
-                tail = tuple((opening.tokens if opening else prompt(branch.group_id))[-ORDERS:])
-            self._tails[row.sequence_id] = (*tail, *row.news)[-ORDERS:]
+            text = None
+            if row.opening:
+                text = Occurrences()
+                text.append(row.opening.tokens)
+            if branch.group_id not in self._searches:
+                memory = BeamMemory(text or prompt(branch.group_id))
+                self._searches[branch.group_id] = _Search(memory)
+            if text or tail is None:
+                tail = (text or prompt(branch.group_id)).tokens
+            self._tails[row.sequence_id] = [*tail, *row.news][-PAD:]
             if branch.seen:
-                self._learn(self._groups[branch.group_id], row, branch)
-
-    def _learn(self, group: Group, row: Row, branch: Branch) -> None:
-        """Take in what a group was offered, and how deep its last forest was right."""
-        group.learn(branch.seen)
-        came_true = len(row.news) - 1
-        for depth, grade in enumerate(group.levels[: came_true + 1]):
-            hit = depth < came_true
-            self._covered[grade] += PACE * (hit - self._covered[grade])
-        group.levels = []
+                search = self._searches[branch.group_id]
+                search.memory.learn(branch.seen)
+                search.learn(len(row.news) - 1)
 
     def propose(self, rows: Sequence[Row], load: int, costs: Sequence[float]) -> list[Draft]:
-        """Return a draft for each row of one group, all of them sampling.
+        """Return a draft for each row of one search, all of them sampling; curious if they pay.
 
         `load` counts the round's tokens before anything is drafted for these rows, and `costs` has
         what a round costs in ms by its tokens.
         """
-        drafts = [NO_DRAFT] * len(rows)
-        branch = rows[0].branch
-        assert branch is not None
-        group = self._groups[branch.group_id]
-        levels = self._grow(group, rows)
-        depth = self._depth(levels, load, costs)
-        group.levels = [level.grade for level in levels[:depth]]
-        tokens: list[list[int]] = [[] for _ in rows]
-        parents: list[list[int]] = [[] for _ in rows]
-        for level in levels[:depth]:
-            for tip in level.tips:
-                tokens[tip.row].append(tip.tail[-1])
-                parents[tip.row].append(tip.node)
-        for number, (found, above) in enumerate(zip(tokens, parents, strict=True)):
-            if found:
-                drafts[number] = Draft(tuple(found), tuple(above), (SOURCE,) * len(found))
-        return drafts
-
-    def _grow(self, group: Group, rows: Sequence[Row]) -> list[_Level]:
-        """Return the levels that a search over guesses visits, as far as the rows have room.
-
-        The `node` of a level's tips is their parent's.
-        """
         branches = [row.branch for row in rows if row.branch is not None]
-        width = max(2, branches[0].width)
+        search = self._searches[branches[0].group_id]
+        search.memory.index()
         tips = [
-            _Tip(branch.score, number, -1, self._tails[row.sequence_id], branch.known)
+            _Tip(branch.score, number, -1, self._tails[row.sequence_id], branch.known, branch.hunch)
             for number, (row, branch) in enumerate(zip(rows, branches, strict=True))
         ]
-        room = [row.draft_max for row in rows]
-        used = [0] * len(rows)
-        levels: list[_Level] = []
-        while len(levels) < DEPTH_MAX:
-            level = _level(group, tips, width)
-            if level is None:
-                break
-            tips = list[_Tip]()
-            for score, row, _, tail, _ in level.tips:
-                tips.append(_Tip(score, row, used[row], tail))
-                used[row] += 1
-            if any(count > most for count, most in zip(used, room, strict=True)):
-                break
-            levels.append(level)
-        return levels
-
-    def _depth(self, levels: list[_Level], load: int, costs: Sequence[float]) -> int:
-        """Return how many levels make the most steps per millisecond, none included."""
-        best_depth, best_rate = 0, WORTH / costs[load]
-        sizes = accumulate(len(level.tips) for level in levels)
-        steps, chance = 1.0, 1.0
-        for depth, (level, size) in enumerate(zip(levels, sizes, strict=True), start=1):
-            if load + size >= len(costs):
-                break
-            chance *= self._covered[level.grade]
-            steps += chance
-            rate = steps / costs[load + size]
-            if rate > best_rate:
-                best_depth, best_rate = depth, rate
-        return best_depth
+        growth = _Growth(search, branches[0].width, rows, _price(rows, load, costs))
+        growth.grow(tips)
+        search.hopes = growth.hopes
+        drafts = growth.drafts()
+        if growth.price > CURIOUS_PRICE:
+            drafts = [msgspec.structs.replace(draft, curious=False) for draft in drafts]
+        return drafts
 
 
-def _level(group: Group, tips: list[_Tip], width: int) -> _Level | None:
-    """Return the next level: the guessed survivors and the next best."""
-    candidates: list[_Tip] = []
-    sure = 0.0
-    for place, (score, row, node, tail, known) in enumerate(tips):
-        guess = Guess(known[:OFFERS_MAX], KNOWN) if known else group.guess(tail)
-        if guess is None:
-            continue
-        for token, logprob in guess.offers:
-            candidates.append(_Tip(score + logprob, row, node, (*tail, token)[-ORDERS:]))
-        if place < width:
-            sure += SURE[guess.sureness]
-    if len(candidates) < min(width, len(tips)):
-        return None
-    best = nlargest(width + SPARE, candidates, key=lambda tip: tip.score)
-    return _Level(best, round(GRADES * min(1.0, sure / width)))
+def _price(rows: Sequence[Row], load: int, costs: Sequence[float]) -> float:
+    """Return how likely a node must be to survive.
+
+    A step that is saved is worth the search's share of a round: the others need theirs anyway. The
+    slope is taken over many tokens, since the curve is learnt from noisy steps.
+    """
+    more = min(2 * len(rows), len(costs) - 1 - load)
+    if more < 1:
+        return 1.0
+    slope = (costs[load + more] - costs[load]) / more
+    share = min(1.0, len(rows) / max(load, 1)) * costs[load]
+    return max(CHANCE_MIN, PRICE * slope / share)
 
 
-def _followers(tokens: Sequence[int]) -> dict[Tail, int]:
-    """Return the token that last followed each two and three tokens."""
-    found: dict[Tail, int] = {}
-    for order in (2, 3):
-        for stop in range(order, len(tokens)):
-            found[tuple(tokens[stop - order : stop])] = tokens[stop]
-    return found
+@dataclass(slots=True)
+class _Growth:
+    """A forest as it grows."""
+
+    search: _Search
+    width: int
+    rows: Sequence[Row]
+    price: float
+    nodes: list[list[tuple[int, int]]] = field(init=False)
+    """By row, the (token, parent) of each node."""
+    hopes: list[_Hope] = field(default_factory=list[_Hope])
+
+    def __post_init__(self) -> None:
+        self.nodes = [[] for _ in self.rows]
+
+    def grow(self, tips: list[_Tip]) -> None:
+        """Add level after level, as long as all that a step needs may be there."""
+        reached = 1.0
+        while len(self.hopes) < DEPTH_MAX:
+            candidates = self._candidates(tips)
+            if len(candidates) < min(self.width, len(tips)):
+                return
+            guessed = sum(not tip.known for tip in tips[: self.width]) / len(tips[: self.width])
+            tips, missed = self._level(candidates, reached)
+            if not tips:
+                return
+            self.hopes.append(_Hope(missed, guessed))
+            if len(tips) < self.width:
+                return
+            reached *= missed * self.search.trust**guessed
+
+    def drafts(self) -> list[Draft]:
+        """Return the forest by rows."""
+        return [_draft(nodes) for nodes in self.nodes]
+
+    def _candidates(self, tips: list[_Tip]) -> list[_Candidate]:
+        """Return what may follow: the likeliest, best first, as many as are looked at."""
+        memory = self.search.memory
+        found = [
+            _Candidate(tip.score + logprob, tip, token)
+            for tip in tips
+            for token, logprob in (tip.known[:OFFERS_MAX] or memory.guess(tip.tail, tip.hunch))
+        ]
+        return nlargest(self.width + SPARE + 1, found, key=itemgetter(0))
+
+    def _level(self, candidates: list[_Candidate], reached: float) -> tuple[list[_Tip], float]:
+        """Add the candidates that are worth it; return them and the chance that they suffice.
+
+        What decides is how far a candidate's score is from that of the last one to survive, or of
+        the first not to.
+        """
+        width = self.width
+        last = candidates[min(width, len(candidates)) - 1].score
+        first_out = candidates[width].score if len(candidates) > width else -float("inf")
+        tips: list[_Tip] = []
+        missed = 1.0
+        for place, (score, tip, token) in enumerate(candidates):
+            lead = min(score - (first_out if place < width else last), LEAD_MAX)
+            chance = _chance(lead, bool(tip.known))
+            nodes = self.nodes[tip.row]
+            if (
+                chance * reached < self.price
+                or len(nodes) >= self.rows[tip.row].draft_max
+                or sum(map(len, self.nodes)) >= NODES_MAX
+            ):
+                missed *= 1.0 - chance
+                continue
+            tips.append(_Tip(score, tip.row, len(nodes), [*tip.tail[1:], token]))
+            nodes.append((token, tip.node))
+        return tips, missed
+
+
+def _draft(nodes: list[tuple[int, int]]) -> Draft:
+    tokens, parents = tuple(token for token, _ in nodes), tuple(parent for _, parent in nodes)
+    return Draft(tokens, parents, (SOURCE,) * len(nodes)) if nodes else NO_DRAFT
+
+
+def _chance(lead: float, known: bool) -> float:
+    """Return how likely a candidate with this lead over its rivals is to survive."""
+    edge, slope = (KNOWN_EDGE, KNOWN_SLOPE) if known else (GUESSED_EDGE, GUESSED_SLOPE)
+    return 1.0 / (1.0 + exp(-slope * (lead - edge)))

@@ -120,7 +120,8 @@ class Planner:
         round_, members = self._rounds.pop(verdict.lane)
         assert round_.round_id == verdict.round_id, "a verdict for another round"
         self._step_cost = verdict.token_count, verdict.device_ms
-        self._think_cost = sum(bool(one.thoughts) for one in verdict.decisions), verdict.think_ms
+        thought = sum(bool(one.thoughts) + len(one.hunches) for one in verdict.decisions)
+        self._think_cost = thought, verdict.think_ms
         self.stats.device_ms += verdict.device_ms + verdict.think_ms
         news: list[Progress] = []
         searches: dict[Sequence, list[Part]] = {}

@@ -12,7 +12,7 @@ from speculative.head import HeadSource
 from speculative.key import Key
 from speculative.ngram import NgramSource
 from speculative.noise import Gumbels, gumbels
-from speculative.occurrences import PAD, Text
+from speculative.occurrences import PAD, Occurrences, Text
 from speculative.prediction import PredictionSource
 from speculative.recycle import RecycleSource
 from speculative.rounds import NO_DRAFT, SILENT, Draft, Opening, Round, Row
@@ -216,9 +216,9 @@ class Proposer:
         count = len(found)
         self._turns.choose(turn, found, self._controller.cost.table(count)[count])
 
-    def _text(self, sequence_id: int) -> list[int]:
+    def _text(self, sequence_id: int) -> Occurrences:
         """Return all known tokens of a sequence."""
-        return self._sequences[sequence_id].text.tokens[PAD:]
+        return self._sequences[sequence_id].text.occurrences
 
     def _read(self, row: Row) -> _Drafted:
         """Take in a row: its opening, what was committed, what the target thought."""

@@ -51,6 +51,16 @@ class Thought(Plain, frozen=True):
     """As in `Outlook`."""
 
 
+class Hunch(Plain, frozen=True):
+    """What a draft head thinks could follow a token that a beam search has probably chosen."""
+
+    node: int
+    """The drafted node before the token; -1 is the row's last known token."""
+    token: int
+    offers: tuple[tuple[int, float], ...]
+    """The best next tokens with their log-probabilities, best first."""
+
+
 Seen = tuple[tuple[int, ...], tuple[tuple[int, float], ...]]
 """A few tokens of a text, and the best next tokens there with their log-probabilities."""
 
@@ -72,6 +82,8 @@ class Branch(Plain, frozen=True):
     """What the group's previous rows were offered, in the first row alone: for draft sources."""
     known: tuple[tuple[int, float], ...] = ()
     """What comes after the last known token, if an earlier forest has been there."""
+    hunch: tuple[tuple[int, float], ...] = ()
+    """What a draft head thinks comes there, if none has."""
 
 
 class Row(Plain, frozen=True):
@@ -185,6 +197,8 @@ class Decision(Plain, frozen=True):
     """The tokens that a grammar forces after `tokens`."""
     thoughts: tuple[Thought, ...] = ()
     """What the draft head guesses after `tokens`, parents first."""
+    hunches: tuple[Hunch, ...] = ()
+    """Of a branch: what the draft head guesses where the search probably goes on."""
 
 
 class Verdict(Plain, frozen=True):

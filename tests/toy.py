@@ -10,7 +10,16 @@ from math import exp, log
 from actors.messages import ChatMessage
 from speculative.beams import BeamRules, Offer, best_offers
 from speculative.noise import gumbel, path_key
-from speculative.rounds import Decision, Draft, Proposal, Row, Thought, TokenLogprob, Verdict
+from speculative.rounds import (
+    Decision,
+    Draft,
+    Hunch,
+    Proposal,
+    Row,
+    Thought,
+    TokenLogprob,
+    Verdict,
+)
 from speculative.sampled_beams import new_beams
 from speculative.sampling import Grammar, Sampling, choose, edited, probabilities
 from tests.speculative.naive_beams import Text, naive_beam_search
@@ -113,6 +122,11 @@ def _thoughts(context: list[int], prompt_count: int, sampling: Sampling) -> Iter
         text.append(right)
 
 
+def hunch(context: Sequence[int]) -> tuple[Offer, ...]:
+    """Return what the toy's draft head thinks of a text: no matter what, but of that text alone."""
+    return ((sum(context) % VOCAB, -1.0), (len(context) % VOCAB, -2.0))
+
+
 @dataclass
 class ToyTarget:
     """The target's side of a device step, over `block_count` blocks of token-sized KV."""
@@ -188,7 +202,10 @@ class ToyTarget:
             for position, (seen, cell) in enumerate(zip([(-1, 0), *cells], cells, strict=False))
         ), "a token's KV was computed after another text"
         if row.branch is not None:
-            return Decision(offers=tuple(self._offers(row, draft, context)))
+            offers = tuple(self._offers(row, draft, context))
+            return Decision(
+                offers=offers, hunches=tuple(self._hunches(row, draft, context, offers))
+            )
         path: list[int] = []
         tokens: list[int] = []
         while True:
@@ -217,13 +234,30 @@ class ToyTarget:
             depth += 1
         return depth
 
-    def _offers(self, row: Row, draft: Draft, context: list[int]) -> list[tuple[Offer, ...]]:
-        assert row.branch is not None
-        prompt_count, sampling = self.openings[row.sequence_id]
+    def _contexts(self, row: Row, draft: Draft, context: list[int]) -> list[list[int]]:
+        """Return the texts up to the last known token and each node, as the pages have them."""
         contexts = [context]
         for node, parent in enumerate(draft.parents):
             token, _ = self.pages[self._slot(row, row.stop + node)]
             contexts.append([*contexts[parent + 1], token])
+        return contexts
+
+    def _hunches(
+        self, row: Row, draft: Draft, context: list[int], offers: tuple[tuple[Offer, ...], ...]
+    ) -> Iterator[Hunch]:
+        """Think of every text that could be the next one and has not been computed."""
+        assert row.branch is not None
+        contexts = self._contexts(row, draft, context)
+        known = (row.branch.known,) if row.start == row.stop else ()
+        for place, (text, offered) in enumerate(zip(contexts, (*known, *offers), strict=True)):
+            for token, _ in offered:
+                if self._child(draft, place - 1, token) is None:
+                    yield Hunch(place - 1, token, hunch([*text, token]))
+
+    def _offers(self, row: Row, draft: Draft, context: list[int]) -> list[tuple[Offer, ...]]:
+        assert row.branch is not None
+        prompt_count, sampling = self.openings[row.sequence_id]
+        contexts = self._contexts(row, draft, context)
         if row.start == row.stop:
             del contexts[0]
         if sampling.temperature > 0.0:

@@ -14,7 +14,17 @@ from model.native.build import NativeUnavailable
 from model.refusal import Refused
 from model.weights import Weights
 from speculative.key import Key
-from speculative.rounds import LOSS_NATS, NO_DRAFT, SILENT, Draft, Opening, Proposal, Round, Row
+from speculative.rounds import (
+    LOSS_NATS,
+    NO_DRAFT,
+    SILENT,
+    Branch,
+    Draft,
+    Opening,
+    Proposal,
+    Round,
+    Row,
+)
 from speculative.sampling import Sampling
 from tests.model.heads import idle_head, random_head
 from tests.model.making import FP32, make_guessing_runner
@@ -156,6 +166,45 @@ def test_nobody_thinks_of_a_row_that_is_not_asked_or_has_ended(directory):
     assert ended.tokens == asked.tokens and ended.thoughts == ()
 
 
+def test_a_runner_thinks_of_where_a_beam_search_goes_on(directory, tmp_path):
+    """This head says of any token what the target thought last: after two survivors, not a third.
+
+    The second node of the draft survives, so that it is after it that nobody has looked.
+    """
+    oracle = save_tiny(tmp_path, "llama")
+    runner = make_guessing_runner(directory, idle_head)
+    scores = oracle_logits(oracle, PROMPT)[-1]
+    first, second, third = scores.topk(3).indices.tolist()
+    draft = Draft((third, first), (-1, -1), ("x", "x"))
+    (decision,) = runner.step(branching(draft)).decisions
+    (hunch,) = decision.hunches
+    best = scores.topk(8)
+    assert (hunch.node, hunch.token) == (-1, second)
+    assert {token for token, _ in hunch.offers} == set(best.indices.tolist())
+    both = Draft((first, second), (-1, -1), ("x", "x"))
+    (decision,) = runner.step(branching(both)).decisions
+    assert {hunch.node for hunch in decision.hunches} <= {0, 1}
+    assert len(decision.hunches) == 2
+    for hunch in decision.hunches:
+        text = [*PROMPT, both.tokens[hunch.node]]
+        best = oracle_logits(oracle, text)[-1].topk(8).indices.tolist()
+        assert {token for token, _ in hunch.offers} == set(best)
+    (silent,) = runner.step(branching(SILENT)).decisions
+    assert silent.offers and silent.hunches == ()
+
+
+def test_nobody_thinks_of_what_was_known_before_the_round(directory):
+    runner = make_guessing_runner(directory, idle_head)
+    (decision,) = runner.step(branching(NO_DRAFT)).decisions
+    (best, first), (other, second), *_ = decision.offers[0]
+    branch = Branch(0, 4, width=2, known=((best, first), (other, second)))
+    row = Row(0, len(PROMPT), len(PROMPT), True, 8, tuple(range(8)), branch=branch)
+    draft = Draft((best,), (-1,), ("x",))
+    (decision,) = runner.step(Proposal(Round(1, 0, (row,)), (draft,))).decisions
+    assert len(decision.offers) == 1, "of the node alone"
+    assert decision.hunches == (), "its state is gone, and so is that of no other"
+
+
 def test_a_head_is_found_for_its_own_target_only(directory, tmp_path, monkeypatch):
     model = load(str(directory), FP32)
     save_tiny(tmp_path / "other", "llama", seed=1)
@@ -174,6 +223,13 @@ def test_a_head_is_found_for_its_own_target_only(directory, tmp_path, monkeypatc
     save_file({"down": torch.zeros(1)}, path, {"target": draft_head.fingerprint(model.weights)})
     with pytest.raises(Refused, match="draft head"):
         find(str(path), model.config, model.weights)
+
+
+def branching(draft: Draft) -> Proposal:
+    branch = Branch(0, 4, width=2)
+    opening = Opening(tuple(PROMPT), len(PROMPT), GREEDY)
+    row = Row(0, 0, len(PROMPT), True, 8, tuple(range(8)), (), opening, branch=branch)
+    return Proposal(Round(0, 0, (row,)), (draft,))
 
 
 def opened(draft: Draft, law: Sampling = GREEDY) -> Proposal:

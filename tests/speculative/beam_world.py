@@ -23,7 +23,7 @@ from speculative.sampling import Sampling
 from speculative.sequences import Sequence
 from tests.simulation import Guesser
 from tests.speculative.naive_beams import Text
-from tests.toy import STOP, VOCAB, ToyTarget, plain_beams, plain_text
+from tests.toy import STOP, VOCAB, ToyTarget, hunch, plain_beams, plain_text
 
 
 @dataclass(eq=False)
@@ -136,6 +136,7 @@ class BeamWorld:
             if wish.sequence.sequence_id in groups:
                 assert search is not None
                 assert groups[wish.sequence.sequence_id] == len(search.members), "not all or none"
+                self._check_hunches(search, round_)
         computed = sum(row.stop - row.start + row.draft_max for row in round_.rows)
         assert computed <= self.planner.limits.tokens_max, "the token budget is exceeded"
         drafts = self.guesser.propose(round_)
@@ -143,6 +144,15 @@ class BeamWorld:
         self.verdicts.append((round_, drafts, verdict))
         self.check()
         return True
+
+    def _check_hunches(self, search: BeamSearch, round_: Round) -> None:
+        """Assert that what the head thought of a text has come to the row of that text."""
+        texts = {member.sequence_id: member.tokens for member in search.members}
+        for row in round_.rows:
+            if row.branch is not None and row.branch.hunch and row.sequence_id in texts:
+                assert not row.branch.known, "the target has spoken already"
+                assert row.branch.hunch == hunch(texts[row.sequence_id])
+                self.counters["hunches"] += 1
 
     def commit(self) -> None:
         """Hand the oldest verdict back and be the clients."""

@@ -1,13 +1,16 @@
 """Forests for beams: what they guess from, how wide and deep they grow, what they forget."""
 
-from speculative.forest import DEPTH_MAX, SPARE, Forests
+from speculative.forest import DEPTH_MAX, NODES_MAX, Forests
+from speculative.occurrences import Occurrences
 from speculative.rounds import Branch, Draft, Opening, Round, Row, Seen
 from speculative.sampling import Sampling
 
 GROUP = 1
 FLAT = [1.0 + 1e-4 * tokens for tokens in range(400)]
+GENTLE = [20.0 + 0.3 * tokens for tokens in range(400)]
 STEEP = [float(tokens) for tokens in range(1, 401)]
 PROMPT = (1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3)
+Offers = tuple[tuple[int, float], ...]
 
 
 def branch_row(
@@ -19,13 +22,17 @@ def branch_row(
     room: int = 9,
     opening: Opening | None = None,
     seen: tuple[Seen, ...] = (),
+    known: Offers = (),
+    hunch: Offers = (),
 ) -> Row:
-    branch = Branch(GROUP, 4, origin, score, 2, seen)
+    branch = Branch(GROUP, 4, origin, score, 2, seen, known, hunch)
     return Row(number, 0, 1, True, room, (), news, opening, (), branch)
 
 
 def read(forests: Forests, *rows: Row, closed: tuple[int, ...] = ()) -> list[Row]:
-    forests.read(Round(1, 0, rows, (), closed), lambda _: PROMPT)
+    text = Occurrences()
+    text.append(PROMPT)
+    forests.read(Round(1, 0, rows, (), closed), lambda _: text)
     return list(rows)
 
 
@@ -57,7 +64,7 @@ def test_what_was_offered_elsewhere_in_the_group_is_guessed() -> None:
     forests = Forests()
     opened(forests)
     seen: tuple[Seen, ...] = (
-        ((2, 3, 4), ((20, -0.2), (21, -1.5))),
+        ((2, 3, 4), ((20, -0.2), (21, -1.0))),
         ((2, 3, 7), ((22, -0.1),)),
     )
     rows = read(
@@ -88,24 +95,38 @@ def test_a_forest_keeps_to_the_room_of_its_rows() -> None:
     assert 0 < len(drafts[0].tokens) <= 2
 
 
-def test_levels_that_never_hold_all_survivors_are_given_up() -> None:
+def depth(draft: Draft) -> int:
+    depths = [0]
+    for parent in draft.parents:
+        depths.append(depths[parent + 1] + 1)
+    return max(depths)
+
+
+def test_levels_that_disappoint_are_drafted_less_until_they_come_true() -> None:
     forests = Forests()
-    rows = opened(forests)
-    costs = [1.0 + 0.02 * tokens for tokens in range(400)]
-    assert any(draft.tokens for draft in forests.propose(rows, 2, costs))
-    seen: tuple[Seen, ...] = (((2, 3, 4), ((30, -0.5), (31, -0.9))),)
-    drafts: list[Draft] = []
-    for _ in range(200):
+    opened(forests)
+    chain = (30, 31, 32, 33, 34, 35, 36)
+    offers = [((token, -0.1), (50, -2.5)) for token in chain]
+    seen = tuple(((token,), offer) for token, offer in zip((4, *chain), offers, strict=False))
+
+    def drafted(news: tuple[int, ...]) -> int:
         rows = read(
             forests,
-            branch_row(2, -1.0, news=(4,), seen=seen),
-            branch_row(3, -2.0, news=(4,)),
+            branch_row(2, -1.0, news=news, seen=seen),
+            branch_row(3, -9.0, news=news, seen=seen),
         )
-        drafts = forests.propose(rows, 2, costs)
-    assert not any(draft.tokens for draft in drafts)
+        return max(depth(draft) for draft in forests.propose(rows, 2, GENTLE))
+
+    at_first = drafted((4,))
+    for _ in range(100):
+        after_failures = drafted((4,))
+    for _ in range(100):
+        after_hits = drafted((30, 31, 4))
+    assert after_failures < at_first
+    assert after_failures < after_hits
 
 
-def test_depth_and_width_are_bounded() -> None:
+def test_depth_and_size_are_bounded() -> None:
     forests = Forests()
     opened(forests)
     offers = tuple((token, -1.5) for token in range(40, 48))
@@ -117,7 +138,33 @@ def test_depth_and_width_are_bounded() -> None:
     )
     drafts = forests.propose(rows, 2, FLAT)
     assert_sound(drafts, rows)
-    assert sum(len(draft.tokens) for draft in drafts) <= DEPTH_MAX * (2 + SPARE)
+    assert sum(len(draft.tokens) for draft in drafts) <= NODES_MAX
+    assert max(map(depth, drafts)) <= DEPTH_MAX
+
+
+def test_where_the_target_has_spoken_losers_are_not_drafted() -> None:
+    forests = Forests()
+    offers = ((20, -0.2), (21, -0.4), (22, -1.0), (23, -1.1))
+    first = branch_row(2, -1.0, origin=GROUP, news=(4,), known=offers)
+    second = branch_row(3, -5.0, origin=GROUP, news=(5,), known=offers)
+    known, other = forests.propose(read(forests, first, second), 2, GENTLE)
+    assert known.tokens == (20, 21) and other.tokens == ()
+    first, second = (
+        branch_row(number, score, origin=GROUP, news=(60,), hunch=offers)
+        for number, score in ((4, -1.0), (5, -5.0))
+    )
+    guessed, _ = forests.propose(read(forests, first, second), 2, GENTLE)
+    assert {20, 21, 22} <= set(guessed.tokens), "a guess may be wrong"
+
+
+def test_a_search_among_many_drafts_less() -> None:
+    forests = Forests()
+    rows = opened(forests)
+    alone = forests.propose(rows, 2, GENTLE)
+    beside = forests.propose(rows, 200, GENTLE)
+    assert any(draft.tokens for draft in alone) and all(draft.curious for draft in alone)
+    assert not any(draft.tokens for draft in beside)
+    assert not any(draft.curious for draft in beside), "a head need not think"
 
 
 def test_a_search_that_returns_in_the_round_that_closes_it_begins_anew() -> None:
