@@ -12,11 +12,9 @@ from math import exp
 from operator import itemgetter
 from typing import NamedTuple
 
-import msgspec
-
 from speculative.beam_memory import OFFERS_MAX, BeamMemory, Offers
 from speculative.occurrences import PAD, Occurrences
-from speculative.rounds import NO_DRAFT, Draft, Round, Row
+from speculative.rounds import NO_DRAFT, SILENT, Draft, Round, Row
 
 SOURCE = "beams"
 DEPTH_MAX = 8
@@ -34,13 +32,11 @@ TRUST_START = 0.6
 TRUST_WEIGHT = 10.0
 """Levels that the trust to start with is worth."""
 TRUST_DECAY = 0.95
-PRICE = 3.0
-"""How much likelier a node must be to survive than what it adds to a round, as a share of it."""
 CHANCE_MIN = 0.06
 """Of a node, however little it costs."""
 
-CURIOUS_PRICE = 0.5
-"""Above it, hardly anything is drafted, and a draft head need not think."""
+PRICE_MAX = 0.3
+"""Above it nothing is drafted: a whole level that sure is rare, and looking for it takes time."""
 
 
 class _Tip(NamedTuple):
@@ -142,32 +138,55 @@ class Forests:
         """
         branches = [row.branch for row in rows if row.branch is not None]
         search = self._searches[branches[0].group_id]
+        market = _Market(branches[0].width, load, len(rows), costs)
+        if market.price(0) > PRICE_MAX:
+            return [SILENT] * len(rows)
         search.memory.index()
         tips = [
-            _Tip(branch.score, number, -1, self._tails[row.sequence_id], branch.known, branch.hunch)
+            _Tip(
+                branch.score,
+                number,
+                -1,
+                self._tails[row.sequence_id],
+                branch.known,
+                branch.hunch,
+            )
             for number, (row, branch) in enumerate(zip(rows, branches, strict=True))
         ]
-        growth = _Growth(search, branches[0].width, rows, _price(rows, load, costs))
+        growth = _Growth(search, branches[0].width, rows, market)
         growth.grow(tips)
         search.hopes = growth.hopes
-        drafts = growth.drafts()
-        if growth.price > CURIOUS_PRICE:
-            drafts = [msgspec.structs.replace(draft, curious=False) for draft in drafts]
-        return drafts
+        return growth.drafts()
 
 
-def _price(rows: Sequence[Row], load: int, costs: Sequence[float]) -> float:
-    """Return how likely a node must be to survive.
+@dataclass(frozen=True, slots=True)
+class _Market:
+    """What a node costs a round, as the chance to survive that it must have.
 
-    A step that is saved is worth the search's share of a round: the others need theirs anyway. The
-    slope is taken over many tokens, since the curve is learnt from noisy steps.
+    A step that is saved is worth the search's share of a round, since the others need theirs
+    anyway, and a survivor is worth a part of that, since a step needs as many as the beam is wide.
     """
-    more = min(2 * len(rows), len(costs) - 1 - load)
-    if more < 1:
-        return 1.0
-    slope = (costs[load + more] - costs[load]) / more
-    share = min(1.0, len(rows) / max(load, 1)) * costs[load]
-    return max(CHANCE_MIN, PRICE * slope / share)
+
+    width: int
+
+    load: int
+    """Tokens of the round before the forest."""
+    rows: int
+    costs: Sequence[float]
+    """Of a round in ms, by its tokens."""
+
+    def price(self, nodes: int) -> float:
+        """Return the chance that a node needs beside as many.
+
+        The slope is taken over many tokens, since the curve is learnt from noisy steps.
+        """
+        start = self.load + nodes
+        more = min(2 * self.rows, len(self.costs) - 1 - start)
+        if more < 1:
+            return 1.0
+        slope = (self.costs[start + more] - self.costs[start]) / more
+        share = min(1.0, self.rows / max(self.load, 1)) * self.costs[self.load]
+        return max(CHANCE_MIN, self.width * slope / share)
 
 
 @dataclass(slots=True)
@@ -177,7 +196,7 @@ class _Growth:
     search: _Search
     width: int
     rows: Sequence[Row]
-    price: float
+    market: _Market
     nodes: list[list[tuple[int, int]]] = field(init=False)
     """By row, the (token, parent) of each node."""
     hopes: list[_Hope] = field(default_factory=list[_Hope])
@@ -186,7 +205,10 @@ class _Growth:
         self.nodes = [[] for _ in self.rows]
 
     def grow(self, tips: list[_Tip]) -> None:
-        """Add level after level, as long as all that a step needs may be there."""
+        """Add level after level, as long as all that a step needs may be there.
+
+        A last level that is not whole still spares the next round; alone, it would save no step.
+        """
         reached = 1.0
         while len(self.hopes) < DEPTH_MAX:
             candidates = self._candidates(tips)
@@ -194,7 +216,8 @@ class _Growth:
                 return
             guessed = sum(not tip.known for tip in tips[: self.width]) / len(tips[: self.width])
             tips, missed = self._level(candidates, reached)
-            if not tips:
+            if len(tips) < self.width and not self.hopes:
+                self.nodes = [[] for _ in self.rows]
                 return
             self.hopes.append(_Hope(missed, guessed))
             if len(tips) < self.width:
@@ -226,14 +249,16 @@ class _Growth:
         first_out = candidates[width].score if len(candidates) > width else -float("inf")
         tips: list[_Tip] = []
         missed = 1.0
+        size = sum(map(len, self.nodes))
+        price = self.market.price(size) / reached
         for place, (score, tip, token) in enumerate(candidates):
             lead = min(score - (first_out if place < width else last), LEAD_MAX)
             chance = _chance(lead, bool(tip.known))
             nodes = self.nodes[tip.row]
             if (
-                chance * reached < self.price
+                chance < price
                 or len(nodes) >= self.rows[tip.row].draft_max
-                or sum(map(len, self.nodes)) >= NODES_MAX
+                or size + len(tips) >= NODES_MAX
             ):
                 missed *= 1.0 - chance
                 continue
