@@ -138,7 +138,7 @@ class Forests:
         """
         branches = [row.branch for row in rows if row.branch is not None]
         search = self._searches[branches[0].group_id]
-        market = _Market(branches[0].width, load, len(rows), costs)
+        market = _Market(branches[0].width, max(load, len(rows)), len(rows), costs)
         if market.price(0) > PRICE_MAX:
             return [SILENT] * len(rows)
         search.memory.index()
@@ -170,7 +170,8 @@ class _Market:
     width: int
 
     load: int
-    """Tokens of the round before the forest."""
+    """Tokens of the round before the forest: a search's are at least as many as its branches, if
+    not in this round, then in the next."""
     rows: int
     costs: Sequence[float]
     """Of a round in ms, by its tokens."""
@@ -185,7 +186,7 @@ class _Market:
         if more < 1:
             return 1.0
         slope = (self.costs[start + more] - self.costs[start]) / more
-        share = min(1.0, self.rows / max(self.load, 1)) * self.costs[self.load]
+        share = self.rows / self.load * self.costs[self.load]
         return max(CHANCE_MIN, self.width * slope / share)
 
 

@@ -3,9 +3,9 @@
     python -m tests.beam_oracle PROMPTS.jsonl [--prompts 20] [--tokens 48] [--widths 2 4 8]
 
 Each line of the file has `turns`, the first of which is asked. In fp32: the same texts, and scores
-within 1e-4 of their size, since some are sums over all tokens. Without drafts, one prompt after
-another; then with forests, all of them and ordinary requests at once, in a pool so small that
-searches are preempted.
+within 1e-4 of their size, since some are sums over all tokens. First one prompt after another, half
+of them with forests; then with forests, all of them and ordinary requests at once, in a pool so
+small that searches are preempted.
 """
 
 import argparse
@@ -26,6 +26,8 @@ from tests.oracle import prompts_of
 
 BLOCK_SIZE = 16
 DRAFT_MAX = 16
+ROUND_TOKENS = 1024
+"""Room for the drafts of all searches at once."""
 STOP = 2
 TOLERANCE = 1e-4
 PENALTIES = ((1.0, False), (0.0, True), (2.0, False), (-0.5, True))
@@ -50,15 +52,16 @@ def main() -> None:
             for number, prompt in enumerate(prompts)
         ]
         wanted = [found_by_transformers(model, tuple(prompt), rules) for prompt, rules in cases]
-        alone = _alone(runner, cases)
+        alone, accepted = _alone(runner, cases)
         crowd = _crowd(runner, cases)
         stats = crowd.planner.stats
         pairs = zip(wanted, alone, _results(crowd, len(cases)), strict=True)
         differing = [not _same(one, truth) or not _same(two, truth) for truth, one, two in pairs]
         wrong += sum(differing)
         print(
-            f"width {width}: {sum(differing)} of {len(cases)} differ; together {stats.rounds} "
-            f"rounds, {stats.accepted_tokens} of {stats.draft_tokens} drafted tokens accepted, "
+            f"width {width}: {sum(differing)} of {len(cases)} differ; "
+            f"alone {accepted} drafted tokens accepted; together {stats.rounds} rounds, "
+            f"{stats.accepted_tokens} of {stats.draft_tokens} drafted tokens accepted, "
             f"{stats.preemptions} preemptions; {perf_counter() - begun:.0f} s",
             flush=True,
         )
@@ -77,20 +80,27 @@ def _rules(width: int, tokens: int, number: int) -> BeamRules:
     )
 
 
-def _alone(runner: Runner, cases: list[tuple[list[int], BeamRules]]) -> list[Found]:
+def _alone(runner: Runner, cases: list[tuple[list[int], BeamRules]]) -> tuple[list[Found], int]:
+    """Run one search after another, every other group of four with drafts.
+
+    Returns what was found, and how many drafted tokens were accepted.
+    """
     found: list[Found] = []
-    for prompt, rules in cases:
-        server = Server(runner, 0)
+    accepted = 0
+    for number, (prompt, rules) in enumerate(cases):
+        server = Server(runner, DRAFT_MAX * (number // len(PENALTIES) % 2))
         name = server.submit(prompt, rules, Sampling(temperature=0.0, stop_token_ids=(STOP,)))
         server.run()
         found.append(server.result(name))
-    return found
+        accepted += server.planner.stats.accepted_tokens
+    return found, accepted
 
 
 def _crowd(runner: Runner, cases: list[tuple[list[int], BeamRules]]) -> Server:
     """Run all searches beside ordinary requests, in as many blocks as three of them need."""
     most = max(len(prompt) + rules.width * rules.tokens_max for prompt, rules in cases)
-    server = Server(runner, DRAFT_MAX, 3 * -(-most // BLOCK_SIZE) + DRAFT_MAX)
+    blocks = 3 * -(-most // BLOCK_SIZE) + DRAFT_MAX
+    server = Server(runner, DRAFT_MAX, blocks, ROUND_TOKENS)
     law = Sampling(temperature=0.0, stop_token_ids=(STOP,))
     for prompt, rules in cases:
         server.submit(prompt, rules, law)

@@ -53,12 +53,14 @@ def found_by_transformers(
 class Server:
     """A planner, a proposer and a runner, in step."""
 
-    def __init__(self, runner: Runner, draft_max: int, block_count: int = 0) -> None:
-        """Use as many of the runner's blocks; 0 are all."""
+    def __init__(
+        self, runner: Runner, draft_max: int, block_count: int = 0, tokens_max: int = 128
+    ) -> None:
+        """Use as many of the runner's blocks, 0 are all, and so many tokens in a round."""
         self.runner = runner
         _, all_blocks, size, *_ = runner.pages.keys.shape
         block_count = block_count or all_blocks
-        limits = Limits(tokens_max=128, draft_max=draft_max)
+        limits = Limits(tokens_max=tokens_max, draft_max=draft_max)
         self.planner = Planner(BlockPool(block_count, size), limits)
         # Steps cost the same whatever they hold: as much is drafted as there is room for.
         self.proposer = Proposer(("ngram",), ((1, 1.0), (256, 1.001)))

@@ -157,6 +157,18 @@ def test_where_the_target_has_spoken_losers_are_not_drafted() -> None:
     assert {20, 21, 22} <= set(guessed.tokens), "a guess may be wrong"
 
 
+def test_branches_that_are_known_do_not_make_nodes_dear() -> None:
+    """The first tokens of a round cost the most, and are computed in any case, now or later."""
+    costs = [10.0, 10.0, *(20.0 + 0.2 * tokens for tokens in range(400))]
+    forests = Forests()
+    rows = read(
+        forests,
+        branch_row(2, -1.0, origin=GROUP, news=(4,), known=((5, -0.1), (6, -2.0))),
+        branch_row(3, -2.0, origin=GROUP, news=(5, 6)),
+    )
+    assert any(draft.tokens for draft in forests.propose(rows, 1, costs))
+
+
 def test_a_search_among_many_drafts_less() -> None:
     forests = Forests()
     rows = opened(forests)
