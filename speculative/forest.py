@@ -28,13 +28,13 @@ and the slope of its log-odds. Only other branches can surprise."""
 GUESSED_EDGE, GUESSED_SLOPE = 0.55, 1.6
 """The same of a candidate that is guessed."""
 LEAD_MAX = 5.0
+"""Nats; more is no surer."""
 TRUST_START = 0.6
 TRUST_WEIGHT = 10.0
 """Levels that the trust to start with is worth."""
 TRUST_DECAY = 0.95
 CHANCE_MIN = 0.06
 """Of a node, however little it costs."""
-
 PRICE_MAX = 0.3
 """Above it nothing is drafted: a whole level that sure is rare, and looking for it takes time."""
 
@@ -115,15 +115,14 @@ class Forests:
             self._searches.pop(sequence_id, None)
             self._tails.pop(sequence_id, None)
         for (row, branch), tail in zip(branches, copied, strict=True):
-            text = None
-            if row.opening:
-                text = Occurrences()
-                text.append(row.opening.tokens)
+            opening = row.opening
             if branch.group_id not in self._searches:
-                memory = BeamMemory(text or prompt(branch.group_id))
-                self._searches[branch.group_id] = _Search(memory)
-            if text or tail is None:
-                tail = (text or prompt(branch.group_id)).tokens
+                text = _text(opening.tokens) if opening else prompt(branch.group_id)
+                self._searches[branch.group_id] = _Search(BeamMemory(text))
+            if opening:
+                tail = _text(opening.tokens[-PAD:]).tokens
+            elif tail is None:
+                tail = prompt(branch.group_id).tokens
             self._tails[row.sequence_id] = [*tail, *row.news][-PAD:]
             if branch.seen:
                 search = self._searches[branch.group_id]
@@ -131,7 +130,7 @@ class Forests:
                 search.learn(len(row.news) - 1)
 
     def propose(self, rows: Sequence[Row], load: int, costs: Sequence[float]) -> list[Draft]:
-        """Return a draft for each row of one search, all of them sampling; curious if they pay.
+        """Return a draft for each row of one search, all of them sampling; silent where none pay.
 
         `load` counts the round's tokens before anything is drafted for these rows, and `costs` has
         what a round costs in ms by its tokens.
@@ -157,6 +156,12 @@ class Forests:
         growth.grow(tips)
         search.hopes = growth.hopes
         return growth.drafts()
+
+
+def _text(tokens: Sequence[int]) -> Occurrences:
+    text = Occurrences()
+    text.append(tokens)
+    return text
 
 
 @dataclass(frozen=True, slots=True)

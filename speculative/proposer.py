@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from speculative.auction import Bid
 from speculative.breaker import Breaker
 from speculative.controller import Controller, Load, Lot
@@ -156,9 +158,16 @@ class Proposer:
             rows = [round_.rows[index] for index in indices]
             room = sum(row.draft_max for row in rows)
             found = self._forests.propose(rows, load, self._controller.cost.table(load + room))
+            hears = self._hears_head(rows[0])
             for index, draft in zip(indices, found, strict=True):
-                drafts[index] = draft
+                drafts[index] = draft if hears else msgspec.structs.replace(draft, curious=False)
                 load += len(draft.tokens)
+
+    def _hears_head(self, row: Row) -> bool:
+        """Whether a draft head shall think for a branch's search."""
+        assert row.branch is not None
+        root = self._sequences.get(row.branch.group_id)  # gone where the search was preempted
+        return "head" in self._methods if root is None else root.head is not None
 
     def check(self) -> None:
         """Assert that nothing is kept of what is gone, and that everything kept is sound."""

@@ -17,6 +17,7 @@ from speculative.rounds import (
     LOSS_NATS,
     NO_DRAFT,
     SILENT,
+    Branch,
     Decision,
     Draft,
     Opening,
@@ -292,3 +293,21 @@ def test_a_head_that_never_pays_is_let_think_for_a_share_of_the_time_and_heard_e
     assert thought["start"] >= 8
     assert 10 <= heard == thought["wrong"] <= 500 * HOPE_SHARE * 8.0 / THINK_MS + 1
     assert thought["right"] > 200
+
+
+@pytest.mark.parametrize(
+    ("methods", "hears"), [(None, True), (("ngram", "head"), True), (("ngram",), False)]
+)
+def test_a_head_thinks_for_the_beam_searches_of_those_who_allow_it(
+    methods: tuple[str, ...] | None, hears: bool
+) -> None:
+    proposer = Proposer(("ngram", "head"), ((1, 1.0), (64, 1.01)))
+    opening = Opening((1, 2, 3, 1, 2), 5, Sampling(temperature=0.0), methods)
+    root = Row(1, 0, 4, False, 0, (), (), opening)
+    proposer.propose(Round(0, 0, (root,)), (NO_DRAFT,))
+    branches = [
+        Row(number, 4, 5, True, 8, (), branch=Branch(1, 4, 1, -1.0, width=2)) for number in (2, 3)
+    ]
+    drafts = proposer.propose(Round(1, 0, tuple(branches)), (NO_DRAFT,) * 2)
+    assert any(draft.tokens for draft in drafts)
+    assert [draft.curious for draft in drafts] == [hears] * 2
