@@ -98,7 +98,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--category", default="summarization")
     parser.add_argument("--prompts", type=int, default=10)
     parser.add_argument(
-        "--skip", type=int, default=10, help="the first are left out: guesses were tuned on them"
+        "--skip", type=int, default=30, help="the first are left out: guesses were tuned on them"
     )
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--repeats", type=int, default=3)

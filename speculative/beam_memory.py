@@ -64,15 +64,16 @@ class BeamMemory:
                 place = found
                 place.offered = chances
 
-    def guess(self, tail: list[int], hunch: Offers = ()) -> Offers:
-        """Return what may follow: a mixture of all that is known, nothing if nothing is.
+    def guess(self, tail: list[int], hunch: Offers = ()) -> tuple[Offers, int]:
+        """Return what may follow, and after how many of the last tokens the target was heard.
 
-        `tail` holds the last PAD tokens, and `hunch` what a draft head thinks.
+        It is a mixture of all that is known, and nothing if nothing is. `tail` holds the last PAD
+        tokens, and `hunch` what a draft head thinks.
         """
         chances: dict[int, float] = {}
-        total = 0.0
-        for offered, weight in self._offered(tail):
-            total += weight
+        total, orders = 0.0, 0
+        for offered, weight, order in self._offered(tail):
+            total, orders = total + weight, order
             for token, chance in offered:
                 chances[token] = chances.get(token, 0.0) + weight * chance
         copied = self._copied(tail)
@@ -85,13 +86,17 @@ class BeamMemory:
             for token, logprob in hunch:
                 chances[token] = chances.get(token, 0.0) + HUNCH * exp(logprob)
         best = sorted(((chance, token) for token, chance in chances.items()), reverse=True)
-        return [(token, log(chance / total)) for chance, token in best[:OFFERS_MAX] if chance > 0.0]
+        found = [
+            (token, log(chance / total)) for chance, token in best[:OFFERS_MAX] if chance > 0.0
+        ]
+        return found, orders
 
-    def _offered(self, tail: list[int]) -> Iterable[tuple[_Chances, float]]:
-        """Yield what was offered after the end of the tail, and its weight."""
+    def _offered(self, tail: list[int]) -> Iterable[tuple[_Chances, float, int]]:
+        """Yield what was offered after the last tokens, its weight, and how many they are."""
         place, weight = self._root, 1.0
         last: _Chances = ()
         held = 0.0
+        order = 0
         for token in reversed(tail[-ORDERS:]):
             found = place.before.get(token)
             if found is None:
@@ -99,12 +104,13 @@ class BeamMemory:
             place = found
             if place.offered is not last:  # mostly one occasion is the newest of all lengths
                 if held:
-                    yield last, held
+                    yield last, held, order
                 last, held = place.offered, 0.0
             held += weight
             weight *= CLOSER
+            order += 1
         if held:
-            yield last, held
+            yield last, held, order
 
     def _copied(self, tail: list[int]) -> tuple[int, float] | None:
         """Return the token that the prompt has where it agrees best, newest first, and a weight."""

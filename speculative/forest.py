@@ -22,11 +22,14 @@ NODES_MAX = 32
 """Of a forest: a round of more makes everybody else wait."""
 SPARE = 3
 """Nodes of a level beyond the beam's width."""
-KNOWN_EDGE, KNOWN_SLOPE = 0.1, 6.0
-"""Where the target has spoken: the lead, in nats, with which a candidate survives half the time,
-and the slope of its log-odds. Only other branches can surprise."""
-GUESSED_EDGE, GUESSED_SLOPE = 0.55, 1.6
-"""The same of a candidate that is guessed."""
+EDGES = (1.2, 0.6, 0.4, 0.35, 0.2, 0.15, 0.1)
+SLOPES = (1.1, 1.6, 1.9, 2.1, 3.0, 3.0, 6.0)
+DOUBTS = (1.0, 1.0, 0.9, 0.8, 0.6, 0.6, 0.0)
+"""Counted, by how surely it is known what follows a node: the lead over its rivals, in nats, with
+which a candidate survives half the time, the slope of its log-odds, and how much it depends on the
+trust in guesses. What is known is after how many tokens the target was heard in this search."""
+KNOWN = 6
+"""It has spoken after the node itself, and only other branches can surprise."""
 LEAD_MAX = 5.0
 """Nats; more is no surer."""
 TRUST_START = 0.6
@@ -58,6 +61,8 @@ class _Candidate(NamedTuple):
     score: float
     tip: _Tip
     token: int
+    sureness: int
+    """An index of EDGES."""
 
 
 class _Hope(NamedTuple):
@@ -220,7 +225,8 @@ class _Growth:
             candidates = self._candidates(tips)
             if len(candidates) < min(self.width, len(tips)):
                 return
-            guessed = sum(not tip.known for tip in tips[: self.width]) / len(tips[: self.width])
+            best = candidates[: self.width]
+            guessed = sum(DOUBTS[one.sureness] for one in best) / len(best)
             tips, missed = self._level(candidates, reached)
             if len(tips) < self.width and not self.hopes:
                 self.nodes = [[] for _ in self.rows]
@@ -237,11 +243,13 @@ class _Growth:
     def _candidates(self, tips: list[_Tip]) -> list[_Candidate]:
         """Return what may follow: the likeliest, best first, as many as are looked at."""
         memory = self.search.memory
-        found = [
-            _Candidate(tip.score + logprob, tip, token)
-            for tip in tips
-            for token, logprob in (tip.known[:OFFERS_MAX] or memory.guess(tip.tail, tip.hunch))
-        ]
+        found: list[_Candidate] = []
+        for tip in tips:
+            offers, sureness = tip.known[:OFFERS_MAX], KNOWN
+            if not offers:
+                offers, sureness = memory.guess(tip.tail, tip.hunch)
+            for token, logprob in offers:
+                found.append(_Candidate(tip.score + logprob, tip, token, sureness))
         return nlargest(self.width + SPARE + 1, found, key=itemgetter(0))
 
     def _level(self, candidates: list[_Candidate], reached: float) -> tuple[list[_Tip], float]:
@@ -257,9 +265,9 @@ class _Growth:
         missed = 1.0
         size = sum(map(len, self.nodes))
         price = self.market.price(size) / reached
-        for place, (score, tip, token) in enumerate(candidates):
+        for place, (score, tip, token, sureness) in enumerate(candidates):
             lead = min(score - (first_out if place < width else last), LEAD_MAX)
-            chance = _chance(lead, bool(tip.known))
+            chance = _chance(lead, sureness)
             nodes = self.nodes[tip.row]
             if (
                 chance < price
@@ -278,7 +286,6 @@ def _draft(nodes: list[tuple[int, int]]) -> Draft:
     return Draft(tokens, parents, (SOURCE,) * len(nodes)) if nodes else NO_DRAFT
 
 
-def _chance(lead: float, known: bool) -> float:
+def _chance(lead: float, sureness: int) -> float:
     """Return how likely a candidate with this lead over its rivals is to survive."""
-    edge, slope = (KNOWN_EDGE, KNOWN_SLOPE) if known else (GUESSED_EDGE, GUESSED_SLOPE)
-    return 1.0 / (1.0 + exp(-slope * (lead - edge)))
+    return 1.0 / (1.0 + exp(-SLOPES[sureness] * (lead - EDGES[sureness])))
