@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from actors.messages import Options
-from speculative.beam_search import BeamSearch
-from speculative.beams import WIDTH_MAX, BeamRules
-from speculative.sampled_beams import new_beams
-from speculative.sampling import Sampling
+from draftwerk.actors.messages import Options
+from draftwerk.speculative.beams.decisions import WIDTH_MAX, BeamRules
+from draftwerk.speculative.beams.sampled import new_beams
+from draftwerk.speculative.beams.search import BeamSearch
+from draftwerk.speculative.sampling.params import Sampling
 
 
 def beam_refusal(

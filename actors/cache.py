@@ -9,9 +9,9 @@ import anyio
 import msgspec
 from anyio.lowlevel import checkpoint
 
-from actors.beam_options import search_of
-from actors.mailbox import Inbox, Outbox, receive_all
-from actors.messages import (
+from draftwerk.actors.beam_options import search_of
+from draftwerk.actors.mailbox import Inbox, Outbox, receive_all
+from draftwerk.actors.messages import (
     CacheMessage,
     Cancel,
     Decided,
@@ -22,13 +22,13 @@ from actors.messages import (
     Piece,
     SequenceStats,
 )
-from actors.trace import Trace
-from cache.prefix import BlockNamer
-from cache.tables import BlockTable
-from speculative.beam_search import SEARCH_ROOM
-from speculative.planner import Planner, expand
-from speculative.rounds import Round
-from speculative.sequences import Progress, Sequence
+from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockTable
+from draftwerk.speculative.beams.search import SEARCH_ROOM
+from draftwerk.speculative.protocol.rounds import Round
+from draftwerk.speculative.scheduler.scheduler import Planner, expand
+from draftwerk.speculative.sequence import Progress, Sequence
 
 TICKS_TO_DEVICE = 3
 """Turns of the event loop until a round has passed the drafter and the verifier."""

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from actors.mailbox import Inbox, Outbox
-from actors.messages import (
+from draftwerk.actors.mailbox import Inbox, Outbox
+from draftwerk.actors.messages import (
     Cancel,
     Closed,
     Delivery,
@@ -20,10 +20,10 @@ from actors.messages import (
     RouterMessage,
     TokenText,
 )
-from actors.stops import StopScanner
-from actors.text import TextStream, TextTools
-from actors.trace import Trace
-from speculative.rounds import TokenLogprob
+from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.actors.stops import StopScanner
+from draftwerk.actors.text import TextStream, TextTools
+from draftwerk.speculative.protocol.rounds import TokenLogprob
 
 
 @dataclass(slots=True)

@@ -6,11 +6,11 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from actors.device import Device, DeviceLostError
-from actors.mailbox import Inbox, Outbox
-from actors.trace import Trace
-from speculative.proposer import Proposer
-from speculative.rounds import NO_DRAFT, Draft, Proposal, Round
+from draftwerk.actors.devices.device import Device, DeviceLostError
+from draftwerk.actors.mailbox import Inbox, Outbox
+from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round
 
 REVIVAL_PAUSE_S = 1.0
 WAIT_S = 1.0

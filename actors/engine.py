@@ -18,17 +18,14 @@ from typing import Any, Generic, TypeVar, cast
 
 import anyio
 
-from actors.audit import Audit
-from actors.cache import Cache
-from actors.detokenizer import Detokenizer
-from actors.device import Device, DeviceLostError, ThreadWorker, Worker
-from actors.draft import Drafter
-from actors.drain_rate import DrainRate
-from actors.errors import DrainingError, OverloadedError
-from actors.histogram import Histogram
-from actors.ledger import Ledger
-from actors.mailbox import Inbox, mailbox
-from actors.messages import (
+from draftwerk.actors.cache import Cache
+from draftwerk.actors.detokenizer import Detokenizer
+from draftwerk.actors.devices.device import Device, DeviceLostError, ThreadWorker, Worker
+from draftwerk.actors.draft import Drafter
+from draftwerk.actors.errors import DrainingError, OverloadedError
+from draftwerk.actors.ledger import Ledger
+from draftwerk.actors.mailbox import Inbox, mailbox
+from draftwerk.actors.messages import (
     CacheMessage,
     DetokenizerMessage,
     Event,
@@ -38,18 +35,21 @@ from actors.messages import (
     Submit,
     TokenizerMessage,
 )
-from actors.restarts import RestartLimit
-from actors.snapshot import Snapshot
-from actors.text import TextTools
-from actors.tokenizer import TextLimits, Tokenizer
-from actors.trace import Trace
-from actors.verifier import Verifier
-from cache.blocks import BlockPool
-from cache.prefix import BlockNamer
-from speculative.planner import Limits, Planner
-from speculative.planner_stats import PlannerStats
-from speculative.proposer import Proposer
-from speculative.rounds import Draft, Proposal, Round, Verdict
+from draftwerk.actors.monitoring.audit import Audit
+from draftwerk.actors.monitoring.drain_rate import DrainRate
+from draftwerk.actors.monitoring.histogram import Histogram
+from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.actors.restarts import RestartLimit
+from draftwerk.actors.text import TextTools
+from draftwerk.actors.tokenizer import TextLimits, Tokenizer
+from draftwerk.actors.verifier import Verifier
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.prefix import BlockNamer
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
+from draftwerk.speculative.scheduler.scheduler import Limits, Planner
+from draftwerk.speculative.scheduler.stats import PlannerStats
 
 M = TypeVar("M")
 CHOICES_MAX = 16

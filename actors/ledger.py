@@ -11,8 +11,8 @@ from typing import assert_never
 
 import anyio
 
-from actors.mailbox import Outbox
-from actors.messages import (
+from draftwerk.actors.mailbox import Outbox
+from draftwerk.actors.messages import (
     Cancel,
     Closed,
     Delivery,

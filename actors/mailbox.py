@@ -12,7 +12,7 @@ from typing import Any, Generic, Self, TypeVar
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from actors.histogram import Histogram
+from draftwerk.actors.monitoring.histogram import Histogram
 
 M = TypeVar("M")
 Sent = TypeVar("Sent", contravariant=True)

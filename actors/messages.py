@@ -2,8 +2,8 @@
 
 import msgspec
 
-from speculative.rounds import Draft, TokenLogprob, Verdict
-from speculative.sampling import Sampling
+from draftwerk.speculative.protocol.rounds import Draft, TokenLogprob, Verdict
+from draftwerk.speculative.sampling.params import Sampling
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from actors.messages import ChatMessage
-from speculative.sampling import Grammar
+from draftwerk.actors.messages import ChatMessage
+from draftwerk.speculative.sampling.params import Grammar
 
 
 class TextStream(Protocol):

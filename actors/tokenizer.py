@@ -6,10 +6,10 @@ from typing import TypeVar, assert_never
 
 import anyio
 
-from actors.beam_options import beam_refusal
-from actors.device import Worker
-from actors.mailbox import Inbox, Outbox
-from actors.messages import (
+from draftwerk.actors.beam_options import beam_refusal
+from draftwerk.actors.devices.device import Worker
+from draftwerk.actors.mailbox import Inbox, Outbox
+from draftwerk.actors.messages import (
     CacheMessage,
     Cancel,
     Chat,
@@ -20,8 +20,8 @@ from actors.messages import (
     Submit,
     TokenizerMessage,
 )
-from actors.text import TextTools
-from actors.trace import Trace
+from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.actors.text import TextTools
 
 GRAMMAR_FIELD = "response_format"
 R = TypeVar("R")

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from actors.device import Device
-from actors.mailbox import Inbox, Outbox
-from actors.messages import CacheMessage, Decided
-from actors.trace import Trace
-from speculative.rounds import Proposal, Verdict
+from draftwerk.actors.devices.device import Device
+from draftwerk.actors.mailbox import Inbox, Outbox
+from draftwerk.actors.messages import CacheMessage, Decided
+from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 
 
 @dataclass(slots=True)

@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from api.command_line import chat_command, parser, settings_of
-from api.config import ConfigError, Settings
+from draftwerk.api.cli.arguments import chat_command, parser, settings_of
+from draftwerk.api.core.config import ConfigError, Settings
+from draftwerk.child_python import python_command
 
 if TYPE_CHECKING:
-    from api.ports import Running
-    from speculative.wire import Ready
+    from draftwerk.api.core.ports import Running
+    from draftwerk.speculative.protocol.frames import Ready
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,14 +31,14 @@ def serve_command(parsed: dict[str, Any]) -> int:
     """Serve until a signal says stop."""
     settings = settings_of(parsed)
 
-    from api.server import serve
+    from draftwerk.api.server import serve
 
     return serve(settings, build_engine)
 
 
 def doctor_command(parsed: dict[str, Any]) -> int:
     """Look at the machine, and at what the model does on it."""
-    from api.doctor import doctor
+    from draftwerk.api.cli.doctor import doctor
 
     return doctor(settings_of(parsed), measure)
 
@@ -48,14 +49,14 @@ def measure(settings: Settings) -> "Ready":
 
     import anyio
 
-    from actors.child import spawn
-    from actors.device import DeviceLostError
-    from actors.process import ModelRefusedError, ProcessDevice
-    from api.plan import plan
-    from model.card import read_card
-    from model.hub import locate
-    from model.refusal import Refused
-    from speculative.rounds import Proposal, Verdict
+    from draftwerk.actors.devices.child import spawn
+    from draftwerk.actors.devices.device import DeviceLostError
+    from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
+    from draftwerk.api.plan import plan
+    from draftwerk.model.checkpoint.hub import locate
+    from draftwerk.model.checkpoint.info import read_card
+    from draftwerk.model.checkpoint.unsupported import Refused
+    from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 
     async def start() -> "Ready":
         planned = plan(settings, read_card(locate(settings.model or None, print)), None)
@@ -86,22 +87,22 @@ async def build_engine(
 
     from anyio import to_thread
 
-    from actors.audit import Audit
-    from actors.child import spawn
-    from actors.device import DeviceLostError
-    from actors.engine import Parts, running
-    from actors.process import ModelRefusedError, ProcessDevice
-    from api.plan import available, plan
-    from api.ports import ModelCard, Running
-    from model.card import read_card
-    from model.hub import locate
-    from model.noise import fastest
-    from model.refusal import Refused
-    from model.text import Text
-    from speculative.chains import Chains
-    from speculative.proposer import Proposer
-    from speculative.rounds import Draft, Proposal, Round, Verdict
-    from speculative.store import Memories
+    from draftwerk.actors.devices.child import spawn
+    from draftwerk.actors.devices.device import DeviceLostError
+    from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
+    from draftwerk.actors.engine import Parts, running
+    from draftwerk.actors.monitoring.audit import Audit
+    from draftwerk.api.core.ports import ModelCard, Running
+    from draftwerk.api.plan import available, plan
+    from draftwerk.model.checkpoint.hub import locate
+    from draftwerk.model.checkpoint.info import read_card
+    from draftwerk.model.checkpoint.unsupported import Refused
+    from draftwerk.model.native.gumbel import fastest
+    from draftwerk.model.text.tokenizer import Text
+    from draftwerk.speculative.drafting.proposer import Proposer
+    from draftwerk.speculative.drafting.rejection_proposer import Chains
+    from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
+    from draftwerk.speculative.sources.store import Memories
 
     try:
         target_card = read_card(locate(settings.model or None, report))
@@ -166,7 +167,7 @@ async def build_engine(
 
 def _worker(role: str, options: dict[str, object]) -> list[str]:
     """Return the command line of a model process."""
-    return [sys.executable, "-m", "model.worker", role, json.dumps(options)]
+    return python_command("draftwerk.model.worker", role, json.dumps(options))
 
 
 COMMANDS: dict[str, Callable[[dict[str, Any]], int]] = {

@@ -8,11 +8,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api import generate, service
-from api.auth import Guard
-from api.connection import ClientGoneError
-from api.door import Door
-from api.errors import (
+from draftwerk.api.core.errors import (
     SENTENCES,
     ApiError,
     on_api_error,
@@ -20,9 +16,14 @@ from api.errors import (
     on_http_exception,
     turned_away,
 )
-from api.identity import Identity
-from api.page import page
-from api.responses_socket import ResponsesSocket
+from draftwerk.api.core.state import Door
+from draftwerk.api.http.auth import Guard
+from draftwerk.api.http.connection import ClientGoneError
+from draftwerk.api.http.page import page
+from draftwerk.api.http.request_id import Identity
+from draftwerk.api.openai import endpoints as generate
+from draftwerk.api.openai.responses_socket import ResponsesSocket
+from draftwerk.api.service import endpoints as service
 
 ROUTES = [
     Route("/v1/chat/completions", generate.chat, methods=["POST"]),

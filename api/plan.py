@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from api.config import ConfigError, Settings, bytes_of
-from speculative.planner import Limits
+from draftwerk.api.core.config import ConfigError, Settings, bytes_of
+from draftwerk.speculative.scheduler.scheduler import Limits
 
 SOURCES = ("ngram", "suffix", "store", "recycle", "grammar", "head")
 """Draft sources that need no second model, in the order of the documentation."""

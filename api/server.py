@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 import uvicorn
 import uvloop
 
-from api.app import create_app
-from api.banner import banner
-from api.config import ConfigError, Settings
-from api.door import Door
-from api.gate import Gate
-from api.memory import resident_bytes
-from api.ports import Running
-from api.wire import protocols
+from draftwerk.api.app import create_app
+from draftwerk.api.cli.banner import banner
+from draftwerk.api.core.config import ConfigError, Settings
+from draftwerk.api.core.memory import resident_bytes
+from draftwerk.api.core.ports import Running
+from draftwerk.api.core.state import Door
+from draftwerk.api.http.protocol import protocols
+from draftwerk.api.http.startup import Gate
 
 COLLECTOR = (400, 2, 500)
 """When Python's garbage collector looks at the young, the middle and all; see the function."""

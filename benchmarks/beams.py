@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import anyio
 
-from actors.engine import Engine
-from actors.messages import Options, Speculation
-from api.config import Settings
 from benchmarks.server import chat, engine, generate
-from speculative.sampling import Sampling
+from draftwerk.actors.engine import Engine
+from draftwerk.actors.messages import Options, Speculation
+from draftwerk.api.core.config import Settings
+from draftwerk.speculative.sampling.params import Sampling
 
 
 def options(arguments: argparse.Namespace, speculated: bool) -> Options:

@@ -18,15 +18,15 @@ import torch
 from torch import Tensor
 
 from benchmarks.prompts import by_category
-from model.build import ModelOptions, build
-from model.draft_head import Step
-from model.flatten import Layout
-from model.guessing import LEVELS, LOOKED, Start, guesses
-from model.hub import locate
-from model.kit import Parts
-from model.text import Text
-from speculative.key import GREEDY
-from speculative.rounds import NO_DRAFT
+from draftwerk.model.batch.builder import Layout
+from draftwerk.model.build import ModelOptions, build
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.draft_head.head import Step
+from draftwerk.model.draft_head.tree import LEVELS, LOOKED, Start, guesses
+from draftwerk.model.step.ops import Parts
+from draftwerk.model.text.tokenizer import Text
+from draftwerk.speculative.protocol.rounds import NO_DRAFT
+from draftwerk.speculative.sources.sequence_noise import GREEDY
 
 SHARPNESSES = (1.0, 1.25, 1.5, 2.0, 3.0)
 TEMPERATURES = (0.7, 1.0)

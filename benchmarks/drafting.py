@@ -16,12 +16,12 @@ from typing import Any
 
 import msgspec
 
-from model.noise import fastest
-from speculative.proposer import Proposer
-from speculative.recycle import RANKS
-from speculative.replay import Recording, Replay, Report
-from speculative.rounds import Outlook, Thought
-from speculative.sampling import Sampling
+from benchmarks.replay import Recording, Replay, Report
+from draftwerk.model.native.gumbel import fastest
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.protocol.rounds import Outlook, Thought
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sources.recycle import RANKS
 
 METHODS = ("ngram", "suffix", "store", "recycle", "head")
 COSTS = ((1, 20.5), (8, 23.5), (16, 25.5), (64, 47.0), (256, 104.0))

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from actors.engine import Engine
-from actors.messages import Delta, Ended, Options
-from actors.snapshot import Snapshot
-from api.config import Settings
 from benchmarks.server import chat, engine
-from speculative.sampling import Sampling
+from draftwerk.actors.engine import Engine
+from draftwerk.actors.messages import Delta, Ended, Options
+from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.api.core.config import Settings
+from draftwerk.speculative.sampling.params import Sampling
 
 TOPICS = (
     "rivers bread clocks foxes glass snow maps violins lanterns bees harbours ink deserts comets "

@@ -14,15 +14,15 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from model.card import read_card
-from model.grammar import Grammars, Matcher, grammars_of
-from model.hub import locate
-from model.kit import TORCH_KIT, Choose
-from model.native.build import NativeUnavailable
-from model.native.pool import Pool
-from model.native.sampler import NativeSampler
-from model.sampler import Ask
-from speculative.sampling import Grammar, Sampling
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.info import read_card
+from draftwerk.model.native.build import NativeUnavailable
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.sampler import NativeSampler
+from draftwerk.model.reference.sampler import Ask
+from draftwerk.model.step.ops import TORCH_KIT, Choose
+from draftwerk.model.text.grammar import Grammars, Matcher, grammars_of
+from draftwerk.speculative.sampling.params import Grammar, Sampling
 
 T = TypeVar("T")
 STOPS = (2,)

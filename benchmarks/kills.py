@@ -24,7 +24,7 @@ import aiohttp
 
 from benchmarks.processes import metrics, model_process, serving
 from benchmarks.streams import Stream, run_all, streams, wait_ready
-from model.hub import locate
+from draftwerk.model.checkpoint.hub import locate
 
 POLL_S = 0.01
 GAP_MAX = 128

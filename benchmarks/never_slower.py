@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import anyio
 
-from actors.engine import Engine
-from actors.messages import Failed, Options, Speculation
-from api.config import Settings
 from benchmarks.prompts import by_category
 from benchmarks.server import chat, engine
-from speculative.sampling import Sampling
+from draftwerk.actors.engine import Engine
+from draftwerk.actors.messages import Failed, Options, Speculation
+from draftwerk.api.core.config import Settings
+from draftwerk.speculative.sampling.params import Sampling
 
 ADVERSARIAL = "adversarial"
 NOISE_TEMPERATURE = 1.5

@@ -8,7 +8,7 @@
     q4_0.gguf   likewise
     q4_1.gguf   the embedded file as it is
 
-and prints the words that `python -m loadtest peers` wants to hear about them.
+and prints the words that `python -m draftwerk.loadtest peers` wants to hear about them.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from model.hub import embedded, locate
+from draftwerk.model.checkpoint.hub import embedded, locate
 
 WORDS = {
     "weights": "hf",

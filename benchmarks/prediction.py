@@ -19,11 +19,11 @@ from time import perf_counter
 
 import anyio
 
-from actors.engine import Engine
-from actors.messages import Delta, Ended, Failed, Options, Speculation
-from api.config import Settings
 from benchmarks.server import chat, engine
-from speculative.sampling import Sampling
+from draftwerk.actors.engine import Engine
+from draftwerk.actors.messages import Delta, Ended, Failed, Options, Speculation
+from draftwerk.api.core.config import Settings
+from draftwerk.speculative.sampling.params import Sampling
 
 FILES = (
     "Write a Python class for a bank account with deposit, withdraw and transfer.",

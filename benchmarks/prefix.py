@@ -9,11 +9,11 @@ from time import perf_counter
 
 import anyio
 
-from actors.engine import Engine
-from actors.messages import Chat, ChatMessage, Delta, Ended, Options, SequenceStats
-from api.config import Settings
 from benchmarks.server import engine
-from speculative.sampling import Sampling
+from draftwerk.actors.engine import Engine
+from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Options, SequenceStats
+from draftwerk.api.core.config import Settings
+from draftwerk.speculative.sampling.params import Sampling
 
 RULE = "Rule {}: answer item {} briefly, and only if it was asked for. "
 

@@ -28,7 +28,7 @@ async def server(*options: str) -> AsyncGenerator[tuple[str, int]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "api", "serve", "--port", str(port), *options]
+    command = [sys.executable, "-m", "draftwerk", "serve", "--port", str(port), *options]
     quiet = asyncio.subprocess.DEVNULL
     child = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet)
     url = f"http://127.0.0.1:{port}"

@@ -24,7 +24,7 @@ async def serving(arguments: Sequence[str]) -> AsyncGenerator[tuple[str, int]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "api", "serve", "--port", str(port), *arguments]
+    command = [sys.executable, "-m", "draftwerk", "serve", "--port", str(port), *arguments]
     server = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)
     try:
         url = f"http://127.0.0.1:{port}"

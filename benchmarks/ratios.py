@@ -13,11 +13,11 @@ from statistics import median
 
 import anyio
 
-from api.config import Settings
 from benchmarks.engine_overhead import Batch, batching, overhead
 from benchmarks.server import engine
-from model.native.benchmark import Bench
-from model.native.pool import Pool
+from draftwerk.api.core.config import Settings
+from draftwerk.model.native.benchmark import Bench
+from draftwerk.model.native.pool import Pool
 
 BASELINE = Path(__file__).parent.parent / "docs" / "results" / "ratios.json"
 DTYPES = ("bf16", "int8", "int4")

@@ -11,13 +11,21 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.prompts import by_category
-from model.build import ModelOptions, build_runner
-from model.hub import locate
-from model.runner import Runner
-from model.text import Text
-from speculative.recycle import RANKS
-from speculative.rounds import LOSS_NATS, NO_DRAFT, Opening, Proposal, Round, Row, Thought
-from speculative.sampling import Sampling
+from draftwerk.model.build import ModelOptions, build_runner
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.step.target_runner import Runner
+from draftwerk.model.text.tokenizer import Text
+from draftwerk.speculative.protocol.rounds import (
+    LOSS_NATS,
+    NO_DRAFT,
+    Opening,
+    Proposal,
+    Round,
+    Row,
+    Thought,
+)
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sources.recycle import RANKS
 
 BLOCK_SIZE = 16
 BLOCKS_EACH = 128

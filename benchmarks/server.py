@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import cast
 
-from actors.engine import Engine
-from actors.messages import Chat, ChatMessage, Delta, Ended, Failed, Options, Prompt
-from api.__main__ import build_engine
-from api.config import Settings
+from draftwerk.actors.engine import Engine
+from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Failed, Options, Prompt
+from draftwerk.api.__main__ import build_engine
+from draftwerk.api.core.config import Settings
 
 
 @asynccontextmanager

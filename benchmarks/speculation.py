@@ -17,12 +17,12 @@ from time import perf_counter
 import anyio
 import msgspec
 
-from actors.engine import Engine
-from actors.messages import Chat, ChatMessage, Delta, Ended, Failed, Options, Speculation
-from api.config import Settings
 from benchmarks.prompts import by_category
 from benchmarks.server import engine
-from speculative.sampling import Sampling
+from draftwerk.actors.engine import Engine
+from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Failed, Options, Speculation
+from draftwerk.api.core.config import Settings
+from draftwerk.speculative.sampling.params import Sampling
 
 LOOP_GRAM = 8
 LOOP_SHARE = 0.5

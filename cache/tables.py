@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from cache.blocks import BlockPool
-from cache.prefix import ROOT, BlockNamer
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.prefix import ROOT, BlockNamer
 
 Copy = tuple[int, int]
 """(from, to): a block's content to copy before the round writes anything."""

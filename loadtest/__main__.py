@@ -1,4 +1,4 @@
-"""The command line: `python -m loadtest run|sweep|search|compare|report|peers`."""
+"""The command line: `python -m draftwerk.loadtest run|sweep|search|compare|report|peers`."""
 
 import argparse
 import signal
@@ -8,9 +8,9 @@ from types import FrameType
 
 from msgspec import Struct
 
-from loadtest import commands
-from loadtest.arguments import add_options
-from loadtest.options import Options, PeersOptions, SearchOptions, SweepOptions
+from draftwerk.loadtest import commands
+from draftwerk.loadtest.arguments import add_options
+from draftwerk.loadtest.options import Options, PeersOptions, SearchOptions, SweepOptions
 
 Command = Callable[[argparse.Namespace, list[str]], int]
 # What a sweep or a search sets itself.

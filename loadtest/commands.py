@@ -4,17 +4,17 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from loadtest.arguments import read_options
-from loadtest.client.run import run_load
-from loadtest.client.sweep import search as search_load
-from loadtest.client.sweep import sweep as sweep_loads
-from loadtest.options import Options, PeersOptions, SearchOptions, SweepOptions
-from loadtest.peers.tournament import tournament
-from loadtest.report.page import result_page
-from loadtest.results.comparison import comparison_text
-from loadtest.results.result import Result, Run, Sweep, read_result, write_result
-from loadtest.results.standings import contested, standing_text
-from loadtest.results.table import run_text, sweep_text, write_csv
+from draftwerk.loadtest.arguments import read_options
+from draftwerk.loadtest.client.run import run_load
+from draftwerk.loadtest.client.sweep import search as search_load
+from draftwerk.loadtest.client.sweep import sweep as sweep_loads
+from draftwerk.loadtest.options import Options, PeersOptions, SearchOptions, SweepOptions
+from draftwerk.loadtest.peers.tournament import tournament
+from draftwerk.loadtest.report.page import result_page
+from draftwerk.loadtest.results.comparison import comparison_text
+from draftwerk.loadtest.results.result import Result, Run, Sweep, read_result, write_result
+from draftwerk.loadtest.results.standings import contested, standing_text
+from draftwerk.loadtest.results.table import run_text, sweep_text, write_csv
 
 
 def run(given: argparse.Namespace, argv: list[str]) -> int:

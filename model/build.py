@@ -6,25 +6,25 @@ from typing import NamedTuple
 import msgspec
 import torch
 
-from model.attention.choice import Needs, choose_attention
-from model.draft_head import DraftHead, TorchStep, find
-from model.drafter import Drafter
-from model.forward import TorchForward
-from model.grammar import Grammars, grammars_of
-from model.hub import Progress
-from model.kit import Kit, Parts
-from model.loader import LoadedModel, load
-from model.native.build import NativeUnavailable
-from model.native.copies import copy_blocks, move_slots
-from model.native.forward import NativeForward
-from model.native.guesser import NativeStep
-from model.native.pool import Pool
-from model.native.sampler import NativeSampler
-from model.pages import allocate
-from model.refusal import Refused
-from model.runner import Runner
-from model.verify import rule_of
-from speculative.verification import Verify
+from draftwerk.model.attention.choice import Needs, choose_attention
+from draftwerk.model.checkpoint.hub import Progress
+from draftwerk.model.checkpoint.loader import LoadedModel, load
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.draft_head.head import DraftHead, TorchStep, find
+from draftwerk.model.native.build import NativeUnavailable
+from draftwerk.model.native.copies import copy_blocks, move_slots
+from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.guesser import NativeStep
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.sampler import NativeSampler
+from draftwerk.model.reference.forward import TorchForward
+from draftwerk.model.reference.kv_pages import allocate
+from draftwerk.model.step.draft_runner import Drafter
+from draftwerk.model.step.ops import Kit, Parts
+from draftwerk.model.step.target_runner import Runner
+from draftwerk.model.step.verify import rule_of
+from draftwerk.model.text.grammar import Grammars, grammars_of
+from draftwerk.speculative.sampling.verification import Verify
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 DEVICE_DTYPES = {
@@ -148,8 +148,8 @@ def _native(options: ModelOptions, progress: Progress) -> Built:
 
 def _gpu(options: ModelOptions, device: torch.device, progress: Progress, drafts: bool) -> Built:
     # Triton is not everywhere, and takes a second to import.
-    from model.gpu.build import FORMATS, GpuSettings, gpu_parts
-    from model.gpu.graphs import CudaRecorder
+    from draftwerk.model.gpu.build import FORMATS, GpuSettings, gpu_parts
+    from draftwerk.model.gpu.graphs import CudaRecorder
 
     _check_kv_dtype(options, "fp8")
     model = load(options.source, FORMATS[options.dtype].dtype, device, progress)

@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from model.build import Built, ModelOptions, build
-from model.drafter import Drafter
-from model.hub import Progress
-from model.runner import Runner
-from model.verify import rule_of
-from speculative.rounds import Draft, Opening, Proposal, Round, Row, chain
-from speculative.sampling import Sampling
-from speculative.wire import Ready
+from draftwerk.model.build import Built, ModelOptions, build
+from draftwerk.model.checkpoint.hub import Progress
+from draftwerk.model.step.draft_runner import Drafter
+from draftwerk.model.step.target_runner import Runner
+from draftwerk.model.step.verify import rule_of
+from draftwerk.speculative.protocol.frames import Ready
+from draftwerk.speculative.protocol.rounds import Draft, Opening, Proposal, Round, Row, chain
+from draftwerk.speculative.sampling.params import Sampling
 
 WARM_UP_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 """Tokens in a step: where the cost curve is measured before the first request."""

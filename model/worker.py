@@ -1,7 +1,7 @@
 """A model process: reads work from its standard input, does it, writes the result, and beats.
 
-Run by the server as `python -m model.worker ROLE OPTIONS`, with OPTIONS as JSON. It ends when its
-input does, and the kernel ends it when its parent dies.
+Run by the server as `python -m draftwerk.model.worker ROLE OPTIONS`, with OPTIONS as JSON. It ends
+when its input does, and the kernel ends it when its parent dies.
 """
 
 import ctypes
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from speculative.wire import HEADER, Kind, encode, frame
+from draftwerk.speculative.protocol.frames import HEADER, Kind, encode, frame
 
 if TYPE_CHECKING:
-    from model.role import Role
+    from draftwerk.model.role import Role
 
 BEAT_S = 1.0
 NICENESS = 5
@@ -57,8 +57,8 @@ def main(role: str, options: str) -> None:
     pipe = Pipe(results)
     Thread(target=pipe.beat, daemon=True).start()
 
-    from model.refusal import Refused
-    from model.role import build_role  # torch: seconds, so the beat comes first
+    from draftwerk.model.checkpoint.unsupported import Refused
+    from draftwerk.model.role import build_role  # torch: seconds, so the beat comes first
 
     try:
         model = build_role(

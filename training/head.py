@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import kl_div, linear
 
-from model.draft_head import DraftHead, advance, find, save
-from model.hub import locate
-from model.loader import load
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.draft_head.head import DraftHead, advance, find, save
 
 DEPTHS = 3
 DEPTH_WEIGHT = 0.8
@@ -48,7 +48,7 @@ class Corpus:
 
 
 class Trained(nn.Module):
-    """The head while it learns; `model.draft_head` says what it computes."""
+    """The head while it learns; `model.draft_head.head` says what it computes."""
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()

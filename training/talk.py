@@ -20,8 +20,8 @@ from typing import Any
 
 import httpx
 
-from model.hub import locate
-from model.text import Text
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.text.tokenizer import Text
 
 OPENINGS = (
     "", "", "", "", "What is ", "What are ", "How do ", "How does ", "How can I ", "Why ",

@@ -72,7 +72,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     from benchmarks.gpu.timing import Clock
-    from model.gpu.build import FORMATS
+    from draftwerk.model.gpu.build import FORMATS
 
     device = torch.device("cpu" if arguments.smoke else "cuda")
     # The interpreter multiplies through NumPy, which has no bfloat16.
@@ -122,7 +122,7 @@ def steps(
     arguments: argparse.Namespace, name: str, device: Any, dtype: Any, clock: Any, limits: Any
 ) -> list[dict[str, Any]]:
     from benchmarks.gpu.steps import SMOKE, shape_of_8b, step_rows
-    from model.gpu.graphs import CudaRecorder
+    from draftwerk.model.gpu.graphs import CudaRecorder
 
     cases = SMOKE_STEPS if arguments.smoke else STEPS
     config = shape_of_8b(**(SMOKE if arguments.smoke else {}))
@@ -136,7 +136,7 @@ def drafts(
 ) -> list[dict[str, Any]]:
     from benchmarks.gpu.drafts import SMOKE_HEAD, chain_rows, head_rows, shape_of_1b
     from benchmarks.gpu.steps import SMOKE, shape_of_8b
-    from model.gpu.graphs import CudaRecorder
+    from draftwerk.model.gpu.graphs import CudaRecorder
 
     recorder = None if arguments.smoke else CudaRecorder()
     cases = SMOKE_CHAINS if arguments.smoke else CHAINS
@@ -152,7 +152,7 @@ def drafts(
 
 def settings_of(arguments: argparse.Namespace, name: str, cases: list[tuple[int, int, int]]) -> Any:
     """Return settings with room for the largest of (rows, new tokens, context)."""
-    from model.gpu.build import GpuSettings
+    from draftwerk.model.gpu.build import GpuSettings
 
     tokens = max(rows * (length + context) for rows, length, context in cases)
     rows_max = max(rows for rows, _, _ in cases)
@@ -172,7 +172,7 @@ def timeline(
 ) -> list[dict[str, Any]]:
     from benchmarks.gpu.steps import SMOKE, shape_of_8b
     from benchmarks.gpu.timeline import timeline_rows
-    from model.gpu.graphs import CudaRecorder
+    from draftwerk.model.gpu.graphs import CudaRecorder
 
     cases = SMOKE_TRACED if arguments.smoke else TRACED
     steps = SMOKE_TRACED_STEPS if arguments.smoke else TRACED_STEPS
@@ -188,8 +188,8 @@ def timeline(
 
 
 def text(arguments: argparse.Namespace, directory: Path, device: Any) -> list[dict[str, Any]]:
-    from api.config import Settings
     from benchmarks.gpu.text import text_rows, write_widened
+    from draftwerk.api.core.config import Settings
 
     write_widened(directory, device)
     settings = Settings(

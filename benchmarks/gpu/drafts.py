@@ -12,19 +12,19 @@ from torch import Tensor
 
 from benchmarks.gpu.steps import random_model, shape_of_8b, verify_round, weight_bytes, weight_count
 from benchmarks.gpu.timing import Clock, Limits
-from model.chains import Wanted
-from model.config import ModelConfig
-from model.draft_head import DraftHead
-from model.flatten import Layout
-from model.gpu.build import GpuSettings, gpu_parts
-from model.gpu.graphs import Recorder
-from model.gpu.thoughts import GpuThinker
-from model.guessing import EXPANDED, LEVELS, Start
-from model.kit import Parts
-from model.sampler import Ask
-from speculative.key import Key
-from speculative.rounds import NO_DRAFT
-from speculative.sampling import Sampling
+from draftwerk.model.batch.builder import Layout
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.draft_head.chains import Wanted
+from draftwerk.model.draft_head.head import DraftHead
+from draftwerk.model.draft_head.tree import EXPANDED, LEVELS, Start
+from draftwerk.model.gpu.build import GpuSettings, gpu_parts
+from draftwerk.model.gpu.draft_tree import GpuThinker
+from draftwerk.model.gpu.graphs import Recorder
+from draftwerk.model.reference.sampler import Ask
+from draftwerk.model.step.ops import Parts
+from draftwerk.speculative.protocol.rounds import NO_DRAFT
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sources.sequence_noise import Key
 
 LAW = Sampling(temperature=0.8, seed=1)
 INNER, VOCABULARY = 4096, 16_384
@@ -92,7 +92,7 @@ def _whole(parts: Parts, logits: Tensor, wanted: list[Wanted]) -> Callable[[], o
 
 
 def _by_token(parts: Parts, logits: Tensor, wanted: list[Wanted]) -> Callable[[], object]:
-    """Return what makes the same chains the other way, as `model.drafter` does for other laws."""
+    """Return what makes the same chains the other way, as `draft_runner` does for other laws."""
 
     def work() -> None:
         known = logits

@@ -6,20 +6,20 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu.timing import Clock, Limits
-from model.attention.choice import Needs, choose_attention
-from model.attention.reference import attend
-from model.batch import Batch
-from model.flatten import Layout
-from model.gpu.ops import TORCH_OPS, triton_ops
-from model.gpu.products import dense
-from model.gpu.quantised import to_int4, to_int8
-from model.gpu.sampler import choose_many
-from model.gpu.weight_only import FEW_ROWS, weight_only
-from model.refusal import Refused
-from model.sampler import Ask
-from model.sampler import choose_many as choose_many_twin
-from speculative.rounds import NO_DRAFT, Draft, chain
-from speculative.sampling import Sampling
+from draftwerk.model.attention.choice import Needs, choose_attention
+from draftwerk.model.attention.reference import attend
+from draftwerk.model.batch.batch import Batch
+from draftwerk.model.batch.builder import Layout
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.gpu.kernels.products import dense
+from draftwerk.model.gpu.kernels.quantised import to_int4, to_int8
+from draftwerk.model.gpu.kernels.weight_only import FEW_ROWS, weight_only
+from draftwerk.model.gpu.ops import TORCH_OPS, triton_ops
+from draftwerk.model.gpu.sampler import choose_many
+from draftwerk.model.reference.sampler import Ask
+from draftwerk.model.reference.sampler import choose_many as choose_many_twin
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
+from draftwerk.speculative.sampling.params import Sampling
 
 
 class Shapes(NamedTuple):

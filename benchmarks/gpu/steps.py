@@ -11,16 +11,16 @@ from typing import Any
 import torch
 
 from benchmarks.gpu.timing import Clock, Limits
-from model.config import ModelConfig
-from model.flatten import Layout
-from model.gpu.build import GpuSettings, gpu_parts
-from model.gpu.graphs import Recorder
-from model.kit import Parts
-from model.loader import LoadedModel
-from model.sampler import Ask
-from model.weights import LayerWeights, Weights
-from speculative.rounds import NO_DRAFT, chain
-from speculative.sampling import Sampling
+from draftwerk.model.batch.builder import Layout
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.loader import LoadedModel
+from draftwerk.model.checkpoint.weights import LayerWeights, Weights
+from draftwerk.model.gpu.build import GpuSettings, gpu_parts
+from draftwerk.model.gpu.graphs import Recorder
+from draftwerk.model.reference.sampler import Ask
+from draftwerk.model.step.ops import Parts
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, chain
+from draftwerk.speculative.sampling.params import Sampling
 
 PREFILL = 512
 

@@ -18,17 +18,17 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from actors.messages import ChatMessage, Options, Speculation
-from api.config import Settings
 from benchmarks.gpu.ties import Judge, summary
 from benchmarks.gpu.widen import Widener, widened_config
 from benchmarks.server import engine
 from benchmarks.speculation import Decoded, decode
-from model.config import ModelConfig
-from model.loader import load
-from model.text import Text
-from model.weights import Weights
-from speculative.sampling import Sampling
+from draftwerk.actors.messages import ChatMessage, Options, Speculation
+from draftwerk.api.core.config import Settings
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.checkpoint.weights import Weights
+from draftwerk.model.text.tokenizer import Text
+from draftwerk.speculative.sampling.params import Sampling
 
 SHAPE_OF_8B = {
     "hidden_size": 4096,

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from model.attention.padded import PaddedAttention
-from model.flatten import Layout
-from model.forward import TorchForward
-from model.loader import LoadedModel
-from model.pages import allocate
-from speculative.rounds import NO_DRAFT, chain
+from draftwerk.model.attention.padded import PaddedAttention
+from draftwerk.model.batch.builder import Layout
+from draftwerk.model.checkpoint.loader import LoadedModel
+from draftwerk.model.reference.forward import TorchForward
+from draftwerk.model.reference.kv_pages import allocate
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, chain
 
 BLOCK_SIZE = 16
 NEAR = 0.1

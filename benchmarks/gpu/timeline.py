@@ -19,13 +19,13 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from benchmarks.gpu.steps import random_model
-from model.batch import Batch, Forward, Pages
-from model.config import ModelConfig
-from model.gpu.build import GpuSettings, gpu_parts
-from model.gpu.graphs import Recorder
-from model.runner import Runner
-from speculative.rounds import NO_DRAFT, Opening, Proposal, Round, Row, chain
-from speculative.sampling import Sampling
+from draftwerk.model.batch.batch import Batch, Forward, Pages
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.gpu.build import GpuSettings, gpu_parts
+from draftwerk.model.gpu.graphs import Recorder
+from draftwerk.model.step.target_runner import Runner
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Opening, Proposal, Round, Row, chain
+from draftwerk.speculative.sampling.params import Sampling
 
 STEP, FORWARD = "step", "forward"
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")

@@ -12,8 +12,8 @@ import msgspec
 import torch
 from torch import Tensor
 
-from model.config import ModelConfig
-from model.weights import LayerWeights, Weights
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 
 FILL = 0.02
 """Standard deviation of the numbers that are computed with and not seen."""

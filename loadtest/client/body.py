@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from loadtest.options import Options
-from loadtest.workloads.prompt import Prompt
+from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.workloads.prompt import Prompt
 
 Fields = dict[str, Any]
 Conversation = list[dict[str, str]]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from loadtest.client.wire import (
+from draftwerk.loadtest.client.wire import (
     Choice,
     Chunk,
     Response,
@@ -16,7 +16,7 @@ from loadtest.client.wire import (
     lenient,
     present,
 )
-from loadtest.options import Endpoint
+from draftwerk.loadtest.options import Endpoint
 
 FAILED_EVENTS = ("response.failed", "error")
 LAST_EVENTS = ("response.completed", "response.incomplete", "response.cancelled")

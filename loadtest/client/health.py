@@ -5,7 +5,7 @@ import time
 
 from msgspec import Struct
 
-from loadtest.client.transport import Clock
+from draftwerk.loadtest.client.transport import Clock
 
 TICK_S = 0.02
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from random import Random
 
-from loadtest.client.transport import Clock
-from loadtest.schedule.plan import Planned
+from draftwerk.loadtest.client.transport import Clock
+from draftwerk.loadtest.schedule.plan import Planned
 
 # Runs one whole session, given the time its first request was due.
 RunSession = Callable[[Planned, float], Awaitable[None]]

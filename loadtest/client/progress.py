@@ -5,8 +5,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from loadtest.client.transport import Clock
-from loadtest.results.rows import Row
+from draftwerk.loadtest.client.transport import Clock
+from draftwerk.loadtest.results.rows import Row
 
 WIDTH = 24
 

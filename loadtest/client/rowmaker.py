@@ -3,11 +3,11 @@
 import hashlib
 from dataclasses import dataclass
 
-from loadtest.client.exchange import Exchange, Failure
-from loadtest.options import Options
-from loadtest.results.rows import Outcome, Row
-from loadtest.schedule.plan import Planned
-from loadtest.workloads.oracle import check_count
+from draftwerk.loadtest.client.exchange import Exchange, Failure
+from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.results.rows import Outcome, Row
+from draftwerk.loadtest.schedule.plan import Planned
+from draftwerk.loadtest.workloads.oracle import check_count
 
 REFUSALS = (429, 503)
 

@@ -13,26 +13,26 @@ import aiohttp
 import msgspec
 from msgspec.structs import replace
 
-from loadtest.client.body import BodyMaker
-from loadtest.client.health import LoopWatch
-from loadtest.client.pace import closed_loop, open_loop, think_time
-from loadtest.client.progress import Progress
-from loadtest.client.scrape import Scraper
-from loadtest.client.session import Asker
-from loadtest.client.target import Target
-from loadtest.client.transport import Clock, open_session, open_transport
-from loadtest.client.wire import ModelList
-from loadtest.measure.advice import advice
-from loadtest.measure.server_metrics import read_pages
-from loadtest.measure.slo import Slo, parse_slo
-from loadtest.measure.summary import summarise
-from loadtest.options import Options
-from loadtest.results.environment import Environment, environment
-from loadtest.results.result import Run
-from loadtest.results.rows import Row
-from loadtest.schedule.draw import draw, settled
-from loadtest.schedule.plan import Planned
-from loadtest.workloads.catalogue import open_workload
+from draftwerk.loadtest.client.body import BodyMaker
+from draftwerk.loadtest.client.health import LoopWatch
+from draftwerk.loadtest.client.pace import closed_loop, open_loop, think_time
+from draftwerk.loadtest.client.progress import Progress
+from draftwerk.loadtest.client.scrape import Scraper
+from draftwerk.loadtest.client.session import Asker
+from draftwerk.loadtest.client.target import Target
+from draftwerk.loadtest.client.transport import Clock, open_session, open_transport
+from draftwerk.loadtest.client.wire import ModelList
+from draftwerk.loadtest.measure.advice import advice
+from draftwerk.loadtest.measure.server_metrics import read_pages
+from draftwerk.loadtest.measure.slo import Slo, parse_slo
+from draftwerk.loadtest.measure.summary import summarise
+from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.results.environment import Environment, environment
+from draftwerk.loadtest.results.result import Run
+from draftwerk.loadtest.results.rows import Row
+from draftwerk.loadtest.schedule.draw import draw, settled
+from draftwerk.loadtest.schedule.plan import Planned
+from draftwerk.loadtest.workloads.catalogue import open_workload
 
 Helper = Coroutine[Any, Any, None]
 

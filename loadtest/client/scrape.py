@@ -7,7 +7,7 @@ import asyncio
 
 import aiohttp
 
-from loadtest.client.transport import Clock
+from draftwerk.loadtest.client.transport import Clock
 
 
 class Scraper:

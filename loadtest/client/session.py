@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from loadtest.client.body import BodyMaker, Conversation
-from loadtest.client.exchange import Exchange, Failure
-from loadtest.client.pace import sleep_until, think_time
-from loadtest.client.rowmaker import Attempt, HungUp, row_of
-from loadtest.client.transport import Clock, Transport
-from loadtest.options import Options
-from loadtest.results.rows import Row
-from loadtest.schedule.plan import Planned
+from draftwerk.loadtest.client.body import BodyMaker, Conversation
+from draftwerk.loadtest.client.exchange import Exchange, Failure
+from draftwerk.loadtest.client.pace import sleep_until, think_time
+from draftwerk.loadtest.client.rowmaker import Attempt, HungUp, row_of
+from draftwerk.loadtest.client.transport import Clock, Transport
+from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.results.rows import Row
+from draftwerk.loadtest.schedule.plan import Planned
 
 
 @dataclass(slots=True)

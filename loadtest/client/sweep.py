@@ -7,14 +7,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loadtest.client.run import run_load
-from loadtest.measure.proportion import Proportion, wilson
-from loadtest.measure.search import Bounds, Trial, highest, next_load
-from loadtest.options import Options, Over, SearchOptions, SweepOptions
-from loadtest.results.curves import knees
-from loadtest.results.environment import environment
-from loadtest.results.result import Run, Sweep
-from loadtest.schedule.draw import DEFAULT_REQUESTS
+from draftwerk.loadtest.client.run import run_load
+from draftwerk.loadtest.measure.proportion import Proportion, wilson
+from draftwerk.loadtest.measure.search import Bounds, Trial, highest, next_load
+from draftwerk.loadtest.options import Options, Over, SearchOptions, SweepOptions
+from draftwerk.loadtest.results.curves import knees
+from draftwerk.loadtest.results.environment import environment
+from draftwerk.loadtest.results.result import Run, Sweep
+from draftwerk.loadtest.schedule.draw import DEFAULT_REQUESTS
 
 ROUNDS_MAX = 3
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from loadtest.options import Endpoint
+from draftwerk.loadtest.options import Endpoint
 
 PATHS: dict[Endpoint, str] = {
     "chat": "/v1/chat/completions",

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from loadtest.client.exchange import Exchange, Failure
-from loadtest.client.sse import SSEParser
-from loadtest.client.target import Target
-from loadtest.options import Options
+from draftwerk.loadtest.client.exchange import Exchange, Failure
+from draftwerk.loadtest.client.sse import SSEParser
+from draftwerk.loadtest.client.target import Target
+from draftwerk.loadtest.options import Options
 
 Clock = Callable[[], float]
 CLOSE_S = 2.0

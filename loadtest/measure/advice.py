@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from loadtest.client.health import ClientHealth
-from loadtest.measure.summary import Summary
-from loadtest.results.rows import Row
+from draftwerk.loadtest.client.health import ClientHealth
+from draftwerk.loadtest.measure.summary import Summary
+from draftwerk.loadtest.results.rows import Row
 
 LATE_P99_MS = 20.0
 LAG_P99_MS = 10.0

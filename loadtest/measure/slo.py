@@ -6,8 +6,8 @@ from typing import Literal, cast
 
 from msgspec import Struct
 
-from loadtest.measure.proportion import Proportion, wilson
-from loadtest.results.rows import Row
+from draftwerk.loadtest.measure.proportion import Proportion, wilson
+from draftwerk.loadtest.results.rows import Row
 
 Metric = Literal["ttft", "tpot", "e2e", "gap"]
 METRICS: tuple[Metric, ...] = ("ttft", "tpot", "e2e", "gap")

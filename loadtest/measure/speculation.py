@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 from msgspec import Struct
 
-from loadtest.results.rows import Row
+from draftwerk.loadtest.results.rows import Row
 
 
 class SpeculationSummary(Struct, frozen=True):

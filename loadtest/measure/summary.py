@@ -6,12 +6,12 @@ from itertools import chain
 
 from msgspec import Struct
 
-from loadtest.measure.proportion import Proportion, wilson
-from loadtest.measure.quantiles import Quantiles, quantiles
-from loadtest.measure.slo import Goodput, Slo, goodput
-from loadtest.measure.speculation import SpeculationSummary, speculation
-from loadtest.measure.window import Window, ended_per_s, steady_window, tokens_per_s
-from loadtest.results.rows import Row
+from draftwerk.loadtest.measure.proportion import Proportion, wilson
+from draftwerk.loadtest.measure.quantiles import Quantiles, quantiles
+from draftwerk.loadtest.measure.slo import Goodput, Slo, goodput
+from draftwerk.loadtest.measure.speculation import SpeculationSummary, speculation
+from draftwerk.loadtest.measure.window import Window, ended_per_s, steady_window, tokens_per_s
+from draftwerk.loadtest.results.rows import Row
 
 MS = 1000.0
 

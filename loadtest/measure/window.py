@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from loadtest.results.rows import Row
+from draftwerk.loadtest.results.rows import Row
 
 
 class Window(Struct, frozen=True):

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from loadtest.peers.catalogue import Peer
+from draftwerk.loadtest.peers.catalogue import Peer
 
 
 def installed(peer: Peer, venv: Path) -> bool:

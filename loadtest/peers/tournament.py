@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from loadtest.client.run import run_load
-from loadtest.client.sweep import at_load, loads_of, unseen
-from loadtest.options import Options, PeersOptions, SweepOptions
-from loadtest.peers.catalogue import (
+from draftwerk.loadtest.client.run import run_load
+from draftwerk.loadtest.client.sweep import at_load, loads_of, unseen
+from draftwerk.loadtest.options import Options, PeersOptions, SweepOptions
+from draftwerk.loadtest.peers.catalogue import (
     Entrant,
     definitions,
     entrant,
@@ -21,11 +21,11 @@ from loadtest.peers.catalogue import (
     read_catalogue,
     venv_words,
 )
-from loadtest.peers.environments import install, installed
-from loadtest.peers.process import ServerFailed, serving
-from loadtest.results.curves import knees
-from loadtest.results.environment import environment
-from loadtest.results.result import Run, Sweep
+from draftwerk.loadtest.peers.environments import install, installed
+from draftwerk.loadtest.peers.process import ServerFailed, serving
+from draftwerk.loadtest.results.curves import knees
+from draftwerk.loadtest.results.environment import environment
+from draftwerk.loadtest.results.result import Run, Sweep
 
 # Long enough that every size of batch has come up once before anything counts.
 WARM_TOKENS = 32

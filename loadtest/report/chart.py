@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-from loadtest.report.axis import Scale, linear, logarithmic, short
+from draftwerk.loadtest.report.axis import Scale, linear, logarithmic, short
 
 PALETTE = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#dc2626", "#0891b2", "#a16207", "#475569")
 WIDTH, HEIGHT = 560, 300

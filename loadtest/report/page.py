@@ -5,15 +5,15 @@ from pathlib import Path
 
 import msgspec
 
-from loadtest.report.chart import Chart
-from loadtest.report.html import cards, details, heading, page, paragraph, table, warnings
-from loadtest.report.run_charts import run_charts
-from loadtest.report.sweep_charts import sweep_charts
-from loadtest.results.curves import labels, over_load, tokens_per_s
-from loadtest.results.environment import Environment
-from loadtest.results.result import Result, Run, Sweep
-from loadtest.results.standings import EXPLANATION, contested, standing_lines
-from loadtest.results.table import latency_lines, number, sweep_lines
+from draftwerk.loadtest.report.chart import Chart
+from draftwerk.loadtest.report.html import cards, details, heading, page, paragraph, table, warnings
+from draftwerk.loadtest.report.run_charts import run_charts
+from draftwerk.loadtest.report.sweep_charts import sweep_charts
+from draftwerk.loadtest.results.curves import labels, over_load, tokens_per_s
+from draftwerk.loadtest.results.environment import Environment
+from draftwerk.loadtest.results.result import Result, Run, Sweep
+from draftwerk.loadtest.results.standings import EXPLANATION, contested, standing_lines
+from draftwerk.loadtest.results.table import latency_lines, number, sweep_lines
 
 
 def result_page(result: Result) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from loadtest.report.chart import Chart, Points, Series
-from loadtest.results.result import Run
-from loadtest.results.rows import Row
+from draftwerk.loadtest.report.chart import Chart, Points, Series
+from draftwerk.loadtest.results.result import Run
+from draftwerk.loadtest.results.rows import Row
 
 DOTS_MAX = 1500
 CURVE_MAX = 300

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from functools import partial
 
-from loadtest.report.chart import PALETTE, Chart, Mark, Series
-from loadtest.results.curves import curve, labels, level, over_load, tokens_per_s
-from loadtest.results.result import Run, Sweep
+from draftwerk.loadtest.report.chart import PALETTE, Chart, Mark, Series
+from draftwerk.loadtest.results.curves import curve, labels, level, over_load, tokens_per_s
+from draftwerk.loadtest.results.result import Run, Sweep
 
 LOG_FROM = 8
 

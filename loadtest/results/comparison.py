@@ -6,9 +6,9 @@ from statistics import median
 
 from msgspec import Struct
 
-from loadtest.results.result import Result, Run
-from loadtest.results.rows import Row
-from loadtest.results.table import aligned, number
+from draftwerk.loadtest.results.result import Result, Run
+from draftwerk.loadtest.results.rows import Row
+from draftwerk.loadtest.results.table import aligned, number
 
 RESAMPLES = 400
 PER_REQUEST: dict[str, Callable[[Row], float | None]] = {

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from loadtest.measure.knee import Point, knee
-from loadtest.measure.quantiles import Quantiles
-from loadtest.results.result import Run
+from draftwerk.loadtest.measure.knee import Point, knee
+from draftwerk.loadtest.measure.quantiles import Quantiles
+from draftwerk.loadtest.results.result import Run
 
 Value = Callable[[Run], float | None]
 

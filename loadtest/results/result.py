@@ -5,12 +5,12 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from loadtest.client.health import ClientHealth
-from loadtest.measure.server_metrics import ServerMetrics
-from loadtest.measure.summary import Summary
-from loadtest.options import Options
-from loadtest.results.environment import Environment
-from loadtest.results.rows import Row
+from draftwerk.loadtest.client.health import ClientHealth
+from draftwerk.loadtest.measure.server_metrics import ServerMetrics
+from draftwerk.loadtest.measure.summary import Summary
+from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.results.environment import Environment
+from draftwerk.loadtest.results.rows import Row
 
 SCHEMA_VERSION = 1
 

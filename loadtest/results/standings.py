@@ -4,9 +4,9 @@ from statistics import median
 
 from msgspec import Struct
 
-from loadtest.results.curves import labels, level, over_load, tokens_per_s
-from loadtest.results.result import Run, Sweep
-from loadtest.results.table import aligned, number
+from draftwerk.loadtest.results.curves import labels, level, over_load, tokens_per_s
+from draftwerk.loadtest.results.result import Run, Sweep
+from draftwerk.loadtest.results.table import aligned, number
 
 
 class Figure(Struct, frozen=True):

@@ -4,10 +4,10 @@ import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from loadtest.measure.quantiles import LEVELS, Quantiles
-from loadtest.measure.summary import Summary
-from loadtest.results.result import Run, Sweep
-from loadtest.results.rows import Row
+from draftwerk.loadtest.measure.quantiles import LEVELS, Quantiles
+from draftwerk.loadtest.measure.summary import Summary
+from draftwerk.loadtest.results.result import Run, Sweep
+from draftwerk.loadtest.results.rows import Row
 
 LATENCY_NAMES = {
     "ttft": "TTFT",

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from loadtest.options import Options
-from loadtest.schedule.plan import (
+from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.schedule.plan import (
     Cancellations,
     Planned,
     closed_times,
@@ -13,7 +13,7 @@ from loadtest.schedule.plan import (
     plan,
     replayed_times,
 )
-from loadtest.workloads.prompt import Workload
+from draftwerk.loadtest.workloads.prompt import Workload
 
 DEFAULT_REQUESTS = 100
 

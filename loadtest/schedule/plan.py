@@ -6,8 +6,8 @@ from random import Random
 
 from msgspec import Struct
 
-from loadtest.schedule.rates import arrivals, parse_rate
-from loadtest.workloads.prompt import Prompt, Workload
+from draftwerk.loadtest.schedule.rates import arrivals, parse_rate
+from draftwerk.loadtest.workloads.prompt import Prompt, Workload
 
 
 class Planned(Struct, frozen=True):

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from loadtest.options import Options
-from loadtest.workloads.collection import Collection, chosen
-from loadtest.workloads.oracle import CountUpward
-from loadtest.workloads.prompt import Workload
-from loadtest.workloads.prompt_files import READERS
-from loadtest.workloads.synthetic import Synthetic
+from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.workloads.collection import Collection, chosen
+from draftwerk.loadtest.workloads.oracle import CountUpward
+from draftwerk.loadtest.workloads.prompt import Workload
+from draftwerk.loadtest.workloads.prompt_files import READERS
+from draftwerk.loadtest.workloads.synthetic import Synthetic
 
 
 def open_workload(options: Options) -> Workload:

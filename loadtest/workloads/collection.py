@@ -6,7 +6,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from loadtest.workloads.prompt import Prompt
+from draftwerk.loadtest.workloads.prompt import Prompt
 
 
 @dataclass(frozen=True, slots=True)

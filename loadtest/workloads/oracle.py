@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import count, takewhile
 from random import Random
 
-from loadtest.workloads.prompt import Prompt
+from draftwerk.loadtest.workloads.prompt import Prompt
 
 SHOWN = 6
 

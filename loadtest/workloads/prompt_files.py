@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from loadtest.workloads.prompt import Prompt
-from loadtest.workloads.words import text_of
+from draftwerk.loadtest.workloads.prompt import Prompt
+from draftwerk.loadtest.workloads.words import text_of
 
 MOONCAKE_BLOCK_TOKENS = 512
 CHARACTERS_PER_TOKEN = 4

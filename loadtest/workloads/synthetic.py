@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 
-from loadtest.workloads.prompt import Prompt
-from loadtest.workloads.words import ids_of, text_of
+from draftwerk.loadtest.workloads.prompt import Prompt
+from draftwerk.loadtest.workloads.words import ids_of, text_of
 
 
 def drawn_length(mean: int, spread: float, rng: Random) -> int:

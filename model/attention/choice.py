@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import torch
 
-from model.attention import reference
-from model.attention.flash import WithTrees, flash_attention_2, flash_attention_3
-from model.attention.padded import PaddedAttention
-from model.attention.signature import Attention
-from model.refusal import Refused
+from draftwerk.model.attention import reference
+from draftwerk.model.attention.flash import WithTrees, flash_attention_2, flash_attention_3
+from draftwerk.model.attention.padded import PaddedAttention
+from draftwerk.model.attention.signature import Attention
+from draftwerk.model.checkpoint.unsupported import Refused
 
 
 class Needs(NamedTuple):
@@ -49,7 +49,7 @@ class Chosen(NamedTuple):
 
 def _triton(needs: Needs) -> Attention:
     try:
-        from model.gpu.attention import TritonAttention, is_interpreted
+        from draftwerk.model.gpu.kernels.attention import TritonAttention, is_interpreted
     except ImportError as error:
         raise Refused(f"attention triton: {error} (pip install triton)") from error
     if needs.device.type != "cuda" and not is_interpreted():

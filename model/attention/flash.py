@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
-from model.attention.signature import Attention
-from model.batch import Batch, facts_of
-from model.refusal import Refused
+from draftwerk.model.attention.signature import Attention
+from draftwerk.model.batch.batch import Batch, facts_of
+from draftwerk.model.checkpoint.unsupported import Refused
 
 Function = Callable[..., Tensor]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from model.batch import Batch
+from draftwerk.model.batch.batch import Batch
 
 SHORT_MAX = 16
 """New tokens up to which rows share a call."""

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from model.batch import Batch
+from draftwerk.model.batch.batch import Batch
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:

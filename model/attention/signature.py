@@ -4,7 +4,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from model.batch import Batch
+from draftwerk.model.batch.batch import Batch
 
 
 class Attention(Protocol):

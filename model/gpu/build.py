@@ -6,24 +6,24 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from model.attention.choice import Chosen, Needs, choose_attention
-from model.draft_head import DraftHead
-from model.gpu import sampler
-from model.gpu.chains import GpuChains
-from model.gpu.foresight import Foresight
-from model.gpu.forward import GpuForward
-from model.gpu.graphs import ROWS, GraphedForward, Recorder, buckets, row_counts
-from model.gpu.ops import triton_ops
-from model.gpu.products import FP8, FP8_MAX, Prepare, dense, fp8, tiled
-from model.gpu.quantised import Quantised, to_int4, to_int8
-from model.gpu.thoughts import GpuThinker
-from model.gpu.weight_only import weight_only
-from model.grammar import Grammars
-from model.hub import Progress
-from model.kit import TORCH_KIT, Parts
-from model.loader import LoadedModel
-from model.pages import allocate
-from model.refusal import Refused
+from draftwerk.model.attention.choice import Chosen, Needs, choose_attention
+from draftwerk.model.checkpoint.hub import Progress
+from draftwerk.model.checkpoint.loader import LoadedModel
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.draft_head.head import DraftHead
+from draftwerk.model.gpu import sampler
+from draftwerk.model.gpu.chains import GpuChains
+from draftwerk.model.gpu.draft_tree import GpuThinker
+from draftwerk.model.gpu.forward import GpuForward
+from draftwerk.model.gpu.graphs import ROWS, GraphedForward, Recorder, buckets, row_counts
+from draftwerk.model.gpu.kernels.products import FP8, FP8_MAX, Prepare, dense, fp8, tiled
+from draftwerk.model.gpu.kernels.quantised import Quantised, to_int4, to_int8
+from draftwerk.model.gpu.kernels.weight_only import weight_only
+from draftwerk.model.gpu.ops import triton_ops
+from draftwerk.model.gpu.presampled import Foresight
+from draftwerk.model.reference.kv_pages import allocate
+from draftwerk.model.step.ops import TORCH_KIT, Parts
+from draftwerk.model.text.grammar import Grammars
 
 
 class Format(NamedTuple):

@@ -14,14 +14,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from model.batch import Batch, Facts, Pages
-from model.chains import LENGTH_MAX, Wanted
-from model.gpu.forward import GpuForward
-from model.gpu.graphs import Recorder
-from model.gpu.launch import ceil_div, launch, power_of_two
-from model.gpu.sampler import WORDS, Asked, asked_of, is_served, laid_out, settled
-from model.gpu.transfer import to_device, to_host
-from model.hub import Progress
+from draftwerk.model.batch.batch import Batch, Facts, Pages
+from draftwerk.model.checkpoint.hub import Progress
+from draftwerk.model.draft_head.chains import LENGTH_MAX, Wanted
+from draftwerk.model.gpu.forward import GpuForward
+from draftwerk.model.gpu.graphs import Recorder
+from draftwerk.model.gpu.kernels.launch import ceil_div, launch, power_of_two
+from draftwerk.model.gpu.sampler import WORDS, Asked, asked_of, is_served, laid_out, settled
+from draftwerk.model.gpu.transfer import to_device, to_host
 
 BROKEN = -1
 """In place of a token where the logits are no numbers."""
@@ -156,7 +156,7 @@ def plain_follow(state: State, chosen: Tensor, vocab: int, page: int) -> None:
 
 
 class GpuChains:
-    """`model.chains.Chains` over pages of the draft model's own."""
+    """`model.draft_head.chains.Chains` over pages of the draft model's own."""
 
     def __init__(
         self,

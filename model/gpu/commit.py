@@ -2,7 +2,7 @@
 
 answers of all nodes --walk--> accepted paths --compact--> their keys and values, in place
 
-The twin is `model.walk.Walk`, which the host follows later over the same answers.
+The twin is `model.step.tree_walk.Walk`, which the host follows later over the same answers.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ import triton.language as tl
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.batch import Pages
-from model.flatten import MASKED_MAX
-from model.foresight import Tree
-from model.gpu.launch import ceil_div, launch, power_of_two
+from draftwerk.model.batch.batch import Pages
+from draftwerk.model.batch.builder import MASKED_MAX
+from draftwerk.model.gpu.kernels.launch import ceil_div, launch, power_of_two
+from draftwerk.model.step.presampled import Tree
 
 BLOCK = 1024
 """Words of four bytes that a program moves at once."""

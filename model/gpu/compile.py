@@ -1,4 +1,4 @@
-"""Compile every kernel ahead of time, without a GPU: `python -m model.gpu.compile`.
+"""Compile every kernel ahead of time, without a GPU: `python -m draftwerk.model.gpu.compile`.
 
 Prints registers, spills and shared memory of each, as `ptxas` and `cuobjdump` from the Triton wheel
 count them. A kernel that spills would be slow; one that does not compile would fail at the start.
@@ -18,17 +18,17 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from model.chains import LENGTH_MAX
-from model.gpu.attention import attend_kernel, merge_kernel, stages_of
-from model.gpu.chains import follow_kernel
-from model.gpu.commit import BLOCK, compact_kernel, walk_kernel
-from model.gpu.commit import LANES as NODES
-from model.gpu.gate import silu_mul_kernel
-from model.gpu.norm import add_norm_kernel
-from model.gpu.rotary import rotate_kernel
-from model.gpu.sampler import greatest_kernel, keyed_kernel, settle_kernel
-from model.gpu.thoughts import LANES, think_kernel
-from model.gpu.weight_only import (
+from draftwerk.model.draft_head.chains import LENGTH_MAX
+from draftwerk.model.draft_head.tree import EXPANDED
+from draftwerk.model.gpu.chains import follow_kernel
+from draftwerk.model.gpu.commit import BLOCK, compact_kernel, walk_kernel
+from draftwerk.model.gpu.commit import LANES as NODES
+from draftwerk.model.gpu.draft_tree import LANES, think_kernel
+from draftwerk.model.gpu.kernels.attention import attend_kernel, merge_kernel, stages_of
+from draftwerk.model.gpu.kernels.norm import add_norm_kernel
+from draftwerk.model.gpu.kernels.rotary import rotate_kernel
+from draftwerk.model.gpu.kernels.silu_and_mul import silu_mul_kernel
+from draftwerk.model.gpu.kernels.weight_only import (
     BLOCK_N,
     DEQUANTISE_ROWS,
     MERGE_LANES,
@@ -38,7 +38,7 @@ from model.gpu.weight_only import (
     product_kernel,
     warps_of,
 )
-from model.guessing import EXPANDED
+from draftwerk.model.gpu.sampler import greatest_kernel, keyed_kernel, settle_kernel
 
 WARP = 32
 FLOATS = ("scale_log2", "eps")

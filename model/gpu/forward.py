@@ -1,19 +1,19 @@
 """The decoder of the Llama family on a GPU: fused kernels between the matrix products.
 
-The same arithmetic as `model.forward.TorchForward`, in fewer and larger steps. It never asks the
-device for a number, so a CUDA graph can record it.
+The same arithmetic as `model.reference.forward.TorchForward`, in fewer and larger steps. It never
+asks the device for a number, so a CUDA graph can record it.
 """
 
 import torch
 from torch import Tensor
 
-from model.attention.signature import Attention
-from model.batch import Batch, Pages
-from model.config import ModelConfig
-from model.gpu.inputs import Inputs, shape_of
-from model.gpu.ops import HeadNorms, Ops
-from model.gpu.products import Prepare, dense
-from model.weights import LayerWeights, Weights
+from draftwerk.model.attention.signature import Attention
+from draftwerk.model.batch.batch import Batch, Pages
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.weights import LayerWeights, Weights
+from draftwerk.model.gpu.inputs import Inputs, shape_of
+from draftwerk.model.gpu.kernels.products import Prepare, dense
+from draftwerk.model.gpu.ops import HeadNorms, Ops
 
 
 class Layer:

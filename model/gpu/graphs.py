@@ -10,10 +10,10 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from model.batch import Batch, Facts, Pages, facts_of
-from model.gpu.forward import GpuForward
-from model.gpu.inputs import Inputs, Shape
-from model.hub import Progress
+from draftwerk.model.batch.batch import Batch, Facts, Pages, facts_of
+from draftwerk.model.checkpoint.hub import Progress
+from draftwerk.model.gpu.forward import GpuForward
+from draftwerk.model.gpu.inputs import Inputs, Shape
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 LENGTHS = (1, 2, 4, 8, 16)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.batch import Batch, Facts, facts_of
+from draftwerk.model.batch.batch import Batch, Facts, facts_of
 
 ALIGNMENT = 4
 """In int32: the 16 bytes from which a kernel may load at once."""

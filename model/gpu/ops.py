@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from model.forward import rotated
-from model.gpu.products import FP8, saturated
+from draftwerk.model.gpu.kernels.products import FP8, saturated
+from draftwerk.model.reference.forward import rotated
 
 
 class HeadNorms(NamedTuple):
@@ -61,7 +61,7 @@ class Ops(NamedTuple):
 
 
 def add_norm(residual: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:
-    """The twin of `model.gpu.norm.add_norm`."""
+    """The twin of `model.gpu.kernels.norm.add_norm`."""
     if delta is not None:
         residual += delta
     return norm(residual, weight, eps)
@@ -82,7 +82,7 @@ def rotate_and_store(
     keys: Tensor,
     values: Tensor,
 ) -> Tensor:
-    """The twin of `model.gpu.rotary.rotate_and_store`."""
+    """The twin of `model.gpu.kernels.rotary.rotate_and_store`."""
     kv_heads, size = keys.shape[2:]
     by_head = qkv.view(len(qkv), -1, size)
     query, key, value = by_head.split([by_head.shape[1] - 2 * kv_heads, kv_heads, kv_heads], dim=1)
@@ -100,7 +100,7 @@ def rotate_and_store(
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:
-    """The twin of `model.gpu.gate.silu_mul`."""
+    """The twin of `model.gpu.kernels.silu_and_mul.silu_mul`."""
     gate, up = gate_up.chunk(2, dim=-1)
     return silu(gate) * up
 
@@ -110,6 +110,7 @@ TORCH_OPS = Ops(add_norm, rotate_and_store, silu_mul)
 
 def triton_ops() -> Ops:
     """Return the kernels. Raises ImportError without Triton."""
-    from model.gpu import gate, norm, rotary
+    from draftwerk.model.gpu.kernels import norm, rotary
+    from draftwerk.model.gpu.kernels import silu_and_mul as gate
 
     return Ops(norm.add_norm, rotary.rotate_and_store, gate.silu_mul)

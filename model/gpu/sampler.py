@@ -1,8 +1,8 @@
 """The seeded target's choice on the device: a keyed argmax over the whole vocabulary.
 
 What it serves is greedy, temperature and min-p without edits; every other law is left to the twin,
-`model.sampler`. Scores and noise are float64 as there. No token is lost to the window: noise lies
-between -3.2 and 22.9, so a token 30 nats below the best cannot win.
+`model.reference.sampler`. Scores and noise are float64 as there. No token is lost to the window:
+noise lies between -3.2 and 22.9, so a token 30 nats below the best cannot win.
 
 Questions go over in one copy and are answered in three launches behind the forward pass.
 """
@@ -18,12 +18,12 @@ import triton.language as tl
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model import sampler
-from model.gpu.launch import ceil_div, launch, power_of_two
-from model.gpu.transfer import to_device, to_host
-from model.sampler import Ask
-from speculative.noise import MASK, MULTIPLIERS, ROUNDS, WEYL
-from speculative.sampling import WINDOW_NATS, Sampling
+from draftwerk.model.gpu.kernels.launch import ceil_div, launch, power_of_two
+from draftwerk.model.gpu.transfer import to_device, to_host
+from draftwerk.model.reference import sampler
+from draftwerk.model.reference.sampler import Ask
+from draftwerk.speculative.sampling.gumbel import MASK, MULTIPLIERS, ROUNDS, WEYL
+from draftwerk.speculative.sampling.params import WINDOW_NATS, Sampling
 
 CHUNK = 2048
 """Tokens of one program; a multiple of four, since four tokens share a counter."""

@@ -1,6 +1,6 @@
 """How far a native forward pass is from what the machine allows.
 
-Run as `python -m model.native.benchmark`.
+Run as `python -m draftwerk.model.native.benchmark`.
 
 The floor of a step is the longer of two measured times: streaming every packed weight once, and
 doing its multiply-adds in registers. All measurements of a line are interleaved, so that a busy
@@ -15,16 +15,16 @@ from typing import NamedTuple
 
 import torch
 
-from model.batch import Batch, Pages
-from model.config import ModelConfig
-from model.native.forward import FORMATS, NativeForward
-from model.native.library import library
-from model.native.pool import Pool
-from model.native.sampler import NativeSampler
-from model.pages import allocate
-from model.sampler import Ask
-from model.weights import LayerWeights, Weights
-from speculative.sampling import Sampling
+from draftwerk.model.batch.batch import Batch, Pages
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.weights import LayerWeights, Weights
+from draftwerk.model.native.forward import FORMATS, NativeForward
+from draftwerk.model.native.library import library
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.sampler import NativeSampler
+from draftwerk.model.reference.kv_pages import allocate
+from draftwerk.model.reference.sampler import Ask
+from draftwerk.speculative.sampling.params import Sampling
 
 KV_LENGTH = 260
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 256, 512)

@@ -1,12 +1,12 @@
-"""Block copies and slot moves over all layers: the fast twin of `model.pages`."""
+"""Block copies and slot moves over all layers: the fast twin of `model.reference.kv_pages`."""
 
 import ctypes
 from collections.abc import Sequence
 
 from torch import Tensor
 
-from model.batch import Pages
-from model.native.library import library
+from draftwerk.model.batch.batch import Pages
+from draftwerk.model.native.library import library
 
 
 def copy_blocks(pages: Pages, copies: Sequence[tuple[int, int]]) -> None:

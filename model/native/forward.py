@@ -9,12 +9,12 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from model.batch import Batch, Pages
-from model.config import ModelConfig
-from model.native.build import NativeUnavailable
-from model.native.library import RoundArrays, Shape, library
-from model.native.pool import Pool
-from model.weights import LayerWeights, Weights
+from draftwerk.model.batch.batch import Batch, Pages
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.weights import LayerWeights, Weights
+from draftwerk.model.native.build import NativeUnavailable
+from draftwerk.model.native.library import RoundArrays, Shape, library
+from draftwerk.model.native.pool import Pool
 
 FORMATS = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 3}
 PAGE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}

@@ -7,8 +7,8 @@ from ctypes import c_int32
 import torch
 from torch import Tensor
 
-from model.draft_head import DraftHead, Steps
-from model.guessing import (
+from draftwerk.model.draft_head.head import DraftHead, Steps
+from draftwerk.model.draft_head.tree import (
     BEST,
     CHANCE_MIN,
     EXPANDED,
@@ -20,11 +20,11 @@ from model.guessing import (
     Start,
     thoughts_of,
 )
-from model.native.library import GuessArguments, StartArguments, TreeArguments, library
-from model.native.pool import Pool
-from model.noise import SEED_MASK
-from model.sampler import LOSS_MAX
-from speculative.rounds import LOSS_NATS, Thought
+from draftwerk.model.native.gumbel import SEED_MASK
+from draftwerk.model.native.library import GuessArguments, StartArguments, TreeArguments, library
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.reference.sampler import LOSS_MAX
+from draftwerk.speculative.protocol.rounds import LOSS_NATS, Thought
 
 MATRICES = ("gate_up", "down")
 VECTORS = ("keep", "state_norm", "token_norm", "norm")
@@ -85,7 +85,7 @@ class NativeStep:
         return Steps(after, best.tolist(), logprobs.tolist())
 
     def grow(self, starts: Sequence[Start]) -> list[tuple[Thought, ...]]:
-        """Return each row's thoughts, parents first: `model.guessing.guesses` in one call."""
+        """Return each row's thoughts, parents first: `draft_head.tree.guesses` in one call."""
         count, size = len(starts), SLOTS * FIELDS
         arguments = (StartArguments * count)()
         for to, one in zip(arguments, starts, strict=True):

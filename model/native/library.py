@@ -18,7 +18,7 @@ from ctypes import (
 )
 from typing import ClassVar
 
-from model.native.build import library_path
+from draftwerk.model.native.build import library_path
 
 
 class Shape(Structure):

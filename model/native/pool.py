@@ -3,7 +3,7 @@
 import os
 import weakref
 
-from model.native.library import library
+from draftwerk.model.native.library import library
 
 
 class Pool:

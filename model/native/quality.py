@@ -1,4 +1,6 @@
-"""What each weight format costs in quality: `python -m model.native.quality TEXT_FILE [MODEL]`.
+"""What each weight format costs in quality.
+
+Run as `python -m draftwerk.model.native.quality TEXT_FILE [MODEL]`.
 
 Compares next-token laws on a text with those of the float32 format: Kullback-Leibler divergence
 in nats, perplexity, and how often the most likely token is the same.
@@ -12,10 +14,10 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from model.loader import LoadedModel, load
-from model.native.benchmark import one_row, pages_for
-from model.native.forward import FORMATS, NativeForward
-from model.native.pool import Pool
+from draftwerk.model.checkpoint.loader import LoadedModel, load
+from draftwerk.model.native.benchmark import one_row, pages_for
+from draftwerk.model.native.forward import FORMATS, NativeForward
+from draftwerk.model.native.pool import Pool
 
 WINDOW = 512
 

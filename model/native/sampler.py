@@ -1,4 +1,4 @@
-"""The sampling rule over many rows at once: the fast twin of `model.sampler`, the same tokens."""
+"""The sampling rule over many rows: the fast twin of `model.reference.sampler`, the same tokens."""
 
 import ctypes
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.native.library import ChooseArguments, LogprobArguments, library
-from model.native.pool import Pool
-from model.noise import SEED_MASK
-from model.sampler import Ask, Ranked, offers, ranked
-from speculative.rounds import TokenLogprob
+from draftwerk.model.native.gumbel import SEED_MASK
+from draftwerk.model.native.library import ChooseArguments, LogprobArguments, library
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.reference.sampler import Ask, Ranked, offers, ranked
+from draftwerk.speculative.protocol.rounds import TokenLogprob
 
 WORD_MASK = 2**32 - 1
 

@@ -3,8 +3,8 @@
 from codecs import getincrementaldecoder
 from collections.abc import Sequence
 
-from actors.messages import ChatMessage
-from speculative.sampling import Grammar
+from draftwerk.actors.messages import ChatMessage
+from draftwerk.speculative.sampling.params import Grammar
 
 END = 256
 """A special token: it has a name, but no text."""

@@ -6,14 +6,14 @@ import random
 import anyio
 import msgspec
 
-from actors.audit import Audit, kind
-from actors.device import ThreadDevice
-from actors.engine import running
-from actors.messages import Delta, Options
-from speculative.rounds import Proposal, Verdict
-from speculative.sampling import Sampling
-from tests.simulation import Fates, Setting, parts
-from tests.toy import ToyTarget
+from draftwerk.actors.devices.device import ThreadDevice
+from draftwerk.actors.engine import running
+from draftwerk.actors.messages import Delta, Options
+from draftwerk.actors.monitoring.audit import Audit, kind
+from draftwerk.speculative.protocol.rounds import Proposal, Verdict
+from draftwerk.speculative.sampling.params import Sampling
+from tests.support.simulation import Fates, Setting, parts
+from tests.support.toy import ToyTarget
 
 
 async def generate(engine, number: int) -> None:

@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.beam_options import beam_refusal
-from actors.engine import running
-from actors.messages import Delta, Ended, Event, Failed, Options, Speculation
-from speculative.planner import Limits
-from speculative.sampling import Grammar, Sampling
+from draftwerk.actors.beam_options import beam_refusal
+from draftwerk.actors.engine import running
+from draftwerk.actors.messages import Delta, Ended, Event, Failed, Options, Speculation
+from draftwerk.speculative.sampling.params import Grammar, Sampling
+from draftwerk.speculative.scheduler.scheduler import Limits
 from tests.actors.loops import on_both_loops, settle
 from tests.actors.test_engine import PROMPT, Bench, events, plain, text_of
-from tests.toy import ToyText
+from tests.support.toy import ToyText
 
 GREEDY = Sampling(temperature=0.0)
 BEAMS = Options(sampling=GREEDY, tokens_max=10, beam_width=3, ignore_eos=True)

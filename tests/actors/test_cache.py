@@ -8,9 +8,9 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from actors.cache import Cache, draft_max, piece, stats
-from actors.mailbox import mailbox
-from actors.messages import (
+from draftwerk.actors.cache import Cache, draft_max, piece, stats
+from draftwerk.actors.mailbox import mailbox
+from draftwerk.actors.messages import (
     CacheMessage,
     Cancel,
     Decided,
@@ -22,12 +22,12 @@ from actors.messages import (
     SequenceStats,
     Speculation,
 )
-from cache.blocks import BlockPool
-from cache.prefix import BlockNamer
-from speculative.planner import Limits, Planner
-from speculative.rounds import NO_DRAFT, Decision, Round, TokenLogprob, Verdict
-from speculative.sampling import Sampling
-from speculative.sequences import Progress, Sequence
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.prefix import BlockNamer
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, TokenLogprob, Verdict
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.scheduler import Limits, Planner
+from draftwerk.speculative.sequence import Progress, Sequence
 from tests.actors.loops import on_both_loops, settle
 
 PLAIN = Options(sampling=Sampling(seed=5))

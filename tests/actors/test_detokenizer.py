@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.detokenizer import Detokenizer
-from actors.mailbox import mailbox
-from actors.messages import (
+from draftwerk.actors.detokenizer import Detokenizer
+from draftwerk.actors.mailbox import mailbox
+from draftwerk.actors.messages import (
     Cancel,
     Closed,
     Delivery,
@@ -23,8 +23,8 @@ from actors.messages import (
     RouterMessage,
     SequenceStats,
 )
-from speculative.rounds import TokenLogprob
-from speculative.sampling import Sampling
+from draftwerk.speculative.protocol.rounds import TokenLogprob
+from draftwerk.speculative.sampling.params import Sampling
 from tests.actors.letters import END, Letters
 
 text = Letters()

@@ -8,18 +8,18 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from actors.device import DeviceLostError, ThreadDevice
-from actors.draft import WAIT_S
-from actors.engine import CHOICES_MAX, Engine, Parts, running
-from actors.errors import DrainingError, OverloadedError
-from actors.messages import Delta, Ended, Event, Failed, Options
-from actors.restarts import RestartLimit
-from speculative.planner import Limits
-from speculative.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
-from speculative.sampling import Sampling
+from draftwerk.actors.devices.device import DeviceLostError, ThreadDevice
+from draftwerk.actors.draft import WAIT_S
+from draftwerk.actors.engine import CHOICES_MAX, Engine, Parts, running
+from draftwerk.actors.errors import DrainingError, OverloadedError
+from draftwerk.actors.messages import Delta, Ended, Event, Failed, Options
+from draftwerk.actors.restarts import RestartLimit
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.scheduler import Limits
 from tests.actors.loops import on_both_loops, settle
-from tests.simulation import expected
-from tests.toy import STOP, ToyTarget, ToyText
+from tests.support.simulation import expected
+from tests.support.toy import STOP, ToyTarget, ToyText
 
 PROMPT = (1, 2, 3, 4, 5)
 PLAIN = Options(sampling=Sampling(seed=3), tokens_max=6, ignore_eos=True)

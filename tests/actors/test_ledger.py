@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.ledger import Entry, Ledger
-from actors.messages import (
+from draftwerk.actors.ledger import Entry, Ledger
+from draftwerk.actors.messages import (
     Cancel,
     Closed,
     Delivery,
@@ -22,7 +22,7 @@ from actors.messages import (
     Submit,
     TokenizerMessage,
 )
-from speculative.sampling import Sampling
+from draftwerk.speculative.sampling.params import Sampling
 
 
 def delta(request_id: str, choice: int, *tokens: int) -> Delta:

@@ -6,9 +6,9 @@ import time
 import anyio
 import pytest
 
-from actors.device import ThreadDevice, ThreadWorker
-from actors.histogram import Histogram
-from actors.mailbox import mailbox, receive_all
+from draftwerk.actors.devices.device import ThreadDevice, ThreadWorker
+from draftwerk.actors.mailbox import mailbox, receive_all
+from draftwerk.actors.monitoring.histogram import Histogram
 from tests.actors.loops import on_both_loops, settle
 
 

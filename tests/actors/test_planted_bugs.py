@@ -15,29 +15,31 @@ from typing import Any
 import anyio
 import pytest
 
-from actors import stops
-from actors.detokenizer import Detokenizer
-from actors.ledger import Entry, Ledger
-from actors.messages import Cancel, Delivery, Generated, Opened, Submit
-from actors.restarts import RestartLimit
-from actors.stops import StopScanner
-from actors.tokenizer import Tokenizer
-from cache.blocks import BlockPool
-from cache.prefix import BlockNamer
-from cache.tables import BlockTable
-from speculative import noise, sampling
-from speculative.planner import Planner
-from speculative.residency import Residency
-from speculative.sampling import Sampling
-from speculative.sequences import Sequence
-from tests import toy
+from draftwerk.actors import stops
+from draftwerk.actors.detokenizer import Detokenizer
+from draftwerk.actors.ledger import Entry, Ledger
+from draftwerk.actors.messages import Cancel, Delivery, Generated, Opened, Submit
+from draftwerk.actors.restarts import RestartLimit
+from draftwerk.actors.stops import StopScanner
+from draftwerk.actors.tokenizer import Tokenizer
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockTable
+from draftwerk.speculative.sampling import gumbel as noise
+from draftwerk.speculative.sampling import params as sampling
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.running_set import Residency
+from draftwerk.speculative.scheduler.scheduler import Planner
+from draftwerk.speculative.sequence import Sequence
 from tests.actors import test_detokenizer, test_engine, test_ledger, test_stops, test_tokenizer
 from tests.cache import tables_world
-from tests.simulation import Setting, run
-from tests.speculative import test_law
-from tests.speculative.planner_world import story
-from tests.toy import ToyTarget
+from tests.speculative.sampling import test_distribution as test_law
+from tests.speculative.scheduler.scheduler_world import story
+from tests.support import toy
+from tests.support.simulation import Setting, run
+from tests.support.toy import ToyTarget
 
+RESTART_LIMIT = "tests.support.simulation.RestartLimit"
 SEEDS = 20
 """Simulations or stories within which a bug must show."""
 
@@ -392,7 +394,7 @@ BUGS = [
 @pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
 def test_a_planted_bug_is_caught(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     # A broken actor restarts over and over: give up soon.
-    monkeypatch.setattr("tests.simulation.RestartLimit", lambda **_: RestartLimit(failures_max=30))
+    monkeypatch.setattr(RESTART_LIMIT, lambda **_: RestartLimit(failures_max=30))
     bug.plant(monkeypatch)
     with pytest.raises(Exception):  # noqa: B017  Whatever it is, it is noticed.
         bug.hunt()
@@ -402,5 +404,5 @@ def test_a_planted_bug_is_caught(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> N
 def test_where_nothing_is_planted_nothing_is_caught(
     hunt: Hunt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.simulation.RestartLimit", lambda **_: RestartLimit(failures_max=30))
+    monkeypatch.setattr(RESTART_LIMIT, lambda **_: RestartLimit(failures_max=30))
     hunt()

@@ -1,10 +1,10 @@
-"""Hundreds of whole engines on virtual time; the checks themselves are in tests/simulation.py."""
+"""Hundreds of whole engines on virtual time; the checks are in tests/support/simulation.py."""
 
 from collections import Counter
 
 import pytest
 
-from tests.simulation import Setting, run
+from tests.support.simulation import Setting, run
 
 
 def total(settings: list[Setting]) -> Counter[str]:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.stops import StopScanner
+from draftwerk.actors.stops import StopScanner
 
 texts = st.text("abc", max_size=20)
 stops_of = st.lists(st.text("abc", min_size=1, max_size=4), max_size=3).map(tuple)

@@ -8,9 +8,9 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from actors.device import ThreadWorker
-from actors.mailbox import mailbox
-from actors.messages import (
+from draftwerk.actors.devices.device import ThreadWorker
+from draftwerk.actors.mailbox import mailbox
+from draftwerk.actors.messages import (
     CacheMessage,
     Cancel,
     Chat,
@@ -24,8 +24,8 @@ from actors.messages import (
     Submit,
     TokenizerMessage,
 )
-from actors.tokenizer import TextLimits, Tokenizer, check_fits
-from speculative.sampling import Grammar, Sampling
+from draftwerk.actors.tokenizer import TextLimits, Tokenizer, check_fits
+from draftwerk.speculative.sampling.params import Grammar, Sampling
 from tests.actors.letters import Letters
 
 R = TypeVar("R")

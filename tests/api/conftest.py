@@ -14,13 +14,13 @@ import openai
 import pytest
 import pytest_asyncio
 
-from api.app import create_app
-from api.config import Settings, load
-from api.door import Door
-from api.gate import Gate
-from api.ports import ModelCard
-from api.server import Host, bind, uvicorn_config
-from tests.api.fake_engine import ByteText, FakeEngine
+from draftwerk.api.app import create_app
+from draftwerk.api.core.config import Settings, load
+from draftwerk.api.core.ports import ModelCard
+from draftwerk.api.core.state import Door
+from draftwerk.api.http.startup import Gate
+from draftwerk.api.server import Host, bind, uvicorn_config
+from tests.api.support.fake_engine import ByteText, FakeEngine
 
 MODEL = "fake-model"
 

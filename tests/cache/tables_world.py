@@ -9,9 +9,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from cache.blocks import BlockPool
-from cache.prefix import BlockNamer
-from cache.tables import BlockTable, Copy
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockTable, Copy
 
 Content = tuple[int, ...]
 """What a slot holds: like real KV, it depends on every token up to its own."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cache.blocks import BlockPool
+from draftwerk.cache.blocks import BlockPool
 
 
 @pytest.fixture

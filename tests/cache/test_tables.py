@@ -2,9 +2,9 @@
 
 import pytest
 
-from cache.blocks import BlockPool
-from cache.prefix import BlockNamer
-from cache.tables import BlockTable
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockTable
 
 SIZE = 4
 TEXT = list(range(100, 120))

@@ -4,10 +4,10 @@ import asyncio
 from statistics import median
 from typing import Any
 
-from loadtest.client.run import run_load
-from loadtest.options import Options
-from loadtest.results.result import Run
-from loadtest.results.rows import Row
+from draftwerk.loadtest.client.run import run_load
+from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.results.result import Run
+from draftwerk.loadtest.results.rows import Row
 
 
 def measure(url: str, **options: Any) -> Run:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.__main__ import main, parser
-from loadtest.peers.catalogue import missing_words, pick, read_catalogue
-from loadtest.results.result import Run, Sweep, read_result
+from draftwerk.loadtest.__main__ import main, parser
+from draftwerk.loadtest.peers.catalogue import missing_words, pick, read_catalogue
+from draftwerk.loadtest.results.result import Run, Sweep, read_result
 from tests.loadtest.stub import Manner, stub
 
 ROOT = Path(__file__).parents[2]
@@ -81,7 +81,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, inherited: signal.Handle
     with stub(QUICK) as server:
         asked = ["run", server.url, "--duration-s", "60", "--no-progress", "--output", str(path)]
         before = signal.signal(signal.SIGINT, inherited)
-        process = subprocess.Popen([sys.executable, "-m", "loadtest", *asked], cwd=ROOT)
+        process = subprocess.Popen([sys.executable, "-m", "draftwerk.loadtest", *asked], cwd=ROOT)
         signal.signal(signal.SIGINT, before)
         wait_until(lambda: len(server.served) > 5)
         process.send_signal(signal.SIGINT)
@@ -100,7 +100,7 @@ def test_a_tester_told_to_end_takes_its_servers_along(tmp_path: Path) -> None:
     catalogue.write_text(f'[one]\nown = true\ncommand = ["{{here}}", "{script}", "{{port}}"]\n')
     asked = ["peers", "--catalogue", str(catalogue), "--venvs", str(tmp_path), "--loads", "1"]
     asked += ["--duration-s", "60", "--no-progress"]
-    process = subprocess.Popen([sys.executable, "-m", "loadtest", *asked], cwd=ROOT)
+    process = subprocess.Popen([sys.executable, "-m", "draftwerk.loadtest", *asked], cwd=ROOT)
     wait_until(lambda: log.exists() and log.read_text() != "")
     process.terminate()
     process.wait(20)

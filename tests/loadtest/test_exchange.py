@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from loadtest.client.exchange import Exchange, Failure
+from draftwerk.loadtest.client.exchange import Exchange, Failure
 
 
 def feed(exchange: Exchange, *events: object) -> Exchange:

@@ -6,20 +6,20 @@ from xml.etree import ElementTree
 
 import pytest
 
-from loadtest.client.health import ClientHealth
-from loadtest.measure.server_metrics import ServerMetrics
-from loadtest.measure.slo import parse_slo
-from loadtest.measure.summary import summarise
-from loadtest.options import Options
-from loadtest.report.axis import linear, log_ticks, logarithmic, short, ticks
-from loadtest.report.page import result_page
-from loadtest.results.comparison import compare_runs, comparison_text, same_texts
-from loadtest.results.curves import knees
-from loadtest.results.environment import environment
-from loadtest.results.result import Run, Sweep, read_result, write_result
-from loadtest.results.rows import Row
-from loadtest.results.standings import prefill_per_s, standing_lines, standing_table
-from loadtest.results.table import run_text, sweep_text, write_csv
+from draftwerk.loadtest.client.health import ClientHealth
+from draftwerk.loadtest.measure.server_metrics import ServerMetrics
+from draftwerk.loadtest.measure.slo import parse_slo
+from draftwerk.loadtest.measure.summary import summarise
+from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.report.axis import linear, log_ticks, logarithmic, short, ticks
+from draftwerk.loadtest.report.page import result_page
+from draftwerk.loadtest.results.comparison import compare_runs, comparison_text, same_texts
+from draftwerk.loadtest.results.curves import knees
+from draftwerk.loadtest.results.environment import environment
+from draftwerk.loadtest.results.result import Run, Sweep, read_result, write_result
+from draftwerk.loadtest.results.rows import Row
+from draftwerk.loadtest.results.standings import prefill_per_s, standing_lines, standing_table
+from draftwerk.loadtest.results.table import run_text, sweep_text, write_csv
 from tests.loadtest.helpers import row
 
 HEALTH = ClientHealth(ticks=100, lag_p50_ms=0, lag_p99_ms=1, lag_max_ms=2, cpu_share=0.1)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.options import Options
-from loadtest.schedule.draw import draw, settled
-from loadtest.schedule.plan import open_times, replayed_times
-from loadtest.schedule.rates import RateProfile, arrivals, parse_rate
-from loadtest.workloads.catalogue import open_workload
+from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.schedule.draw import draw, settled
+from draftwerk.loadtest.schedule.plan import open_times, replayed_times
+from draftwerk.loadtest.schedule.rates import RateProfile, arrivals, parse_rate
+from draftwerk.loadtest.workloads.catalogue import open_workload
 
 
 def planned(**options: object) -> list[object]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtest.results.result import Run
+from draftwerk.loadtest.results.result import Run
 from tests.loadtest.helpers import measure
 from tests.loadtest.stub import Manner, stub
 

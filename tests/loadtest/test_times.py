@@ -7,7 +7,7 @@ from statistics import median
 from threading import Timer
 from time import perf_counter
 
-from loadtest.results.result import Run
+from draftwerk.loadtest.results.result import Run
 from tests.loadtest.helpers import measure, off_by
 from tests.loadtest.stub import Served, Stub, stub
 

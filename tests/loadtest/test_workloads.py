@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.options import Options
-from loadtest.workloads.catalogue import open_workload
-from loadtest.workloads.oracle import CountUpward, check_count
-from loadtest.workloads.synthetic import Synthetic
+from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.workloads.catalogue import open_workload
+from draftwerk.loadtest.workloads.oracle import CountUpward, check_count
+from draftwerk.loadtest.workloads.synthetic import Synthetic
 
 
 def lines(path: Path, *rows: object) -> Path:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.build import ModelOptions, build
-from model.refusal import Refused
-from tests.model.tiny import save_tiny
+from draftwerk.model.build import ModelOptions, build
+from draftwerk.model.checkpoint.unsupported import Refused
+from tests.support.tiny_models import save_tiny
 
 REFUSALS = {
     "dtype": ({"dtype": "fp8"}, "dtype 'fp8' is not one of fp32, bf16, int8, int4"),
@@ -32,7 +32,7 @@ REFUSALS = {
     "pages": ({"kv_dtype": "int3"}, "kv_dtype 'int3' is not one of auto, int8, fp8"),
 }
 SAY = (
-    "import sys; from model.build import *;"
+    "import sys; from draftwerk.model.build import *;"
     "built = build(ModelOptions(source=sys.argv[1], attention=sys.argv[2]), print);"
     "print(built.device, built.attention, built.exact)"
 )

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn.functional import kl_div
 
-from model.draft_head import DraftHead, TorchStep, find, save
-from model.loader import load
-from tests.model.tiny import VOCAB, save_tiny
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.draft_head.head import DraftHead, TorchStep, find, save
+from tests.support.tiny_models import VOCAB, save_tiny
 from training.head import DEPTHS, PLACES, Course, Distance, Trained, finished, frequent, look
 
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.attention.reference import attend
-from model.batch import Batch, Facts
-from model.flatten import Layout
-from speculative.rounds import NO_DRAFT, Draft, chain
-from tests.model.driver import random_tree
+from draftwerk.model.attention.reference import attend
+from draftwerk.model.batch.batch import Batch, Facts
+from draftwerk.model.batch.builder import Layout
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
 from tests.model.gpu.device import DEVICE, HALF
+from tests.support.model_driver import random_tree
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -48,7 +48,7 @@ def tensors(seed: int, tokens: int, heads: int, kv_heads: int, size: int, page: 
 
 
 def triton_attention(exact: bool = False):
-    from model.gpu.attention import TritonAttention
+    from draftwerk.model.gpu.kernels.attention import TritonAttention
 
     return TritonAttention(exact)
 
@@ -150,7 +150,7 @@ def one_by_one(query: Tensor, keys: Tensor, values: Tensor, prefix: int, table: 
 
 @pytest.mark.parametrize("context_max", [512, 8_192, 131_072])
 def test_exact_attention_cuts_the_keys_alike_for_every_batch(context_max: int):
-    from model.gpu.attention import SPLITS_MAX, TritonAttention
+    from draftwerk.model.gpu.kernels.attention import SPLITS_MAX, TritonAttention
 
     exact, fast = TritonAttention(True, context_max), TritonAttention(False, context_max)
     lengths, programs = (1, 256, 257, 500, context_max), (1, 8, 512)

@@ -11,12 +11,12 @@ from safetensors.torch import load_file
 
 from benchmarks.gpu.text import named
 from benchmarks.gpu.timing import Clock, Limits
-from model.loader import load
-from speculative.sampling import Sampling
-from tests.model.driver import generate
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.speculative.sampling.params import Sampling
 from tests.model.gpu.device import DEVICE
-from tests.model.making import CPU, FP32, make_runner
-from tests.model.tiny import save_tiny
+from tests.support.model_driver import generate
+from tests.support.runners import CPU, FP32, make_runner
+from tests.support.tiny_models import save_tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -43,7 +43,7 @@ def test_without_a_gpu_it_says_so():
 
 def test_steps_at_toy_sizes():
     from benchmarks.gpu.steps import SMOKE, shape_of_8b, step_rows
-    from model.gpu.build import GpuSettings
+    from draftwerk.model.gpu.build import GpuSettings
 
     settings = GpuSettings("fp32", "triton", block_count=8, block_size=16)
     place = shape_of_8b(**SMOKE), settings, DEVICE, FP32, None
@@ -55,7 +55,7 @@ def test_steps_at_toy_sizes():
 def test_drafts_at_toy_sizes():
     from benchmarks.gpu.drafts import SMOKE_HEAD, chain_rows, head_rows
     from benchmarks.gpu.steps import SMOKE, shape_of_8b
-    from model.gpu.build import GpuSettings
+    from draftwerk.model.gpu.build import GpuSettings
 
     settings = GpuSettings("fp32", "triton", block_count=8, block_size=16)
     clock, config = Clock(DEVICE, 1), shape_of_8b(**SMOKE)
@@ -123,7 +123,7 @@ def test_a_gap_lies_between_the_last_work_of_a_step_and_the_first_of_the_next():
 def test_a_timeline_at_toy_sizes(tmp_path: Path):
     from benchmarks.gpu.steps import SMOKE, shape_of_8b
     from benchmarks.gpu.timeline import timeline_rows
-    from model.gpu.build import GpuSettings
+    from draftwerk.model.gpu.build import GpuSettings
 
     settings = GpuSettings("fp32", "triton", block_count=16, block_size=16)
     path = tmp_path / "trace.json"

@@ -8,17 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.chains import LENGTH_MAX, Chains, Wanted
-from model.drafter import Drafter
-from model.loader import load
-from model.sampler import Ask
-from speculative.rounds import Opening, Round, Row
-from speculative.sampling import Sampling
-from tests.model.driver import Driver, generate
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.draft_head.chains import LENGTH_MAX, Chains, Wanted
+from draftwerk.model.reference.sampler import Ask
+from draftwerk.model.step.draft_runner import Drafter
+from draftwerk.speculative.protocol.rounds import Opening, Round, Row
+from draftwerk.speculative.sampling.params import Sampling
 from tests.model.gpu.device import DEVICE
 from tests.model.gpu.recorder import Recorder
-from tests.model.making import FP32, make_runner
-from tests.model.tiny import VOCAB, save_tiny
+from tests.support.model_driver import Driver, generate
+from tests.support.runners import FP32, make_runner
+from tests.support.tiny_models import VOCAB, save_tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -61,9 +61,9 @@ def drafters(
     directory: Path, recorder: Recorder | None = None, exact: bool = False
 ) -> tuple[Drafter, Drafter]:
     """Return a drafter that guesses token by token, and one that has chains; pages of their own."""
-    from model.gpu.build import GpuSettings, gpu_parts
-    from model.gpu.chains import GpuChains
-    from model.gpu.forward import GpuForward
+    from draftwerk.model.gpu.build import GpuSettings, gpu_parts
+    from draftwerk.model.gpu.chains import GpuChains
+    from draftwerk.model.gpu.forward import GpuForward
 
     settings = GpuSettings("fp32", "triton", exact, BLOCK_COUNT, BLOCK_SIZE)
     model = load(str(directory), FP32, DEVICE)
@@ -183,8 +183,8 @@ def test_a_drawn_chain_is_left_to_the_host(directory):
 @pytest.mark.parametrize("rows", [1, 5, 8])
 def test_following_agrees_with_its_twin(rows: int):
     """Rows that are done, at their last token, on their way, and at what is no token."""
-    from model.batch import Facts
-    from model.gpu.chains import State, follow, plain_follow
+    from draftwerk.model.batch.batch import Facts
+    from draftwerk.model.gpu.chains import State, follow, plain_follow
 
     rng, width = Random(rows), 6
     wanted = [

@@ -9,22 +9,22 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from model.batch import Pages
-from model.foresight import Foreseen, Questions
-from model.history import Sequence as Known
-from model.kit import Parts
-from model.loader import load
-from model.pages import move_slots
-from model.runner import Runner
-from model.walk import Walk
-from speculative.rounds import Draft, Row
-from speculative.sampling import Sampling
-from tests.model.driver import Driver, Live, generate, random_tree
+from draftwerk.model.batch.batch import Pages
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.reference.kv_pages import move_slots
+from draftwerk.model.step.ops import Parts
+from draftwerk.model.step.presampled import Foreseen, Questions
+from draftwerk.model.step.sequences import Sequence as Known
+from draftwerk.model.step.target_runner import Runner
+from draftwerk.model.step.tree_walk import Walk
+from draftwerk.speculative.protocol.rounds import Draft, Row
+from draftwerk.speculative.sampling.params import Sampling
 from tests.model.gpu.device import DEVICE
 from tests.model.gpu.recorder import Recorder
-from tests.model.heads import random_head
-from tests.model.making import FP32, make_guessing_runner, make_runner
-from tests.model.tiny import VOCAB, save_tiny
+from tests.support.draft_heads import random_head
+from tests.support.model_driver import Driver, Live, generate, random_tree
+from tests.support.runners import FP32, make_guessing_runner, make_runner
+from tests.support.tiny_models import VOCAB, save_tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -56,8 +56,8 @@ def walked(walk: Walk, told: list[int]) -> Walk:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float8_e4m3fn], ids=str)
 @pytest.mark.parametrize("seed", range(3))
 def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtype: torch.dtype):
-    from model.gpu.commit import compact, forest_laid_out, forest_of
-    from model.gpu.commit import walk as walk_down
+    from draftwerk.model.gpu.commit import compact, forest_laid_out, forest_of
+    from draftwerk.model.gpu.commit import walk as walk_down
 
     rng, blocks = Random(seed), list(range(BLOCKS))
     rng.shuffle(blocks)
@@ -109,7 +109,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def parts_of(directory: Path, recorder: Recorder | None, attention: str = "triton") -> Parts:
-    from model.gpu.build import GpuSettings, gpu_parts
+    from draftwerk.model.gpu.build import GpuSettings, gpu_parts
 
     model = load(str(directory), FP32, DEVICE)
     head = random_head(load(str(directory), FP32).weights, torch.arange(VOCAB))

@@ -13,7 +13,7 @@ def test_every_kernel_compiles_without_spilling():
     """In another process: this one's kernels belong to the interpreter."""
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     ended = subprocess.run(
-        [sys.executable, "-m", "model.gpu.compile", "--first"],
+        [sys.executable, "-m", "draftwerk.model.gpu.compile", "--first"],
         env=environment,
         capture_output=True,
         text=True,

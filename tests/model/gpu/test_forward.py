@@ -7,24 +7,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.attention.choice import Needs, choose_attention
-from model.attention.reference import attend
-from model.flatten import Layout
-from model.forward import TorchForward
-from model.gpu.forward import GpuForward
-from model.gpu.inputs import Inputs, shape_of
-from model.gpu.ops import TORCH_OPS
-from model.gpu.products import dense, tiled
-from model.loader import load
-from model.pages import allocate
-from model.runner import Runner
-from speculative.rounds import NO_DRAFT, Draft, chain
-from speculative.sampling import Sampling
-from tests.model.driver import Driver, Live, generate, random_tree
+from draftwerk.model.attention.choice import Needs, choose_attention
+from draftwerk.model.attention.reference import attend
+from draftwerk.model.batch.builder import Layout
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.gpu.forward import GpuForward
+from draftwerk.model.gpu.inputs import Inputs, shape_of
+from draftwerk.model.gpu.kernels.products import dense, tiled
+from draftwerk.model.gpu.ops import TORCH_OPS
+from draftwerk.model.reference.forward import TorchForward
+from draftwerk.model.reference.kv_pages import allocate
+from draftwerk.model.step.target_runner import Runner
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
+from draftwerk.speculative.sampling.params import Sampling
 from tests.model.gpu.device import DEVICE
 from tests.model.gpu.recorder import Recorder
-from tests.model.making import FP32, make_runner
-from tests.model.tiny import VOCAB, save_tiny
+from tests.support.model_driver import Driver, Live, generate, random_tree
+from tests.support.runners import FP32, make_runner
+from tests.support.tiny_models import VOCAB, save_tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -46,7 +46,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def gpu_runner(directory: Path, recorder: Recorder | None, **changes) -> Runner:
-    from model.gpu.build import GpuSettings, gpu_parts
+    from draftwerk.model.gpu.build import GpuSettings, gpu_parts
 
     settings = GpuSettings(
         dtype="fp32",
@@ -167,7 +167,7 @@ def test_tiles_of_rows_change_nothing_but_rounding(plain):
 
 
 def test_a_padded_batch_yields_the_same_logits_and_writes_the_same_pages(plain):
-    from model.gpu.graphs import Bucket, GraphedForward
+    from draftwerk.model.gpu.graphs import Bucket, GraphedForward
 
     model, reference, _ = plain
     attention = choose_attention("triton", Needs(DEVICE)).attention
@@ -190,7 +190,7 @@ def test_a_padded_batch_yields_the_same_logits_and_writes_the_same_pages(plain):
 
 
 def test_a_round_too_long_or_too_sparse_for_a_bucket_runs_without_a_graph(plain):
-    from model.gpu.graphs import Bucket, GraphedForward
+    from draftwerk.model.gpu.graphs import Bucket, GraphedForward
 
     model, _, _ = plain
     attention = choose_attention("triton", Needs(DEVICE)).attention
@@ -208,7 +208,7 @@ def test_a_round_too_long_or_too_sparse_for_a_bucket_runs_without_a_graph(plain)
 
 
 def test_buckets_grow_to_the_rows_wanted_and_no_further():
-    from model.gpu.graphs import TOKENS_MAX, buckets
+    from draftwerk.model.gpu.graphs import TOKENS_MAX, buckets
 
     found = buckets(5, (False, True))
     assert max(bucket.rows for bucket in found) == 8

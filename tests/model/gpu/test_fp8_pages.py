@@ -7,23 +7,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.attention.choice import Needs, choose_attention
-from model.attention.reference import attend
-from model.gpu.forward import GpuForward
-from model.gpu.ops import TORCH_OPS, HeadNorms
-from model.gpu.products import FP8, FP8_MAX, saturated
-from model.loader import load
-from model.pages import allocate, copy_blocks, move_slots
-from model.refusal import Refused
-from model.runner import Runner
-from speculative.rounds import Draft
-from speculative.sampling import Sampling
-from tests.model.driver import Driver, Live, generate, random_tree
+from draftwerk.model.attention.choice import Needs, choose_attention
+from draftwerk.model.attention.reference import attend
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.gpu.forward import GpuForward
+from draftwerk.model.gpu.kernels.products import FP8, FP8_MAX, saturated
+from draftwerk.model.gpu.ops import TORCH_OPS, HeadNorms
+from draftwerk.model.reference.kv_pages import allocate, copy_blocks, move_slots
+from draftwerk.model.step.target_runner import Runner
+from draftwerk.speculative.protocol.rounds import Draft
+from draftwerk.speculative.sampling.params import Sampling
 from tests.model.gpu.device import DEVICE
 from tests.model.gpu.test_attention import BLOCKS, case, tensors, triton_attention
 from tests.model.gpu.test_forward import rounds
-from tests.model.making import FP32
-from tests.model.tiny import VOCAB, save_tiny
+from tests.support.model_driver import Driver, Live, generate, random_tree
+from tests.support.runners import FP32
+from tests.support.tiny_models import VOCAB, save_tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -39,7 +39,7 @@ def random(seed: int, *shape: int) -> Tensor:
 
 
 def settings(**changes):
-    from model.gpu.build import GpuSettings
+    from draftwerk.model.gpu.build import GpuSettings
 
     return GpuSettings(
         "fp32",
@@ -53,7 +53,7 @@ def settings(**changes):
 
 def test_numbers_round_as_torch_rounds_them_and_saturate():
     """All codes, all ties between two, what is next to them, and what lies beyond."""
-    from model.gpu.ops import triton_ops
+    from draftwerk.model.gpu.ops import triton_ops
 
     codes = torch.arange(127, dtype=torch.uint8).view(FP8).float()
     middles = (codes[1:] + codes[:-1]) / 2
@@ -74,7 +74,7 @@ def test_numbers_round_as_torch_rounds_them_and_saturate():
 
 @pytest.mark.parametrize("norms", [False, True], ids=["plain", "head norms"])
 def test_keys_and_values_are_written_as_the_twin_writes_them(norms: bool):
-    from model.gpu.ops import triton_ops
+    from draftwerk.model.gpu.ops import triton_ops
 
     heads, kv_heads, size = 4, 2, 64
     qkv = random(1, 4, (heads + 2 * kv_heads) * size) * 3
@@ -123,7 +123,7 @@ def test_blocks_and_slots_are_copied_bit_by_bit(tmp_path: Path):
 
 
 def test_logits_are_near_the_twins_and_near_the_models(tmp_path: Path):
-    from model.gpu.build import gpu_parts
+    from draftwerk.model.gpu.build import gpu_parts
 
     save_tiny(tmp_path, "qwen2")
     model = load(str(tmp_path), FP32, DEVICE)
@@ -140,7 +140,7 @@ def test_logits_are_near_the_twins_and_near_the_models(tmp_path: Path):
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_text_is_the_same_with_trees_as_token_by_token(exact: bool, tmp_path: Path):
-    from model.gpu.build import gpu_parts
+    from draftwerk.model.gpu.build import gpu_parts
 
     save_tiny(tmp_path, "llama")
     law, rng, prompt = Sampling(temperature=0.9, seed=7), Random(1), [5, 6, 7, 8, 9, 5, 6]
@@ -166,7 +166,7 @@ def test_a_backend_that_cannot_read_them_is_refused():
 
 
 def test_keys_that_would_be_cut_off_are_refused(tmp_path: Path):
-    from model.gpu.build import gpu_parts
+    from draftwerk.model.gpu.build import gpu_parts
 
     save_tiny(tmp_path, "qwen2")
     model = load(str(tmp_path), FP32, DEVICE)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.gpu.ops import TORCH_OPS, HeadNorms, Ops
+from draftwerk.model.gpu.ops import TORCH_OPS, HeadNorms, Ops
 from tests.model.gpu.device import DEVICE, HALF
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -16,7 +16,7 @@ BLOCKS, PAGE = 5, 4
 
 @pytest.fixture
 def ours() -> Ops:
-    from model.gpu.ops import triton_ops
+    from draftwerk.model.gpu.ops import triton_ops
 
     return triton_ops()
 

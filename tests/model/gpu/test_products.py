@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from model.gpu.products import FP8, dense, fp8, tiled, to_fp8
+from draftwerk.model.gpu.kernels.products import FP8, dense, fp8, tiled, to_fp8
 from tests.model.gpu.device import DEVICE
 
 GENERATOR = torch.Generator().manual_seed(1)

@@ -7,12 +7,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from model.batch import Pages
-from model.foresight import Foreseen, Questions
-from model.history import Sequence
-from model.sampler import Ask, best_tokens, choose_many
-from speculative import sampling as reference
-from speculative.sampling import Sampling
+from draftwerk.model.batch.batch import Pages
+from draftwerk.model.reference.sampler import Ask, best_tokens, choose_many
+from draftwerk.model.step.presampled import Foreseen, Questions
+from draftwerk.model.step.sequences import Sequence
+from draftwerk.speculative.sampling import params as reference
+from draftwerk.speculative.sampling.params import Sampling
 from tests.model.gpu.device import DEVICE
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -32,14 +32,14 @@ laws = st.builds(
 
 
 def choose(logits: torch.Tensor, asks: list[Ask]) -> list[int]:
-    from model.gpu.sampler import choose_many
+    from draftwerk.model.gpu.sampler import choose_many
 
     return choose_many(logits.to(DEVICE), asks)
 
 
 def foresee(logits: torch.Tensor, questions: Questions) -> Foreseen:
     """Without trees: nothing is walked and nothing moves."""
-    from model.gpu.foresight import Foresight
+    from draftwerk.model.gpu.presampled import Foresight
 
     nothing = torch.zeros(1, 1, 4, 1, 8, device=DEVICE)
     return Foresight(lambda batch, pages: logits, Pages(nothing, nothing))(
@@ -91,7 +91,7 @@ def test_edited_laws_are_left_to_the_twin():
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_foreseen_is_what_would_be_chosen(scores, first, second, curious: int):
     """Laws that the kernels do not serve are left for later; best tokens are the twin's."""
-    from model.gpu.sampler import is_served
+    from draftwerk.model.gpu.sampler import is_served
 
     logits = torch.tensor([scores, scores[::-1], [nan] * VOCAB, scores])
     asks = [Ask(0, 5, first), Ask(1, 6, second), Ask(2, 7, first), Ask(3, 6, first)]

@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.attention.reference import attend
-from model.flatten import Layout
-from model.forward import TorchForward
-from model.gpu.quantised import BLOCK, by_rows, to_int4, to_int8
-from model.loader import load
-from model.pages import allocate
-from speculative.rounds import NO_DRAFT
+from draftwerk.model.attention.reference import attend
+from draftwerk.model.batch.builder import Layout
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.gpu.kernels.quantised import BLOCK, by_rows, to_int4, to_int8
+from draftwerk.model.reference.forward import TorchForward
+from draftwerk.model.reference.kv_pages import allocate
+from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from tests.model.gpu.device import DEVICE, HALF
-from tests.model.making import FP32
-from tests.model.tiny import save_tiny
+from tests.support.runners import FP32
+from tests.support.tiny_models import save_tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -82,7 +82,7 @@ def test_what_is_read_is_counted():
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize(("count", "height"), [(1, 16), (7, 16), (21, 16), (5, 64)])
 def test_products_agree_with_the_twin(quantise, shape, count: int, height: int):
-    from model.gpu.weight_only import product
+    from draftwerk.model.gpu.kernels.weight_only import product
 
     weight, values = quantise(random(7, *shape)), random(8, count, shape[1])
     found = product(values, weight, height)
@@ -91,7 +91,7 @@ def test_products_agree_with_the_twin(quantise, shape, count: int, height: int):
 
 @pytest.mark.parametrize("quantise", QUANTISERS.values(), ids=QUANTISERS)
 def test_products_of_halves_stay_within_their_rounding(quantise):
-    from model.gpu.weight_only import product
+    from draftwerk.model.gpu.kernels.weight_only import product
 
     weight, values = quantise(random(9, 40, 192)), random(10, 5, 192).to(HALF)
     expected = weight.product(values.float())
@@ -102,7 +102,7 @@ def test_products_of_halves_stay_within_their_rounding(quantise):
 @pytest.mark.parametrize("dtype", [FP32, HALF])
 @pytest.mark.parametrize("shape", [(40, 192), (33, 50)])
 def test_dequantised_is_what_the_twin_says(quantise, dtype: torch.dtype, shape):
-    from model.gpu.weight_only import dequantised
+    from draftwerk.model.gpu.kernels.weight_only import dequantised
 
     weight = quantise(random(11, *shape))
     torch.testing.assert_close(dequantised(weight, dtype), weight.dequantised(dtype))
@@ -111,7 +111,7 @@ def test_dequantised_is_what_the_twin_says(quantise, dtype: torch.dtype, shape):
 @pytest.mark.parametrize("quantise", QUANTISERS.values(), ids=QUANTISERS)
 @pytest.mark.parametrize("exact", [False, True])
 def test_few_rows_and_many_mean_the_same(quantise, exact: bool):
-    from model.gpu.weight_only import FEW_ROWS, weight_only
+    from draftwerk.model.gpu.kernels.weight_only import FEW_ROWS, weight_only
 
     weight, bias, values = random(12, 30, 64), random(13, 30), random(14, FEW_ROWS + 5, 64)
     made = weight_only(quantise, exact)(weight, bias)
@@ -123,7 +123,7 @@ def test_few_rows_and_many_mean_the_same(quantise, exact: bool):
 
 def test_in_exact_mode_a_row_has_its_bits_in_any_company():
     """In the interpreter, numbers whose products are exact; it tells how parts are put together."""
-    from model.gpu.weight_only import weight_only
+    from draftwerk.model.gpu.kernels.weight_only import weight_only
 
     weight, values = random(15, 20, 600), random(16, 70, 600)
     if DEVICE.type != "cuda":
@@ -136,7 +136,7 @@ def test_in_exact_mode_a_row_has_its_bits_in_any_company():
 
 def test_columns_are_shared_out_by_the_matrix_alone():
     """The fewer the rows of weights, the more parts; all parts of one size but the last."""
-    from model.gpu.weight_only import split_of
+    from draftwerk.model.gpu.kernels.weight_only import split_of
 
     wide, narrow = to_int8(torch.zeros(4096, 2048)), to_int8(torch.zeros(128, 2048))
     assert split_of(wide, 4) == len(wide.codes)
@@ -146,7 +146,7 @@ def test_columns_are_shared_out_by_the_matrix_alone():
 @pytest.mark.parametrize(("quantise", "most"), [(to_int8, 0.007), (to_int4, 0.08)])
 def test_products_stay_near_those_of_the_weights_in_float32(quantise, most: float):
     """Of normal weights: half a step of the block's span, over the square root of three."""
-    from model.gpu.weight_only import product
+    from draftwerk.model.gpu.kernels.weight_only import product
 
     weight, values = random(17, 200, 320), random(18, 8, 320)
     assert relative_error(product(values, quantise(weight), 16), values @ weight.T) < most
@@ -156,7 +156,7 @@ def test_products_stay_near_those_of_the_weights_in_float32(quantise, most: floa
 @pytest.mark.parametrize("exact", [False, True])
 def test_logits_are_those_of_the_rounded_model(dtype: str, exact: bool, tmp_path: Path):
     """And with eight bits near the model's: in the spread of its own, for random weights."""
-    from model.gpu.build import GpuSettings, gpu_parts
+    from draftwerk.model.gpu.build import GpuSettings, gpu_parts
 
     save_tiny(tmp_path, "qwen2")
     model = load(str(tmp_path), FP32, DEVICE)

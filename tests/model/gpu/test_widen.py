@@ -3,13 +3,13 @@
 import torch
 
 from benchmarks.gpu.widen import Widener, widened_config
-from model.attention.reference import attend
-from model.flatten import Layout
-from model.forward import TorchForward
-from model.pages import allocate
-from speculative.rounds import NO_DRAFT
-from tests.model.making import CPU, FP32
+from draftwerk.model.attention.reference import attend
+from draftwerk.model.batch.builder import Layout
+from draftwerk.model.reference.forward import TorchForward
+from draftwerk.model.reference.kv_pages import allocate
+from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from tests.model.native.models import random_weights, tiny_config
+from tests.support.runners import CPU, FP32
 
 
 def test_the_logits_are_the_same():

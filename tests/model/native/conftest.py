@@ -1,7 +1,7 @@
 import pytest
 
-from model.native.build import NativeUnavailable, library_path
-from model.native.pool import Pool
+from draftwerk.model.native.build import NativeUnavailable, library_path
+from draftwerk.model.native.pool import Pool
 
 
 @pytest.fixture(scope="session")

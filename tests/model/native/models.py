@@ -5,11 +5,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from model.batch import Batch, Pages
-from model.config import ModelConfig
-from model.flatten import Layout
-from model.weights import LayerWeights, Weights
-from speculative.rounds import NO_DRAFT, Draft
+from draftwerk.model.batch.batch import Batch, Pages
+from draftwerk.model.batch.builder import Layout
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.weights import LayerWeights, Weights
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 
 
 def tiny_config(**changes) -> ModelConfig:

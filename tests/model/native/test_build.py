@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.native import build
-from model.native.build import NativeUnavailable
-from model.native.pool import Pool
-from model.native.sampler import NativeSampler
-from model.sampler import Ask
-from speculative.sampling import Sampling
+from draftwerk.model.native import build
+from draftwerk.model.native.build import NativeUnavailable
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.sampler import NativeSampler
+from draftwerk.model.reference.sampler import Ask
+from draftwerk.speculative.sampling.params import Sampling
 
 
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

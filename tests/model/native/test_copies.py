@@ -1,11 +1,11 @@
-"""Copies between blocks and slots do what the plain ones in `model.pages` do."""
+"""Copies between blocks and slots do what the plain ones in `model.reference.kv_pages` do."""
 
 import pytest
 import torch
 
-from model import pages as plain
-from model.native import copies
-from model.native.pool import Pool
+from draftwerk.model.native import copies
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.reference import kv_pages as plain
 from tests.model.native.models import random_pages, tiny_config
 
 CONFIG = tiny_config()

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.attention.reference import attend
-from model.forward import TorchForward
-from model.native.forward import NativeForward
-from model.native.pool import Pool
-from speculative.rounds import Draft
+from draftwerk.model.attention.reference import attend
+from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.reference.forward import TorchForward
+from draftwerk.speculative.protocol.rounds import Draft
 from tests.model.native.models import (
     part,
     random_pages,

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.batch import Pages
-from model.native.forward import FORMATS, NativeForward
-from model.native.pool import Pool
-from speculative.rounds import Draft
+from draftwerk.model.batch.batch import Pages
+from draftwerk.model.native.forward import FORMATS, NativeForward
+from draftwerk.model.native.pool import Pool
+from draftwerk.speculative.protocol.rounds import Draft
 from tests.model.native.models import (
     part,
     random_pages,

@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.native.pool import Pool
-from model.noise import fastest, gumbels
-from speculative import noise
+from draftwerk.model.native.gumbel import fastest, gumbels
+from draftwerk.model.native.pool import Pool
+from draftwerk.speculative.sampling import gumbel as noise
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,4 +1,4 @@
-"""The native sampler chooses the very token that the plain rule in `speculative.sampling` does."""
+"""The native sampler chooses the very token that the plain rule in `sampling.params` does."""
 
 import msgspec
 import numpy as np
@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model.edits import Touched
-from model.native.pool import Pool
-from model.native.sampler import NativeSampler
-from model.sampler import Ask
-from model.sampler import logprobs as plain_logprobs
-from speculative.sampling import Sampling, choose
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.sampler import NativeSampler
+from draftwerk.model.reference.logit_edits import Touched
+from draftwerk.model.reference.sampler import Ask
+from draftwerk.model.reference.sampler import logprobs as plain_logprobs
+from draftwerk.speculative.sampling.params import Sampling, choose
 
 samplings = st.builds(
     Sampling,

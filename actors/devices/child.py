@@ -1,0 +1,82 @@
+"""A child process that speaks in frames."""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+import anyio
+from anyio.abc import Process
+
+from draftwerk.actors.devices.frame_pipe import FramePipe
+from draftwerk.child_python import child_environment
+
+
+class Child(Protocol):
+    """One life of a model process, as its device sees it."""
+
+    @property
+    def process_id(self) -> int: ...
+
+    async def send(self, data: bytes) -> None:
+        """Write whole frames; raises OSError if the child is gone."""
+        ...
+
+    async def receive(self) -> tuple[int, bytes]:
+        """Return the next frame's kind and payload; raises EndOfStream if the child is gone."""
+        ...
+
+    def poll(self) -> int:
+        """Take every frame that is there, without waiting; returns how many there were.
+
+        Raises EndOfStream if the child is gone.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End the child, whatever it is doing."""
+        ...
+
+
+@dataclass(slots=True)
+class ProcessChild:
+    """A process with a pipe as its standard input and another as its standard output."""
+
+    process: Process
+    pipe: FramePipe
+
+    @property
+    def process_id(self) -> int:
+        return self.process.pid
+
+    async def send(self, data: bytes) -> None:
+        await self.pipe.send(data)
+
+    async def receive(self) -> tuple[int, bytes]:
+        return await self.pipe.receive()
+
+    def poll(self) -> int:
+        return self.pipe.poll()
+
+    async def close(self) -> None:
+        self.pipe.close()
+        with suppress(ProcessLookupError):
+            self.process.kill()
+        await self.process.aclose()
+
+
+async def spawn(command: Sequence[str]) -> ProcessChild:
+    """Start a command with this process's own package on its import path; raises OSError."""
+    pipe, child_reads, child_writes = FramePipe.make()
+    try:
+        process = await anyio.open_process(
+            command, stdin=child_reads, stdout=child_writes, stderr=None, env=child_environment()
+        )
+    except BaseException:
+        pipe.close()
+        raise
+    finally:
+        os.close(child_reads)
+        os.close(child_writes)
+    return ProcessChild(process, pipe)

@@ -1,0 +1,177 @@
+"""A device in a process of its own: its crash, its memory and its GIL are not the server's."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import anyio
+import msgspec
+
+from draftwerk.actors.devices.child import Child
+from draftwerk.actors.devices.device import DeviceLostError
+from draftwerk.speculative.protocol.frames import Kind, Ready, decode, encode, frame
+
+W = TypeVar("W")
+R = TypeVar("R")
+Report = Callable[[str], None]
+
+BEAT_S = 1.0
+"""How often a process says that it lives."""
+SILENCE_S = 8.0
+"""One that is silent for this long is stopped or stuck."""
+STEP_S = 120.0
+"""No step takes this long: one that does hangs, though its process beats."""
+LOAD_S = 600.0
+LOST = (
+    OSError,
+    DeviceLostError,
+    anyio.EndOfStream,
+    anyio.ClosedResourceError,
+    anyio.BrokenResourceError,
+    msgspec.MsgspecError,  # what it says makes no sense
+)
+
+
+class ModelRefusedError(Exception):
+    """The model cannot be served with these options; says why."""
+
+
+@dataclass(slots=True)
+class ProcessDevice(Generic[W, R]):
+    """Runs a model in a child process; `revive` runs another child after one was lost."""
+
+    spawn: Callable[[], Awaitable[Child]]
+    result_type: type[R]
+    silence_s: float = SILENCE_S
+    _child: Child | None = None
+    _stale: bool = False
+    """Whether the child knows sequences of an earlier pipeline."""
+    _heard_at: float = 0.0
+    """When the child last said anything, on the event loop's clock."""
+    _one_at_a_time: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
+
+    @property
+    def process_id(self) -> int | None:
+        """The child's, while there is one."""
+        return None if self._child is None else self._child.process_id
+
+    @property
+    def alive(self) -> bool:
+        """Whether work can be done at once."""
+        return self._child is not None
+
+    async def start(self, report: Report = lambda _: None) -> Ready:
+        """Start the child and wait until it can work; `report` gets its progress lines.
+
+        Raises ModelRefusedError, and DeviceLostError if it dies before.
+        """
+        self._stale = False
+        try:
+            self._child = await self.spawn()
+            return await self._wait_until_ready(report)
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, LOST):
+                raise DeviceLostError(f"the model process died: {error!r}") from error
+            raise
+
+    async def _wait_until_ready(self, report: Report) -> Ready:
+        with anyio.move_on_after(LOAD_S):
+            while True:
+                kind, payload = await self._receive()
+                if kind == Kind.READY:
+                    return decode(payload, type=Ready)
+                if kind == Kind.REFUSED:
+                    raise ModelRefusedError(payload.decode(errors="replace"))
+                if kind == Kind.LOADING:
+                    report(payload.decode(errors="replace"))
+        raise DeviceLostError(f"the model took longer than {LOAD_S:g} s to load")
+
+    def fresh(self) -> "ProcessDevice[W, R]":
+        """Return the device for a new pipeline: it will have forgotten every sequence."""
+        self._stale = True
+        return self
+
+    async def run(self, work: W) -> R:
+        """Do one step. A step that has begun is never abandoned, only its process is."""
+        async with self._one_at_a_time:
+            try:
+                return decode(await self._shielded(encode(work)), type=self.result_type)
+            except LOST as error:
+                await self.close()
+                raise DeviceLostError(f"the model process was lost: {error!r}") from error
+
+    async def revive(self) -> None:
+        """Have a child that knows no sequence: a new one, if the last one is gone."""
+        async with self._one_at_a_time:
+            if self._child is not None:
+                self._stale = True
+                return
+            try:
+                await self.start()
+            except ModelRefusedError as error:  # though it was served before
+                raise DeviceLostError(f"the model did not come back: {error}") from error
+
+    async def watch(self) -> None:
+        """Look after the child while it has no work; raises DeviceLostError once it is gone."""
+        while True:
+            await anyio.sleep(BEAT_S)
+            if self._child is None or self._one_at_a_time.locked():
+                continue  # whoever works with it will notice
+            async with self._one_at_a_time:
+                try:
+                    self._listen()
+                except LOST as error:
+                    await self.close()
+                    raise DeviceLostError(f"the idle model process was lost: {error!r}") from error
+
+    def _listen(self) -> None:
+        """Take the beats of an idle child, which would fill its pipe in the end."""
+        assert self._child is not None
+        now = anyio.current_time()
+        if self._child.poll():
+            self._heard_at = now
+        elif now - self._heard_at > self.silence_s:
+            raise DeviceLostError(f"no sign of life for {self.silence_s:g} s")
+
+    async def close(self) -> None:
+        """End the child, if there is one."""
+        child, self._child = self._child, None
+        if child is not None:
+            with anyio.CancelScope(shield=True):
+                await child.close()
+
+    async def _shielded(self, payload: bytes) -> bytes:
+        result = b""
+        with anyio.CancelScope(shield=True):
+            result = await self._step(payload)
+        return result
+
+    async def _step(self, payload: bytes) -> bytes:
+        if self._child is None:
+            raise DeviceLostError("it was gone before")
+        begin = frame(Kind.RESET) if self._stale else b""
+        self._stale = False
+        with anyio.move_on_after(STEP_S):
+            await self._send(begin + frame(Kind.WORK, payload))
+            while True:
+                kind, result = await self._receive()
+                if kind == Kind.DONE:
+                    return result
+        raise DeviceLostError(f"a step took longer than {STEP_S:g} s")
+
+    async def _send(self, data: bytes) -> None:
+        """Hand frames over. Raises DeviceLostError if the child does not take them in time."""
+        assert self._child is not None
+        with anyio.move_on_after(self.silence_s):
+            return await self._child.send(data)
+        raise DeviceLostError(f"it took nothing in for {self.silence_s:g} s")
+
+    async def _receive(self) -> tuple[int, bytes]:
+        """Return the child's next frame. Raises DeviceLostError once it is silent for too long."""
+        assert self._child is not None
+        with anyio.move_on_after(self.silence_s):
+            received = await self._child.receive()
+            self._heard_at = anyio.current_time()
+            return received
+        raise DeviceLostError(f"no sign of life for {self.silence_s:g} s")

@@ -1,0 +1,50 @@
+"""The engine's state and counters at one moment."""
+
+import msgspec
+
+from draftwerk.actors.monitoring.histogram import Histogram
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """For /ready and /metrics; counters count since start."""
+
+    running: int = 0
+    waiting: int = 0
+    blocks_total: int = 0
+    blocks_used: int = 0
+    blocks_cached: int = 0
+    prefix_queries: int = 0
+    """Prompt tokens looked up in the prefix index."""
+    prefix_hits: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    preemptions: int = 0
+    rounds: int = 0
+    device_ms: float = 0.0
+    """Time that the target's device spent in steps."""
+    drafts: int = 0
+    """Rows that carried at least one drafted token."""
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    accepted_by_position: tuple[int, ...] = ()
+    accepted_by_source: dict[str, int] = {}
+    drafts_by_source: dict[str, int] = {}
+    """Rows in whose draft a source had a part."""
+    drafted_by_source: dict[str, int] = {}
+    recomputed_tokens: int = 0
+    """Computed a second time, after a preemption or a restart."""
+    restarts: int = 0
+    mailbox_depths: dict[str, int] = {}
+    mailbox_waits: dict[str, Histogram] = {}
+    """How long messages were in each mailbox, in seconds."""
+    progress_age_s: float = 0.0
+    """Seconds since the last committed round while work is pending; 0 when idle."""
+    actor_ages_s: dict[str, float] = {}
+    """How long each actor has been at the work it is doing; 0 for one that waits."""
+    target_up: bool = True
+    """Whether the target's device is there: not while it is started again."""
+    draft_up: bool = True
+    """Likewise; true where there is no draft model."""
+    draining: bool = False
+    audits: dict[str, int] = {}
+    """Finished requests decoded again, by outcome: equal, token, length, failed."""

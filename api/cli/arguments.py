@@ -1,0 +1,95 @@
+"""What the `draftwerk` command understands; the flags of `serve` are the fields of Settings."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from draftwerk.api.core.config import ConfigError, SettingField, Settings, fields_of, load
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    root = argparse.ArgumentParser(
+        prog="draftwerk", description="An LLM server that decodes speculatively and exactly."
+    )
+    commands = root.add_subparsers(dest="command", required=True)
+    absent = argparse.SUPPRESS
+    _add_settings(commands.add_parser("serve", help="serve a model", argument_default=absent))
+    _add_chat(commands.add_parser("chat", help="talk to a server", argument_default=absent))
+    _add_settings(
+        commands.add_parser(
+            "doctor", help="tell whether this machine can serve", argument_default=absent
+        )
+    )
+    return root
+
+
+def settings_of(parsed: dict[str, Any]) -> Settings:
+    """Return the settings of a parsed command, the file and the environment beneath them."""
+    config = parsed.pop("config", None) or os.environ.get("DRAFTWERK_CONFIG")
+    return load(parsed, os.environ, Path(config) if config else None)
+
+
+def chat_command(parsed: dict[str, Any]) -> int:
+    """Talk in the terminal."""
+    from draftwerk.api.cli.chat import Conversation, chat
+
+    fields = {name: parsed[name] for name in ("model", "temperature", "max_tokens", "seed")
+              if name in parsed}  # fmt: skip
+    if not parsed.get("speculation", True):
+        fields["speculation"] = {"enabled": False}
+    system = parsed.get("system")
+    url = parsed.get("url", DEFAULT_URL).rstrip("/").removesuffix("/v1")
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f"{url!r} is no URL; write for example {DEFAULT_URL}")
+    conversation = Conversation(
+        url=url,
+        api_key=parsed.get("api_key", os.environ.get("OPENAI_API_KEY", "")),
+        fields=fields,
+        messages=[{"role": "system", "content": system}] if system else [],
+        colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ,
+    )
+    return chat(conversation, parsed.get("text"))
+
+
+def _add_chat(command: argparse.ArgumentParser) -> None:
+    command.add_argument("text", nargs="?", help="one question; without it, a conversation")
+    command.add_argument("--url", help=f"the server (default: {DEFAULT_URL})")
+    command.add_argument("--api-key", metavar="KEY", help="or $OPENAI_API_KEY")
+    command.add_argument("--model", help="the model's name, where a server has several")
+    command.add_argument("--system", metavar="TEXT", help="the system message")
+    command.add_argument("--temperature", type=float, metavar="N")
+    command.add_argument("--max-tokens", type=int, metavar="N")
+    command.add_argument("--seed", type=int, metavar="N", help="the same seed, the same answer")
+    command.add_argument(
+        "--speculation",
+        action=argparse.BooleanOptionalAction,
+        help="guess ahead; the answer is the same without",
+    )
+
+
+def _add_settings(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--config", metavar="FILE.toml", help="a file of these settings")
+    for field in fields_of(Settings).values():
+        if field.name == "model":
+            command.add_argument("model", nargs="?", help=field.description)
+        else:
+            command.add_argument("--" + field.name.replace("_", "-"), **_flag(field))
+
+
+def _flag(field: SettingField) -> dict[str, Any]:
+    """Return argparse's description of one setting; values are checked later, with the rest."""
+    default = "" if field.default in ("", (), False) else f" (default: {field.default})"
+    help_text = (field.description + default).replace("%", "%%")
+    if field.type is bool:
+        return {"action": argparse.BooleanOptionalAction, "help": help_text}
+    if get_origin(field.type) is tuple:
+        return {"action": "append", "help": help_text, "metavar": field.metavar}
+    if get_origin(field.type) is Literal:
+        return {"choices": get_args(field.type), "help": help_text}
+    metavar = field.metavar or {int: "N", float: "N"}.get(field.type)
+    return {"help": help_text, "metavar": metavar}

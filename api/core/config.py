@@ -1,0 +1,228 @@
+"""Settings: the command line over the environment over a TOML file over the defaults.
+
+One Struct is the whole truth: flags, variables (`DRAFTWERK_KV_MEMORY`) and keys (`kv_memory` or
+`kv-memory`) are its fields. A key that is not one of them refuses to start.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+PREFIX = "DRAFTWERK_"
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+SIZE = re.compile(r"^(\d+(?:\.\d+)?) *([KMGT]?)i?B?$")
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+Bytes = Annotated[str, Meta(pattern=r"^\d+(\.\d+)? *[KMGT]?i?B?$", extra={"metavar": "SIZE"})]
+Seconds = Annotated[float, Meta(ge=0, le=86400)]
+Strings = tuple[str, ...]
+
+
+class ConfigError(Exception):
+    """A setting that cannot be; the message is for the person who starts the server."""
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set, for `serve`."""
+
+    model: Annotated[
+        str, Meta(description="a directory, GGUF file or hub name; without it, the embedded model")
+    ] = ""
+    served_name: Annotated[str, Meta(description="the name clients use for the model")] = ""
+    draft: Annotated[
+        str, Meta(description="a second, smaller model to draft with", extra={"metavar": "MODEL"})
+    ] = ""
+    draft_head: Annotated[
+        str,
+        Meta(
+            description="a draft head: a file, off, or auto for the one that came with the model",
+            extra={"metavar": "FILE"},
+        ),
+    ] = "auto"
+    speculate: Annotated[
+        str,
+        Meta(
+            description="auto, off, or a list of ngram,suffix,store,recycle,grammar,head,draft",
+            extra={"metavar": "HOW"},
+        ),
+    ] = "auto"
+    verify: Annotated[
+        Literal["keyed", "ratio", "block"],
+        Meta(
+            description="how drafts are verified: keyed keeps one seed, one text; ratio and block "
+            "keep the law alone, and take drafts from the draft model only"
+        ),
+    ] = "keyed"
+    dtype: Annotated[
+        Literal["auto", "bf16", "fp32", "int8", "int4", "fp16", "fp8"],
+        Meta(description="the weights' format; fp16 and fp8 on a GPU only"),
+    ] = "auto"
+    kv_dtype: Annotated[
+        Literal["auto", "int8", "fp8"],
+        Meta(
+            description="the key-value cache's format; auto: as the activations; int8 on a CPU, "
+            "fp8 on a GPU"
+        ),
+    ] = "auto"
+    device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="where the models run")] = (
+        "auto"
+    )
+    attention: Annotated[
+        str, Meta(description="an attention backend by name, or auto", extra={"metavar": "NAME"})
+    ] = "auto"
+    exact: Annotated[
+        bool, Meta(description="one seed, one text, on a GPU too (always so on a CPU)")
+    ] = False
+    host: Annotated[str, Meta(description="the address to listen on")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="0 means any free one")] = 8000
+    kv_memory: Annotated[Bytes, Meta(description="memory for the key-value cache")] = "640MiB"
+    memory_max: Annotated[
+        Bytes,
+        Meta(description="refuse new requests near this much memory, models included; 0: never"),
+    ] = "0"
+    block_size: Annotated[
+        int, Meta(ge=0, le=4096, description="tokens per cache block; 0 lets the backend say")
+    ] = 0
+    requests_max: Annotated[
+        int, Meta(ge=1, le=65536, description="requests in the engine at once")
+    ] = 128
+    queue_max: Annotated[
+        int, Meta(ge=0, le=2**20, description="requests that may wait at the door")
+    ] = 256
+    queue_wait_s: Annotated[
+        Seconds, Meta(description="a longer expected wait is refused at once")
+    ] = 30.0
+    api_key: Annotated[
+        Strings,
+        Meta(description="KEY or NAME:KEY; may be repeated", extra={"metavar": "KEY"}),
+    ] = ()
+    insecure: Annotated[bool, Meta(description="allow a public address without any API key")] = (
+        False
+    )
+    cors_origin: Annotated[
+        Strings,
+        Meta(description="a browser origin to allow; may be repeated", extra={"metavar": "URL"}),
+    ] = ()
+    log_prompts: Annotated[bool, Meta(description="write prompts to the log")] = False
+    body_max: Annotated[Bytes, Meta(description="largest request body")] = "1MiB"
+    header_deadline_s: Annotated[Seconds, Meta(description="for a request's headers")] = 10.0
+    body_deadline_s: Annotated[Seconds, Meta(description="for a request's body")] = 30.0
+    write_deadline_s: Annotated[Seconds, Meta(description="for a client that stops reading")] = 10.0
+    keep_alive_s: Annotated[Seconds, Meta(description="idle time before a comment is sent")] = 15.0
+    idle_s: Annotated[Seconds, Meta(description="before an idle connection is closed")] = 60.0
+    socket_idle_s: Annotated[Seconds, Meta(description="before an idle WebSocket is closed")] = (
+        600.0
+    )
+    silence_s: Annotated[
+        float, Meta(ge=2, le=3600, description="without a beat before a model process is replaced")
+    ] = 8.0
+    stall_s: Annotated[Seconds, Meta(description="without progress before /ready says no")] = 5.0
+    drain_s: Annotated[Seconds, Meta(description="for live requests when stopping")] = 30.0
+    audit: Annotated[
+        float,
+        Meta(ge=0, le=1, description="share of finished requests to decode again when idle"),
+    ] = 0.0
+    debug: Annotated[bool, Meta(description="open /debug/trace: what actors did lately")] = False
+    connections_max: Annotated[int, Meta(ge=1, le=65536, description="open at once")] = 1024
+
+    @property
+    def body_bytes(self) -> int:
+        """The largest request body, in bytes."""
+        return bytes_of(self.body_max)
+
+
+def bytes_of(size: str) -> int:
+    """Return a size such as `2GiB`, `512M` or `4096` in bytes; units are powers of 1024."""
+    found = SIZE.match(size)
+    if not found:
+        raise ConfigError(f"{size!r} is not a size; write for example 2GiB")
+    return int(float(found[1]) * UNITS[found[2]])
+
+
+def load(
+    flags: Mapping[str, Any], environment: Mapping[str, str], config: Path | None = None
+) -> Settings:
+    """Return the settings; raises ConfigError with a sentence that names the key."""
+    merged = {**_file(config), **_environment(environment), **flags}
+    try:
+        settings = msgspec.convert(merged, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        from draftwerk.api.openai.decode import invalid
+
+        raise ConfigError(invalid(str(error), Settings).message) from None
+    check(settings)
+    return settings
+
+
+def check(settings: Settings) -> None:
+    """Refuse combinations that would surprise somebody."""
+    if settings.audit and settings.verify != "keyed":
+        raise ConfigError(
+            f"audit compares texts, and verify {settings.verify} does not say the same one twice"
+        )
+    if settings.host not in LOOPBACK and not settings.api_key and not settings.insecure:
+        raise ConfigError(
+            f"listening on {settings.host} lets everybody in: add --api-key, "
+            "or --insecure to mean it"
+        )
+
+
+def _file(config: Path | None) -> dict[str, Any]:
+    if config is None:
+        return {}
+    try:
+        found = tomllib.loads(config.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{config} cannot be read as TOML: {error}") from None
+    return _known(found, f"in {config}")
+
+
+def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    ours = {
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in environment.items()
+        if name.startswith(PREFIX) and name != PREFIX + "CONFIG"
+    }
+    return {
+        name: value.split(",") if fields_of(Settings)[name].type is Strings else value
+        for name, value in _known(ours, "in the environment").items()
+    }
+
+
+def _known(found: Mapping[str, Any], where: str) -> dict[str, Any]:
+    known = {name.replace("-", "_"): value for name, value in found.items()}
+    for name in known.keys() - fields_of(Settings).keys():
+        raise ConfigError(f"there is no setting {name!r} ({where})")
+    return known
+
+
+class SettingField(Struct, frozen=True):
+    """One field of Settings, as the command line needs it."""
+
+    name: str
+    type: Any
+    default: Any
+    description: str
+    metavar: str | None
+
+
+def fields_of(struct: type[Struct]) -> dict[str, SettingField]:
+    """Return a Struct's fields with their descriptions, by name."""
+    return {each.name: _field(each) for each in msgspec.structs.fields(struct)}
+
+
+def _field(found: msgspec.structs.FieldInfo) -> SettingField:
+    kind: Any = found.type
+    description, metavar = "", None
+    for meta in getattr(kind, "__metadata__", ()):
+        extra: dict[str, str] = meta.extra or {}
+        description = meta.description or description
+        metavar = extra.get("metavar", metavar)
+    return SettingField(
+        found.name, getattr(kind, "__origin__", kind), found.default, description, metavar
+    )

@@ -1,0 +1,172 @@
+"""One request's clock and counters: what usage, metrics and the log line are computed from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+from draftwerk.actors.messages import Delta, Ended, Event
+from draftwerk.api.core.histogram import Histograms
+from draftwerk.api.openai.replies import (
+    CompletionDetails,
+    PromptDetails,
+    RequestMetrics,
+    SpeculativeDecoding,
+    Usage,
+)
+
+Clock = Callable[[], float]
+
+
+@dataclass(slots=True)
+class Pace:
+    """When one choice's tokens came."""
+
+    first: float
+    first_count: int
+    """Tokens that came together at first."""
+    last: float
+    count: int
+
+
+@dataclass(slots=True)
+class Meter:
+    """Watches a request's events as the engine emits them; all times in seconds of `clock`."""
+
+    clock: Clock
+    histograms: Histograms
+    choices: int = 1
+    """Choices per prompt."""
+    seed: int = 0
+    arrived: float = field(init=False)
+    admitted: float | None = None
+    paces: dict[int, Pace] = field(default_factory=dict[int, Pace])
+    """By choice, for those that have tokens."""
+    ends: list[Ended] = field(default_factory=list[Ended])
+    predicted: bool = False
+
+    def __post_init__(self) -> None:
+        self.arrived = self.clock()
+
+    def admit(self) -> None:
+        """Note that the wait at the door is over."""
+        self.admitted = self.clock()
+        self.histograms.queue.observe(self.admitted - self.arrived)
+
+    def saw(self, event: Event) -> None:
+        """Note an event; tokens that arrive together share the time since the last ones."""
+        now = self.clock()
+        if isinstance(event, Delta) and event.tokens:
+            count = len(event.tokens)
+            if not self.paces:
+                self.histograms.first_token.observe(now - self.arrived)
+            pace = self.paces.get(event.choice)
+            if pace is None:
+                self.paces[event.choice] = Pace(now, count, now, count)
+            else:
+                self.histograms.between_tokens.observe((now - pace.last) / count, count)
+                pace.last = now
+                pace.count += count
+        elif isinstance(event, Ended):
+            self.ends.append(event)
+
+    def finish(self) -> None:
+        """Note that the whole request ended well."""
+        self.histograms.whole.observe(self.clock() - self.arrived)
+        mean_s = self.mean_between_s()
+        if mean_s is not None:
+            self.histograms.per_token.observe(mean_s)
+
+    @property
+    def token_count(self) -> int:
+        """Tokens seen so far, of all choices."""
+        return sum(pace.count for pace in self.paces.values())
+
+    def mean_between_s(self) -> float | None:
+        """Return the mean time between tokens of one choice, None where none followed a first."""
+        rest = sum(pace.count - pace.first_count for pace in self.paces.values())
+        spent = sum(pace.last - pace.first for pace in self.paces.values())
+        return spent / rest if rest else None
+
+    def running_usage(self, prompt_count: int) -> Usage:
+        """Return the token counts of this moment, for a prompt of known length."""
+        return Usage(prompt_count, self.token_count, prompt_count + self.token_count)
+
+    def usage(self) -> Usage:
+        """Return the token counts of the choices that have ended."""
+        stats = [end.stats for end in self.ends]
+        firsts = [end.stats for end in self.ends if end.choice % self.choices == 0]
+        prompt = sum(each.prompt_count for each in firsts)
+        completion = sum(end.token_count for end in self.ends)
+        usage = Usage(
+            prompt,
+            completion,
+            prompt + completion,
+            PromptDetails(sum(each.cached_count for each in firsts)),
+        )
+        if not self.predicted:
+            return usage
+        return Usage(
+            prompt,
+            completion,
+            prompt + completion,
+            usage.prompt_tokens_details,
+            CompletionDetails(
+                sum(each.predicted_accepted for each in stats),
+                sum(each.predicted_rejected for each in stats),
+            ),
+        )
+
+    def cost(self) -> int:
+        """Return the tokens that the engine computed for this request, wasted drafts among them."""
+        cost = self.token_count
+        for end in self.ends:
+            stats = end.stats
+            accepted = sum(j * count for j, count in enumerate(stats.accepted_histogram))
+            cost += max(stats.draft_count - accepted, 0)
+            if end.choice % self.choices == 0:
+                cost += stats.prompt_count - stats.cached_count
+        return cost
+
+    def metrics(self) -> RequestMetrics:
+        """Return the request's times and what speculation did for it."""
+        admitted = self.arrived if self.admitted is None else self.admitted
+        queue_ms = milliseconds(admitted - self.arrived)
+        if not self.paces:
+            return RequestMetrics(None, queue_ms, None, None, None, self.speculation(), self.seed)
+        first = min(pace.first for pace in self.paces.values())
+        last = max(pace.last for pace in self.paces.values())
+        mean_s = self.mean_between_s()
+        busy = last - admitted
+        return RequestMetrics(
+            time_to_first_token_ms=milliseconds(first - self.arrived),
+            queue_time_ms=queue_ms,
+            generation_time_ms=milliseconds(last - first),
+            mean_itl_ms=None if mean_s is None else milliseconds(mean_s),
+            tokens_per_second=round(self.token_count / busy, 2) if busy > 0 else None,
+            speculative_decoding=self.speculation(),
+            seed=self.seed,
+        )
+
+    def speculation(self) -> SpeculativeDecoding | None:
+        """Return the sums over all ended choices, or None if no step was counted."""
+        columns = zip_longest(*(end.stats.accepted_histogram for end in self.ends), fillvalue=0)
+        histogram = tuple(sum(column) for column in columns)
+        steps = sum(histogram)
+        if not steps:
+            return None
+        accepted = sum(j * count for j, count in enumerate(histogram))
+        drafted = sum(end.stats.draft_count for end in self.ends)
+        return SpeculativeDecoding(
+            mean_acceptance_length=1 + accepted / steps,
+            draft_acceptance_rate=accepted / drafted if drafted else 0.0,
+            acceptance_histogram=histogram,
+            num_spec_steps=steps,
+            num_accepted_draft_tokens=accepted,
+            num_draft_tokens=drafted,
+            num_spec_tokens=len(histogram) - 1,
+        )
+
+
+def milliseconds(seconds: float) -> float:
+    """Return milliseconds to three places: finer is the clock's noise."""
+    return round(seconds * 1000, 3)

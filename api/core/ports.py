@@ -1,0 +1,55 @@
+"""What the door needs from the system behind it, as types that a fake fits as well."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+
+from draftwerk.actors.messages import Event, Options, Prompt
+from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.actors.text import TextTools
+
+
+class Generator(Protocol):
+    """The part of `actors.engine.Engine` that the door uses."""
+
+    def generate(
+        self, prompt: Prompt, options: Options, *, request_id: str
+    ) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        """Submit a request; leaving the block cancels whatever is left of it."""
+        ...
+
+    def snapshot(self) -> Snapshot: ...
+
+    def trace(self) -> list[dict[str, object]]:
+        """Return what the actors did lately, in Chrome's trace format."""
+        ...
+
+    async def drain(self) -> None: ...
+
+
+class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
+    """What clients and the banner may know of the models; counts of tokens unless said."""
+
+    name: str
+    context_max: int
+    vocab_size: int = 0
+    draft_model: str = ""
+    draft_sources: tuple[str, ...] = ()
+    """Names that `speculation.methods` may hold."""
+    device: str = ""
+    dtype: str = ""
+    attention: str = ""
+    exact: bool = False
+    """Whether logits do not depend on the batch, so that one seed gives one text, bit for bit."""
+    created: int = 0
+    """Unix seconds."""
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """A system that serves: what `build` yields."""
+
+    engine: Generator
+    text_tools: TextTools
+    model: ModelCard

@@ -1,0 +1,178 @@
+"""What every endpoint shares: the system behind, the live generations, and the account of them."""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+
+import msgspec
+
+from draftwerk.actors.errors import DrainingError, OverloadedError
+from draftwerk.actors.messages import Failed, Options, Prompt
+from draftwerk.actors.text import TextTools
+from draftwerk.api.core.admission import Admission
+from draftwerk.api.core.config import Settings, bytes_of
+from draftwerk.api.core.errors import ApiError, draining, overloaded
+from draftwerk.api.core.generation import Generation, opened
+from draftwerk.api.core.histogram import Histograms
+from draftwerk.api.core.memory import MemoryGuard
+from draftwerk.api.core.meter import Clock, Meter
+from draftwerk.api.core.ports import Generator, ModelCard
+
+SEED_BITS = 53
+"""Of the seeds we choose: as many as a JSON number keeps in every language."""
+
+log = logging.getLogger("draftwerk")
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One client request, translated."""
+
+    request_id: str
+    kind: str
+    """Which endpoint, for the log."""
+    prompts: list[Prompt]
+    options: Options
+    names: dict[str, str] = {}
+    """What this endpoint calls the fields that the engine may blame."""
+
+
+@dataclass(slots=True, eq=False)
+class Door:
+    """Plain state of the door; one per server, reachable from every request."""
+
+    engine: Generator
+    text_tools: TextTools
+    model: ModelCard
+    settings: Settings
+    clock: Clock = time.monotonic
+    now: Callable[[], float] = time.time
+    new_seed: Callable[[], int] = lambda: secrets.randbits(SEED_BITS)
+    histograms: Histograms = field(default_factory=Histograms)
+    outcomes: Counter[str] = field(default_factory=Counter[str])
+    """Requests by how they ended: stop, length, refused, failed, cancelled, overloaded…"""
+    live: set[Generation] = field(default_factory=set[Generation])
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while no generation is live; read it through `wait_idle`."""
+    admission: Admission = field(init=False)
+    sockets: Counter[str] = field(default_factory=Counter[str])
+    """Open WebSockets by tenant."""
+    memory: MemoryGuard = field(init=False)
+    loop_lag_s: float = 0.0
+    leaving: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the server takes no more requests."""
+    serials: Iterator[int] = field(default_factory=count)
+
+    def __post_init__(self) -> None:
+        limits = self.settings
+        self.admission = Admission(
+            limits.requests_max, limits.queue_max, limits.queue_wait_s, self.clock
+        )
+        self.memory = MemoryGuard(bytes_of(limits.memory_max))
+
+    @property
+    def draining(self) -> bool:
+        """Whether the server takes no more requests."""
+        return self.leaving.is_set()
+
+    @asynccontextmanager
+    async def generation(self, call: Call) -> AsyncGenerator[Generation, None]:
+        """Run a call in the engine for as long as the block lasts, and account for its end.
+
+        Raises ApiError if the engine takes no request now.
+        """
+        options = call.options
+        meter = Meter(self.clock, self.histograms, options.choices, signed(options.sampling.seed))
+        meter.predicted = bool(options.speculation.prediction)
+        outcome = "cancelled"
+        # A client may repeat a request id; the engine must not see it twice.
+        engine_id = f"{call.request_id}.{next(self.serials)}"
+        try:
+            if self.draining:
+                raise DrainingError
+            if self.memory.full:
+                raise OverloadedError(self.admission.retry_after_ms())
+            async with (
+                self.admission.turn(
+                    call.options.tenant, len(call.prompts), call.options.priority
+                ) as ticket,
+                opened(self.engine, call.prompts, call.options, engine_id, meter) as generation,
+            ):
+                meter.admit()
+                self.live.add(generation)
+                try:
+                    yield generation
+                finally:
+                    self._gone(generation)
+                    outcome = generation.outcome
+                    ticket.cost = max(meter.cost(), ticket.charged if not meter.ends else 0)
+        except ApiError as error:
+            outcome = error.code if outcome == "cancelled" and error.code else outcome
+            raise
+        except OverloadedError as error:
+            outcome = "overloaded"
+            raise overloaded(error.retry_after_ms) from None
+        except DrainingError:
+            outcome = "draining"
+            raise draining() from None
+        finally:
+            self._account(call, meter, outcome)
+
+    async def wait_idle(self) -> None:
+        """Return when every client has been told its last word."""
+        while self.live:
+            self.idle.clear()
+            await self.idle.wait()
+
+    def _gone(self, generation: Generation) -> None:
+        self.live.discard(generation)
+        if not self.live:
+            self.idle.set()
+
+    def abort_all(self) -> None:
+        """End every live generation with an error, because the server is going."""
+        for generation in list(self.live):
+            generation.abort("The server is shutting down.", "draining")
+
+    def _account(self, call: Call, meter: Meter, outcome: str) -> None:
+        """Count the request and write its one line in the log."""
+        self.outcomes[outcome] += 1
+        if outcome in ("stop", "length"):
+            meter.finish()
+        usage, times = meter.usage(), meter.metrics()
+        speculation = times.speculative_decoding
+        log.info(
+            "id=%s tenant=%s %s %s prompt=%d tokens=%d ttft_ms=%s itl_ms=%s tok_s=%s accepted=%s",
+            call.request_id,
+            call.options.tenant or "-",
+            call.kind,
+            outcome,
+            usage.prompt_tokens,
+            meter.token_count,
+            times.time_to_first_token_ms,
+            times.mean_itl_ms,
+            times.tokens_per_second,
+            f"{speculation.mean_acceptance_length:.2f}" if speculation else "-",
+        )
+        if self.settings.log_prompts:
+            log.info("id=%s prompts=%r", call.request_id, call.prompts)
+
+
+def signed(seed: int) -> int:
+    """Return an unsigned 64-bit seed as the number that a client may send."""
+    return seed - 2**64 if seed >= 2**63 else seed
+
+
+def error_of(failed: Failed, call: Call) -> ApiError:
+    """Return the HTTP error that a request's last word stands for."""
+    if failed.kind == "refused":
+        field = call.names.get(failed.field, failed.field)
+        return ApiError(400, failed.reason, param=field or None, code="refused")
+    if failed.kind == "draining":
+        return draining()
+    return ApiError(500, failed.reason, code="failed")

@@ -1,0 +1,108 @@
+"""Who may come in: API keys, and browsers only from where they may."""
+
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from draftwerk.api.core.config import LOOPBACK, Settings
+from draftwerk.api.core.errors import ApiError, turned_away
+
+OPEN = frozenset(("/", "/health", "/ready", "/openapi.json", "/favicon.ico"))
+"""Paths that need no key: they tell nothing of models or requests."""
+SUBPROTOCOL = "openai-insecure-api-key."
+"""How browsers, which cannot set headers on a WebSocket, send the key: OpenAI's own way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An API key by its digest; comparing digests takes the same time for keys of any length."""
+
+    name: str
+    digest: bytes
+
+
+def keys_of(settings: Settings) -> list[Key]:
+    """Return the keys of `--api-key KEY` or `NAME:KEY`."""
+    keys: list[Key] = []
+    for place, given in enumerate(settings.api_key, start=1):
+        name, colon, secret = given.partition(":")
+        if not colon:
+            name, secret = f"key-{place}", given
+        keys.append(Key(name, sha256(secret.encode()).digest()))
+    return keys
+
+
+def tenant_of_key(keys: Sequence[Key], secret: str) -> str | None:
+    """Return the name of the key that was sent; looks at all, so that time tells nothing."""
+    digest = sha256(secret.encode()).digest()
+    found = None
+    for key in keys:
+        if hmac.compare_digest(key.digest, digest):
+            found = key.name
+    return found
+
+
+class Guard:
+    """The layer that lets requests through by key and by origin, before any body is read."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self.app = app
+        self.settings = settings
+        self.keys = keys_of(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            try:
+                self._check(scope)
+            except ApiError as error:
+                await turned_away(error, scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        if not self._origin_allowed(headers.get(b"origin"), headers.get(b"host", "")):
+            raise ApiError(403, "Browsers may not come here from that page.", code="origin")
+        scope["tenant"] = ""
+        if not self.keys or (scope["type"] == "http" and scope["path"] in OPEN):
+            return
+        secret = _secret(headers, scope.get("subprotocols", ()))
+        tenant = None if secret is None else tenant_of_key(self.keys, secret)
+        if tenant is None:
+            said = "An API key is required." if secret is None else "That API key is not known."
+            raise ApiError(401, said, code="invalid_api_key")
+        scope["tenant"] = tenant
+
+    def _origin_allowed(self, origin: str | None, host: str) -> bool:
+        """Whether a browser's page may call us: our own page, or one that the settings name.
+
+        A page of another site that resolves to this machine (DNS rebinding) has its own name as
+        the host, so without keys only this machine's own names count on a local server.
+        """
+        if origin is None or origin in self.settings.cors_origin:
+            return True
+        try:
+            page = urlsplit(origin)
+        except ValueError:
+            return False
+        if page.netloc != host:
+            return False
+        local = page.hostname in LOOPBACK
+        return local or bool(self.keys) or self.settings.host not in LOOPBACK
+
+
+def _secret(headers: dict[bytes, str], subprotocols: Sequence[str]) -> str | None:
+    """Return the key that came with a request, if one did."""
+    scheme, _, secret = headers.get(b"authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and secret:
+        return secret.strip()
+    if b"x-api-key" in headers:
+        return headers[b"x-api-key"]
+    for each in subprotocols:
+        if each.startswith(SUBPROTOCOL):
+            return each.removeprefix(SUBPROTOCOL)
+    return None

@@ -1,0 +1,243 @@
+"""uvicorn's protocols with an end to their patience: silent sockets, endless headers and bodies.
+
+connection ── first byte ── headers whole ── body whole ── response ── idle ── ...
+|<------- header deadline ------->|<-- body deadline -->|            |<-idle->|
+"""
+
+import asyncio
+from typing import Any, cast
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request, Response
+
+from draftwerk.api.core.config import Settings
+from draftwerk.api.core.errors import KINDS, SENTENCES, ErrorBody, ErrorReply
+
+ABORT = "draftwerk.abort"
+"""The scope extension that drops a connection whose client does not read."""
+HANG_UP = "draftwerk.hang_up"
+"""The scope extension that closes a WebSocket without waiting for its client to read."""
+DISCARD_FACTOR = 8
+"""How much of a body that is too large is read, in multiples of the limit, before we hang up."""
+GRACE_S = 1.0
+"""After the body deadline: the application's own 408 comes first."""
+HEADERS_MAX = 64 * 1024
+LINGER_S = 1.0
+"""How long a WebSocket that broke the protocol is still read, or a reset would lose its close."""
+PHRASES = {
+    400: "Bad Request",
+    408: "Request Timeout",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+
+
+class AnyLength(int):
+    """The expected length of a response whose end is the connection's."""
+
+    def __lt__(self, other: int) -> bool:
+        return False
+
+    def __sub__(self, other: int) -> "AnyLength":
+        return self
+
+
+def protocols(settings: Settings) -> tuple[type[asyncio.Protocol], type[asyncio.Protocol]]:
+    """Return the HTTP and the WebSocket protocol class of a server with these settings."""
+
+    class Http(PatientHttp):
+        limits = settings
+
+    return Http, AbortableWebSocket
+
+
+def abort_of(scope: Any) -> Any:
+    """Return the function that drops a request's connection at once; it does nothing in tests."""
+    return scope.get("extensions", {}).get(ABORT, lambda: None)
+
+
+def hang_up_of(scope: Any) -> Any:
+    """Return the function that closes a WebSocket with a code and a reason, read or not."""
+    return scope.get("extensions", {}).get(HANG_UP, _nowhere)
+
+
+def _nowhere(code: int, reason: str) -> None:
+    """Close nothing: a server that is not ours has no such extension."""
+
+
+def error_body(status: int, sentence: str) -> bytes:
+    """Return what the application would say, for what does not get that far."""
+    kind = KINDS.get(status, "server_error")
+    return msgspec.json.encode(ErrorReply(ErrorBody(sentence, kind, None, None)))
+
+
+class PatientHttp(HttpToolsProtocol):
+    """HTTP/1.1 whose every phase ends in time."""
+
+    limits: Settings
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.deadline: asyncio.TimerHandle | None = None
+        self.headers_open = False
+        self.upgraded = False
+        """Whether the connection is a WebSocket's now: none of these deadlines is its own."""
+        self.header_bytes = 0
+        self.body_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections_max:
+            self.refuse(503, "Too many connections are open.")
+        else:
+            self.arm(self.limits.header_deadline_s, self.on_header_deadline)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.disarm()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        self.header_bytes += len(data)
+        super().data_received(data)
+        if self.upgraded:
+            return
+        if self.headers_open and self.header_bytes > HEADERS_MAX:
+            self.refuse(431, "The headers are too large.")
+        elif self.waits_without_limit():
+            self.arm(self.limits.header_deadline_s, self.on_header_deadline)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.headers_open = True
+        self.header_bytes = self.body_bytes = 0
+        self.arm(self.limits.header_deadline_s, self.on_header_deadline)
+        cast("dict[str, Any]", self.scope)["extensions"] = {ABORT: self.transport.abort}
+
+    def on_headers_complete(self) -> None:
+        self.headers_open = False
+        self.disarm()
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > HEADERS_MAX:
+            self.refuse(431, "The headers are too large.")
+            return
+        super().on_headers_complete()
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if self.scope["http_version"] == "1.0" and cycle is not None:
+            # Its client knows no chunks, which uvicorn would send.
+            cycle.chunked_encoding, cycle.expected_content_length = False, AnyLength()
+        self.arm(self.limits.body_deadline_s + GRACE_S, self.transport.close)
+
+    def on_body(self, body: bytes) -> None:
+        # A body that was refused is still read, or its sender would never see the refusal.
+        self.body_bytes += len(body)
+        if self.body_bytes > DISCARD_FACTOR * self.limits.body_bytes:
+            self.transport.close()
+        if not self.transport.is_closing():
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self.disarm()
+        if not self.transport.is_closing():
+            super().on_message_complete()
+
+    def handle_websocket_upgrade(self) -> None:
+        self.disarm()
+        self.upgraded = True
+        super().handle_websocket_upgrade()
+
+    def waits_without_limit(self) -> bool:
+        """Whether stray bytes between requests have ended the idle deadline, with no other set."""
+        if self.upgraded:
+            return False
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        between = cycle is None or cycle.response_complete
+        return between and self.deadline is None and self.timeout_keep_alive_task is None
+
+    def on_header_deadline(self) -> None:
+        """End a connection that was silent, or whose headers do not end."""
+        self.refuse(408, "The request took too long to arrive.")
+
+    def send_400_response(self, msg: str) -> None:
+        self.refuse(400, "That is not an HTTP request.")
+
+    def refuse(self, status: int, sentence: str) -> None:
+        """Answer below the application, in the shape of its errors, and hang up."""
+        self.disarm()
+        if self.transport.is_closing():
+            return
+        body = error_body(status, sentence)
+        head = (
+            f"HTTP/1.1 {status} {PHRASES[status]}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+    def arm(self, seconds: float, action: Any) -> None:
+        """Set the one deadline of the current phase."""
+        self.disarm()
+        self.deadline = self.loop.call_later(seconds, action)
+
+    def disarm(self) -> None:
+        """Forget the deadline."""
+        if self.deadline is not None:
+            self.deadline.cancel()
+            self.deadline = None
+
+
+class AbortableWebSocket(WebSocketsSansIOProtocol):
+    """A WebSocket that the application can drop, and whose client learns why it was closed."""
+
+    lingering = False
+
+    def handle_connect(self, event: Request) -> None:
+        answer = self.conn.accept(event)
+        if answer.status_code != 101:
+            self.refuse(answer)
+            return
+        super().handle_connect(event)
+        scope = cast("dict[str, Any] | None", getattr(self, "scope", None))
+        if scope is not None:
+            scope["extensions"] |= {ABORT: self.transport.abort, HANG_UP: self.hang_up}
+
+    def refuse(self, answer: Response) -> None:
+        """Answer what is no handshake, in our words."""
+        said = SENTENCES.get(answer.status_code, "That is not a WebSocket handshake.")
+        answer.body = error_body(answer.status_code, said)
+        for name, value in (
+            ("Content-Type", "application/json"),
+            ("Content-Length", str(len(answer.body))),
+        ):
+            del answer.headers[name]
+            answer.headers[name] = value
+        self.handshake_initiated = self.handshake_complete = self.close_sent = True
+        self.conn.send_response(answer)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.transport.close()
+
+    def hang_up(self, code: int, reason: str) -> None:
+        """Put a close behind what the client has not read yet, and wait no longer than a moment."""
+        if not self.close_sent and not self.transport.is_closing():
+            self.conn.send_close(code, reason)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.close_sent = True
+        self.loop.call_later(LINGER_S, self.transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.lingering:
+            super().data_received(data)
+
+    def handle_parser_exception(self) -> None:
+        close = self.conn.close_sent
+        assert close is not None
+        self.queue.put_nowait(
+            {"type": "websocket.disconnect", "code": close.code, "reason": close.reason}
+        )
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = self.lingering = True
+        self.transport.resume_reading()
+        self.close_timer = self.loop.call_later(LINGER_S, self.transport.close)

@@ -1,0 +1,152 @@
+"""The response that owns its generation: server-sent events, or one JSON body."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from draftwerk.actors.messages import Failed
+from draftwerk.api.core.errors import ApiError, internal, response
+from draftwerk.api.core.generation import Generation
+from draftwerk.api.core.state import Call, Door, error_of
+from draftwerk.api.http.connection import ClientGoneError, SlowClientError, while_connected
+from draftwerk.api.http.protocol import abort_of
+from draftwerk.api.openai.formats import Choice, Format
+from draftwerk.api.openai.replies import Usage
+
+DONE = b"data: [DONE]\n\n"
+KEEP_ALIVE = b": keep-alive\n\n"
+STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+JSON_HEADERS = [(b"content-type", b"application/json")]
+
+log = logging.getLogger("draftwerk")
+
+
+@dataclass(slots=True)
+class Answer:
+    """An ASGI response: the generation lives exactly as long as this call."""
+
+    door: Door
+    call: Call
+    format: Format
+    stream: bool
+    prompt_count: int | None = None
+    """Tokens of the prompts, when every chunk must carry usage."""
+    end: bytes = DONE
+    """What comes after the last event."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with (
+                while_connected(receive) as unwatch,
+                self.door.generation(self.call) as generation,
+            ):
+                if self.stream:
+                    await Stream(self, generation, send, unwatch).run()
+                else:
+                    body = await self._whole(generation)
+                    unwatch()
+                    await _send_json(body, send)
+        except ApiError as error:
+            await response(error)(scope, receive, send)
+        except SlowClientError:
+            abort_of(scope)()
+            await asyncio.sleep(0)  # uvicorn hears of it before we return
+        except ClientGoneError:
+            pass
+
+    async def _whole(self, generation: Generation) -> bytes:
+        """Gather every choice; returns the reply."""
+        choices = [Choice(index) for index in range(generation.choices_left)]
+        async for event in generation.events():
+            if isinstance(event, Failed):
+                raise error_of(event, self.call)
+            choices[event.choice].add(event)
+        meter = generation.meter
+        reply = self.format.reply(choices, meter.usage(), meter.metrics())
+        return msgspec.json.encode(reply)
+
+
+async def _send_json(body: bytes, send: Send) -> None:
+    headers = [*JSON_HEADERS, (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+@dataclass(slots=True)
+class Stream:
+    """One streamed reply: the status waits for the first event, so that early errors have one."""
+
+    answer: Answer
+    generation: Generation
+    send: Send
+    unwatch: Callable[[], bool]
+    started: bool = False
+
+    async def run(self) -> None:
+        """Send events as they come until the last word, comments while nothing comes."""
+        generation, idle_s = self.generation, self.answer.door.settings.keep_alive_s
+        try:
+            while not generation.over:
+                events = await generation.take(idle_s)
+                if not self.started:
+                    if events and isinstance(events[0], Failed):
+                        raise error_of(events[0], self.answer.call)
+                    await self._start()
+                if not events:
+                    await self._write(KEEP_ALIVE)
+                for event in events:
+                    if isinstance(event, Failed):
+                        raise error_of(event, self.answer.call)
+                    await self._say(self.answer.format.chunks(event, self._usage()))
+            meter = generation.meter
+            await self._say(self.answer.format.closing(meter.usage(), meter.metrics()))
+        except ClientGoneError:
+            raise
+        except Exception as error:
+            await self._fail(error)
+        self.unwatch()
+        await self._write(self.answer.end, more=False)
+
+    async def _start(self) -> None:
+        self.started = True
+        await self.send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+        await self._say(self.answer.format.opening())
+
+    async def _fail(self, error: Exception) -> None:
+        """Make an error the stream's last event, or the whole reply if nothing was sent."""
+        if not isinstance(error, ApiError):
+            log.exception("id=%s a stream broke", self.generation.request_id)
+            error = internal()
+        if not self.started:
+            raise error
+        await self._say(self.answer.format.failure(error))
+
+    async def _say(self, chunks: list[msgspec.Struct]) -> None:
+        for chunk in chunks:
+            await self._write(framed(chunk))
+
+    async def _write(self, body: bytes, more: bool = True) -> None:
+        try:
+            async with asyncio.timeout(self.answer.door.settings.write_deadline_s):
+                await self.send({"type": "http.response.body", "body": body, "more_body": more})
+        except TimeoutError:
+            raise SlowClientError from None
+
+    def _usage(self) -> Usage | None:
+        count = self.answer.prompt_count
+        return None if count is None else self.generation.meter.running_usage(count)
+
+
+def framed(chunk: msgspec.Struct) -> bytes:
+    """Return a chunk as one event, LF only; named if the chunk has a tag."""
+    name = chunk.__struct_config__.tag
+    start = f"event: {name}\n".encode() if name else b""
+    return start + b"data: " + msgspec.json.encode(chunk) + b"\n\n"

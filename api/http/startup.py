@@ -1,0 +1,38 @@
+"""What answers while the models load: the socket is open, and says so."""
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from draftwerk.api.core.errors import ApiError, turned_away
+from draftwerk.api.http.page import HEADERS, PAGE
+from draftwerk.api.http.request_id import Identity
+
+RETRY_MS = 1000
+ANSWERS = {
+    "/": Response(PAGE, headers=HEADERS, media_type="text/html; charset=utf-8"),
+    "/health": Response(msgspec.json.encode({"status": "ok"}), media_type="application/json"),
+}
+
+
+class Gate:
+    """Hands requests to `app`: its own answers, until there is the real one."""
+
+    def __init__(self) -> None:
+        self.app: ASGIApp = Identity(self._answer)
+        self.progress = "starting"
+        """What the loading is at, for whoever asks."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            return
+        answer = ANSWERS.get(scope["path"]) if scope["type"] == "http" else None
+        if answer is None:
+            said = f"The server is starting: {self.progress}."
+            error = ApiError(503, said, code="starting", retry_after_ms=RETRY_MS)
+            await turned_away(error, scope, receive, send)
+        else:
+            await answer(scope, receive, send)

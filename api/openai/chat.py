@@ -1,0 +1,97 @@
+"""The words of `/v1/chat/completions`: engine events to chunks and replies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from draftwerk.actors.messages import Delta, Ended, TokenText
+from draftwerk.api.core.errors import ApiError
+from draftwerk.api.openai.formats import Choice, Header, score_of, token_logprobs
+from draftwerk.api.openai.replies import (
+    ChatChoice,
+    ChatChunk,
+    ChatChunkChoice,
+    ChatDelta,
+    ChatLogprobs,
+    ChatMessageReply,
+    ChatReply,
+    RequestMetrics,
+    Usage,
+)
+
+CHUNK = "chat.completion.chunk"
+
+
+@dataclass(slots=True)
+class ChatFormat:
+    """Remembers which choices have been given their role: it comes with their first token."""
+
+    header: Header
+    started: set[int] = field(default_factory=set[int])
+
+    def opening(self) -> list[msgspec.Struct]:
+        """Say nothing: a chunk before the first token would lie about its time."""
+        return []
+
+    def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
+        """Return the chunk for an event; tokens without text yet say nothing by themselves."""
+        header = self.header
+        role = "" if event.choice in self.started else "assistant"
+        if isinstance(event, Ended):
+            delta = ChatDelta(role, event.text if event.text or role else None)
+            choice = ChatChunkChoice(
+                event.choice, delta, None, event.finish_reason, score=score_of(event)
+            )
+        elif event.text or (event.tokens and (header.logprobs or header.origins)):
+            logprobs = chat_logprobs(event.logprobs) if header.logprobs else None
+            origins = header.shown(event.origins)
+            choice = ChatChunkChoice(
+                event.choice, ChatDelta(role, event.text), logprobs, None, origins
+            )
+        else:
+            return []
+        self.started.add(event.choice)
+        return [self._wrapped((choice,), usage)]
+
+    def closing(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
+        """Return the chunk without choices that `include_usage` asks for."""
+        return [self._wrapped((), usage, metrics)] if self.header.usage else []
+
+    def failure(self, error: ApiError) -> list[msgspec.Struct]:
+        """Return the error body."""
+        return [error.reply]
+
+    def reply(self, choices: Sequence[Choice], usage: Usage, metrics: RequestMetrics) -> ChatReply:
+        """Return the whole answer."""
+        header = self.header
+        worded = tuple(
+            ChatChoice(
+                index=choice.index,
+                message=ChatMessageReply(choice.text),
+                logprobs=chat_logprobs(choice.logprobs) if header.logprobs else None,
+                finish_reason=choice.finish_reason,
+                origins=header.shown(tuple(choice.origins)),
+                score=choice.score,
+            )
+            for choice in choices
+        )
+        return ChatReply(
+            header.id, "chat.completion", header.created, header.model, worded, usage, metrics
+        )
+
+    def _wrapped(
+        self,
+        choices: tuple[ChatChunkChoice, ...],
+        usage: Usage | None,
+        metrics: RequestMetrics | UnsetType = UNSET,
+    ) -> ChatChunk:
+        header = self.header
+        shown = usage if header.usage else UNSET
+        return ChatChunk(header.id, CHUNK, header.created, header.model, choices, shown, metrics)
+
+
+def chat_logprobs(tokens: Sequence[TokenText]) -> ChatLogprobs:
+    """Return the chat endpoint's log-probabilities of some tokens."""
+    return ChatLogprobs(token_logprobs(tokens))

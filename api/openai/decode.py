@@ -1,0 +1,159 @@
+"""Bytes to checked bodies: whatever is wrong becomes a sentence that names the field.
+
+The code `invalid_json` is kept for what is no JSON at all. Bounds in types are checked once a list
+has been read, so a body that would take long to read is refused by counting, before it is.
+"""
+
+import re
+from typing import TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from draftwerk.api.core.errors import ApiError, refused
+from draftwerk.api.openai.schema import refused_fields
+
+Body = TypeVar("Body", bound=msgspec.Struct)
+
+CONTAINERS_MAX = 2**14
+"""Lists and objects in a body: thrice as many as a conversation of the greatest length has."""
+STRINGS_MAX = 2**16
+"""Strings in a body, names of fields among them."""
+
+# msgspec's own messages are read only for the place they speak of.
+PLACE = re.compile(r"at `(?:key` in `)?\$\.?([^`]*)`$")
+MISSING = re.compile(r"missing required field `(\w+)`")
+BYTE = re.compile(r"\(byte (\d+)\)")
+STEP = re.compile(r"\w+|\[[^\]]*\]")
+
+
+def decoded(raw: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
+    """Return the body, or raise the ApiError that says which field is wrong and what it may be."""
+    check_weight(raw)
+    try:
+        body = decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise invalid(str(error), decoder.type) from None
+    except msgspec.MsgspecError as error:
+        raise _malformed(str(error)) from None
+    except UnicodeDecodeError:
+        raise refused("The body is not valid UTF-8.", code="invalid_json") from None
+    except RecursionError:
+        raise refused("The body is nested too deeply.", code="invalid") from None
+    for field in refused_fields(body):
+        raise refused(f"`{field}` is not supported by this server.", field, "unsupported")
+    return body
+
+
+def check_weight(raw: bytes) -> None:
+    """Refuse a body of so many values that reading it would hold up everybody else."""
+    if raw.count(b'"') <= 2 * STRINGS_MAX and _containers(raw) <= CONTAINERS_MAX:
+        return
+    bare = raw.replace(b"\\\\", b"").replace(b'\\"', b"")  # each quote left is a string's end
+    if bare.count(b'"') > 2 * STRINGS_MAX:
+        raise refused(f"The body holds more than {STRINGS_MAX} strings.", code="invalid")
+    if _containers(b"".join(bare.split(b'"')[::2])) > CONTAINERS_MAX:
+        said = f"The body holds more than {CONTAINERS_MAX} lists and objects."
+        raise refused(said, code="invalid")
+
+
+def _containers(raw: bytes) -> int:
+    return raw.count(b"[") + raw.count(b"{")
+
+
+def _malformed(message: str) -> ApiError:
+    found = BYTE.search(message)
+    where = f" (see byte {found[1]})" if found else ""
+    return refused(f"The body is not valid JSON{where}.", code="invalid_json")
+
+
+def invalid(message: str, struct: type[msgspec.Struct]) -> ApiError:
+    """Turn a validation error into our words, the field's own type telling what is allowed."""
+    found = PLACE.search(message)
+    place = found[1] if found else ""
+    missing = MISSING.search(message)
+    if missing:
+        path = f"{place}.{missing[1]}" if place else missing[1]
+        return refused(f"`{path}` is required.", path, "missing")
+    if not place:
+        return refused("The body must be a JSON object.", code="invalid")
+    kinds = _kinds_at([inspect.type_info(struct)], STEP.findall(place))
+    words = " or ".join(dict.fromkeys(described(kind) for kind in kinds)) or "valid"
+    return refused(f"`{place}` must be {words}.", place, "invalid")
+
+
+def _kinds_at(kinds: list[inspect.Type], steps: list[str]) -> list[inspect.Type]:
+    """Return the types that the value at a path may have."""
+    flat = [each for kind in kinds for each in alternatives(kind)]
+    if not steps:
+        return flat
+    step, rest = steps[0], steps[1:]
+    found: list[inspect.Type] = []
+    for kind in flat:
+        match kind:
+            case inspect.StructType(fields=fields):
+                found += [field.type for field in fields if field.encode_name == step]
+            case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item) if (
+                step.startswith("[")
+            ):
+                found.append(item)
+            case inspect.DictType(value_type=value) if step.startswith("["):
+                found.append(value)
+            case _:
+                pass
+    return _kinds_at(found, rest)
+
+
+def alternatives(kind: inspect.Type) -> list[inspect.Type]:
+    """Return the members of a union, null aside, or the type itself."""
+    match kind:
+        case inspect.UnionType(types=types):
+            return [each for each in types if not isinstance(each, inspect.NoneType)]
+        case inspect.Metadata(type=inner):
+            return alternatives(inner)
+        case _:
+            return [kind]
+
+
+def described(kind: inspect.Type) -> str:
+    """Say in words what values a type allows."""
+    match kind:
+        case inspect.UnionType() | inspect.Metadata():
+            return " or ".join(described(each) for each in alternatives(kind))
+        case inspect.IntType():
+            return "an integer" + _range(kind)
+        case inspect.FloatType():
+            return "a number" + _range(kind)
+        case inspect.StrType(min_length=least, max_length=most):
+            start = "a non-empty string" if least else "a string"
+            return f"{start} of at most {most} characters" if most else start
+        case (
+            inspect.ListType(item_type=item, max_length=most)
+            | inspect.VarTupleType(item_type=item, max_length=most)
+        ):
+            limit = f"at most {most} items" if most else "items"
+            return f"a list of {limit}, each {described(item)}"
+        case inspect.DictType(key_type=key, value_type=value, max_length=most):
+            limit = f" of at most {most} entries" if most else ""
+            return f"an object{limit} from {described(key)} to {described(value)}"
+        case inspect.LiteralType(values=values):
+            return "one of " + ", ".join(f'"{value}"' for value in values)
+        case inspect.RawType() | inspect.AnyType():
+            return "any JSON"
+        case inspect.NoneType():
+            return "null"
+        case inspect.TupleType(item_types=()):
+            return "an empty list"
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.StructType(fields=fields):
+            return "an object with " + ", ".join(f"`{field.encode_name}`" for field in fields)
+        case _:
+            return "valid"
+
+
+def _range(kind: inspect.IntType | inspect.FloatType) -> str:
+    low = f" above {kind.gt}" if kind.gt is not None else ""
+    low = f" from {kind.ge}" if kind.ge is not None else low
+    high = f" to {kind.le}" if kind.le is not None else ""
+    return low + high

@@ -1,0 +1,106 @@
+"""What the protocols share: a header, choices being gathered, and the face of a format."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from draftwerk.actors.messages import Delta, Ended, TokenText
+from draftwerk.api.core.errors import ApiError
+from draftwerk.api.openai.replies import RequestMetrics, TokenLogprob, TopLogprob, Usage
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The fields on every reply and chunk of one request."""
+
+    id: str
+    created: int
+    """Unix seconds."""
+    model: str
+    logprobs: bool = False
+    origins: bool = False
+    """Whether the client asked where each token came from."""
+    usage: bool = False
+    """Whether the client asked for a chunk with usage and metrics."""
+
+    def shown(self, origins: tuple[str, ...]) -> tuple[str, ...] | UnsetType:
+        """Return the origins if they were asked for."""
+        return origins if self.origins else UNSET
+
+
+@dataclass(slots=True)
+class Choice:
+    """One choice of a reply that is not streamed, as it fills."""
+
+    index: int
+    parts: list[str] = field(default_factory=list[str])
+    origins: list[str] = field(default_factory=list[str])
+    logprobs: list[TokenText] = field(default_factory=list[TokenText])
+    finish_reason: str = ""
+    score: float | UnsetType = UNSET
+
+    def add(self, event: Delta | Ended) -> None:
+        """Take in one event of this choice."""
+        self.parts.append(event.text)
+        if isinstance(event, Delta):
+            self.origins += event.origins
+            self.logprobs += event.logprobs
+        else:
+            self.finish_reason = event.finish_reason
+            self.score = score_of(event)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts)
+
+    @property
+    def mean_logprob(self) -> float:
+        """The log-probability per token, by which `best_of` ranks."""
+        total = sum(each.logprob for each in self.logprobs)
+        return total / len(self.logprobs) if self.logprobs else float("-inf")
+
+
+def score_of(ended: Ended) -> float | UnsetType:
+    """Return a beam search's score, if that is what ended."""
+    return UNSET if ended.stats.score is None else ended.stats.score
+
+
+def token_logprobs(tokens: Sequence[TokenText]) -> tuple[TokenLogprob, ...]:
+    """Return log-probabilities as chat and Responses word them."""
+    return tuple(
+        TokenLogprob(
+            each.text,
+            each.logprob,
+            list(each.data),
+            [TopLogprob(top.text, top.logprob, list(top.data)) for top in each.top],
+        )
+        for each in tokens
+    )
+
+
+class Format(Protocol):
+    """How one protocol words a request's events, in the order it must say them."""
+
+    def opening(self) -> list[msgspec.Struct]:
+        """Return what is said before any token."""
+        ...
+
+    def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
+        """Return what an event says; nothing for tokens that have no text yet."""
+        ...
+
+    def closing(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
+        """Return what is said after the last choice has ended."""
+        ...
+
+    def failure(self, error: ApiError) -> list[msgspec.Struct]:
+        """Return what is said instead when the request fails on its way."""
+        ...
+
+    def reply(
+        self, choices: Sequence[Choice], usage: Usage, metrics: RequestMetrics
+    ) -> msgspec.Struct:
+        """Return the whole answer for a client that does not stream."""
+        ...

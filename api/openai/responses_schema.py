@@ -1,0 +1,172 @@
+"""What `/v1/responses` takes, by POST and over a WebSocket, and the objects it answers with."""
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from draftwerk.api.openai.replies import RequestMetrics, TokenLogprob
+from draftwerk.api.openai.schema import (
+    MESSAGES_MAX,
+    NOTHING,
+    Content,
+    FlatFormat,
+    Refused,
+    SamplingBody,
+    Text,
+    TokenCount,
+)
+
+ResponseId = Annotated[str, Meta(min_length=1, max_length=256)]
+StreamId = Annotated[str, Meta(min_length=1, max_length=128)]
+Metadata = Annotated[
+    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
+    Meta(max_length=16),
+]
+
+
+class InputMessage(Struct, frozen=True):
+    """A message of the input; earlier output may be sent back as it came."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Content
+    type: Literal["message"] | None = None
+    phase: Refused = NOTHING
+
+
+class TextWish(Struct, frozen=True):
+    format: FlatFormat | None = None
+    verbosity: Literal["medium"] | None = None
+
+
+class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
+    """`POST /v1/responses`, and `response.create`."""
+
+    generate: bool | None = None
+    """Only true is served."""
+    input: Text | Annotated[list[InputMessage], Meta(min_length=1, max_length=MESSAGES_MAX)]
+    instructions: Text | None = None
+    max_output_tokens: TokenCount | None = None
+    metadata: Metadata | None = None
+    previous_response_id: ResponseId | None = None
+    text: TextWish | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+
+    access_programs: Refused = NOTHING
+    background: Refused = NOTHING
+    context_management: Refused = NOTHING
+    conversation: Refused = NOTHING
+    image: Refused = NOTHING
+    max_tool_calls: Refused = NOTHING
+    prompt: Refused = NOTHING
+    reasoning: Refused = NOTHING
+    tool_choice: Refused = NOTHING
+    tools: Refused = NOTHING
+    truncation: Refused = NOTHING
+    store: Refused = NOTHING
+    """Nothing is kept beyond a socket's life, so only false can be obeyed."""
+    best_of: Refused = NOTHING
+    echo: Refused = NOTHING
+    logprobs: Refused = NOTHING
+    max_completion_tokens: Refused = NOTHING
+    max_tokens: Refused = NOTHING
+    n: Refused = NOTHING
+    stream_options: Refused = NOTHING
+    response_format: Refused = NOTHING
+
+    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
+        **SamplingBody.harmless,
+        "best_of": (b"1",),
+        "n": (b"1",),
+        "response_format": (b'{"type":"text"}',),
+        "stream_options": (b'{"include_obfuscation":false}',),
+        "tool_choice": (b'"none"', b'"auto"'),
+        "truncation": (b'"disabled"',),
+    }
+
+
+class ClientEvent(Struct, frozen=True):
+    """What every event of a client has: enough to know what it is, and whom to answer."""
+
+    type: Annotated[str, Meta(max_length=64)]
+    stream_id: StreamId | None = None
+    response_id: ResponseId | None = None
+
+
+# --- what comes back --------------------------------------------------------------------------
+
+
+class OutputText(Struct, frozen=True, tag_field="type", tag="output_text"):
+    text: str
+    annotations: tuple[()] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    origins: tuple[str, ...] | UnsetType = UNSET
+
+
+class OutputMessage(Struct, frozen=True, tag_field="type", tag="message"):
+    id: str
+    status: str
+    content: tuple[OutputText, ...]
+    role: str = "assistant"
+
+
+class InputDetails(Struct, frozen=True):
+    cached_tokens: int
+    cache_write_tokens: int = 0
+
+
+class OutputDetails(Struct, frozen=True):
+    reasoning_tokens: int = 0
+    accepted_prediction_tokens: int | UnsetType = UNSET
+    rejected_prediction_tokens: int | UnsetType = UNSET
+
+
+class ResponseUsage(Struct, frozen=True):
+    input_tokens: int
+    input_tokens_details: InputDetails
+    output_tokens: int
+    output_tokens_details: OutputDetails
+    total_tokens: int
+
+
+class ResponseFault(Struct, frozen=True):
+    code: str
+    message: str
+    param: str | None = None
+
+
+class IncompleteDetails(Struct, frozen=True):
+    reason: str
+
+
+class TextConfig(Struct, frozen=True):
+    format: FlatFormat = FlatFormat("text")
+
+
+class ResponseObject(Struct, frozen=True, kw_only=True):
+    """The state of a response, as it stands in the first and the last events."""
+
+    id: str
+    object: str = "response"
+    created_at: int
+    completed_at: int | None = None
+    status: str
+    model: str
+    output: tuple[OutputMessage, ...] = ()
+    error: ResponseFault | None = None
+    incomplete_details: IncompleteDetails | None = None
+    instructions: str | None = None
+    max_output_tokens: int | None = None
+    metadata: dict[str, str] = {}
+    parallel_tool_calls: bool = True
+    previous_response_id: str | None = None
+    temperature: float
+    top_p: float
+    top_logprobs: int = 0
+    tool_choice: str = "none"
+    tools: tuple[()] = ()
+    text: TextConfig = TextConfig()
+    truncation: str = "disabled"
+    store: bool = False
+    background: bool = False
+    usage: ResponseUsage | None = None
+    metrics: RequestMetrics | None = None

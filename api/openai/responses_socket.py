@@ -1,0 +1,284 @@
+"""`/v1/responses` over a WebSocket: lanes that run side by side, and the ways a socket closes.
+
+accept ──> read ── response.create ──> lane ── job ── job ──┐
+            │  └── response.cancel ──> its job              ├──> say ──> the client
+            └──── closes: 1001, 1003, 1007, 1011 to 1013 ┘
+
+A client that does not read what is said is closed with 1008, whether it learns of it or not.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import UNSET
+from starlette.types import Message, Receive, Scope, Send
+
+from draftwerk.actors.messages import Chat, ChatMessage
+from draftwerk.api.core.errors import ApiError, draining, refused, turned_away
+from draftwerk.api.core.state import Call, Door
+from draftwerk.api.http.auth import SUBPROTOCOL
+from draftwerk.api.http.connection import ClientGoneError, SlowClientError
+from draftwerk.api.http.protocol import abort_of, hang_up_of
+from draftwerk.api.openai.decode import decoded
+from draftwerk.api.openai.endpoints import RESPONSES, response_not_found, responses_format
+from draftwerk.api.openai.lanes import Job, Lane, Wish
+from draftwerk.api.openai.responses import RESPONSES_NAMES, responses_options, responses_prompt
+from draftwerk.api.openai.responses_events import ErrorEvent
+from draftwerk.api.openai.responses_schema import ClientEvent
+
+CLIENT_EVENT = msgspec.json.Decoder(ClientEvent)
+LANES_MAX = 8
+REFUSALS_MAX = 8
+"""Times in a row that a client may ask a full server before it must go away for a while."""
+REMEMBERED_MAX = 32
+"""Responses of one socket that `previous_response_id` may name."""
+SOCKETS_MAX = 64
+"""Open at once for one key."""
+
+log = logging.getLogger("draftwerk")
+
+
+class CloseError(Exception):
+    """The socket must close with this code."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class ResponsesSocket:
+    """The ASGI endpoint: who may come in is settled before the handshake ends."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        door: Door = scope["app"].state.door
+        tenant: str = scope["tenant"]
+        await receive()
+        try:
+            _check_room(door, tenant)
+        except ApiError as error:
+            await turned_away(error, scope, receive, send)
+            return
+        door.sockets[tenant] += 1
+        try:
+            await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope)})
+            await Socket(door, scope, receive, send).run()
+        finally:
+            door.sockets[tenant] -= 1
+
+
+def _check_room(door: Door, tenant: str) -> None:
+    if door.draining:
+        raise draining()
+    if door.sockets[tenant] >= SOCKETS_MAX:
+        raise ApiError(
+            429, f"{SOCKETS_MAX} sockets are open.", code="too_many_sockets", retry_after_ms=1000
+        )
+    door.admission.check_room()
+
+
+def _subprotocol(scope: Scope) -> str | None:
+    """Return the first protocol offered that is not a key in disguise."""
+    offered = (each for each in scope["subprotocols"] if not each.startswith(SUBPROTOCOL))
+    return next(offered, None)
+
+
+@dataclass(slots=True)
+class Socket:
+    """One open connection."""
+
+    door: Door
+    scope: Scope
+    receive: Receive
+    send: Send
+    lanes: dict[str | None, Lane] = field(default_factory=dict[str | None, Lane])
+    tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    remembered: OrderedDict[str, tuple[ChatMessage, ...]] = field(
+        default_factory=OrderedDict[str, tuple[ChatMessage, ...]]
+    )
+    serial: int = 0
+    refusals: int = 0
+    """Since a response was last let in."""
+
+    async def run(self) -> None:
+        """Serve until either side closes; whatever is under way then is cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                leaving = group.create_task(self._leave())
+                try:
+                    await self._read(group)
+                finally:
+                    for task in (leaving, *self.tasks):
+                        task.cancel()
+        except* SlowClientError:
+            hang_up_of(self.scope)(1008, "Too much was left unread.")
+        except* ClientGoneError:
+            abort_of(self.scope)()
+        except* CloseError as closing:
+            error = closing.exceptions[0]
+            assert isinstance(error, CloseError)
+            await self._close(error.code, error.reason)
+        except* Exception:
+            log.exception("id=%s a socket broke", self.scope["request_id"])
+            await self._close(1011, "The server failed.")
+
+    async def _read(self, group: asyncio.TaskGroup) -> None:
+        """Take events until the client goes."""
+        while True:
+            message = await self._next_message()
+            if message["type"] == "websocket.disconnect":
+                return
+            text = message.get("text")
+            if text is None:
+                raise CloseError(1003, "Text frames only.")
+            try:
+                self._handle(text.encode(), group)
+            except ApiError as error:
+                if error.code == "invalid_json":
+                    raise CloseError(1007, "That is not JSON.") from None
+                await self.say_error(error, _lane_of(text))
+                if self.refusals >= REFUSALS_MAX:
+                    raise CloseError(1013, "The server is full.") from None
+
+    async def _next_message(self) -> Message:
+        """Return the next message; a socket with nothing under way may be idle for so long only."""
+        while True:
+            try:
+                async with asyncio.timeout(self.door.settings.socket_idle_s):
+                    return await self.receive()
+            except TimeoutError:
+                if not self.lanes:
+                    raise CloseError(1001, "Idle.") from None
+
+    def _handle(self, raw: bytes, group: asyncio.TaskGroup) -> None:
+        event = decoded(raw, CLIENT_EVENT)
+        if event.type == "response.create":
+            self._create(raw, event.stream_id, group)
+        elif event.type == "response.cancel":
+            self._cancel(event)
+        else:
+            raise refused(f"There is no event {event.type!r}.", "type", "unknown_event")
+
+    def _create(self, raw: bytes, stream_id: str | None, group: asyncio.TaskGroup) -> None:
+        if self.door.draining:
+            raise draining()
+        self.serial += 1
+        response_id = f"resp_{self.scope['request_id']}_{self.serial}"
+        body = decoded(raw, RESPONSES)
+        if body.stream is False:
+            raise refused("A socket always streams.", "stream", "unsupported")
+        wish = Wish(body, response_id, stream_id)
+        self._check_room()
+        lane = self.lanes.get(stream_id)
+        if lane is not None:
+            lane.add(wish)
+            return
+        if len(self.lanes) >= LANES_MAX:
+            raise ApiError(429, f"{LANES_MAX} lanes are busy.", code="too_many_lanes")
+        lane = self.lanes[stream_id] = Lane(self._start, self.say_error, self._remember)
+        lane.add(wish)
+        task = group.create_task(self._run_lane(stream_id, lane))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def _check_room(self) -> None:
+        """Refuse at once what would be refused at its turn; with lanes under way, nobody leaves."""
+        try:
+            self.door.admission.check_room()
+        except ApiError:
+            self.refusals += not self.lanes
+            raise
+        self.refusals = 0
+
+    async def _run_lane(self, stream_id: str | None, lane: Lane) -> None:
+        try:
+            await lane.run()
+        finally:
+            del self.lanes[stream_id]
+
+    def _cancel(self, event: ClientEvent) -> None:
+        for stream_id, lane in self.lanes.items():
+            wanted, job = event.response_id, lane.job
+            if (wanted is None and stream_id == event.stream_id) or (
+                job is not None and wanted == job.format.header.id
+            ):
+                lane.cancel()
+                return
+        raise ApiError(404, "No such response is under way.", code="response_not_found")
+
+    def _start(self, wish: Wish) -> Job:
+        """Make the job of a response whose turn has come."""
+        door, body = self.door, wish.body
+        previous = body.previous_response_id
+        if previous is not None and previous not in self.remembered:
+            raise response_not_found(previous)
+        earlier = self.remembered[previous] if previous is not None else ()
+        call = Call(
+            request_id=wish.response_id.removeprefix("resp_"),
+            kind="socket",
+            prompts=[responses_prompt(body, earlier)],
+            options=responses_options(body, door.model, self.scope["tenant"], door.new_seed),
+            names=RESPONSES_NAMES,
+        )
+        form = responses_format(door, body, wish.response_id, wish.stream_id)
+        return Job(door, call, form, self.say)
+
+    def _remember(self, job: Job) -> None:
+        """Keep a finished conversation, so that a later response may go on from it."""
+        if job.format.status not in ("completed", "incomplete"):
+            return
+        (prompt,) = job.call.prompts
+        assert isinstance(prompt, Chat)
+        said = prompt.messages[1:] if job.format.body.instructions else prompt.messages
+        answer = ChatMessage("assistant", job.format.choice.text)
+        self.remembered[job.format.header.id] = (*said, answer)
+        if len(self.remembered) > REMEMBERED_MAX:
+            self.remembered.popitem(last=False)
+
+    async def say(self, events: Sequence[msgspec.Struct]) -> None:
+        """Send events; a client that takes too long to read one is gone."""
+        for event in events:
+            text = msgspec.json.encode(event).decode()
+            try:
+                async with asyncio.timeout(self.door.settings.write_deadline_s):
+                    await self.send({"type": "websocket.send", "text": text})
+            except TimeoutError:
+                raise SlowClientError from None
+            except OSError:
+                raise ClientGoneError from None
+
+    async def say_error(self, error: ApiError, stream_id: str | None) -> None:
+        """Answer an event that cannot be obeyed."""
+        event = ErrorEvent(
+            status=error.status,
+            error=error.reply.error,
+            stream_id=UNSET if stream_id is None else stream_id,
+            headers=error.headers or UNSET,
+        )
+        await self.say([event])
+
+    async def _leave(self) -> None:
+        """Once the server drains, let the lanes end, then say that it restarts."""
+        await self.door.leaving.wait()
+        while self.tasks:
+            await asyncio.wait(self.tasks)
+        raise CloseError(1012, "The server is shutting down.")
+
+    async def _close(self, code: int, reason: str) -> None:
+        try:
+            async with asyncio.timeout(self.door.settings.write_deadline_s):
+                await self.send({"type": "websocket.close", "code": code, "reason": reason})
+        except (OSError, RuntimeError, TimeoutError):
+            abort_of(self.scope)()
+
+
+def _lane_of(text: str) -> str | None:
+    """Return the lane that a bad event named, if that much of it can be read."""
+    try:
+        return msgspec.json.decode(text, type=ClientEvent).stream_id
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return None

@@ -1,0 +1,244 @@
+"""Checked bodies to what the engine is asked: prompts and Options."""
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from msgspec import Struct
+
+from draftwerk.actors.messages import Chat, ChatMessage, Options, Prompt, Speculation
+from draftwerk.api.core.errors import ApiError, refused
+from draftwerk.api.core.ports import ModelCard
+from draftwerk.api.openai.grammars import check_company, grammar_of
+from draftwerk.api.openai.schema import (
+    PROMPTS_MAX,
+    ChatBody,
+    CompletionBody,
+    Content,
+    Message,
+    Prediction,
+    SamplingBody,
+    SpeculationBody,
+    refused_fields,
+)
+from draftwerk.speculative.sampling.params import Grammar, Sampling
+
+COMPLETION_TOKENS = 16
+"""Tokens of a completion that names no limit, as OpenAI documents it."""
+INCLUDES = ("token_origins",)
+TEMPERATURE_MIN = 1e-6
+"""Below this, one unit in the last place of a float32 logit outweighs any noise: it is greedy."""
+
+
+def chat_prompt(messages: Sequence[Message]) -> Chat:
+    """Return the conversation as plain text messages."""
+    return Chat(tuple(_chat_message(each, index) for index, each in enumerate(messages)))
+
+
+def _chat_message(message: Message, index: int) -> ChatMessage:
+    place = f"messages[{index}]"
+    check_message(message, place)
+    if message.content is None and message.role != "assistant":
+        raise refused(f"`{place}.content` is required.", f"{place}.content", "missing")
+    role = "system" if message.role == "developer" else message.role
+    return ChatMessage(role, plain(message.content))
+
+
+def check_message(message: Struct, place: str) -> None:
+    """Refuse what a message has and no model would see."""
+    for name in refused_fields(message):
+        raise refused(f"`{place}.{name}` is not supported.", f"{place}.{name}", "unsupported")
+
+
+def plain(content: Content | None) -> str:
+    """Return the text of a content, its parts joined."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part.text for part in content)
+
+
+def completion_prompts(body: CompletionBody) -> list[Prompt]:
+    """Return the prompts of a completion: one, or a list of texts or of token ids."""
+    given = body.prompt
+    if isinstance(given, str):
+        return [given]
+    kinds = set(map(type, given))
+    if kinds == {int}:
+        return [cast("tuple[int, ...]", tuple(given))]
+    if int in kinds:
+        raise refused("`prompt` mixes token ids with texts or lists.", "prompt", "invalid")
+    if not given or () in given:
+        raise refused("`prompt` is empty.", "prompt", "invalid")
+    if len(given) > PROMPTS_MAX:
+        raise refused(f"`prompt` has more than {PROMPTS_MAX} prompts.", "prompt", "invalid")
+    return cast("list[Prompt]", given)
+
+
+def chat_options(
+    body: ChatBody, model: ModelCard, tenant: str, new_seed: Callable[[], int]
+) -> Options:
+    """Return the options of a chat request."""
+    if body.top_logprobs is not None and not body.logprobs:
+        raise refused("`top_logprobs` needs `logprobs` to be true.", "top_logprobs", "invalid")
+    given = {body.max_tokens, body.max_completion_tokens} - {None}
+    if len(given) > 1:
+        raise refused(
+            "`max_tokens` and `max_completion_tokens` differ.", "max_completion_tokens", "invalid"
+        )
+    _check_stream_options(body)
+    return options(
+        body,
+        model,
+        tenant,
+        new_seed,
+        tokens_max=given.pop() if given else None,
+        choices=body.n or 1,
+        logprobs=(body.top_logprobs or 0) if body.logprobs else -1,
+        grammar=grammar_of(body.response_format),
+    )
+
+
+def completion_options(
+    body: CompletionBody, model: ModelCard, tenant: str, new_seed: Callable[[], int]
+) -> Options:
+    """Return the options of a completion; `best_of` choices are generated where asked."""
+    choices, kept = body.best_of or body.n or 1, body.n or 1
+    if choices < kept:
+        raise refused("`best_of` must be at least `n`.", "best_of", "invalid")
+    if (body.beam_width or 1) > 1:
+        if choices > (body.beam_width or 1):
+            raise refused("`best_of` is above `beam_width`.", "best_of", "invalid")
+        choices = kept  # a search ranks its texts itself
+    if choices > kept and body.stream:
+        raise refused("`best_of` above `n` cannot be streamed.", "best_of", "invalid")
+    if body.echo and body.logprobs is not None:
+        raise refused("`echo` with `logprobs` is not supported.", "logprobs", "unsupported")
+    if body.echo and choices > kept:
+        raise refused("`echo` with `best_of` is not supported.", "best_of", "unsupported")
+    _check_stream_options(body)
+    wanted = -1 if body.logprobs is None else body.logprobs
+    return options(
+        body,
+        model,
+        tenant,
+        new_seed,
+        tokens_max=body.max_tokens or COMPLETION_TOKENS,
+        choices=choices,
+        logprobs=max(wanted, 0) if choices > kept else wanted,
+        echo=bool(body.echo),
+        grammar=grammar_of(body.response_format),
+    )
+
+
+def options(
+    body: SamplingBody,
+    model: ModelCard,
+    tenant: str,
+    new_seed: Callable[[], int],
+    *,
+    tokens_max: int | None,
+    choices: int = 1,
+    logprobs: int = -1,
+    echo: bool = False,
+    includes: tuple[str, ...] = INCLUDES,
+    grammar: Grammar | None = None,
+    grammar_field: str = "response_format",
+) -> Options:
+    """Return the options of any body; null and absent fields take their neutral values."""
+    check_model(body.model, model)
+    _check_include(body, includes)
+    check_company(body, grammar, grammar_field)
+    if (body.min_tokens or 0) > (tokens_max or model.context_max):
+        raise refused("`min_tokens` is above the token limit.", "min_tokens", "invalid")
+    _check_beams(body)
+    temperature = neutral_temperature(body) if body.temperature is None else body.temperature
+    return Options(
+        sampling=Sampling(
+            temperature=temperature if temperature >= TEMPERATURE_MIN else 0.0,
+            top_k=max(body.top_k or 0, 0),
+            top_p=1.0 if body.top_p is None else body.top_p,
+            min_p=body.min_p or 0.0,
+            repetition_penalty=body.repetition_penalty or 1.0,
+            presence_penalty=body.presence_penalty or 0.0,
+            frequency_penalty=body.frequency_penalty or 0.0,
+            logit_bias=_bias(body, model),
+            tokens_min=body.min_tokens or 0,
+            grammar=grammar,
+            seed=(new_seed() if body.seed is None else body.seed) & (2**64 - 1),
+            logprobs=logprobs,
+        ),
+        tokens_max=tokens_max,
+        ignore_eos=bool(body.ignore_eos),
+        stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
+        choices=choices,
+        beam_width=body.beam_width or 1,
+        length_penalty=1.0 if body.length_penalty is None else body.length_penalty,
+        early_stopping=bool(body.early_stopping),
+        echo=echo,
+        speculation=_speculation(body.speculation, body.prediction, model),
+        tenant=tenant,
+        cache_salt=body.cache_salt or "",
+        priority=body.priority or 0,
+    )
+
+
+def neutral_temperature(body: SamplingBody) -> float:
+    """Return what no temperature means: a beam search does not sample."""
+    return 0.0 if (body.beam_width or 1) > 1 else 1.0
+
+
+def _check_beams(body: SamplingBody) -> None:
+    """Refuse what only means something in a beam search; the engine refuses the rest by name."""
+    if (body.beam_width or 1) > 1:
+        return
+    if body.early_stopping:
+        raise refused("`early_stopping` needs `beam_width`.", "early_stopping", "invalid")
+    if body.length_penalty not in (None, 1.0):
+        raise refused("`length_penalty` needs `beam_width`.", "length_penalty", "invalid")
+
+
+def check_model(name: str | None, model: ModelCard) -> None:
+    """Refuse a model that is not the one served; no name means that one."""
+    if name is not None and name != model.name:
+        sentence = f"The model `{name[:80]}` is not served here; see /v1/models."
+        raise ApiError(404, sentence, param="model", code="model_not_found")
+
+
+def _check_include(body: SamplingBody, allowed: tuple[str, ...]) -> None:
+    for each in body.include or ():
+        if each not in allowed:
+            words = " and ".join(map(repr, allowed))
+            raise refused(f"`include` may hold {words} only.", "include", "unsupported")
+
+
+def _check_stream_options(body: ChatBody | CompletionBody) -> None:
+    if body.stream_options is not None and not body.stream:
+        raise refused("`stream_options` needs `stream` to be true.", "stream_options", "invalid")
+    if body.stream_options is not None and body.stream_options.include_obfuscation:
+        field = "stream_options.include_obfuscation"
+        raise refused(f"`{field}` is not supported.", field, "unsupported")
+
+
+def _bias(body: SamplingBody, model: ModelCard) -> tuple[tuple[int, float], ...]:
+    bias = body.logit_bias or {}
+    for token in bias:
+        if model.vocab_size and token >= model.vocab_size:
+            sentence = f"`logit_bias` names token {token}; there are {model.vocab_size}."
+            raise refused(sentence, "logit_bias", "invalid")
+    return tuple(sorted(bias.items()))
+
+
+def _speculation(
+    wish: SpeculationBody | None, prediction: Prediction | None, model: ModelCard
+) -> Speculation:
+    wish = wish or SpeculationBody()
+    for name in wish.methods or ():
+        if name not in model.draft_sources:
+            known = ", ".join(model.draft_sources) or "none"
+            sentence = f"`speculation.methods` names {name[:80]!r}; this server has {known}."
+            raise refused(sentence, "speculation.methods", "unsupported")
+    return Speculation(
+        enabled=wish.enabled is not False,
+        methods=None if wish.methods is None else tuple(wish.methods),
+        draft_max=wish.draft_max,
+        prediction=plain(prediction.content) if prediction else "",
+    )

@@ -1,0 +1,154 @@
+"""The endpoints about the server itself: models, health, capabilities, tokens, metrics."""
+
+import asyncio
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from draftwerk.actors.messages import Prompt
+from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.api.core.errors import ApiError, refused
+from draftwerk.api.core.state import Door
+from draftwerk.api.openai.endpoints import body_of, door_of, encoded
+from draftwerk.api.openai.schema import DetokenizeBody, TokenizeBody
+from draftwerk.api.openai.translate import chat_prompt, check_model
+from draftwerk.api.service.capabilities import capabilities
+from draftwerk.api.service.metrics import DoorCollector
+from draftwerk.api.service.openapi import document
+
+OPENAPI = msgspec.json.encode(document())
+DETOKENIZE = msgspec.json.Decoder(DetokenizeBody)
+TOKENIZE = msgspec.json.Decoder(TokenizeBody)
+
+
+async def models(request: Request) -> Response:
+    """`GET /v1/models`: the one model served."""
+    return _json({"object": "list", "data": [_model(request)]})
+
+
+async def model(request: Request) -> Response:
+    """`GET /v1/models/{name}`."""
+    check_model(request.path_params["name"], door_of(request).model)
+    return _json(_model(request))
+
+
+async def health(request: Request) -> Response:
+    """`GET /health`: the event loop answers, no more."""
+    return _json({"status": "ok"})
+
+
+async def ready(request: Request) -> Response:
+    """`GET /ready`: takes requests, and those it has make progress."""
+    door = door_of(request)
+    snapshot = door.engine.snapshot()
+    health = Health(
+        restarts=snapshot.restarts,
+        progress_age_s=snapshot.progress_age_s,
+        actor_ages_s=snapshot.actor_ages_s,
+        loop_lag_ms=1e3 * door.loop_lag_s,
+    )
+    if reason := not_ready(door, snapshot):
+        error = ApiError(503, reason, code="not_ready", retry_after_ms=1000)
+        body = {**msgspec.to_builtins(error.reply), **msgspec.to_builtins(health)}
+        return Response(msgspec.json.encode(body), 503, error.headers, "application/json")
+    return _json({"status": "ready", **msgspec.to_builtins(health)})
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """What `/ready` says of the system, whether it is or not."""
+
+    restarts: int
+    """Of the actors, since the server began."""
+    progress_age_s: float
+    """Since a round was committed, while there is work."""
+    actor_ages_s: dict[str, float]
+    """How long each actor has been at the work it is doing."""
+    loop_lag_ms: float
+    """How late the event loop woke last."""
+
+
+def not_ready(door: Door, snapshot: Snapshot) -> str:
+    """Return why no request should be sent here now; empty if one may."""
+    stall_s = door.settings.stall_s
+    if door.draining or snapshot.draining:
+        return "The server is shutting down."
+    if not snapshot.target_up:
+        return "The model is being started again."
+    if door.memory.full:
+        return "Memory is short."
+    if door.admission.waiting >= max(door.settings.queue_max, 1):
+        return "The queue is full."
+    if snapshot.progress_age_s > stall_s:
+        return f"No round was committed for {snapshot.progress_age_s:.0f} s."
+    stuck = max(snapshot.actor_ages_s, key=lambda actor: snapshot.actor_ages_s[actor], default="")
+    if stuck and snapshot.actor_ages_s[stuck] > stall_s:
+        return f"The {stuck} has been at one thing for {snapshot.actor_ages_s[stuck]:.0f} s."
+    return ""
+
+
+async def metrics(request: Request) -> Response:
+    """`GET /metrics`, in Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(DoorCollector(door_of(request)))
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+async def trace(request: Request) -> Response:
+    """`GET /debug/trace`: what the actors did lately, for Chrome's tracing page or Perfetto."""
+    return _json({"traceEvents": door_of(request).engine.trace()})
+
+
+async def abilities(request: Request) -> Response:
+    """`GET /v1/capabilities`: what is obeyed and what is refused."""
+    return _json(capabilities(door_of(request)))
+
+
+async def openapi(request: Request) -> Response:
+    """`GET /openapi.json`."""
+    return Response(OPENAPI, media_type="application/json")
+
+
+async def tokenize(request: Request) -> Response:
+    """`POST /tokenize`: the tokens of a prompt, or of a conversation as the model sees it."""
+    door = door_of(request)
+    body = await body_of(request, TOKENIZE)
+    check_model(body.model, door.model)
+    if (body.prompt is None) == (body.messages is None):
+        raise refused("Give `prompt` or `messages`, one of them.", "prompt", "invalid")
+    prompt: Prompt = body.prompt or ""
+    if body.messages is not None:
+        prompt = chat_prompt(body.messages)
+    tokens = await encoded(door, prompt)
+    most = door.model.context_max
+    return _json({"tokens": tokens, "count": len(tokens), "max_model_len": most})
+
+
+async def detokenize(request: Request) -> Response:
+    """`POST /detokenize`: the text of tokens."""
+    door = door_of(request)
+    body = await body_of(request, DETOKENIZE)
+    check_model(body.model, door.model)
+    if body.tokens and max(body.tokens) >= (door.model.vocab_size or 2**31):
+        raise refused(f"`tokens` must be under {door.model.vocab_size}.", "tokens", "invalid")
+    try:
+        text = await asyncio.to_thread(door.text_tools.decode, body.tokens)
+    except ValueError:
+        raise refused("`tokens` names unknown tokens.", "tokens", "invalid") from None
+    return _json({"prompt": text})
+
+
+def _model(request: Request) -> dict[str, object]:
+    card = door_of(request).model
+    return {
+        "id": card.name,
+        "object": "model",
+        "created": card.created,
+        "owned_by": "draftwerk",
+        "max_model_len": card.context_max,
+    }
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")

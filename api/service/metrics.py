@@ -1,0 +1,169 @@
+"""What `/metrics` says: the engine's counters and the door's histograms, under two names.
+
+Ours start with `draftwerk_`; those that dashboards know from vLLM are there beside them.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from draftwerk.actors.monitoring.histogram import Histogram
+from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.api.core.state import Door
+
+
+class DoorCollector(Collector):
+    """Reads one snapshot per scrape, so that all numbers are of one moment."""
+
+    def __init__(self, door: Door) -> None:
+        self.door = door
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield every metric."""
+        snapshot = self.door.engine.snapshot()
+        yield from _vllm(self.door, snapshot)
+        yield from _ours(self.door, snapshot)
+
+
+def _vllm(door: Door, snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield vLLM's names; each is labelled with the model's name, as there."""
+    labels = {"model_name": door.model.name}
+    waiting = snapshot.waiting + door.admission.waiting
+    used = snapshot.blocks_used / snapshot.blocks_total if snapshot.blocks_total else 0.0
+    for name, text, value in (
+        ("num_requests_running", "Requests in rounds.", snapshot.running),
+        ("num_requests_waiting", "Requests waiting for their first round.", waiting),
+        ("kv_cache_usage_perc", "Used blocks, as a fraction from 0 to 1.", used),
+    ):
+        yield _gauge("vllm:" + name, text, value, labels)
+    for name, text, value in (
+        ("prefix_cache_queries", "Prompt tokens looked up.", snapshot.prefix_queries),
+        ("prefix_cache_hits", "Prompt tokens found.", snapshot.prefix_hits),
+        ("prompt_tokens", "Prompt tokens.", snapshot.prompt_tokens),
+        ("generation_tokens", "Generated tokens.", snapshot.generated_tokens),
+        ("num_preemptions", "Preempted sequences.", snapshot.preemptions),
+        ("spec_decode_num_drafts", "Rows with a draft.", snapshot.drafts),
+        ("spec_decode_num_draft_tokens", "Drafted tokens.", snapshot.draft_tokens),
+        ("spec_decode_num_accepted_tokens", "Accepted tokens.", snapshot.accepted_tokens),
+    ):
+        yield _counter("vllm:" + name, text, value, labels)
+    positions = {str(j): count for j, count in enumerate(snapshot.accepted_by_position)}
+    yield _split(
+        "vllm:spec_decode_num_accepted_tokens_per_pos",
+        "Accepted tokens by their place in the draft.",
+        "position",
+        positions,
+        labels,
+    )
+    reasons = {name: door.outcomes[name] for name in ("stop", "length")}
+    yield _split("vllm:request_success", "Finished requests.", "finished_reason", reasons, labels)
+    times = door.histograms
+    for name, text, histogram in (
+        ("time_to_first_token_seconds", "From arrival to the first token.", times.first_token),
+        ("inter_token_latency_seconds", "Between tokens, per token.", times.between_tokens),
+        ("request_time_per_output_token_seconds", "Mean per request.", times.per_token),
+        ("e2e_request_latency_seconds", "From arrival to the last token.", times.whole),
+        ("request_queue_time_seconds", "Waiting at the door.", times.queue),
+    ):
+        yield _histogram("vllm:" + name, text, histogram, labels)
+
+
+def _ours(door: Door, snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield what no other server counts."""
+    for name, text, value in (
+        ("blocks", "Blocks of the key-value cache.", snapshot.blocks_total),
+        ("blocks_used", "Blocks that sequences hold.", snapshot.blocks_used),
+        ("blocks_cached", "Blocks kept for their prefix alone.", snapshot.blocks_cached),
+        ("progress_age_seconds", "Since the last round, with work.", snapshot.progress_age_s),
+        ("loop_lag_seconds", "How late the event loop woke last.", door.loop_lag_s),
+        ("memory_bytes", "Resident, of the server and its models.", door.memory.used_bytes),
+        ("speculation_goodput_ratio", "Accepted per drafted token.", _goodput(snapshot)),
+        ("generations", "Requests that the door holds open.", len(door.live)),
+        ("tasks", "Tasks of the event loop.", len(asyncio.all_tasks())),
+        ("sockets", "Open WebSockets.", door.sockets.total()),
+        ("draining", "1 while shutting down.", int(door.draining or snapshot.draining)),
+    ):
+        yield _gauge("draftwerk_" + name, text, value, {})
+    wasted = snapshot.draft_tokens - snapshot.accepted_tokens
+    for name, text, value in (
+        ("rounds", "Device steps.", snapshot.rounds),
+        ("actor_restarts", "Actors restarted after a crash.", snapshot.restarts),
+        ("recomputed_tokens", "Computed a second time.", snapshot.recomputed_tokens),
+        ("wasted_draft_tokens", "Drafted tokens that were not accepted.", wasted),
+    ):
+        yield _counter("draftwerk_" + name, text, value, {})
+    for name, text, label, values in (
+        ("requests", "Requests by how they ended.", "outcome", door.outcomes),
+        ("accepted_tokens", "Accepted tokens.", "source", snapshot.accepted_by_source),
+        ("draft_tokens", "Drafted tokens.", "source", snapshot.drafted_by_source),
+        ("drafts", "Rows that a source drafted for.", "source", snapshot.drafts_by_source),
+        ("audits", "Requests decoded again, by outcome.", "outcome", snapshot.audits),
+    ):
+        yield _split("draftwerk_" + name, text, label, values, {})
+    devices = {"target": snapshot.target_up, "draft": snapshot.draft_up}
+    lengths = {
+        source: snapshot.accepted_by_source.get(source, 0) / count
+        for source, count in snapshot.drafts_by_source.items()
+    }
+    for name, text, label, values in (
+        ("accepted_length", "Mean accepted tokens of a source's draft.", "source", lengths),
+        ("mailbox_depth", "Messages waiting for an actor.", "actor", snapshot.mailbox_depths),
+        ("actor_age_seconds", "At the work it is doing.", "actor", snapshot.actor_ages_s),
+        ("device_up", "Whether a model is there.", "device", devices),
+    ):
+        yield _gauges("draftwerk_" + name, text, label, values)
+    waits = HistogramMetricFamily(
+        "draftwerk_mailbox_wait_seconds", "Until an actor took a message.", labels=["actor"]
+    )
+    for actor, histogram in snapshot.mailbox_waits.items():
+        waits.add_metric([actor], histogram.cumulative(), histogram.total)
+    yield waits
+    lag = "How late the event loop wakes."
+    yield _histogram("draftwerk_event_loop_lag_seconds", lag, door.histograms.loop_lag, {})
+
+
+def _goodput(snapshot: Snapshot) -> float:
+    return snapshot.accepted_tokens / snapshot.draft_tokens if snapshot.draft_tokens else 0.0
+
+
+def _gauge(name: str, text: str, value: float, labels: dict[str, str]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=list(labels))
+    family.add_metric(list(labels.values()), value)
+    return family
+
+
+def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    """Return a gauge with a value for each word of its label."""
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for word, value in values.items():
+        family.add_metric([word], value)
+    return family
+
+
+def _counter(name: str, text: str, value: float, labels: dict[str, str]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=list(labels))
+    family.add_metric(list(labels.values()), value)
+    return family
+
+
+def _split(
+    name: str, text: str, label: str, values: dict[str, int], labels: dict[str, str]
+) -> Metric:
+    """Return a counter with one more label, a value for each of its words."""
+    family = CounterMetricFamily(name, text, labels=[*labels, label])
+    for word, value in values.items():
+        family.add_metric([*labels.values(), word], value)
+    return family
+
+
+def _histogram(name: str, text: str, histogram: Histogram, labels: dict[str, str]) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=list(labels))
+    family.add_metric(list(labels.values()), histogram.cumulative(), histogram.total)
+    return family

@@ -1,0 +1,113 @@
+"""The OpenAPI document, generated from the Structs that check requests and word replies."""
+
+import re
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from draftwerk.api.core.errors import ErrorReply
+from draftwerk.api.openai.replies import ChatReply, CompletionReply
+from draftwerk.api.openai.responses_schema import InputMessage, ResponseObject, ResponsesBody
+from draftwerk.api.openai.schema import (
+    ChatBody,
+    CompletionBody,
+    DetokenizeBody,
+    Message,
+    TokenizeBody,
+)
+
+Json = dict[str, Any]
+
+
+class Operation(Struct, frozen=True):
+    """One endpoint: what goes in, what comes out; None is any JSON."""
+
+    method: str
+    path: str
+    summary: str
+    body: type[Struct] | None = None
+    reply: type[Struct] | None = None
+    media_type: str = "application/json"
+
+
+OPERATIONS = (
+    Operation("post", "/v1/chat/completions", "Continue a conversation", ChatBody, ChatReply),
+    Operation("post", "/v1/completions", "Continue a text", CompletionBody, CompletionReply),
+    Operation("post", "/v1/responses", "Create a response", ResponsesBody, ResponseObject),
+    Operation("post", "/tokenize", "Turn text into tokens", TokenizeBody),
+    Operation("post", "/detokenize", "Turn tokens into text", DetokenizeBody),
+    Operation("get", "/v1/models", "List the model served"),
+    Operation("get", "/v1/models/{name}", "Describe the model served"),
+    Operation("get", "/v1/capabilities", "Tell which fields are obeyed"),
+    Operation("get", "/health", "Tell whether the event loop answers"),
+    Operation("get", "/ready", "Tell whether requests are taken and make progress"),
+    Operation("get", "/metrics", "Metrics for Prometheus", media_type="text/plain"),
+)
+ERRORS = {
+    "400": "The request is wrong; the error names the field.",
+    "401": "An API key is required.",
+    "403": "The browser's page is not allowed.",
+    "404": "There is no such model or address.",
+    "408": "The body took too long.",
+    "413": "The body is too large.",
+    "500": "The server failed.",
+    "503": "The server is full, starting or stopping; Retry-After tells when to come back.",
+}
+
+
+def document() -> Json:
+    """Return the document of `/openapi.json`."""
+    structs = [ErrorReply]
+    for each in OPERATIONS:
+        structs += [kind for kind in (each.body, each.reply) if kind is not None]
+    _, schemas = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
+    for kind in (*structs, Message, InputMessage):
+        _drop_refused(kind, schemas[kind.__name__])
+    paths: dict[str, Json] = {}
+    for each in OPERATIONS:
+        paths.setdefault(each.path, {})[each.method] = _operation(each)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "draftwerk", "version": "1"},
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"key": []}],
+    }
+
+
+def _operation(operation: Operation) -> Json:
+    schema = _reference(operation.reply) if operation.reply else {}
+    answers: Json = {
+        "200": {"description": "Done.", "content": {operation.media_type: {"schema": schema}}}
+    }
+    if operation.reply is not None:
+        answers["200"]["content"]["text/event-stream"] = {}
+    error = {"application/json": {"schema": _reference(ErrorReply)}}
+    for status, words in ERRORS.items():
+        answers[status] = {"description": words, "content": error}
+    found: Json = {"summary": operation.summary, "responses": answers}
+    if operation.body is not None:
+        content = {"application/json": {"schema": _reference(operation.body)}}
+        found["requestBody"] = {"required": True, "content": content}
+    names = re.findall(r"\{(\w+)\}", operation.path)
+    if names:
+        found["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in names
+        ]
+    return found
+
+
+def _reference(struct: type[Struct]) -> Json:
+    return {"$ref": f"#/components/schemas/{struct.__name__}"}
+
+
+def _drop_refused(struct: type[Struct], schema: Json) -> None:
+    """Leave out what is known only to be refused."""
+    for field in msgspec.structs.fields(struct):
+        if field.type is msgspec.Raw:
+            schema["properties"].pop(field.encode_name, None)

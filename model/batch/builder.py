@@ -1,0 +1,116 @@
+"""Rows of a round laid end to end: lists first, then one tensor each."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from draftwerk.model.batch.batch import Batch, Facts
+from draftwerk.speculative.protocol.rounds import Draft
+
+MASKED_MAX = 63
+"""New tokens of a row with ancestor masks: the bits of an int64 without its sign."""
+
+
+@dataclass(slots=True)
+class Layout:
+    """A batch under construction.
+
+    tokens    ... known[start:stop]  node 0  node 1 ...  | the next row ...
+    slots           start .. stop-1  stop    stop + 1    |
+    """
+
+    block_size: int
+    tokens: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=lambda: [0])
+    firsts: list[int] = field(default_factory=list)
+    """The slot index, in its sequence, of each row's first new token."""
+    tables: list[tuple[int, ...]] = field(default_factory=list)
+    trees: list[tuple[int, list[int], list[int]]] = field(default_factory=list)
+    """(first token, positions, ancestors) of the rows with masks."""
+    outputs: list[int] = field(default_factory=list)
+
+    def add(
+        self,
+        known: list[int],
+        start: int,
+        blocks: tuple[int, ...],
+        draft: Draft,
+        samples: bool,
+    ) -> int:
+        """Add known tokens and their draft; return the index of its first logits in the output.
+
+        With `samples`, logits are wanted of the last known token and then of every node. Without
+        known tokens only the nodes are computed.
+        """
+        if not known and not draft.tokens:
+            return len(self.outputs)
+        if is_chain(draft):
+            self._add_row([*known, *draft.tokens], start, blocks)
+        else:
+            self._add_tree(known, start, blocks, draft)
+        first = len(self.outputs)
+        if samples:
+            end = len(self.tokens)
+            self.outputs.extend(range(end - len(draft.tokens) - bool(known), end))
+        return first
+
+    def _add_row(self, tokens: list[int], start: int, blocks: tuple[int, ...]) -> None:
+        self.tokens.extend(tokens)
+        self.starts.append(len(self.tokens))
+        self.firsts.append(start)
+        self.tables.append(blocks)
+
+    def _add_tree(
+        self, known: list[int], start: int, blocks: tuple[int, ...], draft: Draft
+    ) -> None:
+        if len(known) + len(draft.tokens) > MASKED_MAX:
+            # A causal row for all but the last known token; the mask then needs to name no more.
+            self._add_row(known[:-1], start, blocks)
+            known, start = known[-1:], start + len(known) - 1
+        depths = [start + index for index in range(len(known))]
+        masks = [(2 << index) - 1 for index in range(len(known))]
+        end, above = len(known), masks[-1] if masks else 0
+        for node, parent in enumerate(draft.parents):
+            depths.append(depths[end + parent] + 1 if parent >= 0 else start + end)
+            masks.append((masks[end + parent] if parent >= 0 else above) | 1 << end + node)
+        self.trees.append((len(self.tokens), depths, masks))
+        self._add_row([*known, *draft.tokens], start, blocks)
+
+    def batch(self, device: torch.device) -> Batch:
+        """Return the tensors; each is made from one array."""
+        starts = np.array(self.starts, np.int32)
+        counts = np.diff(starts)
+        firsts = np.array(self.firsts, np.int32)
+        tables = self._tables()
+        positions = np.arange(len(self.tokens), dtype=np.int32)
+        positions += np.repeat(firsts - starts[:-1], counts)
+        row = np.repeat(np.arange(len(counts)), counts)
+        slots = tables[row, positions // self.block_size] * np.int32(self.block_size)
+        slots += positions % self.block_size
+        ancestors = np.full(len(self.tokens), -1, np.int64)
+        for first, depths, masks in self.trees:
+            positions[first : first + len(depths)] = depths
+            ancestors[first : first + len(masks)] = masks
+        arrays = (
+            np.array(self.tokens, np.int32),
+            positions,
+            slots,
+            starts,
+            firsts + counts,
+            tables,
+            ancestors,
+            np.array(self.outputs, np.int32),
+        )
+        facts = Facts(int(counts.max()), int((firsts + counts).max()), bool(self.trees))
+        return Batch(*(torch.from_numpy(array).to(device) for array in arrays), facts=facts)
+
+    def _tables(self) -> NDArray[np.int32]:
+        width = max(map(len, self.tables))
+        return np.array([[*table, *(0,) * (width - len(table))] for table in self.tables], np.int32)
+
+
+def is_chain(draft: Draft) -> bool:
+    """Whether each node follows the one before it."""
+    return draft.parents == tuple(range(-1, len(draft.tokens) - 1))

@@ -1,0 +1,194 @@
+"""A GGUF file dequantised once into an ordinary Hugging Face directory, weights in bf16.
+
+The weights so rounded are the reference model.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from gguf import GGUFReader
+from gguf.quants import dequantize
+from numpy.typing import NDArray
+
+from draftwerk.model.checkpoint.rope import rotary
+from draftwerk.model.checkpoint.safetensors import write_bf16
+from draftwerk.model.checkpoint.unsupported import Refused
+
+ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
+NAMES = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+ROPE_DIVISORS = "rope_freqs.weight"
+LLAMA3_DEFAULTS = {
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+"""Those of every Llama 3.x; a GGUF does not name them."""
+
+Progress = Callable[[str], None]
+
+
+class Source(NamedTuple):
+    """An open GGUF file and what its metadata is called in it."""
+
+    reader: GGUFReader
+    architecture: str
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a metadata value; a leading dot stands for the architecture's own prefix."""
+        field = self.reader.fields.get(self.architecture + key if key.startswith(".") else key)
+        return default if field is None else field.contents()
+
+
+def convert(path: Path, directory: Path, progress: Progress) -> None:
+    """Write config.json, model.safetensors and the tokenizer's files into `directory`."""
+    progress(f"dequantising {path.name}")
+    source = _open(path)
+    config = hf_config(source)
+    shapes = {
+        _name(tensor.name): tuple(int(size) for size in reversed(tensor.shape))
+        for tensor in source.reader.tensors
+        if tensor.name != ROPE_DIVISORS
+    }
+    write_bf16(directory / "model.safetensors", shapes, _tensors(source, config))
+    (directory / "config.json").write_bytes(
+        msgspec.json.format(msgspec.json.encode(config), indent=2)
+    )
+    progress(f"building the tokenizer of {path.name}")
+    _write_tokenizer(path, directory)
+
+
+def hf_config(source: Source) -> dict[str, Any]:
+    """Return the metadata as a `config.json` would say it."""
+    heads = source.get(".attention.head_count")
+    hidden = source.get(".embedding_length")
+    head_size = source.get(".attention.key_length", hidden // heads)
+    if source.get(".rope.dimension_count", head_size) != head_size:
+        raise Refused("a GGUF with partial rotary dimensions is not supported")
+    names = {tensor.name for tensor in source.reader.tensors}
+    return {
+        "architectures": [ARCHITECTURES[source.architecture]],
+        "model_type": source.architecture,
+        "vocab_size": len(source.get("tokenizer.ggml.tokens")),
+        "hidden_size": hidden,
+        "num_hidden_layers": source.get(".block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": source.get(".attention.head_count_kv", heads),
+        "head_dim": head_size,
+        "intermediate_size": source.get(".feed_forward_length"),
+        "max_position_embeddings": source.get(".context_length"),
+        # Written as float32, 1e-5 would come back as 9.999999747378752e-06.
+        "rms_norm_eps": float(f"{source.get('.attention.layer_norm_rms_epsilon'):.6g}"),
+        "hidden_act": "silu",
+        "attention_bias": "blk.0.attn_q.bias" in names,
+        "tie_word_embeddings": "output.weight" not in names,
+        "rope_theta": source.get(".rope.freq_base", 10_000.0),
+        "rope_scaling": _rope_scaling(source, head_size),
+        "bos_token_id": source.get("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": source.get("tokenizer.ggml.eos_token_id"),
+        "torch_dtype": "bfloat16",
+    }
+
+
+def _open(path: Path) -> Source:
+    reader = GGUFReader(path)
+    architecture = reader.fields["general.architecture"].contents()
+    if architecture not in ARCHITECTURES:
+        served = ", ".join(ARCHITECTURES)
+        raise Refused(f"GGUF architecture {architecture!r} is not supported (only {served})")
+    if ".ssm" in str(reader.fields.keys()) or f"{architecture}.expert_count" in reader.fields:
+        raise Refused("a GGUF with experts is not supported")
+    return Source(reader, architecture)
+
+
+def _rope_scaling(source: Source, head_size: int) -> dict[str, Any] | None:
+    kind = source.get(".rope.scaling.type", "none")
+    if kind not in ("none", "linear", "yarn"):
+        raise Refused(f"GGUF rope scaling {kind!r} is not supported")
+    if kind == "none":
+        return _llama3_scaling(source, head_size)
+    scaling = {"rope_type": kind, "factor": source.get(".rope.scaling.factor", 1.0)}
+    original = source.get(".rope.scaling.original_context_length")
+    if original:
+        scaling["original_max_position_embeddings"] = original
+    return scaling
+
+
+def _llama3_scaling(source: Source, head_size: int) -> dict[str, Any] | None:
+    """Read Llama 3.1's rule back from the divisors that `rope_freqs.weight` spells out."""
+    tensors = source.reader.tensors
+    divisors = next((t.data for t in tensors if t.name == ROPE_DIVISORS), None)
+    if divisors is None:
+        return None
+    scaling = {"rope_type": "llama3", "factor": float(np.max(divisors)), **LLAMA3_DEFAULTS}
+    theta = source.get(".rope.freq_base", 10_000.0)
+    plain, _ = rotary(head_size, theta, {}, 0)
+    scaled, _ = rotary(head_size, theta, scaling, 0)
+    if not np.allclose(np.divide(plain, scaled), divisors, rtol=1e-3):
+        raise Refused(f"{ROPE_DIVISORS} does not follow Llama 3.1's rule")
+    return scaling
+
+
+def _name(name: str) -> str:
+    """Translate `blk.3.attn_q.weight` to `model.layers.3.self_attn.q_proj.weight`."""
+    *parts, kind = name.split(".")
+    if parts[-1] not in NAMES or kind not in ("weight", "bias"):
+        raise Refused(f"GGUF tensor {name!r} is not supported")
+    if parts[0] == "blk":
+        return f"model.layers.{parts[1]}.{NAMES[parts[2]]}.{kind}"
+    return f"{NAMES[parts[0]]}.{kind}"
+
+
+def _tensors(source: Source, config: dict[str, Any]) -> Iterator[NDArray[np.float32]]:
+    """Yield every tensor in float32, in the order of the file."""
+    heads = {
+        "attn_q": config["num_attention_heads"],
+        "attn_k": config["num_key_value_heads"],
+    }
+    for tensor in source.reader.tensors:
+        if tensor.name == ROPE_DIVISORS:
+            continue
+        values = dequantize(tensor.data, tensor.tensor_type)
+        kind = tensor.name.split(".")[-2]
+        if source.architecture == "llama" and kind in heads:
+            values = _unpermuted(values, heads[kind])
+        yield values
+
+
+def _unpermuted(values: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
+    """Undo llama.cpp's row order.
+
+    It pairs rope dimensions (0, 1), (2, 3), …; Hugging Face pairs dimension i with i + size / 2.
+    """
+    pairs = values.reshape(heads, values.shape[0] // heads // 2, 2, -1)
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)
+
+
+def _write_tokenizer(path: Path, directory: Path) -> None:
+    """Let Transformers translate the vocabulary: the one place that imports it, once a file."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    tokenizer.save_pretrained(directory)

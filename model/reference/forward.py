@@ -1,0 +1,97 @@
+"""The decoder of the Llama family in plain torch, over one flattened round.
+
+It is the twin the fast kernels are compared with, and what runs where they cannot.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear, pad, silu
+
+from draftwerk.model.attention.signature import Attention
+from draftwerk.model.batch.batch import Batch, Pages
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.weights import LayerWeights, Weights
+
+TILE = 32
+"""Rows of every product on a CPU, so that a row's bits depend less on how many others there are.
+
+The most up to which oneDNN's bf16 products were measured to be row-invariant.
+"""
+
+
+class TorchForward:
+    """A `Forward` in the numerics of Transformers: norms in float32, the rest in `dtype`."""
+
+    def __init__(self, config: ModelConfig, weights: Weights, attention: Attention) -> None:
+        self.config = config
+        self.weights = weights
+        self.attention = attention
+        self.states: Tensor | None = None
+        """What the head read in the latest call, [S, hidden] in any dtype."""
+        # A GPU has kernels for every height, and is asked for exactness elsewhere.
+        self.tile = TILE if weights.embedding.device.type == "cpu" else 0
+        self.frequencies = torch.tensor(
+            config.rope_inverse_frequencies, device=weights.embedding.device
+        )
+
+    @torch.inference_mode()
+    def __call__(self, batch: Batch, pages: Pages) -> Tensor:
+        """Write the batch's K and V into the pages, return float32 logits [S, vocab]."""
+        rotation = self._rotation(batch.positions)
+        hidden = self.weights.embedding[batch.tokens]
+        for index, layer in enumerate(self.weights.layers):
+            normed = self._norm(hidden, layer.attention_norm)
+            hidden = hidden + self._attend(layer, index, normed, rotation, batch, pages)
+            hidden = hidden + self._feed(layer, self._norm(hidden, layer.ffn_norm))
+        self.states = self._norm(hidden[batch.outputs], self.weights.norm)
+        return self._linear(self.states, self.weights.head, None).float()
+
+    def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return cos and sin [T, 1, head_size / 2], in the weights' dtype."""
+        angles = (positions[:, None].float() * self.frequencies)[:, None]
+        magnitude, dtype = self.config.rope_magnitude, self.weights.embedding.dtype
+        return (angles.cos() * magnitude).to(dtype), (angles.sin() * magnitude).to(dtype)
+
+    def _norm(self, values: Tensor, weight: Tensor) -> Tensor:
+        wide = values.float()
+        scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.config.norm_eps)
+        return weight * (wide * scale).to(values.dtype)
+
+    def _attend(
+        self,
+        layer: LayerWeights,
+        index: int,
+        normed: Tensor,
+        rotation: tuple[Tensor, Tensor],
+        batch: Batch,
+        pages: Pages,
+    ) -> Tensor:
+        heads, kv_heads = self.config.head_count, self.config.kv_head_count
+        qkv = self._linear(normed, layer.qkv, layer.qkv_bias)
+        by_head = qkv.view(len(qkv), heads + 2 * kv_heads, self.config.head_size)
+        query, key, value = by_head.split([heads, kv_heads, kv_heads], dim=1)
+        if layer.query_norm is not None and layer.key_norm is not None:
+            query, key = self._norm(query, layer.query_norm), self._norm(key, layer.key_norm)
+        keys, values = pages.keys[index], pages.values[index]
+        keys.view(-1, *keys.shape[2:])[batch.slots] = rotated(key, rotation)
+        values.view(-1, *values.shape[2:])[batch.slots] = value
+        attended = self.attention(rotated(query, rotation), keys, values, batch)
+        return self._linear(attended.flatten(1), layer.output, layer.output_bias)
+
+    def _feed(self, layer: LayerWeights, normed: Tensor) -> Tensor:
+        gate, up = self._linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
+        return self._linear(silu(gate) * up, layer.down, layer.down_bias)
+
+    def _linear(self, values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if not self.tile:
+            return linear(values, weight, bias)
+        padded = pad(values, (0, 0, 0, -len(values) % self.tile))
+        parts = [linear(tile, weight, bias) for tile in padded.split(self.tile)]
+        return (parts[0] if len(parts) == 1 else torch.cat(parts))[: len(values)]
+
+
+def rotated(values: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotate dimension i with dimension i + D / 2 of [T, heads, D]."""
+    cos, sin = rotation
+    first, second = values.chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)

@@ -1,0 +1,72 @@
+"""The KV cache's tensors: made once, then only written, copied and compacted."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from draftwerk.model.batch.batch import Pages
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.gpu.transfer import to_device
+
+
+def allocate(
+    config: ModelConfig,
+    block_count: int,
+    block_size: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    width: int = 0,
+) -> Pages:
+    """Return zeroed pages; on a CPU the memory is taken only as blocks are first written.
+
+    `width` is what a head takes, in elements, where that is not its size.
+    """
+    shape = (
+        config.layer_count,
+        block_count,
+        block_size,
+        config.kv_head_count,
+        width or config.head_size,
+    )
+    if device.type != "cpu":
+        return Pages(
+            torch.zeros(shape, dtype=dtype, device=device),
+            torch.zeros(shape, dtype=dtype, device=device),
+        )
+    return Pages(_untouched(shape, dtype), _untouched(shape, dtype))
+
+
+def _untouched(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Return zeros that the kernel has yet to provide; torch would write every one of them."""
+    *outer, last = shape
+    return torch.from_numpy(np.zeros((*outer, last * dtype.itemsize), np.uint8)).view(dtype)
+
+
+def copy_blocks(pages: Pages, copies: Sequence[tuple[int, int]]) -> None:
+    """Copy whole blocks, all layers, as if at once."""
+    if not copies:
+        return
+    sources, targets = to_device(torch.tensor(copies), pages.keys.device).T
+    for tensor in _parts(pages):
+        tensor[:, targets] = tensor[:, sources]
+
+
+def move_slots(pages: Pages, moves: Sequence[tuple[int, int]]) -> None:
+    """Copy (from, to) slots of the flattened (block, offset) axis, all layers, as if at once."""
+    if not moves:
+        return
+    sources, targets = to_device(torch.tensor(moves), pages.keys.device).T
+    for tensor in _parts(pages):
+        flat = tensor.view(tensor.shape[0], -1, *tensor.shape[3:])
+        flat[:, targets] = flat[:, sources]
+
+
+def _parts(pages: Pages) -> tuple[Tensor, ...]:
+    """Return keys and values to be copied: as plain bytes where a number is one byte.
+
+    Not every device gathers and scatters e4m3.
+    """
+    both = pages.keys, pages.values
+    return tuple(part.view(torch.uint8) if part.itemsize == 1 else part for part in both)

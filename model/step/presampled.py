@@ -1,0 +1,80 @@
+"""What is asked of a round's logits before any row is walked, so that a device is awaited once.
+
+A walk asks one node after another. Where answers have a long way, as from a GPU, every node that
+the walk could come to is asked at once and the walk finds its answers here. That needs questions
+that do not depend on the tokens before them: no penalties, no grammar.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from draftwerk.model.reference.sampler import Ask, Ranked
+from draftwerk.speculative.protocol.rounds import Thought
+from draftwerk.speculative.sampling.params import Sampling
+
+
+class Tree(NamedTuple):
+    """One row's draft, as far as its answers decide what becomes of it."""
+
+    first: int
+    """The row of logits after the last known token; the nodes' follow it."""
+    parents: tuple[int, ...]
+    """As in `Draft`."""
+    tokens: tuple[int, ...]
+    slots: list[int]
+    """Where each node's keys and values are, in the flattened (block, offset) axis."""
+    stop: int
+    """Tokens known."""
+    sampling: Sampling
+    thinks: bool
+    """Whether a draft head, if there is one, is to think on from where the walk ends."""
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether an accepted path is in place as it is."""
+        return self.parents == tuple(range(-1, len(self.parents) - 1))
+
+
+class Questions(NamedTuple):
+    """What a round may want to know of its logits; each to be gone through once, or not at all."""
+
+    asks: Iterable[Ask]
+    """For tokens, at nodes that may never be reached."""
+    curious: Iterable[int] = ()
+    """Rows of logits whose best tokens are wanted."""
+    best_count: int = 0
+    """How many of them."""
+    trees: Iterable[Tree] = ()
+    """What the asks belong to; all asks of one tree follow each other, from its root on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What is known of a round's logits, by their row."""
+
+    broken: frozenset[int]
+    """Rows that are no numbers."""
+    tokens: Mapping[int, int] = field(default_factory=dict[int, int])
+    """The seeded target's; a row that is missing must be asked later."""
+    best: Mapping[int, Ranked] = field(default_factory=dict[int, Ranked])
+    moved: frozenset[int] = frozenset()
+    """Trees, by their first row, whose accepted path is in place already."""
+    thoughts: Mapping[int, tuple[Thought, ...]] = field(
+        default_factory=dict[int, tuple[Thought, ...]]
+    )
+    """A draft head's, by the same; meant for texts that go on."""
+
+
+class Foresee(Protocol):
+    """Answer what costs little to answer at once; which rows are no numbers in any case."""
+
+    def __call__(self, logits: Tensor, questions: Questions, /) -> Foreseen: ...
+
+
+def broken_alone(logits: Tensor, questions: Questions) -> Foreseen:
+    """Answer nothing beforehand: where answers are near, asking for every node is a waste."""
+    # A node's hidden state is a factor of all its logits: where it is broken, so is every one.
+    return Foreseen(frozenset((~logits[:, 0].isfinite()).nonzero()[:, 0].tolist()))

@@ -1,0 +1,123 @@
+"""What a device remembers of a sequence, and what that does to its logits."""
+
+from collections.abc import Iterable
+from copy import copy
+from dataclasses import dataclass, field
+
+from draftwerk.model.reference.logit_edits import Edits
+from draftwerk.model.reference.sampler import Ask
+from draftwerk.model.text.grammar import BadGrammar, Grammars, Matcher
+from draftwerk.speculative.protocol.rounds import Opening, Round, Row
+from draftwerk.speculative.sampling.params import Sampling
+
+
+class BadRow(ValueError):
+    """A row that cannot be computed, with the reason in words for the client."""
+
+
+@dataclass(slots=True)
+class Sequence:
+    """Known tokens of one sequence, and what they do to its logits."""
+
+    tokens: list[int]
+    prompt_count: int
+    sampling: Sampling
+    matcher: Matcher | None = None
+    """Where the generated tokens stand in the grammar, if there is one."""
+    edits: Edits | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.edits = None
+        if self.matcher is not None:
+            self.matcher.extend(self.tokens[self.prompt_count :])
+        if self.sampling.edits_logits:
+            self.edits = Edits(self.sampling, self.tokens[: self.prompt_count])
+            self.edits.extend(self.tokens[self.prompt_count :])
+
+    def extend(self, news: tuple[int, ...]) -> None:
+        """Append committed tokens."""
+        self.tokens.extend(news)
+        if self.edits is not None:
+            self.edits.extend(news)
+        if self.matcher is not None:
+            self.matcher.extend(news)
+
+    def fork(self) -> "Sequence":
+        """Return a sequence that begins alike and goes on apart."""
+        twin = copy(self)
+        twin.tokens = self.tokens.copy()
+        twin.edits = None if self.edits is None else self.edits.copy()
+        twin.matcher = None if self.matcher is None else self.matcher.fork()
+        return twin
+
+    def ask(self, logits_row: int, path: list[int]) -> Ask:
+        """Return the question which token follows `path`, itself after the known tokens.
+
+        Raises BadGrammar if the grammar allows none, or not `path`.
+        """
+        edits = None if self.edits is None else self.edits.after(path)
+        allowed = None if self.matcher is None else self.matcher.allowed(path)
+        return Ask(logits_row, len(self.tokens) + len(path), self.sampling, edits, allowed)
+
+
+class Histories:
+    """The live sequences of one device, by id."""
+
+    def __init__(self, grammars: Grammars | None = None) -> None:
+        self.grammars = grammars
+        self.sequences: dict[int, Sequence] = {}
+
+    def begin(self, round_: Round) -> None:
+        """Fork the branches that begin, then forget the sequences that ended.
+
+        In this order and before any row is read: a fork copies what was known before the round.
+        Both may name sequences never seen here; a row without history then says so.
+        """
+        forks = [row for row in round_.rows if row.branch is not None and row.branch.origin]
+        origins = [self.sequences.get(row.branch.origin) for row in forks if row.branch]
+        for row, origin in zip(forks, origins, strict=True):
+            if origin is not None:
+                self.sequences[row.sequence_id] = origin.fork()
+        self.close(round_.closed)
+
+    def close(self, sequence_ids: Iterable[int]) -> None:
+        """Forget sequences; an unknown one was never sent here, which is fine."""
+        for sequence_id in sequence_ids:
+            self.sequences.pop(sequence_id, None)
+
+    def check(self) -> None:
+        """Assert that every sequence has counted what it knows."""
+        for sequence in self.sequences.values():
+            assert sequence.prompt_count <= len(sequence.tokens)
+            if sequence.edits is not None:
+                sequence.edits.check()
+                assert sequence.edits.length == len(sequence.tokens) - sequence.prompt_count
+
+    def read(self, row: Row) -> Sequence:
+        """Take in a row's opening and news.
+
+        Raises BadRow for a sequence never opened, or one whose grammar cannot be followed.
+        """
+        try:
+            return self._read(row)
+        except BadGrammar as error:
+            raise BadRow(f"the grammar cannot be followed: {error}") from error
+
+    def _read(self, row: Row) -> Sequence:
+        if row.opening is not None:
+            self.sequences[row.sequence_id] = self._opened(row.opening)
+        sequence = self.sequences.get(row.sequence_id)
+        if sequence is None:
+            raise BadRow(f"sequence {row.sequence_id} was never opened")
+        if row.news:
+            sequence.extend(row.news)
+        return sequence
+
+    def _opened(self, opening: Opening) -> Sequence:
+        """Return the state that an opening stands for."""
+        sampling, matcher = opening.sampling, None
+        if sampling.grammar is not None:
+            if self.grammars is None:
+                raise BadGrammar("the model has no tokenizer")
+            matcher = self.grammars.matcher(sampling.grammar, sampling.stop_token_ids)
+        return Sequence(list(opening.tokens), opening.prompt_count, sampling, matcher)

@@ -1,0 +1,49 @@
+"""What must hold of a row before it is computed; a row that fails is answered alone."""
+
+from draftwerk.model.batch.batch import Pages
+from draftwerk.model.batch.builder import MASKED_MAX, is_chain
+from draftwerk.model.step.sequences import BadRow, Sequence
+from draftwerk.speculative.protocol.rounds import Draft, Row
+
+
+def check_row(row: Row, draft: Draft, sequence: Sequence, pages: Pages, vocab_size: int) -> None:
+    """Raise BadRow unless the row's tokens, slots and draft are all in range."""
+    known = len(sequence.tokens)
+    least = row.start if _is_known(row) else row.start + 1
+    if not 0 <= row.start <= known or not least <= row.stop <= known:
+        raise BadRow(f"row {row.start}..{row.stop} is outside its {known} known tokens")
+    if row.samples and row.stop != known:
+        raise BadRow(f"a sampling row stops at {row.stop}, not at its {known} known tokens")
+    _check_draft(row, draft)
+    reserved = row.stop + len(draft.tokens)
+    if len(row.blocks) * pages.block_size < reserved:
+        raise BadRow(f"{len(row.blocks)} blocks do not hold {reserved} slots")
+    if not _within(row.blocks, pages.keys.shape[1]):
+        raise BadRow("a block is outside the pages")
+    if not (_within(sequence.tokens[row.start : row.stop], vocab_size)):
+        raise BadRow("a token is outside the vocabulary")
+    if not _within(draft.tokens, vocab_size):
+        raise BadRow("a drafted token is outside the vocabulary")
+
+
+def _is_known(row: Row) -> bool:
+    """Whether the row may have nothing to compute but its draft."""
+    return row.branch is not None and row.samples and bool(row.branch.known)
+
+
+def _check_draft(row: Row, draft: Draft) -> None:
+    count = len(draft.tokens)
+    if count > (row.draft_max if row.samples else 0):
+        raise BadRow(f"{count} drafted nodes where {row.draft_max} are reserved")
+    if is_chain(draft):
+        return
+    if len(draft.parents) != count:
+        raise BadRow(f"{len(draft.parents)} parents for {count} drafted nodes")
+    if count >= MASKED_MAX:
+        raise BadRow(f"a tree of {count} nodes; at most {MASKED_MAX - 1} fit a mask")
+    if any(not -1 <= parent < node for node, parent in enumerate(draft.parents)):
+        raise BadRow("a drafted node comes before its parent")
+
+
+def _within(numbers: tuple[int, ...] | list[int], end: int) -> bool:
+    return not numbers or (min(numbers) >= 0 and max(numbers) < end)

@@ -1,0 +1,205 @@
+"""Grammars: which tokens may follow a text, as bitmasks, by the library llguidance."""
+
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from draftwerk.speculative.sampling.params import Grammar
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+COMPILED_MAX = 16
+"""Grammars kept ready; a request's choices, and mostly its followers, share one."""
+FORCED_MAX = 64
+"""Tokens; as many as a round can draft for one sequence."""
+REASON_MAX = 200
+RULE_TEMPERATURE = re.compile(r"^\s*\w+\s*\[[^\]]*\btemperature\s*=", re.MULTILINE)
+"""An attribute that the library reads and only some of its users obey."""
+LIMITS = LLParserLimits(
+    max_lexer_states=50_000,  # 100 MB for one text at most
+    max_items_in_row=10_000,  # an object may have hundreds of optional properties
+    verbose_errors=False,
+)
+"""The other limits, on the work for one token, are the library's: about 20 ms."""
+JSON_OPTIONS: "JsonCompileOptions" = {
+    # What models write, indented or not, but bounded: a small one would write spaces for ever.
+    "whitespace_pattern": r" |\n{1,2}[ \t]{0,20}",
+    "whitespace_flexible": True,
+    "item_separator": ",",
+    "key_separator": ":",
+    "coerce_one_of": False,
+    "lenient": False,
+}
+
+
+class BadGrammar(ValueError):
+    """A grammar that cannot be followed, with the reason in words for the client."""
+
+
+class Grammars:
+    """Compiles grammars over one model's tokens."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int = 0) -> None:
+        """`vocab_size` counts the model's logits, which may be padded beyond the tokens."""
+        self._tokenizer = tokenizer.to_str()
+        self._vocab_size = max(vocab_size, tokenizer.get_vocab_size(with_added_tokens=True))
+        self._vocabularies: dict[tuple[int, ...], LLTokenizer] = {}
+        self._compiled: OrderedDict[tuple[Grammar, tuple[int, ...]], LLMatcher] = OrderedDict()
+
+    def prepare(self, stop_token_ids: tuple[int, ...]) -> LLTokenizer:
+        """Return the tokens as the library wants them; the first time takes a quarter second."""
+        found = self._vocabularies.get(stop_token_ids)
+        if found is None:
+            if not stop_token_ids:
+                raise BadGrammar("a grammar ends with a stop token, and there is none")
+            found = self._vocabularies[stop_token_ids] = LLTokenizer(
+                self._tokenizer, n_vocab=self._vocab_size, eos_token=list(stop_token_ids)
+            )
+        return found
+
+    def matcher(self, grammar: Grammar, stop_token_ids: tuple[int, ...]) -> "Matcher":
+        """Return the state before the first token. Raises BadGrammar."""
+        key = (grammar, stop_token_ids)
+        root = self._compiled.get(key)
+        if root is None:
+            tokens = self.prepare(stop_token_ids)
+            root = LLMatcher(tokens, compiled(grammar), log_level=0, limits=LIMITS)
+            self._compiled[key] = root
+            if len(self._compiled) > COMPILED_MAX:
+                self._compiled.popitem(last=False)
+        self._compiled.move_to_end(key)
+        return Matcher(root, -(-self._vocab_size // 32))
+
+
+class Matcher:
+    """One text under its grammar: what may follow it, and what may follow a guess after it.
+
+    tokens   0 ........... known ............ known + ahead
+             | committed    | on some path    |
+                                              ^ the library's state stands here
+    """
+
+    __slots__ = ("_ahead", "_known", "_root", "_state", "_words")
+
+    def __init__(self, root: LLMatcher, words: int) -> None:
+        self._root = root
+        self._words = words
+        self._state = root.deep_copy()
+        self._known: list[int] = []
+        self._ahead: list[int] = []
+        self._check()
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Take in committed tokens.
+
+        Raises BadGrammar, and knows no more than before, if the grammar does not allow them.
+        """
+        count = len(tokens)
+        if self._ahead[:count] != list(tokens):
+            self._stand_after(tokens)
+        self._known += tokens
+        self._ahead = self._ahead[count:]
+
+    def allowed(self, path: Sequence[int] = ()) -> NDArray[np.int32]:
+        """Return a bit for each token that may follow `path`, itself after the committed tokens.
+
+        A stop token may come exactly where the grammar accepts. Raises BadGrammar.
+        """
+        self._stand_after(path)
+        mask = np.empty(self._words, np.int32)
+        self._state.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        self._check()
+        if not mask.any():
+            raise BadGrammar("no token may follow")
+        return mask
+
+    def forced(self, path: Sequence[int] = ()) -> tuple[int, ...]:
+        """Return the tokens that must follow `path`, one after the other; mostly none."""
+        self._stand_after(path)
+        return tuple(self._state.compute_ff_tokens()[:FORCED_MAX])
+
+    def fork(self) -> "Matcher":
+        """Return an independent copy, for a branch of the text."""
+        copy = object.__new__(type(self))
+        copy._root, copy._words, copy._state = self._root, self._words, self._state.deep_copy()
+        copy._known, copy._ahead = self._known.copy(), self._ahead.copy()
+        return copy
+
+    def _stand_after(self, path: Sequence[int]) -> None:
+        """Roll the state back to where `path` leaves its own, and on to the end of `path`."""
+        shared = _shared(self._ahead, path)
+        excess = len(self._ahead) - shared
+        if excess and not self._rolled_back(excess):
+            self._state, shared = self._root.deep_copy(), 0
+            self._consume(self._known)
+        self._ahead = list(path)
+        self._consume(path[shared:])
+
+    def _rolled_back(self, count: int) -> bool:
+        """Return whether it worked: lexemes limited by max_tokens keep no way back."""
+        return not self._state.is_error() and self._state.rollback(count)
+
+    def _consume(self, tokens: Sequence[int]) -> None:
+        if tokens and not self._state.consume_tokens(list(tokens)):
+            raise BadGrammar(reason(self._state.get_error()))
+
+    def _check(self) -> None:
+        if self._state.is_error():
+            raise BadGrammar(reason(self._state.get_error()))
+
+
+def grammars_of(
+    directory: Path, vocab_size: int, stop_token_ids: tuple[int, ...]
+) -> Grammars | None:
+    """Return the grammars over a model's tokens; None where there is no tokenizer."""
+    path = directory / "tokenizer.json"
+    if not path.is_file():
+        return None
+    tokenizer: Tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    grammars = Grammars(tokenizer, vocab_size)
+    if stop_token_ids:
+        grammars.prepare(stop_token_ids)
+    return grammars
+
+
+def compiled(grammar: Grammar) -> str:
+    """Return the grammar as the library reads it. Raises BadGrammar for what is not JSON."""
+    if grammar.kind == "regex":
+        return LLMatcher.grammar_from_regex(grammar.text)
+    if grammar.kind == "lark":
+        if RULE_TEMPERATURE.search(grammar.text):
+            raise BadGrammar("a rule cannot have a temperature of its own")
+        return LLMatcher.grammar_from_lark(grammar.text)
+    try:
+        return LLMatcher.grammar_from_json_schema(grammar.text, overrides=JSON_OPTIONS)
+    except ValueError as error:
+        raise BadGrammar("the schema is not a JSON object") from error
+
+
+def reason(message: str) -> str:
+    """Return the library's words on a client's grammar as one short line."""
+    if message.startswith("NoExtension"):
+        return "no text satisfies it"
+    if "TooComplex" in message:
+        return "it is too complex"
+    said = message.split("<state>")[0].split("<non-verbose/>")[0]
+    return " ".join(said.split(". Enable")[0].split())[:REASON_MAX]
+
+
+def _shared(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return the length of the longest common beginning."""
+    pairs = zip(first, second, strict=False)
+    return next(
+        (place for place, (one, other) in enumerate(pairs) if one != other),
+        min(len(first), len(second)),
+    )

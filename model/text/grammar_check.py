@@ -1,0 +1,124 @@
+"""Judges grammars in a process of its own: one that explodes costs that process and nothing else.
+
+    python -m draftwerk.model.text.grammar_check DIRECTORY
+
+reads a grammar a line, as JSON, and answers each with what is wrong with it, "" if nothing. The
+library bounds most of its work, but not that of every schema.
+"""
+
+import select
+import signal
+import subprocess
+import sys
+import weakref
+from collections import OrderedDict
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+
+import msgspec
+import numpy as np
+
+from draftwerk.child_python import child_environment, python_command
+from draftwerk.model.text.grammar import BadGrammar, Grammars, grammars_of
+from draftwerk.speculative.sampling.params import Grammar
+
+CPU_S = 0.5
+"""A model process compiles the grammar too, and every other request waits for it meanwhile."""
+WALL_S = 8.0
+"""Beginning a process included, on a machine that is busy."""
+JUDGED_MAX = 256
+TRIAL_TOKENS = 8
+STOPS = (0,)
+"""Which token ends a text makes no difference to what is wrong with a grammar."""
+TOO_LONG = "it takes too long to compile"
+
+
+class Judge:
+    """The way to the process: begun when first needed, and again after a grammar has ended it."""
+
+    def __init__(self, directory: Path, cpu_s: float = CPU_S, wall_s: float = WALL_S) -> None:
+        self._command = python_command(__name__, str(directory), str(cpu_s))
+        self._wall_s = wall_s
+        self._one_at_a_time = Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._close = lambda: None
+        self._judged: OrderedDict[bytes, str] = OrderedDict()
+
+    def check(self, grammar: Grammar) -> None:
+        """Raise BadGrammar for a grammar that no text can be generated under."""
+        key = sha256(f"{grammar.kind} {grammar.text}".encode()).digest()
+        with self._one_at_a_time:
+            found = self._judged.get(key)
+            if found is None:
+                found = self._judged[key] = self._ask(grammar)
+                if len(self._judged) > JUDGED_MAX:
+                    self._judged.popitem(last=False)
+        if found:
+            raise BadGrammar(f"the grammar cannot be followed: {found}")
+
+    def _ask(self, grammar: Grammar) -> str:
+        process = self._process or self._begin()
+        assert process.stdin is not None and process.stdout is not None
+        with suppress(BrokenPipeError):
+            process.stdin.write(msgspec.json.encode(grammar) + b"\n")
+            process.stdin.flush()
+        readable, _, _ = select.select([process.stdout], [], [], self._wall_s)
+        answer = process.stdout.readline() if readable else b""
+        if answer:
+            return msgspec.json.decode(answer, type=str)
+        self._close()
+        self._begin()  # it gets ready while nobody waits for it
+        # Killed by its clock or by us; anything else is a fault of the library.
+        killed = process.returncode in (-signal.SIGPROF, -signal.SIGKILL)
+        return TOO_LONG if killed else "it cannot be compiled"
+
+    def _begin(self) -> subprocess.Popen[bytes]:
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            self._command, stdin=pipe, stdout=pipe, stderr=None, env=child_environment()
+        )
+        self._process = process
+        self._close = weakref.finalize(self, _end, process)
+        return process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the process if it has not ended by itself."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(0.1)
+    process.kill()
+    process.communicate()
+
+
+def main(directory: str, cpu_s: str) -> None:
+    """Answer until the input ends, as it does with the server."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    grammars, decoder = grammars_of(Path(directory), 0, STOPS), msgspec.json.Decoder(Grammar)
+    assert grammars is not None
+    for line in sys.stdin.buffer:
+        signal.setitimer(signal.ITIMER_PROF, float(cpu_s))  # whose signal ends the process
+        answer = fault(grammars, decoder.decode(line))
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def fault(grammars: Grammars, grammar: Grammar) -> str:
+    """Compile a grammar and follow it for a few tokens; return what is wrong with it."""
+    try:
+        matcher = grammars.matcher(grammar, STOPS)
+        text: list[int] = []
+        for _ in range(TRIAL_TOKENS):
+            bits = np.unpackbits(matcher.allowed(text).view(np.uint8), bitorder="little")
+            if bits[STOPS[0]]:
+                break
+            text.append(int(bits.argmax()))
+    except BadGrammar as error:
+        return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

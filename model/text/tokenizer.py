@@ -1,0 +1,163 @@
+"""Tokens and text of one model, torch-free: what the tokenizing actors are handed.
+
+`tokenizer.json` and the chat template say everything that Transformers would make of them.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from tokenizers import Tokenizer
+
+from draftwerk.model.checkpoint.json_file import read_json
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.text.chat_template import ChatTemplate, Message
+from draftwerk.model.text.decode_stream import ByteStream, TextStream, WindowStream, byte_alphabet
+from draftwerk.model.text.grammar_check import Judge
+from draftwerk.speculative.sampling.params import Grammar
+
+SPECIAL_NAMES = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
+"""What a chat template may name."""
+CONTEXT_COUNT = 8
+"""Prompt tokens that tell a decoder it is not at the beginning of a text."""
+
+
+class Turn(Protocol):
+    """A message of a conversation."""
+
+    @property
+    def role(self) -> str: ...
+    @property
+    def content(self) -> str: ...
+
+
+class Text:
+    """A tokenizer and its chat template; safe to share between threads."""
+
+    def __init__(self, directory: Path) -> None:
+        path = directory / "tokenizer.json"
+        if not path.is_file():
+            raise Refused(f"{directory}: no tokenizer.json")
+        self.tokenizer: Tokenizer = Tokenizer.from_file(str(path))
+        self.tokenizer.no_truncation()
+        self.tokenizer.no_padding()
+        config = read_json(directory / "tokenizer_config.json") or {}
+        self.chat_template = _chat_template(directory, config)
+        added = self.tokenizer.get_added_tokens_decoder()
+        self.special_token_ids = frozenset(id for id, token in added.items() if token.special)
+        self._bytes = _token_bytes(self.tokenizer)
+        self._judge = Judge(directory)
+
+    @property
+    def vocab_size(self) -> int:
+        """How many token ids have text; the model's vocabulary may be padded beyond."""
+        return self.tokenizer.get_vocab_size(with_added_tokens=True)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a prompt, with what the model wants around a text (such as BOS)."""
+        return self._encode(text, special=True)
+
+    def encode_continuation(self, text: str) -> list[int]:
+        """Return the tokens of text that follows a prompt, or that a template has completed."""
+        return self._encode(text, special=False)
+
+    def _encode(self, text: str, special: bool) -> list[int]:
+        # A batch, even of one, is encoded without the interpreter's lock: other threads go on.
+        return self.tokenizer.encode_batch_fast([text], add_special_tokens=special)[0].ids
+
+    def encode_chat(self, messages: Sequence[Turn]) -> list[int]:
+        """Return a conversation's tokens; the template itself writes the special ones."""
+        turns = [{"role": turn.role, "content": turn.content} for turn in messages]
+        return self.encode_continuation(self.render_chat(turns))
+
+    def render_chat(self, messages: Sequence[Message], **variables: Any) -> str:
+        """Return a conversation as text that ends where the assistant's turn begins.
+
+        Raises Refused where the model has no chat template, and TemplateRefused where the
+        template will not have these messages; both are ValueErrors.
+        """
+        if self.chat_template is None:
+            raise Refused("this model has no chat template; use completions")
+        return self.chat_template.render(messages, **variables)
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        """Raise ValueError, in words for the client, for a grammar that cannot be followed."""
+        self._judge.check(grammar)
+
+    def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
+        """Return the text of tokens."""
+        return self.tokenizer.decode(list(tokens), skip_special_tokens=skip_special)
+
+    def stream(self, prompt: Sequence[int] = (), skip_special: bool = True) -> TextStream:
+        """Return an incremental decoder of what continues `prompt`.
+
+        Its pieces joined are the text that the tokens add to the prompt's.
+        """
+        hidden = self.special_token_ids if skip_special else frozenset[int]()
+        if self._bytes is not None:
+            return ByteStream(self._bytes, hidden)
+        context = [token for token in prompt[-CONTEXT_COUNT:] if token not in hidden]
+        return WindowStream(lambda tokens: self.decode(tokens, skip_special=False), hidden, context)
+
+    def token_text(self, token: int) -> str:
+        """Return a token's own text, with U+FFFD for bytes that are no whole character."""
+        return self.token_bytes(token).decode(errors="replace")
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return a token's own bytes, special tokens by their name; unknown ids have none."""
+        if self._bytes is not None:
+            return self._bytes.get(token, b"")
+        piece = self.tokenizer.id_to_token(token)
+        return b"" if piece is None else _piece_bytes(piece)
+
+
+def _chat_template(directory: Path, config: dict[str, Any]) -> ChatTemplate | None:
+    """Find the template in its own file or in the config; None where there is none."""
+    path = directory / "chat_template.jinja"
+    source = path.read_text() if path.is_file() else config.get("chat_template")
+    if isinstance(source, list):
+        source = next((entry["template"] for entry in source if entry["name"] == "default"), None)
+    if not source:
+        return None
+    special = {name: _content(config[name]) for name in SPECIAL_NAMES if config.get(name)}
+    return ChatTemplate(source, special)
+
+
+def _content(token: Any) -> str:
+    """Return a special token's text, which is either plain or the field of an object."""
+    return token["content"] if isinstance(token, dict) else token
+
+
+def _token_bytes(tokenizer: Tokenizer) -> dict[int, bytes] | None:
+    """Return every token's bytes where the decoder is plain byte-level, else None."""
+    if "ByteLevel" not in type(tokenizer.decoder).__name__:
+        return None
+    alphabet = byte_alphabet()
+    added = tokenizer.get_added_tokens_decoder()
+    table = {id: token.content.encode() for id, token in added.items()}
+    for piece, token in tokenizer.get_vocab(with_added_tokens=False).items():
+        if token not in table:
+            table[token] = _alphabet_bytes(piece, alphabet)
+    return table
+
+
+def _alphabet_bytes(piece: str, alphabet: dict[str, int]) -> bytes:
+    try:
+        return bytes(alphabet[character] for character in piece)
+    except KeyError:
+        return piece.encode()
+
+
+def _piece_bytes(piece: str) -> bytes:
+    """Return the bytes of a SentencePiece piece: `<0x0A>` is a byte, ▁ a space."""
+    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+        return bytes([int(piece[3:5], 16)])
+    return piece.replace("▁", " ").encode()

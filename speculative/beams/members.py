@@ -1,0 +1,113 @@
+"""Members of a beam search: one live hypothesis each, where its KV is, and what its rows are."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from draftwerk.cache.tables import BlockTable, Copy
+from draftwerk.speculative.beams.decisions import Offer
+from draftwerk.speculative.protocol.rounds import Decision, Draft, Opening, Row
+
+Slot = int
+"""block * block_size + offset."""
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One live hypothesis in the pages.
+
+    tokens   0 ............... base ........... computed ........... len(tokens)
+             | KV in the pages  | KV in `path`,   |  to be computed   |
+                                  nodes behind base
+    """
+
+    sequence_id: int
+    tokens: list[int]
+    table: BlockTable
+    base: int
+    told: int
+    """Tokens that the devices know of, once they have copied the origin; 0 needs an Opening."""
+    origin: int = 0
+    """The sequence to copy; 0 once the devices know this one."""
+    path: tuple[int, ...] = ()
+    known: tuple[Offer, ...] = ()
+    """What comes after the last token, if that was a forest's node; then nothing is pending."""
+    hunch: tuple[Offer, ...] = ()
+    """What a draft head thinks comes there otherwise."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the devices remember it."""
+        return self.told > 0 and not self.origin
+
+    @property
+    def computed(self) -> int:
+        return self.base + len(self.path)
+
+    @property
+    def pending(self) -> int:
+        return len(self.tokens) - self.computed
+
+    def moves(self, block_size: int) -> list[tuple[Slot, Slot]]:
+        """Return the moves that put the path's KV right behind `base`."""
+
+        def slot(index: int) -> Slot:
+            return self.table.blocks[index // block_size] * block_size + index % block_size
+
+        return [
+            (slot(self.base + node), slot(self.base + index))
+            for index, node in enumerate(self.path)
+            if node != index
+        ]
+
+
+class Want(NamedTuple):
+    """A row to be: `member` up to `stop`, with room for `drafts` nodes."""
+
+    member: Member
+    stop: int
+    drafts: int
+
+
+class Part(NamedTuple):
+    """A row that came back."""
+
+    row: Row
+    decision: Decision
+    draft: Draft
+
+
+@dataclass(slots=True)
+class GroupRows:
+    """A search's part of a round."""
+
+    rows: list[Row] = field(default_factory=list[Row])
+    copies: list[Copy] = field(default_factory=list[Copy])
+    moves: list[tuple[Slot, Slot]] = field(default_factory=list[tuple[Slot, Slot]])
+
+
+def of_tokens(opening: Opening, tokens: list[int]) -> Opening:
+    """Return the opening of another text of the same request."""
+    return msgspec.structs.replace(opening, tokens=tuple(tokens))
+
+
+def catching_up(behind: list[Member], tokens_left: int) -> list[Want]:
+    """Return rows that leave each member one token short of its end."""
+    wants: list[Want] = []
+    for member in behind:
+        count = min(member.pending - 1, tokens_left)
+        if count < 1:
+            break
+        tokens_left -= count
+        wants.append(Want(member, member.computed + count, 0))
+    return wants
+
+
+def path_to(draft: Draft, node: int) -> tuple[int, ...]:
+    """Return the nodes from the root down to `node`; -1 is the root itself."""
+    path: list[int] = []
+    while node >= 0:
+        path.append(node)
+        node = draft.parents[node]
+    return tuple(path[::-1])

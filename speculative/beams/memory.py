@@ -1,0 +1,120 @@
+"""What is known of a beam search's text: a guess of what the target will offer after a few tokens.
+
+The branches of a beam say nearly the same, a few tokens apart, so what the target offered after a
+few tokens is the best guess of what it will offer after the same few tokens elsewhere in the
+search. Beside that stand what followed those tokens in the prompt, and what a draft head thinks.
+"""
+
+from collections.abc import Iterable, Sequence
+from math import exp, log
+
+from draftwerk.speculative.beams.decisions import Offer
+from draftwerk.speculative.protocol.rounds import Seen
+from draftwerk.speculative.sources.ngram_index import INDEX_MAX, Occurrences
+
+ORDERS = 5
+"""Tokens that the memory looks back."""
+CLOSER = 2.0
+"""Each token more that agrees makes what was offered count so many times as much."""
+COPIES = (0.4, 0.8, 1.6, 6.0, 6.0)
+"""What followed in the prompt, by the level of the match, beside what was offered after one."""
+HUNCH = 1.0
+"""What a draft head thinks, beside the same."""
+OFFERS_MAX = 8
+"""Tokens in a guess."""
+
+Offers = Sequence[Offer]
+"""Next tokens and their log-probabilities, best first."""
+_Chances = tuple[tuple[int, float], ...]
+
+
+class _Place:
+    """What was offered after some tokens, and the same with one token more in front."""
+
+    __slots__ = ("before", "offered")
+
+    def __init__(self) -> None:
+        self.before: dict[int, _Place] = {}
+        self.offered: _Chances = ()
+
+
+class BeamMemory:
+    """What one search has been offered so far, and its prompt."""
+
+    def __init__(self, prompt: Occurrences) -> None:
+        self._prompt = prompt
+        self._root = _Place()
+
+    def index(self) -> None:
+        """Index more of the prompt, as far as one round's time allows."""
+        self._prompt.index(INDEX_MAX)
+
+    def learn(self, seen: Iterable[Seen]) -> None:
+        """Take in what the target offered after which tokens; the newest counts."""
+        for tail, offers in seen:
+            chances = tuple((token, exp(logprob)) for token, logprob in offers)
+            place = self._root
+            for token in reversed(tail[-ORDERS:]):
+                found = place.before.get(token)
+                if found is None:
+                    found = place.before[token] = _Place()
+                place = found
+                place.offered = chances
+
+    def guess(self, tail: list[int], hunch: Offers = ()) -> tuple[Offers, int]:
+        """Return what may follow, and after how many of the last tokens the target was heard.
+
+        It is a mixture of all that is known, and nothing if nothing is. `tail` holds the last PAD
+        tokens, and `hunch` what a draft head thinks.
+        """
+        chances: dict[int, float] = {}
+        total, orders = 0.0, 0
+        for offered, weight, order in self._offered(tail):
+            total, orders = total + weight, order
+            for token, chance in offered:
+                chances[token] = chances.get(token, 0.0) + weight * chance
+        copied = self._copied(tail)
+        if copied is not None:
+            token, weight = copied
+            total += weight
+            chances[token] = chances.get(token, 0.0) + weight
+        if hunch:
+            total += HUNCH
+            for token, logprob in hunch:
+                chances[token] = chances.get(token, 0.0) + HUNCH * exp(logprob)
+        best = sorted(((chance, token) for token, chance in chances.items()), reverse=True)
+        found = [
+            (token, log(chance / total)) for chance, token in best[:OFFERS_MAX] if chance > 0.0
+        ]
+        return found, orders
+
+    def _offered(self, tail: list[int]) -> Iterable[tuple[_Chances, float, int]]:
+        """Yield what was offered after the last tokens, its weight, and how many they are."""
+        place, weight = self._root, 1.0
+        last: _Chances = ()
+        held = 0.0
+        order = 0
+        for token in reversed(tail[-ORDERS:]):
+            found = place.before.get(token)
+            if found is None:
+                break
+            place = found
+            if place.offered is not last:  # mostly one occasion is the newest of all lengths
+                if held:
+                    yield last, held, order
+                last, held = place.offered, 0.0
+            held += weight
+            weight *= CLOSER
+            order += 1
+        if held:
+            yield last, held, order
+
+    def _copied(self, tail: list[int]) -> tuple[int, float] | None:
+        """Return the token that the prompt has where it agrees best, newest first, and a weight."""
+        tokens = self._prompt.tokens
+        matches = self._prompt.matches(tail, inside=False)
+        best, best_level = 0, -1
+        for place, level in matches:
+            if level > best_level and place < len(tokens):
+                best, best_level = place, level
+        return (tokens[best], COPIES[best_level]) if best else None

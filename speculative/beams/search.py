@@ -1,0 +1,339 @@
+"""A beam search in pages: branches that share blocks until they differ, and step together.
+
+    root (an ordinary sequence)        reads the prompt, all but its last token
+      └── members, one a hypothesis    share its blocks; all are in a round, or none
+
+A round verifies a forest: the tree that was drafted behind each member. As long as every survivor
+of a step is one of its nodes, the next step's offers are known too, so one round takes as many
+exact steps as the forest covers. Then each survivor forks its parent's table; the KV of its path
+waits in the parent's tree slots, until the next round copies shared blocks and moves the slots.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.tables import BlockTable
+from draftwerk.speculative.beams.decisions import Beams, Hypothesis, common_prefix
+from draftwerk.speculative.beams.members import (
+    GroupRows,
+    Member,
+    Part,
+    Want,
+    catching_up,
+    of_tokens,
+    path_to,
+)
+from draftwerk.speculative.beams.memory import ORDERS
+from draftwerk.speculative.beams.steps import Place, Stand, take_steps, with_known
+from draftwerk.speculative.protocol.rounds import Branch, Decision, Draft, Row, Seen, TokenLogprob
+from draftwerk.speculative.sequence import Progress, Sequence, Tally, origins
+
+SEARCH_ROOM = 2
+"""Room for drafts in a branch's row, in that of an ordinary one: a forest grows to one side."""
+SEEN_MORE = 2
+"""Offers that the draft sources are told of, beyond the beam's width."""
+SEEN_MAX = 6
+"""The same in all."""
+
+
+@dataclass(slots=True, eq=False)
+class BeamSearch:
+    """One request's search; its root is what the planner queues, admits and preempts."""
+
+    beams: Beams
+    new_id: Callable[[], int]
+    """Names a branch: a number that no other sequence has."""
+    choices: int = 1
+    """How many of the best texts the client wants."""
+    sent: int = 0
+    """Settled tokens that the client has been sent, maybe before a crash."""
+    shows: bool = False
+    """Whether the client is told the best text so far, settled or not."""
+    members: list[Member] = field(default_factory=list[Member])
+    """One for each live hypothesis, in their order; none while the root reads."""
+    origins: list[str] = field(default_factory=list[str])
+    """Where the tokens at each generated position came from."""
+    _seen: list[Seen] = field(default_factory=list[Seen])
+    """What the newest rows were offered, until the draft sources are told."""
+    _closing: list[int] = field(default_factory=list[int])
+    """Branches that have died; open until those that copy them have been planned."""
+
+    @property
+    def row_count(self) -> int:
+        return max(1, len(self.members))
+
+    # --- planning -----------------------------------------------------------------------------
+
+    def plan(
+        self,
+        root: Sequence,
+        pool: BlockPool,
+        draft_max: int,
+        tokens_left: int,
+        free: Callable[[int], bool],
+    ) -> GroupRows | None:
+        """Return the rows of all members, or None if they do not all fit.
+
+        `free` makes a number of blocks available, or says no; it may preempt this very search.
+        """
+        if not self.members:
+            self._fork(root)
+        wants = self._wants(root, draft_max, tokens_left)
+        if self._blocks(wants, pool) > pool.available:
+            wants = [want._replace(drafts=0) for want in wants]
+        if not wants or not free(self._blocks(wants, pool)):
+            return None
+        group = GroupRows()
+        for want in wants:
+            self._add(group, root, want, pool)
+        return group
+
+    def take_closing(self) -> list[int]:
+        """Return the branches that the devices can forget with the rows just planned."""
+        closing, self._closing = self._closing, []
+        return closing
+
+    def tail_blocks(self, root: Sequence, pool: BlockPool) -> int:
+        """Return how many blocks the members need behind the root's, to begin with."""
+        tail = max(len(each.tokens) for each in self.beams.live) - root.generated
+        return len(self.beams.live) * pool.blocks_for(tail + 1)
+
+    def _fork(self, root: Sequence) -> None:
+        """Let every live hypothesis branch off the root, which has read all but its last token."""
+        prompt = root.tokens[: root.prompt_count]
+        self.members = [
+            Member(
+                self.new_id(),
+                [*prompt, *each.tokens],
+                root.table.fork(),
+                root.computed,
+                root.told,
+                root.sequence_id if root.told else 0,
+            )
+            for each in self.beams.live
+        ]
+        root.table.release()
+
+    def _wants(self, root: Sequence, draft_max: int, tokens_left: int) -> list[Want]:
+        """Return the rows to plan: first all members catch up, then they step together."""
+        behind = [member for member in self.members if member.pending > 1]
+        if behind:
+            return catching_up(behind, tokens_left)
+        count = len(self.members)
+        if tokens_left < count:
+            return []
+        room = self.beams.rules.tokens_max - self.beams.length - 1
+        drafts = min(draft_max, root.draft_max, room, tokens_left // count - 1)
+        return [Want(member, len(member.tokens), drafts) for member in self.members]
+
+    def _blocks(self, wants: list[Want], pool: BlockPool) -> int:
+        """Return how many blocks the rows take from the pool, copies included."""
+        fresh = 0
+        written: Counter[int] = Counter()
+        for member, stop, drafts in wants:
+            fresh += max(0, pool.blocks_for(stop + drafts) - len(member.table.blocks))
+            written.update(member.table.blocks[member.base // pool.block_size :])
+        copied = (min(count, pool.holders(block) - 1) for block, count in written.items())
+        return fresh + sum(copied)
+
+    def _add(self, group: GroupRows, root: Sequence, want: Want, pool: BlockPool) -> None:
+        member, stop, drafts = want
+        copies = member.table.own(member.base)
+        reserved = member.table.reserve(stop + drafts)
+        assert copies is not None and reserved, "the blocks were counted before"
+        group.copies.extend(copies)
+        group.moves.extend(member.moves(pool.block_size))
+        member.base, member.path = member.computed, ()
+        hypothesis = self.beams.live[self.members.index(member)]
+        rules = self.beams.rules
+        branch = Branch(
+            root.sequence_id,
+            max(rules.offers, root.sampling.logprobs),
+            member.origin,
+            hypothesis.score,
+            rules.width,
+            tuple(self._seen),
+            member.known,
+            member.hunch,
+        )
+        self._seen.clear()
+        group.rows.append(
+            Row(
+                member.sequence_id,
+                member.base,
+                stop,
+                stop == len(member.tokens),
+                drafts,
+                tuple(member.table.blocks[: pool.blocks_for(stop + drafts)]),
+                tuple(member.tokens[member.told :]) if member.told else (),
+                None if member.told else of_tokens(root.opening(), member.tokens),
+                branch=branch,
+            )
+        )
+        member.told, member.origin = len(member.tokens), 0
+
+    # --- committing ---------------------------------------------------------------------------
+
+    def commit(self, root: Sequence, parts: list[Part]) -> Part | None:
+        """Apply the rows that came back, step by step.
+
+        Returns what became of the forest as if it were one row's draft, or None if the members only
+        caught up.
+        """
+        members = {member.sequence_id: member for member in self.members}
+        parts = [
+            part._replace(decision=with_known(part.decision, members[part.row.sequence_id].known))
+            for part in parts
+        ]
+        for row, _, _ in parts:
+            member = members[row.sequence_id]
+            member.base = row.stop
+            member.table.commit(member.tokens, row.stop)
+        if not parts[0].row.samples:
+            return None
+        return self._advance(root, parts)
+
+    def _advance(self, root: Sequence, parts: list[Part]) -> Part:
+        """Take as many steps as the forest covers."""
+        self._look(parts)
+        stands, best = take_steps(self.beams, parts, not root.sampling.edits_logits)
+        self._settle_members(root, parts, stands)
+        return self._summary(parts, best)
+
+    def _look(self, parts: list[Part]) -> None:
+        """Note what was offered after which tokens, for the draft sources."""
+        few = min(self.beams.rules.width + SEEN_MORE, SEEN_MAX)
+        for member, (_, decision, draft) in zip(self.members, parts, strict=True):
+            tails = [tuple(member.tokens[-ORDERS:])]
+            for token, parent in zip(draft.tokens, draft.parents, strict=True):
+                tails.append((*tails[parent + 1], token)[-ORDERS:])
+            for tail, offers in zip(tails, decision.offers, strict=True):
+                self._seen.append((tail, offers[:few]))
+
+    def _settle_members(self, root: Sequence, parts: list[Part], stands: list[Stand]) -> None:
+        """Give each survivor its parent's blocks and, to the first of a parent, its name."""
+        old = self.members
+        prompt = root.tokens[: root.prompt_count]
+        taken: set[int] = set()
+        self.members = []
+        survivors = self.beams.live if stands else []
+        hunches = [
+            {(hunch.node, hunch.token): hunch.offers for hunch in part.decision.hunches}
+            for part in parts
+        ]
+        for hypothesis, (head, place, known) in zip(survivors, stands, strict=True):
+            number, node = place or head
+            parent, first = old[number], number not in taken
+            taken.add(number)
+            member = Member(
+                parent.sequence_id if first else self.new_id(),
+                [*prompt, *hypothesis.tokens],
+                parent.table.fork(),
+                parent.base,
+                len(parent.tokens),
+                0 if first else parent.sequence_id,
+                path_to(parts[number].draft, node),
+                known or (),
+                () if known else hunches[head[0]].get((head[1], hypothesis.tokens[-1]), ()),
+            )
+            # Whatever lies behind the path is of no use: less to copy.
+            member.table.truncate(member.base + max(member.path, default=-1) + 1)
+            self.members.append(member)
+        for number, parent in enumerate(old):
+            parent.table.release()
+            if number not in taken:
+                self._closing.append(parent.sequence_id)
+
+    def _summary(self, parts: list[Part], head: Place) -> Part:
+        """Return the forest as one draft, whose accepted path is the one above `head`."""
+        number, node = head
+        draft = parts[number].draft
+        path = path_to(draft, node)
+        self.origins.extend(origins(Decision((0,) * (len(path) + 1), path), draft))
+        before = sum(len(part.draft.tokens) for part in parts[:number])
+        return Part(
+            parts[number].row,
+            Decision(path=tuple(before + each for each in path)),
+            Draft(
+                tuple(token for part in parts for token in part.draft.tokens),
+                (),
+                tuple(source for part in parts for source in part.draft.sources),
+            ),
+        )
+
+    # --- what the client hears ----------------------------------------------------------------
+
+    def news(self, root: Sequence) -> list[Progress]:
+        """Return what is newly settled; every choice's text at the end.
+
+        Of several choices none is streamed: a stop string in one must not end the others.
+        """
+        if self.beams.done:
+            return [self._ending(root, choice) for choice in range(self.choices)]
+        start, stop = self.sent, self.sent
+        if self.choices == 1:
+            stop = self.sent = max(start, len(self.beams.settled()))
+        if stop == start and not self.shows:
+            return []
+        best = self.beams.live[0]
+        progress = self._progress(root, best, start, stop)
+        return [replace(progress, hypothesis=best.tokens if self.shows else ())]
+
+    def _ending(self, root: Sequence, choice: int) -> Progress:
+        finished = self.beams.finished
+        text = finished[choice] if choice < len(finished) else Hypothesis()
+        tally = root.tally if choice == 0 else Tally(cached=root.tally.cached)
+        tally.score = text.score if text.tokens else None
+        carrier = root if choice == 0 else replace(root, choice=choice, tally=tally)
+        start = min(self.sent, len(text.tokens)) if self.choices == 1 else 0
+        stopped = not text.tokens or text.tokens[-1] in self.beams.rules.stop_token_ids
+        progress = self._progress(carrier, text, start, len(text.tokens))
+        return replace(progress, finish_reason="stop" if stopped else "length")
+
+    def _progress(self, root: Sequence, text: Hypothesis, start: int, stop: int) -> Progress:
+        tokens = text.tokens[start:stop]
+        wanted = root.sampling.logprobs
+        logprobs = (
+            tuple(
+                TokenLogprob(dict(offered)[token], offered[:wanted])
+                for token, offered in zip(tokens, text.trail(start), strict=False)
+            )
+            if wanted >= 0
+            else ()
+        )
+        return Progress(root, tokens, tuple(self.origins[start:stop]), logprobs)
+
+    # --- leaving --------------------------------------------------------------------------------
+
+    def leave(self, root: Sequence) -> list[int]:
+        """Give back every block; return the branches to close.
+
+        The hypotheses stay: the root comes back with the tokens that they share, reads those, and
+        lets them branch off again.
+        """
+        told = [member.sequence_id for member in self.members if member.is_open]
+        for member in self.members:
+            member.table.release()
+        self.members = []
+        shared = common_prefix([each.tokens for each in self.beams.live] or [()])
+        root.tokens[root.prompt_count :] = shared
+        return [*self.take_closing(), *told]
+
+    def tables(self) -> Iterable[BlockTable]:
+        return (member.table for member in self.members)
+
+    def check(self) -> None:
+        """Assert that hypotheses and members agree."""
+        self.beams.check()
+        if self.members:
+            texts = [
+                member.tokens[-len(each.tokens) or len(member.tokens) :]
+                for member, each in zip(self.members, self.beams.live, strict=True)
+            ]
+            assert texts == [list(each.tokens) for each in self.beams.live], "another text"
+        for member in self.members:
+            assert member.computed < len(member.tokens) or member.known, "nothing left to compute"
+            assert member.computed <= len(member.tokens), "more KV than tokens"
+            assert member.computed <= member.table.slots, "KV outside the table"

@@ -1,0 +1,185 @@
+"""The controller: what guesses are worth, and how many of them pay for their verification."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from draftwerk.speculative.drafting.budget import Bid, Outcome, auction
+from draftwerk.speculative.drafting.step_cost import StepCost
+from draftwerk.speculative.drafting.token_weights import worths
+from draftwerk.speculative.sources.acceptance import (
+    DEPTHS,
+    DRAFT,
+    NAMES,
+    PER_SOURCE,
+    Survival,
+    Trust,
+    kind,
+)
+from draftwerk.speculative.sources.tree import Tree
+
+MODEL_MAX = 8
+"""Tokens asked of the draft model at most."""
+MODEL_PROBE = 2
+"""Tokens asked of it when it is only to show what it can do."""
+PROBE_MIN, PROBE_MAX = 4, 128
+"""Rounds between two probes of a draft model that does not pay; doubles with each in vain."""
+MODEL_WORTH = 1.02
+"""How much better than without it a round with the draft model must promise to be."""
+MODEL_PACE = 0.1
+"""Weight of the newest measurement of the draft model."""
+
+
+@dataclass(slots=True, frozen=True)
+class Load:
+    """A round before anything is drafted."""
+
+    token_count: int
+    row_count: int
+    """Rows that end in a new token."""
+    room: int
+    """Tokens that may be drafted, all rows together."""
+
+
+@dataclass(slots=True, frozen=True)
+class Lot:
+    """One row's guesses before the draft model's."""
+
+    tree: Tree
+    trust: Trust
+    room: int
+    worth: float = 1.0
+
+    def bid(self) -> Bid:
+        """Return what the auction must know."""
+        return Bid(self.tree.chances(), self.room, self.worth)
+
+
+class Controller:
+    """Learns chances and costs; spends by them."""
+
+    def __init__(self, measured: Iterable[tuple[int, float]] = ()) -> None:
+        self._greedy, self._sampled = Survival(), Survival()
+        self.cost = StepCost(measured)
+        self._model_ms = 0.0
+        """Cost of one token from the draft model, for all rows together; 0 while unknown."""
+        self._probe_period = PROBE_MIN
+        self._probe_wait = 0
+
+    def survival(self, sampled: bool) -> Survival:
+        """Return the chances of guesses at what is drawn with noise, or without."""
+        return self._sampled if sampled else self._greedy
+
+    def learn(self, tree: Tree, trust: Trust, news: Sequence[int]) -> int:
+        """Score every opinion in a tree by what was committed; return how many were right."""
+        path = tree.follow(news)
+        truths = dict(zip([-1, *path], news, strict=False))  # what followed each right node
+        expected = [0.0] * len(NAMES)
+        hits = [0] * len(NAMES)
+        survival, parents, tokens = tree.survival, tree.parents, tree.tokens
+        for node, cell in zip(tree.credit_nodes, tree.credit_cells, strict=True):
+            truth = truths.get(parents[node])
+            if truth is not None:
+                source = cell // PER_SOURCE
+                hit = tokens[node] == truth
+                expected[source] += survival.chances[cell]
+                hits[source] += hit
+                survival.learn(cell, hit)
+        for source, hoped in enumerate(expected):
+            if hoped:
+                trust.learn(source, hoped, hits[source])
+        return len(path)
+
+    def learn_model(self, token_count: int, ms: float) -> None:
+        """Take in what the draft model took for its longest chain."""
+        if token_count and ms > 0.0:
+            cost = ms / token_count
+            self._model_ms += (cost - self._model_ms) * (MODEL_PACE if self._model_ms else 1.0)
+
+    def admit(self, bids: Sequence[Bid], load: Load, spent_ms: float = 0.0) -> Outcome:
+        """Choose the nodes to verify, `spent_ms` having gone into the round before."""
+        if not bids or self._must_measure(load):
+            return Outcome([[] for _ in bids], 0.0, 0.0, [0.0] * len(bids))
+        slots = min(load.room, sum(len(bid.chances) for bid in bids))
+        return auction(bids, load.row_count, self._costs(load, slots, spent_ms))
+
+    def worths(self, lefts: Sequence[int], refill: float) -> list[float]:
+        """Return what a token of each row is worth, by the tokens that it may still say."""
+        count = len(lefts)
+        if count < 2:
+            return [1.0] * count
+        table = self.cost.table(count)
+        own_share = min(1.0, 2.0 * (1.0 - table[count // 2] / table[count]))
+        return worths(lefts, refill, own_share)
+
+    def model_lengths(self, lots: Sequence[Lot], load: Load) -> list[int]:
+        """Return how many tokens to ask of the draft model for each row; all 0 if it cannot pay."""
+        if not lots or self._must_measure(load):
+            return [0] * len(lots)
+        gains = [self._model_gains(lot) for lot in lots]
+        length = self._model_length(lots, load, gains) if self._model_ms else 0
+        if length:
+            self._probe_period = PROBE_MIN
+            return [length if sum(gain[:length]) > 0.0 else 0 for gain in gains]
+        return [min(MODEL_PROBE, lot.room) for lot in lots] if self._probes() else [0] * len(lots)
+
+    def check(self) -> None:
+        """Assert that every estimate is sane."""
+        self._greedy.check()
+        self._sampled.check()
+        self.cost.check()
+
+    def _must_measure(self, load: Load) -> bool:
+        """Return whether to draft nothing, for once, to learn what a round without drafts costs."""
+        return load.token_count == load.row_count and not self.cost.bounded(load.token_count)
+
+    def _costs(self, load: Load, slots: int, spent_ms: float = 0.0) -> list[float]:
+        """Return the round's cost by drafted tokens, none to `slots`.
+
+        Prompts in the round are not the drafts' business: the round counts as its rows alone
+        would, and drafts as what they add to the whole.
+        """
+        table = self.cost.table(load.token_count + slots)
+        first = load.token_count
+        fixed = spent_ms + table[load.row_count] - table[first]
+        return [fixed + ms for ms in table[first : first + slots + 1]]
+
+    def _model_gains(self, lot: Lot) -> list[float]:
+        """Return what the draft model would add to a row at each depth beside the others."""
+        others = [0.0] * MODEL_MAX
+        for depth, chance in zip(lot.tree.depths, lot.tree.chances(), strict=True):
+            if depth < MODEL_MAX and chance > others[depth]:
+                others[depth] = chance
+        first, trust = kind(DRAFT, 0), lot.trust.factors[DRAFT]
+        chances = lot.tree.survival.chances
+        gains: list[float] = []
+        path = 1.0
+        for depth in range(min(MODEL_MAX, lot.room)):
+            path *= min(chances[first + min(depth, DEPTHS - 1)] * trust, 1.0)
+            gains.append(lot.worth * max(0.0, path - others[depth]))
+        return gains
+
+    def _model_length(
+        self, lots: Sequence[Lot], load: Load, gains: Sequence[Sequence[float]]
+    ) -> int:
+        """Return the length with the best rate, 0 unless it beats none by `MODEL_WORTH`."""
+        costs = self._costs(load, load.room)
+        without = auction([lot.bid() for lot in lots], load.row_count, costs)
+        drafted = sum(map(len, without.nodes))
+        expected = load.row_count + without.gain
+        best_length, best_rate = 0, MODEL_WORTH * without.rate
+        for length in range(1, MODEL_MAX + 1):
+            expected += sum(gain[length - 1] for gain in gains if len(gain) >= length)
+            drafted = min(drafted + len(lots), load.room)
+            rate = expected / (costs[drafted] + length * self._model_ms)
+            if rate > best_rate:
+                best_length, best_rate = length, rate
+        return best_length
+
+    def _probes(self) -> bool:
+        """Return whether it is time to see what the draft model can do by now."""
+        if self._probe_wait > 0:
+            self._probe_wait -= 1
+            return False
+        self._probe_wait = self._probe_period
+        self._probe_period = min(2 * self._probe_period, PROBE_MAX)
+        return True

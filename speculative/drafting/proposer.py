@@ -1,0 +1,319 @@
+"""The proposer: keeps each sequence's draft sources and fills rounds with their guesses."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from draftwerk.speculative.beams.drafts import Forests
+from draftwerk.speculative.drafting.breaker import Breaker
+from draftwerk.speculative.drafting.budget import Bid
+from draftwerk.speculative.drafting.controller import Controller, Load, Lot
+from draftwerk.speculative.drafting.rationing import Turns
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, SILENT, Draft, Opening, Round, Row
+from draftwerk.speculative.sampling.gumbel import Gumbels, gumbels
+from draftwerk.speculative.sources.acceptance import DRAFT, NAMES, Trust, kind
+from draftwerk.speculative.sources.draft_head import HeadSource
+from draftwerk.speculative.sources.grammar import GrammarSource
+from draftwerk.speculative.sources.ngram import NgramSource
+from draftwerk.speculative.sources.ngram_index import INDEX_MAX, Occurrences, Text
+from draftwerk.speculative.sources.prediction import PredictionSource
+from draftwerk.speculative.sources.recycle import RecycleSource
+from draftwerk.speculative.sources.sequence_noise import Key
+from draftwerk.speculative.sources.source import Source
+from draftwerk.speculative.sources.store import Memories, Memory, StoreSource
+from draftwerk.speculative.sources.suffix import SuffixSource
+from draftwerk.speculative.sources.tree import NODES_MAX, Tree
+
+REACH_MIN = 4
+REACH_START = 12
+"""Tokens in a path; it follows what is accepted, since every guess costs a microsecond."""
+
+
+@dataclass(slots=True)
+class _Drafted:
+    """What the proposer remembers of one sequence."""
+
+    text: Text
+    key: Key
+    sources: list[Source]
+    memory: Memory
+    opened: int
+    """Tokens that came with the opening: an earlier life's output is in the store already."""
+    takes_model: bool
+    grammar: GrammarSource | None = None
+    head: HeadSource | None = None
+    trust: Trust = field(default_factory=Trust)
+    breaker: Breaker = field(default_factory=Breaker)
+    tree: Tree | None = None
+    """The guesses of the sequence's last row, verified or not."""
+    reach: int = REACH_START
+    asked: bool = False
+    """Whether the sources were asked in the last round."""
+    thinks: bool = False
+    """Whether the target shall say what could follow, for the sources to guess with."""
+    drafts: bool = False
+    """Whether it ever had room for a draft; without speculation a request teaches nothing."""
+
+    def output(self) -> list[int]:
+        """Return what was committed here, and the tokens before it that it can be found by."""
+        if self.text.length == self.opened:
+            return []
+        return self.text.tokens[self.opened :]  # PAD tokens early: positions count from the padding
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """A round with every guess but the draft model's."""
+
+    round_id: int
+    load: Load
+    rows: list[int]
+    """Indices of the rows that draft."""
+    states: list[_Drafted]
+    lots: list[Lot]
+    wanted: bool = False
+    """Whether the draft model was asked for anything."""
+
+
+class Proposer:
+    """Turns rounds into drafts; learns from the tokens that each round says were committed."""
+
+    def __init__(
+        self,
+        methods: tuple[str, ...],
+        measured: Iterable[tuple[int, float]] = (),
+        memories: Memories | None = None,
+        noise: Gumbels = gumbels,
+    ) -> None:
+        """Run these sources; `measured` are steps of the target, (tokens, ms)."""
+        self._noise = noise
+        self._methods = frozenset(methods) | {"draft", "prediction"}
+        self._controller = Controller(measured)
+        self._memories = Memories() if memories is None else memories
+        self._sequences: dict[int, _Drafted] = {}
+        self._prepared: _Prepared | None = None
+        self._forests = Forests()
+        self._turns = Turns()
+
+    def seed(self, measured: Iterable[tuple[int, float]]) -> None:
+        """Take in steps of the target, (tokens, ms), measured before the first round."""
+        self._controller.cost.seed(measured)
+
+    def wants_model(self, round_: Round) -> tuple[int, ...]:
+        """Return how many tokens to ask of the draft model for each row; all 0: do not run it."""
+        prepared = self._prepare(round_)
+        lengths = [0] * len(round_.rows)
+        asked = [n for n, state in enumerate(prepared.states) if state.takes_model]
+        found = self._controller.model_lengths([prepared.lots[n] for n in asked], prepared.load)
+        for place, length in zip(asked, found, strict=True):
+            lengths[prepared.rows[place]] = length
+        return tuple(lengths)
+
+    def propose(
+        self, round_: Round, model_drafts: tuple[Draft, ...], model_ms: float = 0.0
+    ) -> tuple[Draft, ...]:
+        """Return a draft for every row, SILENT where nothing was to be guessed.
+
+        `model_drafts` are the draft model's, one per row, and `model_ms` what they cost.
+        """
+        prepared = self._prepare(round_)
+        self._prepared = None
+        self._controller.learn_model(
+            max((len(draft.tokens) for draft in model_drafts), default=0), model_ms
+        )
+        bids: list[Bid] = []
+        for row, state, lot in zip(prepared.rows, prepared.states, prepared.lots, strict=True):
+            if state.takes_model:
+                _add_draft(lot.tree, model_drafts[row])
+            bids.append(lot.bid())
+        outcome = self._controller.admit(bids, prepared.load, model_ms)
+        drafts = [NO_DRAFT if self._thinks_on(row) else SILENT for row in round_.rows]
+        for place, nodes in enumerate(outcome.nodes):
+            state, tree = prepared.states[place], prepared.lots[place].tree
+            pays = self._turns.pays(state, outcome.saved_ms[place])
+            # A head that was only now asked to think has not had its say.
+            if len(tree) and (pays or state.head is None or state.head.thoughts):
+                state.breaker.learn(pays)
+            drafts[prepared.rows[place]] = tree.draft(nodes, state.thinks)
+        load = prepared.load.token_count + sum(map(len, outcome.nodes))
+        self._draft_searches(round_, drafts, load)
+        return tuple(drafts)
+
+    def _thinks_on(self, row: Row) -> bool:
+        """Whether a row without room for drafts, as at a prompt's end, shall have some later."""
+        if row.branch is not None or not row.samples or row.draft_max:
+            return False
+        return self._sequences[row.sequence_id].head is not None
+
+    def _draft_searches(self, round_: Round, drafts: list[Draft], load: int) -> None:
+        """Fill in the drafts of beam searches, group by group; `load` is what else is computed."""
+        groups: dict[int, list[int]] = {}
+        for index, row in enumerate(round_.rows):
+            if row.branch is not None and row.samples and row.draft_max:
+                groups.setdefault(row.branch.group_id, []).append(index)
+        for indices in groups.values():
+            rows = [round_.rows[index] for index in indices]
+            room = sum(row.draft_max for row in rows)
+            found = self._forests.propose(rows, load, self._controller.cost.table(load + room))
+            hears = self._hears_head(rows[0])
+            for index, draft in zip(indices, found, strict=True):
+                drafts[index] = draft if hears else msgspec.structs.replace(draft, curious=False)
+                load += len(draft.tokens)
+
+    def _hears_head(self, row: Row) -> bool:
+        """Whether a draft head shall think for a branch's search."""
+        assert row.branch is not None
+        root = self._sequences.get(row.branch.group_id)  # gone where the search was preempted
+        return "head" in self._methods if root is None else root.head is not None
+
+    def check(self) -> None:
+        """Assert that nothing is kept of what is gone, and that everything kept is sound."""
+        self._controller.check()
+        self._memories.check()
+        self._forests.check()
+        for state in self._sequences.values():
+            state.text.occurrences.check()
+            if state.tree is not None:
+                state.tree.check()
+
+    @property
+    def sequence_count(self) -> int:
+        """Return how many sequences are remembered."""
+        return len(self._sequences)
+
+    # --- a round, before the draft model ------------------------------------------------------
+
+    def _prepare(self, round_: Round) -> _Prepared:
+        """Learn from a round and guess for it, once."""
+        if self._prepared is not None and self._prepared.round_id == round_.round_id:
+            return self._prepared
+        self._controller.cost.learn(*round_.step_cost)
+        self._turns.learn(*round_.think_cost)
+        self._forests.read(round_, self._text)
+        for sequence_id in round_.closed:
+            self._close(sequence_id)
+        found: list[tuple[int, _Drafted, int, float]] = []
+        sampling = [row.left for row in round_.rows if row.samples and row.branch is None]
+        worths = iter(self._controller.worths(sampling, round_.refill))
+        for index, row in enumerate(round_.rows):
+            if row.branch is not None:
+                continue  # a search's rows are drafted for together
+            state = self._read(row)
+            worth = next(worths) if row.samples else 0.0
+            room = min(row.draft_max, NODES_MAX) if row.samples else 0
+            if room:
+                state.drafts = True
+                found.append((index, state, room, worth))
+        self._choose(round_.round_id, [(state, worth) for _, state, _, worth in found])
+        lots: list[Lot] = []
+        for _, state, room, worth in found:
+            state.tree = self._guess(state, room)
+            lots.append(Lot(state.tree, state.trust, room, worth))
+        load = Load(
+            sum(row.stop - row.start for row in round_.rows),
+            sum(row.samples for row in round_.rows),
+            sum(lot.room for lot in lots),
+        )
+        rows, states = [index for index, *_ in found], [state for _, state, *_ in found]
+        self._prepared = _Prepared(round_.round_id, load, rows, states, lots)
+        return self._prepared
+
+    def _choose(self, turn: int, found: Sequence[tuple[_Drafted, float]]) -> None:
+        """Say whose sources are asked, and for whom the target thinks on."""
+        count = len(found)
+        self._turns.choose(turn, found, self._controller.cost.table(count)[count])
+
+    def _text(self, sequence_id: int) -> Occurrences:
+        """Return all known tokens of a sequence."""
+        return self._sequences[sequence_id].text.occurrences
+
+    def _read(self, row: Row) -> _Drafted:
+        """Take in a row: its opening, what was committed, what the target thought."""
+        if row.opening is not None:
+            self._sequences[row.sequence_id] = self._open(row.opening)
+        state = self._sequences[row.sequence_id]
+        if row.outlooks:
+            state.memory.successors.learn(row.outlooks)
+        if row.news:
+            self._learn(state, row.news)
+        if state.grammar is not None:
+            state.grammar.forced = row.forced
+        if state.head is not None:
+            state.head.thoughts = row.thoughts
+        return state
+
+    def _learn(self, state: _Drafted, news: tuple[int, ...]) -> None:
+        if state.tree is not None:
+            right = self._controller.learn(state.tree, state.trust, news)
+            grown = 2 * state.reach if right >= state.reach else (state.reach + right + 2) // 2
+            state.reach = min(max(grown, REACH_MIN), NODES_MAX)
+            state.tree = None
+        state.text.occurrences.append(news)
+        for source in state.sources:
+            source.learn(news)
+
+    def _guess(self, state: _Drafted, room: int) -> Tree:
+        """Ask every source, if it is this row's turn."""
+        tree = Tree(self._controller.survival(state.key.sampled), state.trust)
+        if state.asked:
+            state.text.occurrences.index(INDEX_MAX)
+            reach = min(state.reach, room)
+            for source in state.sources:
+                source.propose(tree, reach)
+        return tree
+
+    # --- sequences ----------------------------------------------------------------------------
+
+    def _open(self, opening: Opening) -> _Drafted:
+        text = Text(opening.tokens)
+        memory = self._memories.of(opening.tenant)
+        allowed = self._methods if opening.methods is None else self._methods & {*opening.methods}
+        key = Key(opening.sampling, self._noise)
+        sources: list[Source] = []
+        if opening.prediction:
+            output = opening.tokens[opening.prompt_count :]
+            sources.append(PredictionSource(text, opening.prediction, output))
+        if "ngram" in allowed:
+            sources.append(NgramSource(text))
+        if "suffix" in allowed:
+            sources.append(SuffixSource(text, key))
+        if "store" in allowed:
+            sources.append(StoreSource(text, memory.store, key))
+        if "recycle" in allowed:
+            sources.append(RecycleSource(text, memory.successors, key))
+        head = None
+        if "head" in allowed:
+            head = HeadSource(text, key)
+            sources.append(head)
+        grammar = None
+        if opening.sampling.grammar is not None and "grammar" in allowed:
+            grammar = GrammarSource()
+            sources.insert(0, grammar)
+        takes_model, opened = "draft" in allowed, len(opening.tokens)
+        return _Drafted(text, key, sources, memory, opened, takes_model, grammar, head)
+
+    def _close(self, sequence_id: int) -> None:
+        """Forget a sequence; what it said goes to the store.
+
+        A preempted sequence comes back with an opening that holds what is stored now, and then only
+        what it says after that is added.
+        """
+        state = self._sequences.pop(sequence_id, None)
+        if state is not None and state.drafts and "store" in self._methods:
+            output = state.output()
+            if output:
+                state.memory.store.learn(output)
+
+
+def _add_draft(tree: Tree, draft: Draft) -> None:
+    """Merge the draft model's guesses into a tree."""
+    first = kind(DRAFT, 0)
+    places = [-1]  # of each drafted node in the tree, from the root on; -2 where it found no room
+    for token, parent in zip(draft.tokens, draft.parents, strict=True):
+        above = places[parent + 1]
+        node = tree.add(above, token, first) if above >= -1 else -1
+        places.append(node if node >= 0 else -2)
+
+
+assert NAMES[DRAFT] == "draft"

@@ -1,0 +1,224 @@
+"""A round is what one device step does; these are the integers that describe it.
+
+Cache --Round--> Draft --Proposal--> Verifier --Verdict--> Cache
+"""
+
+import msgspec
+
+from draftwerk.speculative.sampling.params import Sampling
+
+
+class Plain(msgspec.Struct, frozen=True, array_like=True):
+    """Base of everything that crosses to a device: immutable, compact, comparable."""
+
+
+class Opening(Plain, frozen=True):
+    """All that a device or a draft source must know of a sequence, sent with its first row."""
+
+    tokens: tuple[int, ...]
+    """The prompt, then whatever was committed before a preemption or a crash."""
+    prompt_count: int
+    sampling: Sampling
+    methods: tuple[str, ...] | None = None
+    """Draft sources the request allows; None means all."""
+    tenant: str = ""
+    """Whose finished outputs may serve this sequence as a draft source."""
+    prediction: tuple[int, ...] = ()
+    """The text the client expects, as tokens."""
+
+
+LOSS_NATS = 1 / 16
+"""The unit in which outlooks say how far a token is below certainty."""
+
+
+class Outlook(Plain, frozen=True):
+    """What the target thought could follow a token, best first."""
+
+    token: int
+    best: tuple[int, ...]
+    losses: tuple[int, ...]
+    """How far each is below certainty, in `LOSS_NATS`; without penalties, at temperature 1."""
+
+
+class Thought(Plain, frozen=True):
+    """What a draft head thinks could follow a token that may not have been said yet, best first."""
+
+    parent: int
+    """The thought whose token comes before, by index; -1 for the last known token's."""
+    token: int
+    best: tuple[int, ...]
+    losses: tuple[int, ...]
+    """As in `Outlook`."""
+
+
+class Hunch(Plain, frozen=True):
+    """What a draft head thinks could follow a token that a beam search has probably chosen."""
+
+    node: int
+    """The drafted node before the token; -1 is the row's last known token."""
+    token: int
+    offers: tuple[tuple[int, float], ...]
+    """The best next tokens with their log-probabilities, best first."""
+
+
+Seen = tuple[tuple[int, ...], tuple[tuple[int, float], ...]]
+"""A few tokens of a text, and the best next tokens there with their log-probabilities."""
+
+
+class Branch(Plain, frozen=True):
+    """What makes a row one of a beam search: it asks what is likely, and decides nothing itself."""
+
+    group_id: int
+    """The sequence that read the prompt; it stays open as long as the search."""
+    offers: int
+    """How many of the best next tokens are wanted, after the last known token and every node."""
+    origin: int = 0
+    """The sequence that this new one copies, as it was before the round; 0 if it is not new."""
+    score: float = 0.0
+    """Log-probability of the generated tokens: how the branches of a group compare."""
+    width: int = 1
+    """Branches that survive a step."""
+    seen: tuple[Seen, ...] = ()
+    """What the group's previous rows were offered, in the first row alone: for draft sources."""
+    known: tuple[tuple[int, float], ...] = ()
+    """What comes after the last known token, if an earlier forest has been there."""
+    hunch: tuple[tuple[int, float], ...] = ()
+    """What a draft head thinks comes there, if none has."""
+
+
+class Row(Plain, frozen=True):
+    """One sequence's part of a round.
+
+    known tokens     0 ............ start ........... stop
+                     |  KV in pages  |  computed now   |  then up to draft_max drafted nodes
+    slots reserved   0 .............................. stop + draft_max
+
+    A branch may have start == stop: then `known` is what comes next, and its draft is all that
+    is computed.
+    """
+
+    sequence_id: int
+    start: int
+    stop: int
+    samples: bool
+    """Whether `stop` is the end of the known tokens, so that the row ends in new ones."""
+    draft_max: int
+    blocks: tuple[int, ...]
+    """The block table: covers every reserved slot."""
+    news: tuple[int, ...] = ()
+    """Tokens committed since this sequence's previous row."""
+    opening: Opening | None = None
+    outlooks: tuple[Outlook, ...] = ()
+    """Of the sequence's previous decision: what the target thought could follow."""
+    branch: Branch | None = None
+    forced: tuple[int, ...] = ()
+    """Of the sequence's previous decision: what the grammar leaves no choice about."""
+    left: int = 0
+    """Tokens that it may still say."""
+    thoughts: tuple[Thought, ...] = ()
+    """Of the sequence's previous decision: what the draft head guesses on from there."""
+
+
+class Round(Plain, frozen=True):
+    """One device step: rows, the block copies to make first, and the sequences to forget."""
+
+    round_id: int
+    lane: int
+    rows: tuple[Row, ...]
+    copies: tuple[tuple[int, int], ...] = ()
+    """(from, to) block pairs, copied before anything is written."""
+    closed: tuple[int, ...] = ()
+    """Sequences that ended or were preempted since the previous round."""
+    step_cost: tuple[int, float] = (0, 0.0)
+    """The previous step's tokens and device milliseconds: how the controller learns T(N)."""
+    moves: tuple[tuple[int, int], ...] = ()
+    """(from, to) slots, block * block_size + offset, moved as if at once: after the copies, before
+    anything is written."""
+    refill: float = 1.0
+    """How likely another takes the place of a row that ends."""
+    think_cost: tuple[int, float] = (0, 0.0)
+    """Of the previous step, the rows that a draft head thought about and the milliseconds."""
+
+
+class Draft(Plain, frozen=True):
+    """Drafted nodes of one row, a tree in topological order; a chain is the special case.
+
+    Node i follows node `parents[i]` < i, or the row's last known token if that is -1. No two
+    children of one node hold the same token.
+    """
+
+    tokens: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+    sources: tuple[str, ...] = ()
+    """Which source proposed each node."""
+    laws: tuple[tuple[tuple[int, float], ...], ...] = ()
+    """(token, chance) of what each node of a chain was drawn from, where the rule asks for it."""
+    curious: bool = True
+    """Whether the sources want to know what could follow: it takes a look at every logit."""
+
+
+NO_DRAFT = Draft()
+SILENT = Draft(curious=False)
+"""No draft, and nobody to learn from the row."""
+
+
+class Proposal(Plain, frozen=True):
+    """A round with its drafts, one per row."""
+
+    round: Round
+    drafts: tuple[Draft, ...]
+
+
+class TokenLogprob(Plain, frozen=True):
+    """A chosen token's log-probability under the raw model, and the best alternatives."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class Decision(Plain, frozen=True):
+    """What the target says of one row: the accepted path, then one token of its own.
+
+    `tokens` has one more entry than `path`, and is empty for a row that does not sample.
+    """
+
+    tokens: tuple[int, ...] = ()
+    path: tuple[int, ...] = ()
+    """Accepted nodes of the draft, by index, root side first."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    error: str = ""
+    """Why this row alone failed, in words for the client."""
+    outlooks: tuple[Outlook, ...] = ()
+    """After the last known token and every node that was computed, if asked for."""
+    offers: tuple[tuple[tuple[int, float], ...], ...] = ()
+    """Of a branch, after its last known token (unless that was known) and after each node: the best
+    next tokens with their log-probabilities after penalties and bias, best first."""
+    forced: tuple[int, ...] = ()
+    """The tokens that a grammar forces after `tokens`."""
+    thoughts: tuple[Thought, ...] = ()
+    """What the draft head guesses after `tokens`, parents first."""
+    hunches: tuple[Hunch, ...] = ()
+    """Of a branch: what the draft head guesses where the search probably goes on."""
+
+
+class Verdict(Plain, frozen=True):
+    """The answer to a proposal, one decision per row."""
+
+    round_id: int
+    lane: int
+    decisions: tuple[Decision, ...]
+    device_ms: float
+    token_count: int
+    """Tokens computed in the step, drafts included."""
+    think_ms: float = 0.0
+    """What a draft head took after that, where it did not think beside it."""
+
+
+def chain(tokens: tuple[int, ...], source: str) -> Draft:
+    """Return the draft that is a single path."""
+    return Draft(tokens, tuple(range(-1, len(tokens) - 1)), (source,) * len(tokens))
+
+
+def children_of(draft: Draft) -> dict[tuple[int, int], int]:
+    """Return the node of every (parent, token)."""
+    return {edge: node for node, edge in enumerate(zip(draft.parents, draft.tokens, strict=True))}

@@ -1,0 +1,336 @@
+"""The planner: who is in the next round, with how many tokens, in which blocks.
+
+running --plan--> in flight --commit--> running --> ended
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import chain
+
+import msgspec
+
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.tables import Copy
+from draftwerk.speculative.beams.members import Part
+from draftwerk.speculative.beams.search import SEARCH_ROOM
+from draftwerk.speculative.protocol.rounds import Decision, Draft, Round, Row, Verdict
+from draftwerk.speculative.scheduler.running_set import Residency
+from draftwerk.speculative.scheduler.stats import PlannerStats
+from draftwerk.speculative.sequence import Progress, Sequence, origins
+
+DRAFT_SHARE = 8
+"""Of a round, one part in so many is for drafts even while prompts wait."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a round may hold."""
+
+    lanes: int = 1
+    """Rounds under way at once."""
+    rows_max: int = 64
+    """Sequences running at once."""
+    tokens_max: int = 256
+    """Tokens computed in a round, drafts included."""
+    draft_max: int = 7
+    """Drafted tokens in a row."""
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A round in the making."""
+
+    tokens_left: int
+    rows: list[Row] = field(default_factory=list[Row])
+    members: list[Sequence] = field(default_factory=list[Sequence])
+    copies: list[Copy] = field(default_factory=list[Copy])
+    moves: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+
+
+class Planner:
+    """Every scheduling decision, and nothing else: no clock, no device, no event loop."""
+
+    def __init__(self, pool: BlockPool, limits: Limits, stats: PlannerStats | None = None) -> None:
+        """`stats` go on counting across planners, where there is more than one in turn."""
+        self.pool = pool
+        self.limits = limits
+        self.stats = PlannerStats() if stats is None else stats
+        self.residency = Residency(pool, self.stats)
+        self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by lane
+        self._step_cost: tuple[int, float] = (0, 0.0)
+        self._think_cost: tuple[int, float] = (0, 0.0)
+
+    @property
+    def waiting(self) -> int:
+        return len(self.residency.waiting)
+
+    @property
+    def running(self) -> int:
+        return len(self.residency.running)
+
+    @property
+    def idle(self) -> bool:
+        return not (self.residency.waiting or self.residency.running)
+
+    def submit(self, sequence: Sequence) -> None:
+        """Queue a sequence behind those of its priority."""
+        self.residency.submit(sequence)
+
+    def cancel(self, request_id: str, choice: int | None = None) -> None:
+        """Forget a request, or one choice of it; a row in flight is released with its verdict."""
+        for sequence in [*self.residency.waiting, *self.residency.running.values()]:
+            if sequence.request_id == request_id and choice in (None, sequence.choice):
+                sequence.cancelled = True
+                if not sequence.in_flight:
+                    self.residency.end(sequence)
+
+    def plan(self) -> Round | None:
+        """Return the next round, or None if every lane is busy or nothing can run."""
+        lane = next((n for n in range(self.limits.lanes) if n not in self._rounds), None)
+        if lane is None:
+            return None
+        plan = _Plan(self.limits.tokens_max)
+        ready = [s for s in self.residency.running.values() if not s.in_flight]
+        self._plan_decoding(plan, [s for s in ready if s.pending == 1])
+        self._plan_prefill(plan, [s for s in ready if s.pending > 1])
+        self._admit(plan)
+        if not plan.rows:
+            return None
+        self.stats.rounds += 1
+        round_ = Round(
+            self.stats.rounds,
+            lane,
+            tuple(plan.rows),
+            tuple(plan.copies),
+            self.residency.take_closed(),
+            self._step_cost,
+            tuple(plan.moves),
+            self.residency.refill(),
+            self._think_cost,
+        )
+        self._rounds[lane] = round_, plan.members
+        return round_
+
+    def reach(self) -> Counter[str]:
+        """Return how many tokens were computed of each request that runs."""
+        return self.residency.reach()
+
+    def commit(self, verdict: Verdict, drafts: tuple[Draft, ...]) -> list[Progress]:
+        """Apply a verdict; returns what it meant for every sequence that somebody still wants."""
+        round_, members = self._rounds.pop(verdict.lane)
+        assert round_.round_id == verdict.round_id, "a verdict for another round"
+        self._step_cost = verdict.token_count, verdict.device_ms
+        thought = sum(bool(one.thoughts) + len(one.hunches) for one in verdict.decisions)
+        self._think_cost = thought, verdict.think_ms
+        self.stats.device_ms += verdict.device_ms + verdict.think_ms
+        news: list[Progress] = []
+        searches: dict[Sequence, list[Part]] = {}
+        decided = zip(members, round_.rows, verdict.decisions, drafts, strict=True)
+        for sequence, row, decision, draft in decided:
+            sequence.in_flight = False
+            if row.branch is not None:
+                searches.setdefault(sequence, []).append(Part(row, decision, draft))
+            elif sequence.cancelled:
+                self.residency.end(sequence)
+            elif decision.error:
+                sequence.table.forget()
+                self.residency.end(sequence)
+                news.append(Progress(sequence, (), (), (), "error", decision.error))
+            elif row.samples:
+                news.append(self._advance(sequence, row, decision, draft))
+            else:
+                sequence.computed = row.stop
+                sequence.table.commit(sequence.tokens, sequence.computed)
+        for sequence, parts in searches.items():
+            news.extend(self._advance_search(sequence, parts))
+        return news
+
+    def check(self) -> None:
+        """Assert every invariant, those of the blocks included."""
+        self.residency.check()
+        in_flight = {id(s) for _, members in self._rounds.values() for s in members}
+        running = self.residency.running.values()
+        assert in_flight == {id(s) for s in running if s.in_flight}
+
+    # --- planning ---------------------------------------------------------------------------
+
+    def _plan_decoding(self, plan: _Plan, ready: list[Sequence]) -> None:
+        """Give every decoding sequence its row, then share what is left among their drafts."""
+        rows = sum(map(_row_count, ready))
+        room = self._draft_room(rows)
+        for sequence in ready:
+            if plan.tokens_left < 1:
+                return
+            if sequence.sequence_id not in self.residency.running:
+                continue  # an earlier row has preempted it
+            if sequence.search is not None:
+                self._add_search(plan, sequence, self._draft_room(rows, SEARCH_ROOM))
+            else:
+                free = self._free_slots(sequence, rows)
+                draft_max = min(room, sequence.draft_room(), plan.tokens_left - 1, free)
+                self._add_row(plan, sequence, 1, draft_max)
+
+    def _draft_room(self, row_count: int, factor: int = 1) -> int:
+        """Return how many drafts each row may carry: the budget is shared evenly.
+
+        Room is taken whether or not a draft fills it, so prompts that wait come first: with many
+        rows, half a round kept for drafts would double the rounds that the prompts take. An eighth
+        is left, so that drafts do not starve either.
+        """
+        most = self.limits.tokens_max
+        budget = max(most // DRAFT_SHARE, most - self._wanted())
+        share = max(0, budget // max(1, row_count) - 1)
+        return min(factor * self.limits.draft_max, share)
+
+    def _wanted(self) -> int:
+        """Return how many tokens prompts could have read in this round, up to all of it."""
+        running, most, wanted = self.residency.running, self.limits.tokens_max, 0
+        enters = self.residency.waiting if len(running) < self.limits.rows_max else ()
+        for sequence in chain(running.values(), enters):
+            if sequence.pending > 1 and not sequence.in_flight:
+                wanted += sequence.unread
+                if wanted >= most:
+                    return most
+        return wanted
+
+    def _free_slots(self, sequence: Sequence, row_count: int) -> int:
+        """Return how many drafts may be written behind a decoding row without cramping others.
+
+        They may fill the row's last block, and all rows together half of the blocks that are free:
+        near the pool's limit drafts grow shorter, before anybody has to wait.
+        """
+        size, known = self.pool.block_size, len(sequence.tokens)
+        held = max(self.pool.blocks_for(known), len(sequence.table.blocks))
+        return held * size - known + self.pool.available // (2 * row_count) * size
+
+    def _plan_prefill(self, plan: _Plan, ready: list[Sequence]) -> None:
+        for sequence in ready:
+            if plan.tokens_left < 1:
+                return
+            if sequence.sequence_id in self.residency.running:
+                self._add_row(plan, sequence, min(sequence.unread, plan.tokens_left), 0)
+
+    def _admit(self, plan: _Plan) -> None:
+        """Start waiting sequences while there is room for all that is known of them."""
+        waiting, running = self.residency.waiting, self.residency.running
+        blocked: list[Sequence] = []
+        while waiting and plan.tokens_left > 0 and len(running) < self.limits.rows_max:
+            sequence = waiting.popleft()
+            if sequence.leader is not None and not sequence.leader.prefilled:
+                blocked.append(sequence)
+                continue
+            if not self.residency.enter(sequence):
+                blocked.append(sequence)
+                break
+            if sequence.unread:
+                self._add_row(plan, sequence, min(sequence.unread, plan.tokens_left), 0)
+            else:
+                self._add_search(plan, sequence, 0)
+        waiting.extendleft(reversed(blocked))
+
+    def _add_row(self, plan: _Plan, sequence: Sequence, count: int, draft_max: int) -> None:
+        """Add a row of `count` known tokens if blocks can be had, with as many drafts as fit."""
+        start, stop = sequence.computed, sequence.computed + count
+        if not self.residency.make_room(sequence, stop, draft_max):
+            return
+        copies = sequence.table.own(start)
+        if copies is None:
+            self.residency.preempt(sequence)
+            return
+        samples = stop == len(sequence.tokens)
+        fits = min(draft_max, sequence.table.slots - stop) if samples else 0
+        told = sequence.told
+        row = Row(
+            sequence.sequence_id,
+            start,
+            stop,
+            samples,
+            fits,
+            tuple(sequence.table.blocks[: self.pool.blocks_for(stop + fits)]),
+            tuple(sequence.tokens[told:]) if told else (),
+            None if told else sequence.opening(),
+            sequence.outlooks,
+            forced=sequence.forced,
+            left=sequence.tokens_max - sequence.generated,
+            thoughts=sequence.thoughts,
+        )
+        sequence.told = len(sequence.tokens)
+        sequence.outlooks, sequence.forced, sequence.thoughts = (), (), ()
+        sequence.in_flight = True
+        plan.copies.extend(copies)
+        plan.rows.append(row)
+        plan.members.append(sequence)
+        plan.tokens_left -= count + fits
+
+    def _add_search(self, plan: _Plan, sequence: Sequence, draft_max: int) -> None:
+        """Add the rows of all members of a beam search, or none."""
+        search = sequence.search
+        assert search is not None
+        group = search.plan(
+            sequence,
+            self.pool,
+            draft_max,
+            plan.tokens_left,
+            lambda need: self.residency.free(sequence, need),
+        )
+        if group is None:
+            return
+        sequence.in_flight = True
+        self.residency.close(search.take_closing())
+        plan.copies.extend(group.copies)
+        plan.moves.extend(group.moves)
+        plan.rows.extend(group.rows)
+        plan.members.extend(sequence for _ in group.rows)
+        plan.tokens_left -= sum(row.stop - row.start + row.draft_max for row in group.rows)
+
+    # --- committing --------------------------------------------------------------------------
+
+    def _advance(self, sequence: Sequence, row: Row, decision: Decision, draft: Draft) -> Progress:
+        """Append what the target decided; the last token's KV is computed in the next round."""
+        self.stats.count(decision, draft)
+        sequence.tally.count(decision, draft)
+        kept, finish_reason = sequence.extend(decision.tokens)
+        self.stats.generated_tokens += kept
+        sequence.outlooks, sequence.forced = decision.outlooks, decision.forced
+        sequence.thoughts = decision.thoughts
+        sequence.computed = min(row.stop + len(decision.path), len(sequence.tokens))
+        sequence.table.commit(sequence.tokens, sequence.computed)
+        if finish_reason:
+            self.residency.end(sequence)
+        return Progress(
+            sequence,
+            decision.tokens[:kept],
+            origins(decision, draft)[:kept],
+            decision.logprobs[:kept],
+            finish_reason,
+        )
+
+    def _advance_search(self, root: Sequence, parts: list[Part]) -> list[Progress]:
+        """Apply the rows of a beam search; returns what they settled."""
+        assert root.search is not None
+        error = next((part.decision.error for part in parts if part.decision.error), "")
+        if root.cancelled or error:
+            self.residency.end(root)
+            return [] if root.cancelled else [Progress(root, (), (), (), "error", error)]
+        outcome = root.search.commit(root, parts)
+        if outcome is None:
+            return []
+        self.stats.count(outcome.decision, outcome.draft)
+        root.tally.count(outcome.decision, outcome.draft)
+        news = root.search.news(root)
+        self.stats.generated_tokens += sum(len(progress.tokens) for progress in news)
+        if root.search.beams.done:
+            self.residency.end(root)
+        return news
+
+
+def _row_count(sequence: Sequence) -> int:
+    return 1 if sequence.search is None else sequence.search.row_count
+
+
+def expand(sequences: Iterable[Sequence]) -> list[Sequence]:
+    """Make the first of a request's choices the leader of the others."""
+    leader, *others = sequences
+    for other in others:
+        other.leader = leader
+    return [leader, *others]

@@ -1,0 +1,55 @@
+"""What a planner counts."""
+
+from typing import Any
+
+import msgspec
+
+from draftwerk.speculative.protocol.rounds import Decision, Draft
+
+
+class PlannerStats(msgspec.Struct, kw_only=True):
+    """Counters since start."""
+
+    rounds: int = 0
+    device_ms: float = 0.0
+    preemptions: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+    prompt_tokens: int = 0
+    recomputed_tokens: int = 0
+    """Computed a second time, after a preemption or a restart."""
+    generated_tokens: int = 0
+    drafts: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    accepted_by_position: list[int] = msgspec.field(default_factory=list[int])
+    drafts_by_source: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    """Rows in whose draft a source had a part."""
+    drafted_by_source: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    accepted_by_source: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a copy of every counter by name."""
+        return {
+            **msgspec.structs.asdict(self),
+            "accepted_by_position": (*self.accepted_by_position,),
+        }
+
+    def count(self, decision: Decision, draft: Draft) -> None:
+        """Add what became of one row's draft."""
+        if not draft.tokens:
+            return
+        self.drafts += 1
+        self.draft_tokens += len(draft.tokens)
+        self.accepted_tokens += len(decision.path)
+        accepted = len(decision.path)
+        self.accepted_by_position += [0] * (accepted - len(self.accepted_by_position))
+        for position in range(accepted):
+            self.accepted_by_position[position] += 1
+        for source in set(draft.sources):
+            self.drafts_by_source[source] = self.drafts_by_source.get(source, 0) + 1
+        for source in draft.sources:
+            self.drafted_by_source[source] = self.drafted_by_source.get(source, 0) + 1
+        for node in decision.path:
+            source = draft.sources[node]
+            self.accepted_by_source[source] = self.accepted_by_source.get(source, 0) + 1

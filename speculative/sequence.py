@@ -1,0 +1,167 @@
+"""A sequence: one decoding branch of a request, as the planner sees it."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from draftwerk.cache.tables import BlockTable
+from draftwerk.speculative.protocol.rounds import (
+    Decision,
+    Draft,
+    Opening,
+    Outlook,
+    Thought,
+    TokenLogprob,
+)
+from draftwerk.speculative.sampling.params import Sampling
+
+if TYPE_CHECKING:
+    from draftwerk.speculative.beams.search import BeamSearch
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """Tokens and where their KV is; only the planner changes one.
+
+    tokens   0 ........ prompt_count ........ computed ........ len(tokens)
+             |  the prompt  |        generated, committed            |
+             |            KV is in the pages     |  to be computed   |
+    """
+
+    sequence_id: int
+    request_id: str
+    choice: int
+    tokens: list[int]
+    prompt_count: int
+    sampling: Sampling
+    tokens_max: int
+    """Generated tokens at most."""
+    table: BlockTable
+    draft_max: int
+    """Drafted tokens per round at most; 0 means no speculation."""
+    priority: int = 0
+    methods: tuple[str, ...] | None = None
+    tenant: str = ""
+    prediction: tuple[int, ...] = ()
+    leader: "Sequence | None" = None
+    """The choice that computes the shared prompt; this one waits, then finds it cached."""
+    search: "BeamSearch | None" = None
+    """What becomes of this sequence once its prompt is read, if it is not to be sampled from."""
+
+    computed: int = 0
+    told: int = 0
+    """Tokens that the devices know of; 0 means that they must be sent an Opening."""
+    outlooks: tuple[Outlook, ...] = ()
+    """Of the newest decision, until the draft sources are told."""
+    forced: tuple[int, ...] = ()
+    """Likewise."""
+    thoughts: tuple[Thought, ...] = ()
+    """Likewise."""
+    resumed: bool = False
+    """Whether it was submitted before, to actors that failed."""
+    in_flight: bool = False
+    cancelled: bool = False
+    ended: bool = False
+    tally: "Tally" = field(default_factory=lambda: Tally())
+
+    @property
+    def pending(self) -> int:
+        """Known tokens whose KV is not computed."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def unread(self) -> int:
+        """Pending tokens that are prefill; a beam search reads the last one with its own rows."""
+        return self.pending - (self.search is not None)
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - self.prompt_count
+
+    @property
+    def prefilled(self) -> bool:
+        """Whether the whole prompt is in the pages, so that a sibling can find it there."""
+        return self.ended or self.computed >= self.prompt_count
+
+    def opening(self) -> Opening:
+        """Return all that the devices must know before this sequence's first row."""
+        return Opening(
+            tuple(self.tokens),
+            self.prompt_count,
+            self.sampling,
+            self.methods,
+            self.tenant,
+            self.prediction,
+        )
+
+    def draft_room(self) -> int:
+        """Return how many drafted tokens could still be of use: the target adds one of its own."""
+        return max(0, min(self.draft_max, self.tokens_max - self.generated - 1))
+
+    def extend(self, tokens: tuple[int, ...]) -> tuple[int, str]:
+        """Append decided tokens up to the end of the text.
+
+        Returns how many were kept and the finish reason, "" if the text goes on.
+        """
+        for kept, token in enumerate(tokens, start=1):
+            self.tokens.append(token)
+            if token in self.sampling.stop_token_ids:
+                return kept, "stop"
+            if self.generated >= self.tokens_max:
+                return kept, "length"
+        return len(tokens), ""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a sequence cost so far; counts of tokens unless said."""
+
+    cached: int | None = None
+    """Prompt tokens found in the prefix cache at first admission; None before it."""
+    score: float | None = None
+    """Of a finished beam search: log-probability over length penalty."""
+    steps: int = 0
+    drafted: int = 0
+    accepted_histogram: list[int] = field(default_factory=list[int])
+    predicted_accepted: int = 0
+    predicted_rejected: int = 0
+    preemptions: int = 0
+
+    def count(self, decision: Decision, draft: Draft) -> None:
+        """Add one sampling step."""
+        accepted = len(decision.path)
+        self.steps += 1
+        self.drafted += len(draft.tokens)
+        self.accepted_histogram += [0] * (accepted + 1 - len(self.accepted_histogram))
+        self.accepted_histogram[accepted] += 1
+        hits = sum(draft.sources[node] == "prediction" for node in decision.path)
+        self.predicted_accepted += hits
+        self.predicted_rejected += draft.sources.count("prediction") - hits
+
+
+@dataclass(slots=True, frozen=True)
+class Progress:
+    """What a verdict meant for one sequence."""
+
+    sequence: Sequence
+    tokens: tuple[int, ...]
+    origins: tuple[str, ...]
+    logprobs: tuple[TokenLogprob, ...]
+    finish_reason: str = ""
+    error: str = ""
+    hypothesis: tuple[int, ...] = ()
+    """All tokens of the best text of a search so far, if somebody wants to know."""
+
+
+def origins(decision: Decision, draft: Draft) -> tuple[str, ...]:
+    """Name where each decided token came from: a source, or the target itself.
+
+    The target's own token is "corrected" where a draft stood in its place, "bonus" behind a fully
+    accepted draft, and "target" where nothing was drafted.
+    """
+    if not decision.tokens:
+        return ()
+    if not draft.tokens:
+        return ("target",)
+    last = decision.path[-1] if decision.path else -1
+    own = "corrected" if last in draft.parents else "bonus"
+    return (*(draft.sources[node] for node in decision.path), own)

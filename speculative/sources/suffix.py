@@ -1,0 +1,106 @@
+"""Suffix decoding: all the places that match the latest tokens vote on what comes next.
+
+SuffixDecoding (arXiv 2411.04975): children are expanded by how many of the matching places agree
+on them, so that the places which disagree become a tree. Where they do, the noise that the target
+will draw with has a voice too.
+"""
+
+from math import log
+from typing import NamedTuple
+
+from draftwerk.speculative.sources.acceptance import DEPTHS, SUFFIX, kind
+from draftwerk.speculative.sources.ngram_index import GAP, LEVELS, Match, Text
+from draftwerk.speculative.sources.sequence_noise import Key
+from draftwerk.speculative.sources.tree import Tree
+
+VOTERS_MAX = 8
+"""Places of one level that vote."""
+VOTERS_BELOW = 4
+"""Places that go on voting below the first token."""
+AGREEMENTS = 4
+"""Buckets for the share of voters that agree on a token."""
+
+
+class SuffixSource:
+    """The votes of the text's own past."""
+
+    __slots__ = ("_key", "_text")
+
+    def __init__(self, text: Text, key: Key) -> None:
+        self._text = text
+        self._key = key
+
+    def learn(self, news: tuple[int, ...]) -> None:
+        """Nothing: the text is the memory."""
+
+    def propose(self, tree: Tree, reach: int) -> None:
+        """Add what followed the longest matches, and below them the second longest."""
+        ballot = Ballot(self._key, self._text.length, self._text.tokens, SUFFIX)
+        grow(tree, ballot, self._text.matches(), reach)
+
+
+class Ballot(NamedTuple):
+    """What is voted on."""
+
+    key: Key
+    position: int
+    """Of the next token of the sequence that is drafted for."""
+    tokens: list[int]
+    """Where the voters stand; another text, maybe."""
+    source: int
+
+
+def grow(tree: Tree, ballot: Ballot, matches: list[Match], reach: int) -> None:
+    """Add the votes of the two best levels of matches."""
+    levels: dict[int, list[int]] = {}
+    for place, level in matches:
+        places = levels.setdefault(level, [])
+        if len(places) < VOTERS_MAX:
+            places.append(place)
+    for level in sorted(levels, reverse=True)[:2]:
+        _vote(tree, ballot, levels[level], kind(ballot.source, level * AGREEMENTS), reach)
+
+
+def _vote(tree: Tree, ballot: Ballot, places: list[int], first: int, reach: int) -> None:
+    """Expand level by level; a lone voter copies.
+
+    Kind `first + k * DEPTHS` is that of tokens on which about k quarters of the voters agree. With
+    few voters even unanimity is a weak sign, which the + 1 says.
+    """
+    tokens = ballot.tokens
+    end = len(tokens)
+    queue = [(-1, places, reach)]
+    for parent, voters, left in queue:
+        if len(voters) == 1:
+            copy = tokens[voters[0] : voters[0] + left]
+            if GAP in copy:
+                del copy[copy.index(GAP) :]
+            tree.add_chain(parent, copy, first + AGREEMENTS // 2 * DEPTHS)
+            continue
+        ballots: dict[int, list[int]] = {}
+        for place in voters:
+            if place < end and (token := tokens[place]) != GAP:
+                ballots.setdefault(token, []).append(place + 1)
+        favourite = _favourite(ballot, ballots, reach - left)
+        for token, agreeing in ballots.items():
+            agreement = AGREEMENTS * len(agreeing) // (len(voters) + 1)
+            if favourite is not None:
+                agreement = max(agreement, 1) if token == favourite else 0
+            node = tree.add(parent, token, first + agreement * DEPTHS)
+            if node >= 0 and left > 1:
+                queue.append((node, agreeing[:VOTERS_BELOW], left - 1))
+
+
+def _favourite(ballot: Ballot, ballots: dict[int, list[int]], depth: int) -> int | None:
+    """Return which of several tokens the votes and the noise favour; None without noise."""
+    if len(ballots) < 2 or not ballot.key.sampled:
+        return None
+    noise = ballot.key.noise(ballot.position + depth, list(ballots))
+    scores = {
+        token: log(len(agreeing)) + extra
+        for (token, agreeing), extra in zip(ballots.items(), noise, strict=True)
+    }
+    return max(scores, key=scores.__getitem__)
+
+
+assert len(LEVELS) * AGREEMENTS <= 32, "more kinds of guess than buckets"

@@ -1,0 +1,149 @@
+"""One sequence's guesses of one round: the paths of all sources merged into one tree."""
+
+from collections.abc import Sequence
+
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, SILENT, Draft
+from draftwerk.speculative.sources.acceptance import (
+    DEPTHS,
+    NAMES,
+    PREDICTION,
+    Survival,
+    Trust,
+    source_of,
+)
+
+NODES_MAX = 63
+"""A row's ancestor masks are 64-bit words, and the last committed token takes one bit."""
+CHANCE_MAX = 0.98
+"""Nothing is certain: keeps a long chain's path product falling."""
+
+
+class Tree:
+    """Nodes in topological order; the same path proposed twice is one node.
+
+    Every proposer of a node is credited with it, so that one verdict teaches all of them. The node
+    itself carries the name and the chance of the proposer that is surest of it; but what the
+    client predicted is always called the client's.
+    """
+
+    __slots__ = (
+        "_children",
+        "_trust",
+        "credit_cells",
+        "credit_nodes",
+        "depths",
+        "owners",
+        "parents",
+        "scores",
+        "survival",
+        "tokens",
+    )
+
+    def __init__(self, survival: Survival, trust: Trust) -> None:
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self.depths: list[int] = []
+        self.scores: list[float] = []
+        """The chance that a node is right if its parent is."""
+        self.owners: list[int] = []
+        self.credit_nodes: list[int] = []
+        self.credit_cells: list[int] = []
+        self._children: dict[int, int] = {}
+        self.survival = survival
+        self._trust = trust.factors
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def add(self, parent: int, token: int, kind: int) -> int:
+        """Add a node under `parent` (-1 is the root) and return it, or -1 if the tree is full."""
+        depth = self.depths[parent] + 1 if parent >= 0 else 0
+        cell = kind + (depth if depth < DEPTHS else DEPTHS - 1)
+        source = source_of(kind)
+        chance = self.survival.chances[cell] * self._trust[source]
+        if chance > CHANCE_MAX:
+            chance = CHANCE_MAX
+        key = token << 6 | parent + 1
+        node = self._children.get(key)
+        if node is None:
+            node = len(self.tokens)
+            if node == NODES_MAX:
+                return -1
+            self._children[key] = node
+            self.tokens.append(token)
+            self.parents.append(parent)
+            self.depths.append(depth)
+            self.scores.append(chance)
+            self.owners.append(source)
+        elif chance > self.scores[node]:
+            self.scores[node] = chance
+            if self.owners[node] != PREDICTION:
+                self.owners[node] = source
+        self.credit_nodes.append(node)
+        self.credit_cells.append(cell)
+        return node
+
+    def add_chain(self, parent: int, tokens: Sequence[int], kind: int) -> None:
+        """Add a path below `parent`, as far as there is room."""
+        add = self.add
+        for token in tokens:
+            parent = add(parent, token, kind)
+            if parent < 0:
+                return
+
+    def child(self, parent: int, token: int) -> int:
+        """Return the child of a node with this token, or -1."""
+        return self._children.get(token << 6 | parent + 1, -1)
+
+    def follow(self, tokens: Sequence[int]) -> list[int]:
+        """Return the nodes along `tokens`, as deep as the tree has them."""
+        path: list[int] = []
+        node = -1
+        for token in tokens:
+            node = self.child(node, token)
+            if node < 0:
+                break
+            path.append(node)
+        return path
+
+    def chances(self) -> list[float]:
+        """Return each node's chance that its whole path is right; never above its parent's.
+
+        Siblings exclude each other, so scores that add up to more than one are scaled down to it.
+        """
+        totals = [0.0] * (len(self.tokens) + 1)
+        for parent, score in zip(self.parents, self.scores, strict=True):
+            totals[parent + 1] += score
+        found: list[float] = []
+        for parent, score in zip(self.parents, self.scores, strict=True):
+            total = totals[parent + 1]
+            chance = score / total if total > 1.0 else score
+            found.append(chance * found[parent] if parent >= 0 else chance)
+        return found
+
+    def draft(self, nodes: list[int], curious: bool = True) -> Draft:
+        """Return the chosen nodes, which must be closed under parents, as a draft."""
+        if not nodes:
+            return NO_DRAFT if curious else SILENT
+        nodes.sort()
+        if nodes[-1] == len(nodes) - 1:  # the first nodes of the tree: nothing to renumber
+            parents = self.parents[: len(nodes)]
+        else:
+            places = {node: place for place, node in enumerate(nodes)}
+            places[-1] = -1
+            parents = [places[self.parents[node]] for node in nodes]
+        return Draft(
+            tuple([self.tokens[node] for node in nodes]),
+            tuple(parents),
+            tuple([NAMES[self.owners[node]] for node in nodes]),
+            curious=curious,
+        )
+
+    def check(self) -> None:
+        """Assert topological order, unique siblings and aligned columns."""
+        count = len(self.tokens)
+        assert count <= NODES_MAX
+        assert all(-1 <= parent < node for node, parent in enumerate(self.parents))
+        assert len(set(zip(self.parents, self.tokens, strict=True))) == count
+        assert count == len(self.depths) == len(self.scores) == len(self.owners)
+        assert len(self._children) == count

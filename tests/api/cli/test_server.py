@@ -1,0 +1,205 @@
+"""The process: it answers while it loads, and ends in order."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from draftwerk.api.core.config import load
+from draftwerk.api.server import bind
+
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass
+class Process:
+    child: asyncio.subprocess.Process
+    http: httpx.AsyncClient
+
+    async def until_status(self, path: str, status: int) -> httpx.Response:
+        """Ask until the answer has this status; the socket may not be there yet."""
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    reply = await self.http.get(path)
+                except httpx.TransportError:
+                    await asyncio.sleep(0.02)
+                    continue
+                if reply.status_code == status:
+                    return reply
+                await asyncio.sleep(0.02)
+
+    async def stream(self, content: str) -> str:
+        body = {"stream": True, "messages": [{"role": "user", "content": content}]}
+        return (await self.http.post("/v1/chat/completions", json=body)).text
+
+    async def ended(self) -> tuple[int, str]:
+        """Return the exit code and everything printed."""
+        async with asyncio.timeout(10):
+            output, _ = await self.child.communicate()
+        assert self.child.returncode is not None
+        return self.child.returncode, output.decode()
+
+
+@asynccontextmanager
+async def process(port: int, load_s: float = 0, **flags: object) -> AsyncGenerator[Process, None]:
+    """Run a server with the fake engine as a child process."""
+    words = [f"{name}={value}" for name, value in {"port": port, **flags}.items()]
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-W", "error", "-m", "tests.api.support.serve_fake", *words),
+        cwd=ROOT,
+        env={**os.environ, "FAKE_LOAD_S": str(load_s)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=10) as http:
+        try:
+            yield Process(child, http)
+        finally:
+            if child.returncode is None:
+                child.kill()
+                await child.wait()
+
+
+async def test_the_socket_answers_503_while_the_model_loads(unused_tcp_port: int) -> None:
+    async with process(unused_tcp_port, load_s=1) as server:
+        loading = await server.until_status("/ready", 503)
+        assert loading.headers["retry-after"]
+        assert loading.headers["x-request-id"]
+        assert "loading the fake" in loading.json()["error"]["message"]
+        assert (await server.http.get("/health")).status_code == 200
+        assert (await server.http.get("/v1/models")).status_code == 503
+        await server.until_status("/ready", 200)
+        server.child.send_signal(signal.SIGTERM)
+        code, output = await server.ended()
+        assert code == 0
+        assert "curl -N http://127.0.0.1:" in output
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_lets_streams_finish_and_refuses_new_ones(
+    unused_tcp_port: int, number: signal.Signals
+) -> None:
+    async with process(unused_tcp_port) as server:
+        await server.until_status("/ready", 200)
+        stream = asyncio.create_task(server.stream("hello, with forty words to come"))
+        await asyncio.sleep(0.1)
+        server.child.send_signal(number)
+        refusal = await server.until_status("/ready", 503)
+        assert "shutting down" in refusal.text
+        assert "shutting down" in await server.stream("late")
+        text = await stream
+        assert '"finish_reason":"stop"' in text
+        assert text.endswith("data: [DONE]\n\n")
+        assert (await server.ended())[0] == 0
+
+
+async def test_streams_beyond_the_limit_end_with_an_error(unused_tcp_port: int) -> None:
+    async with process(unused_tcp_port, drain_s=0.3) as server:
+        await server.until_status("/ready", 200)
+        slow = asyncio.create_task(server.stream("!slow"))
+        stuck = asyncio.create_task(server.stream("!hang"))
+        await asyncio.sleep(0.4)
+        server.child.send_signal(signal.SIGTERM)
+        text = await slow
+        assert '"code":"draining"' in text
+        assert text.endswith("data: [DONE]\n\n")
+        assert "shutting down" in await stuck
+        code, output = await server.ended()
+        assert code == 0
+        assert "Traceback" not in output
+
+
+async def test_a_second_signal_does_not_wait(unused_tcp_port: int) -> None:
+    async with process(unused_tcp_port, drain_s=60) as server:
+        await server.until_status("/ready", 200)
+        stuck = asyncio.create_task(server.stream("!hang"))
+        await asyncio.sleep(0.2)
+        server.child.send_signal(signal.SIGTERM)
+        await server.until_status("/ready", 503)
+        server.child.send_signal(signal.SIGTERM)
+        code, output = await server.ended()
+        assert code == 128 + signal.SIGTERM
+        assert "Traceback" not in output
+        assert "shutting down" in await stuck
+
+
+async def test_a_signal_while_loading_stops_at_once(unused_tcp_port: int) -> None:
+    async with process(unused_tcp_port, load_s=30) as server:
+        await server.until_status("/health", 200)
+        server.child.send_signal(signal.SIGINT)
+        code, output = await server.ended()
+        assert code == 128 + signal.SIGINT
+        assert "Traceback" not in output
+
+
+async def test_an_engine_that_cannot_start_ends_the_process(unused_tcp_port: int) -> None:
+    async with process(unused_tcp_port, model="broken") as server:
+        code, output = await server.ended()
+        assert code == 1
+        assert "the weights are not there" in output
+
+
+async def test_a_taken_port_is_said_in_one_line(unused_tcp_port: int) -> None:
+    async with process(unused_tcp_port) as first:
+        await first.until_status("/health", 200)
+        async with process(unused_tcp_port) as second:
+            code, output = await second.ended()
+        assert code != 0
+        assert "cannot listen on 127.0.0.1" in output
+
+
+async def test_the_log_has_a_line_per_request_and_no_prompt(unused_tcp_port: int) -> None:
+    async with process(unused_tcp_port) as server:
+        await server.until_status("/ready", 200)
+        headers = {"x-request-id": "find-me"}
+        body = {"messages": [{"role": "user", "content": "a private matter"}]}
+        await server.http.post("/v1/chat/completions", json=body, headers=headers)
+        server.child.send_signal(signal.SIGTERM)
+        _, output = await server.ended()
+        lines = [line for line in output.splitlines() if "find-me" in line]
+        assert len(lines) == 1
+        assert "chat stop" in lines[0]
+        assert "private" not in output
+
+
+def test_small_writes_are_sent_at_once() -> None:
+    with bind(load({"port": 0}, {})) as listener:
+        # asyncio turns Nagle's delay off for sockets that say they are TCP, and for no others.
+        assert listener.proto == socket.IPPROTO_TCP
+
+
+WATCHED = """
+import gc
+from draftwerk.api.server import bound_collections
+
+seen = {0: [], 1: [], 2: []}
+
+def watch(phase, info):
+    if phase == "start":
+        young = info["generation"]
+        seen[young].append(sum(len(gc.get_objects(each)) for each in range(young + 1)))
+
+bound_collections()
+gc.callbacks.append(watch)
+kept = [[] for _ in range(100_000)]
+gc.callbacks.clear()
+print(len(seen[0]) > 100, max(seen[0]) < 1000, max(seen[1]) < 2000, len(seen[2]))
+"""
+
+
+async def test_the_collector_never_looks_at_much_at_once() -> None:
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WATCHED, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await child.communicate()
+    assert output.split() == [b"True", b"True", b"True", b"0"]

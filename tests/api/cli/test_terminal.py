@@ -1,0 +1,149 @@
+"""`draftwerk chat` and `draftwerk doctor`."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from draftwerk.actors.messages import Chat
+from draftwerk.api.cli import doctor
+from draftwerk.api.cli.chat import Conversation, command, reason, speed
+from draftwerk.api.core.config import ConfigError, Settings, load
+from draftwerk.speculative.protocol.frames import Ready
+from tests.api.conftest import Served, serving
+from tests.api.support.fake_engine import FakeEngine, whole_text
+
+ROOT = Path(__file__).parents[3]
+
+
+async def draftwerk(*words: str, said: str = "") -> tuple[int | None, str, str]:
+    """Run the command; returns the exit code, what was printed, and what was complained about."""
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "draftwerk", *words),
+        cwd=ROOT,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, complaints = await child.communicate(said.encode())
+    return child.returncode, output.decode(), complaints.decode()
+
+
+async def test_one_question_is_answered_with_its_speed(served: Served) -> None:
+    code, output, speed_line = await draftwerk(
+        "chat", "Hello", "--url", served.url, "--seed", "5", "--system", "Be brief."
+    )
+    assert code == 0
+    prompt, options = served.engine.submitted[-1]
+    assert output == whole_text(prompt, options) + "\n"
+    assert "tok/s" in speed_line
+    assert "tokens per step" in speed_line
+    assert "seed 5" in speed_line
+
+
+async def test_a_conversation_remembers_and_starts_over(served: Served) -> None:
+    said = "Hello\nMore\n/new\nAfresh\n/quit\nnever\n"
+    code, _, _ = await draftwerk("chat", "--url", served.url + "/v1/", said=said)
+    assert code == 0
+    lengths = [len(prompt.messages) for prompt, _ in served.engine.submitted]  # type: ignore[union-attr]
+    assert lengths == [1, 3, 1]
+
+
+async def test_a_new_conversation_keeps_the_system_message(served: Served) -> None:
+    said = "Hello\n/new\nAfresh\n"
+    await draftwerk("chat", "--url", served.url, "--system", "Be brief.", said=said)
+    prompt, _ = served.engine.submitted[-1]
+    assert isinstance(prompt, Chat)
+    assert [each.content for each in prompt.messages] == ["Be brief.", "Afresh"]
+
+
+async def test_one_question_may_start_with_a_slash(served: Served) -> None:
+    code, output, _ = await draftwerk("chat", "/etc/hosts?", "--url", served.url)
+    assert (code, output) == (0, whole_text(*served.engine.submitted[-1]) + "\n")
+
+
+async def test_errors_are_one_sentence_in_the_servers_words() -> None:
+    async with serving(FakeEngine(), api_key=["k"]) as served:
+        code, _, complaint = await draftwerk("chat", "Hello", "--url", served.url)
+        assert (code, complaint) == (1, "draftwerk: An API key is required.\n")
+        code, _, _ = await draftwerk("chat", "Hello", "--url", served.url, "--api-key", "k")
+        assert code == 0
+    code, _, complaint = await draftwerk("chat", "Hello", "--url", served.url)
+    assert code == 1
+    assert complaint.startswith(f"draftwerk: no answer from {served.url}")
+    code, _, complaint = await draftwerk("chat", "Hello", "--url", "nonsense")
+    assert (code, "no URL" in complaint) == (2, True)
+
+
+async def test_without_speculation_is_a_switch(served: Served) -> None:
+    await draftwerk("chat", "Hello", "--url", served.url, "--no-speculation")
+    assert served.engine.submitted[-1][1].speculation.enabled is False
+
+
+def test_a_speed_line_says_what_is_known() -> None:
+    assert speed(None, 1.25) == "1.2 s"
+    metrics = {
+        "time_to_first_token_ms": 12.3,
+        "tokens_per_second": 100.0,
+        "speculative_decoding": None,
+        "seed": 4,
+    }
+    assert speed(metrics, 1) == "first token 12 ms · 100.0 tok/s · seed 4"
+
+
+def test_an_answer_that_is_no_error_body_still_makes_a_sentence() -> None:
+    assert reason(b"<html>", 502) == "the server answered 502"
+
+
+def test_commands_change_the_conversation(capsys: pytest.CaptureFixture[str]) -> None:
+    conversation = Conversation("http://x", messages=[{"role": "user", "content": "x"}])
+    assert command(conversation, "/seed 7")
+    assert conversation.fields == {"seed": 7}
+    assert command(conversation, "/new")
+    assert conversation.messages == []
+    assert command(conversation, "/what")
+    assert "/new" in capsys.readouterr().out
+    assert not command(conversation, "/quit")
+
+
+def test_the_doctor_looks_at_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.doctor(load({"port": 0}, {})) in (0, 1)
+    said = capsys.readouterr().out
+    for subject in ("python", "torch", "model", "processor", "memory", "gpu", "cache"):
+        assert subject in said
+
+
+def test_the_doctor_finds_a_taken_port() -> None:
+    import socket
+
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        found = list(doctor.findings(load({"port": other.getsockname()[1]}, {})))
+    assert found[-1].state == "bad"
+
+
+def test_the_doctor_says_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
+    ready = Ready(
+        device="cpu",
+        attention="native",
+        exact=True,
+        step_costs=((1, 8.0), (8, 10.0), (16, 12.0)),
+        weight_bytes=269_000_000,
+        weight_ms=6.7,
+    )
+    assert doctor.doctor(load({"port": 0}, {}), lambda _: ready) == 0
+    said = capsys.readouterr().out
+    assert "269 MB of weights, read at 40 GB/s: no step is under 6.7 ms" in said
+    assert "1: 8.0, 8: 10.0, 16: 12.0" in said
+    assert "125 tokens/s for one reader, 1333 for 16 at once" in said
+    assert "8 tokens in a step cost 1.2 of one: where guesses are right, up to 6.4" in said
+
+
+def test_the_doctor_says_why_a_model_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(_: Settings) -> Ready:
+        raise ConfigError("no such model")
+
+    assert doctor.doctor(load({"port": 0}, {}), refuse) == 1
+    assert "FAIL ] model: no such model" in capsys.readouterr().out

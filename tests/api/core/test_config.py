@@ -1,0 +1,123 @@
+"""Where a setting comes from, and what is refused before anything starts."""
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from draftwerk.api.__main__ import main
+from draftwerk.api.cli.arguments import parser
+from draftwerk.api.core.config import ConfigError, Settings, bytes_of, load
+from draftwerk.api.plan import head_bytes, plan
+
+
+def test_flags_beat_the_environment_which_beats_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "draftwerk.toml"
+    file.write_text('port = 1\nhost = "::1"\nkv-memory = "1GiB"\nexact = true\n')
+    found = load({"port": "3"}, {"DRAFTWERK_PORT": "2", "DRAFTWERK_HOST": "localhost"}, file)
+    assert (found.port, found.host, found.kv_memory, found.exact) == (3, "localhost", "1GiB", True)
+    assert found.drain_s == Settings().drain_s
+
+
+def test_lists_come_from_repeated_flags_and_from_commas() -> None:
+    assert load({"api_key": ["a", "b:c"]}, {}).api_key == ("a", "b:c")
+    assert load({}, {"DRAFTWERK_API_KEY": "a,b"}).api_key == ("a", "b")
+
+
+def test_switches_come_from_words() -> None:
+    assert load({}, {"DRAFTWERK_EXACT": "true"}).exact is True
+    assert load({}, {"DRAFTWERK_EXACT": "0"}).exact is False
+
+
+@pytest.mark.parametrize(
+    ("environment", "text", "word"),
+    [
+        ({"DRAFTWERK_PROT": "1"}, "", "prot"),
+        ({"DRAFTWERK_PORT": "many"}, "", "port"),
+        ({"DRAFTWERK_DTYPE": "fp99"}, "", "dtype"),
+        ({"DRAFTWERK_KV_MEMORY": "much"}, "", "kv_memory"),
+        ({"DRAFTWERK_HOST": "0.0.0.0"}, "", "--api-key"),
+        ({}, "prot = 1", "prot"),
+        ({}, "port = [", "TOML"),
+        ({}, 'port = "x"', "port"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(
+    tmp_path: Path, environment: dict[str, str], text: str, word: str
+) -> None:
+    file = tmp_path / "draftwerk.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=word):
+        load({}, environment, file)
+
+
+def test_a_public_address_needs_a_key_or_a_word() -> None:
+    assert load({"host": "0.0.0.0", "insecure": True}, {}).insecure
+    assert load({"host": "0.0.0.0", "api_key": ["k"]}, {}).api_key
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("2GiB", 2 * 2**30), ("512M", 2**29), ("1.5 KB", 1536), ("7", 7), ("3TiB", 3 * 2**40)],
+)
+def test_sizes_are_powers_of_1024(text: str, count: int) -> None:
+    assert bytes_of(text) == count
+
+
+def test_every_setting_has_a_flag_and_a_description() -> None:
+    line = ["serve", "a-model", "--draft", "b", "--exact", "--api-key", "x", "--api-key", "y"]
+    parsed = vars(parser().parse_args(line))
+    assert parsed["model"] == "a-model"
+    assert load({key: parsed[key] for key in parsed if key != "command"}, {}).api_key == ("x", "y")
+
+
+def test_the_command_line_refuses_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--port", "99999"]) == 2
+    assert "`port` must be an integer from 0 to 65535" in capsys.readouterr().err
+
+
+def test_help_is_quick_and_does_not_import_the_model() -> None:
+    code = (
+        "import sys, api.__main__ as m\n"
+        "try: m.main(['serve', '--help'])\n"
+        "except SystemExit: pass\n"
+        "assert not {'torch', 'starlette', 'numpy'} & set(sys.modules), 'too much imported'"
+    )
+    started = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert b"--kv-memory" in done.stdout
+    assert time.perf_counter() - started < 1.0  # 0.1 s on an idle machine
+
+
+def test_a_rule_that_needs_draft_probabilities_is_refused_without_a_draft_model() -> None:
+    card = TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8)
+    for settings in (
+        Settings(verify="ratio"),
+        Settings(verify="block", draft="x", speculate="ngram"),
+    ):
+        with pytest.raises(ConfigError, match="draft model: add --draft"):
+            plan(settings, card, card if settings.draft else None)
+    planned = plan(Settings(verify="block", draft="x"), card, card)
+    assert planned.methods == ("draft",)
+    assert planned.target_options["verify"] == "block"
+    with pytest.raises(ConfigError, match="audit compares texts"):
+        load({"verify": "ratio", "audit": "0.1"}, {})
+
+
+@dataclass(frozen=True)
+class TinyCard:
+    """What the plan must know of a model."""
+
+    vocab_size: int
+    kv_heads_per_token: int
+    head_size: int
+
+
+def test_pages_take_what_their_format_says() -> None:
+    found = {kind: head_bytes(128, "bf16", kind) for kind in ("auto", "int8", "fp8")}
+    assert found == {"auto": 256, "int8": 132, "fp8": 128}
+    assert head_bytes(128, "fp32", "auto") == 512

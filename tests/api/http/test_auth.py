@@ -1,0 +1,106 @@
+"""Keys, and the pages that browsers come from."""
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from draftwerk.api.http.auth import keys_of, tenant_of_key
+from tests.api.conftest import serving, settings
+from tests.api.support.fake_engine import FakeEngine
+
+BODY = {"messages": [{"role": "user", "content": "x"}]}
+CHAT = "/v1/chat/completions"
+
+
+def test_keys_have_names_of_their_own_or_by_their_place() -> None:
+    keys = keys_of(settings(api_key=["alpha:one", "two"]))
+    assert [tenant_of_key(keys, secret) for secret in ("one", "two", "alpha:one", "")] == [
+        "alpha",
+        "key-2",
+        None,
+        None,
+    ]
+
+
+async def test_without_the_right_key_nothing_of_the_models_answers() -> None:
+    async with serving(FakeEngine(), api_key=["team:secret"]) as served:
+        for path in ("/v1/models", "/metrics", "/v1/capabilities", "/nowhere"):
+            assert (await served.http.get(path)).status_code == 401
+        reply = await served.http.post(CHAT, json=BODY)
+        assert reply.status_code == 401
+        assert reply.json()["error"]["code"] == "invalid_api_key"
+        assert reply.headers["www-authenticate"] == "Bearer"
+        wrong = {"authorization": "Bearer secretx"}
+        assert (await served.http.post(CHAT, json=BODY, headers=wrong)).status_code == 401
+        for path in ("/health", "/ready"):
+            assert (await served.http.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": "Bearer secret"},
+        {"authorization": "bearer  secret"},
+        {"x-api-key": "secret"},
+    ],
+)
+async def test_the_keys_name_is_the_tenant(headers: dict[str, str]) -> None:
+    async with serving(FakeEngine(), api_key=["team:secret"]) as served:
+        assert (await served.http.post(CHAT, json=BODY, headers=headers)).status_code == 200
+        assert served.engine.submitted[-1][1].tenant == "team"
+
+
+async def test_sockets_need_the_key_before_the_handshake() -> None:
+    async with serving(FakeEngine(), api_key=["team:secret"]) as served:
+        url = served.url.replace("http", "ws") + "/v1/responses"
+        with pytest.raises(InvalidStatus) as refusal:
+            async with connect(url):
+                pass
+        assert refusal.value.response.status_code == 401
+        async with connect(url, additional_headers={"authorization": "Bearer secret"}):
+            pass
+        offered = ["draftwerk", "openai-insecure-api-key.secret"]
+        async with connect(url, subprotocols=offered) as ws:  # type: ignore[arg-type]
+            assert ws.subprotocol == "draftwerk"
+
+
+async def test_pages_of_other_sites_are_turned_away() -> None:
+    async with serving(FakeEngine()) as served:
+        own = served.url
+        rebound = {"origin": "http://evil.example:80", "host": "evil.example:80"}
+        for headers, status in (
+            ({"origin": own}, 200),
+            ({"origin": "http://evil.example"}, 403),
+            ({"origin": "null"}, 403),
+            (rebound, 403),
+            ({}, 200),
+        ):
+            reply = await served.http.post(CHAT, json=BODY, headers=headers)
+            assert reply.status_code == status, headers
+        url = own.replace("http", "ws") + "/v1/responses"
+        with pytest.raises(InvalidStatus) as refusal:
+            async with connect(url, origin="http://evil.example"):  # type: ignore[arg-type]
+                pass
+        assert refusal.value.response.status_code == 403
+        async with connect(url, origin=own):  # type: ignore[arg-type]
+            pass
+
+
+async def test_cors_is_off_unless_an_origin_is_named() -> None:
+    page = "https://app.example"
+    preflight = {
+        "origin": page,
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization",
+    }
+    async with serving(FakeEngine()) as served:
+        reply = await served.http.options(CHAT, headers=preflight)
+        assert "access-control-allow-origin" not in reply.headers
+    async with serving(FakeEngine(), cors_origin=[page], api_key=["k"]) as served:
+        reply = await served.http.options(CHAT, headers=preflight)
+        assert reply.headers["access-control-allow-origin"] == page
+        sent = {"origin": page, "authorization": "Bearer k"}
+        reply = await served.http.post(CHAT, json=BODY, headers=sent)
+        assert reply.status_code == 200
+        assert reply.headers["access-control-allow-origin"] == page
+        assert "x-request-id" in reply.headers["access-control-expose-headers"]

@@ -1,0 +1,98 @@
+"""A client that goes takes its request with it, whatever it was doing."""
+
+import asyncio
+import json
+import os
+import random
+
+import pytest
+
+from tests.api.conftest import Served, serving
+from tests.api.support.fake_engine import FakeEngine
+
+
+async def send_request(served: Served, body: dict[str, object]) -> asyncio.StreamWriter:
+    """Send a request over a bare socket and return its writer."""
+    host, port = served.url.removeprefix("http://").split(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    raw = json.dumps({"messages": [{"role": "user", "content": "!hang"}], **body}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(raw)}\r\n\r\n"
+    writer.write(head.encode() + raw)
+    await writer.drain()
+    return writer
+
+
+async def until(condition: object, within_s: float = 2.0) -> None:
+    """Wait until a callable is true."""
+    assert callable(condition)
+    async with asyncio.timeout(within_s):
+        while not condition():  # noqa: ASYNC110 (conditions have no event)
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_leaving_while_nothing_has_come_cancels(served: Served, stream: bool) -> None:
+    writer = await send_request(served, {"stream": stream})
+    await until(lambda: served.engine.live == 1)
+    writer.close()
+    await until(lambda: served.engine.live == 0)
+    assert served.engine.finished == 0
+    assert served.door.outcomes["cancelled"] == 1
+    assert not served.door.live
+
+
+async def test_leaving_in_the_middle_of_a_stream_cancels() -> None:
+    async with serving(FakeEngine(step_s=0.02)) as served:
+        body = {"stream": True, "messages": [{"role": "user", "content": "x"}], "n": 4}
+        writer = await send_request(served, {**body, "ignore_eos": True, "max_tokens": 5000})
+        await until(lambda: served.engine.live == 1)
+        await asyncio.sleep(0.1)
+        writer.transport.abort()
+        await until(lambda: served.engine.live == 0)
+        assert served.engine.finished == 0
+
+
+async def test_two_hundred_clients_leave_at_random_and_nothing_is_left() -> None:
+    dice = random.Random(5)
+    async with serving(FakeEngine(step_s=0.004)) as served:
+        before, files = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))
+
+        async def come_and_go(index: int) -> None:
+            content = dice.choice(["!hang", "hello", "!slow"])
+            body = {"stream": dice.random() < 0.5, "n": dice.randrange(1, 4)}
+            messages = [{"role": "user", "content": f"{content} {index}"}]
+            writer = await send_request(served, {**body, "messages": messages})
+            await asyncio.sleep(dice.random() * 0.1)
+            if dice.random() < 0.5:
+                writer.close()
+            else:
+                writer.transport.abort()
+
+        await asyncio.gather(*(come_and_go(index) for index in range(200)))
+        await until(lambda: served.engine.live == 0)
+        await until(lambda: len(asyncio.all_tasks()) <= before)
+        await until(lambda: len(os.listdir("/proc/self/fd")) <= files)
+        assert served.engine.entered == served.engine.left
+        assert sum(served.door.outcomes.values()) >= served.engine.entered
+        served.door.admission.check()
+        assert served.door.admission.places_used == 0
+        assert not served.door.live
+
+
+async def test_keep_alive_comments_come_only_while_idle() -> None:
+    async with serving(FakeEngine(), keep_alive_s=0.05) as served:
+        request = served.http.build_request(
+            "POST",
+            "/v1/chat/completions",
+            json={"stream": True, "messages": [{"role": "user", "content": "!hang"}]},
+        )
+        reply = await served.http.send(request, stream=True)
+        got = b""
+        async for part in reply.aiter_raw():
+            got += part
+            if len(got) > 40:
+                break
+        await reply.aclose()
+        assert got.startswith(b": keep-alive\n\n: keep-alive\n\n")
+    async with serving(FakeEngine(step_s=0.002)) as served:
+        assert "keep-alive" not in (await served.chat(stream=True)).text

@@ -1,0 +1,63 @@
+"""Clients that leave a real engine at any moment: everything they held is given back."""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncGenerator
+
+import pytest
+import pytest_asyncio
+
+from benchmarks.disconnects import Leaver
+from draftwerk.actors.engine import Engine
+from draftwerk.api.app import create_app
+from draftwerk.api.core.ports import ModelCard
+from draftwerk.api.core.state import Door
+from draftwerk.model.text.tokenizer import Text
+from tests.api.conftest import hosting, settings
+from tests.api.http.test_disconnect import until
+from tests.api.openai.test_response_format import held
+from tests.support.tiny_models import save_tiny_with_text
+from validation.schemas import engine
+
+COUNT = 30
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def real(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncGenerator[tuple[str, Door, Engine]]:
+    """A real engine over a tiny model behind few places: a URL, and what is behind it."""
+    directory = tmp_path_factory.mktemp("tiny")
+    save_tiny_with_text(directory)
+    chosen = settings(requests_max=3)
+    card = ModelCard(name="tiny", context_max=2048, vocab_size=49152, draft_sources=("ngram",))
+    async with held(engine(str(directory))) as one, hosting(chosen) as (gate, url):
+        door = Door(engine=one, text_tools=Text(directory), model=card, settings=chosen)
+        gate.app = create_app(door)
+        yield url, door, one
+
+
+async def test_everything_is_given_back(real: tuple[str, Door, Engine]) -> None:
+    url, door, one = real
+    leaver = Leaver(url, random.Random(3), prompt_words=20, tokens_max=16, wait_max_s=0.1)
+    await Leaver(url, random.Random(0), prompt_words=5).leave()
+    await until(lambda: not door.live and one.snapshot().blocks_used == 0, within_s=10)
+    tasks, files = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))
+    todo = iter(range(COUNT))
+
+    async def client() -> None:
+        for _ in todo:
+            await leaver.leave()
+
+    await asyncio.gather(*(client() for _ in range(8)))
+    await until(lambda: not door.live and not door.sockets.total(), within_s=10)
+    await until(lambda: one.snapshot().running == one.snapshot().waiting == 0, within_s=10)
+    await until(lambda: one.snapshot().blocks_used == 0, within_s=10)
+    await until(lambda: len(asyncio.all_tasks()) <= tasks, within_s=10)
+    await until(lambda: len(os.listdir("/proc/self/fd")) <= files, within_s=10)
+    assert leaver.left.total() == COUNT
+    assert len({phase for _, phase in leaver.left}) >= 3
+    door.admission.check()
+    assert (door.admission.places_used, door.admission.waiting) == (0, 0)
+    one.check()

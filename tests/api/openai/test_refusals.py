@@ -1,0 +1,226 @@
+"""Whatever is wrong with a request is said in our words, with the field's name, at once."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from draftwerk.api.openai.schema import CHOICES_MAX
+from tests.api.conftest import Served
+
+MESSAGES = [{"role": "user", "content": "Hello"}]
+BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
+    ({"n": 10**9}, "n"),
+    ({"n": 0}, "n"),
+    ({"n": 1.5}, "n"),
+    ({"n": "2"}, "n"),
+    ({"n": 10**30}, "n"),
+    ({"temperature": 2.1}, "temperature"),
+    ({"temperature": "hot"}, "temperature"),
+    ({"top_p": -0.1}, "top_p"),
+    ({"top_k": -2}, "top_k"),
+    ({"min_p": 2}, "min_p"),
+    ({"seed": 2**64}, "seed"),
+    ({"stop": ["x"] * 5}, "stop"),
+    ({"stop": ["x"] * 60_000}, "stop"),
+    ({"stop": [""]}, "stop[0]"),
+    ({"stop": "x" * 257}, "stop"),
+    ({"stop": 5}, "stop"),
+    ({"logit_bias": {"x": 1}}, "logit_bias"),
+    ({"logit_bias": {"1": 101}}, "logit_bias[...]"),
+    ({"logit_bias": {"300": 1}}, "logit_bias"),
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"max_tokens": 2, "max_completion_tokens": 3}, "max_completion_tokens"),
+    ({"max_tokens": 2, "min_tokens": 3}, "min_tokens"),
+    ({"min_tokens": 4097}, "min_tokens"),
+    ({"top_logprobs": 3}, "top_logprobs"),
+    ({"top_logprobs": 21, "logprobs": True}, "top_logprobs"),
+    ({"logprobs": 3}, "logprobs"),
+    ({"repetition_penalty": 0}, "repetition_penalty"),
+    ({"stream": "yes"}, "stream"),
+    ({"stream_options": {"include_usage": True}}, "stream_options"),
+    ({"stream": True, "stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
+    ({"messages": []}, "messages"),
+    ({"messages": "hi"}, "messages"),
+    ({"messages": [{"content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "user"}]}, "messages[0].content"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]},
+        "messages[0].content[0].type",
+    ),
+    (
+        {"messages": [{"role": "assistant", "tool_calls": [{"id": "x"}]}]},
+        "messages[0].tool_calls",
+    ),
+    ({"messages": [{"role": "user", "content": "x", "name": "Ann"}]}, "messages[0].name"),
+    ({"messages": [{"role": "assistant", "refusal": "no"}]}, "messages[0].refusal"),
+    ({"messages": [{"role": "assistant", "audio": {"id": "a"}}]}, "messages[0].audio"),
+    ({"tools": [{"type": "function"}]}, "tools"),
+    ({"store": True}, "store"),
+    ({"metadata": {"a": "b"}}, "metadata"),
+    ({"prompt_cache_retention": "24h"}, "prompt_cache_retention"),
+    (
+        {"stream": True, "stream_options": {"include_obfuscation": True}},
+        "stream_options.include_obfuscation",
+    ),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"response_format": {"type": "xml"}}, "response_format.type"),
+    ({"length_penalty": 2.0}, "length_penalty"),
+    ({"early_stopping": True}, "early_stopping"),
+    ({"prompt_logprobs": -1}, "prompt_logprobs"),
+    ({"guided_json": {"type": "object"}}, "guided_json"),
+    ({"chat_template": "{{ 7*7 }}"}, "chat_template"),
+    ({"modalities": ["audio"]}, "modalities"),
+    ({"allowed_token_ids": [1]}, "allowed_token_ids"),
+    ({"skip_special_tokens": False}, "skip_special_tokens"),
+    ({"continue_final_message": True}, "continue_final_message"),
+    ({"reasoning_effort": "high"}, "reasoning_effort"),
+    ({"service_tier": "flex"}, "service_tier"),
+    ({"max_output_tokens": 5}, "max_output_tokens"),
+    ({"use_beam_search": True}, "use_beam_search"),
+    ({"speculation": {"methods": ["magic"]}}, "speculation.methods"),
+    ({"speculation": {"draft_max": 10**9}}, "speculation.draft_max"),
+    ({"prediction": {"type": "other", "content": "x"}}, "prediction.type"),
+    ({"include": ["everything"]}, "include"),
+    ({"cache_salt": "x" * 257}, "cache_salt"),
+]
+
+
+async def posted(served: Served, body: bytes) -> tuple[float, httpx.Response]:
+    """Return the reply and the seconds of CPU that it took, client and server; best of three."""
+    took: list[float] = []
+    for _ in range(3):
+        started = time.process_time()
+        reply = await served.http.post("/v1/chat/completions", content=body)
+        took.append(time.process_time() - started)
+    return min(took), reply
+
+
+@pytest.mark.parametrize(("fields", "param"), BAD_FIELDS, ids=lambda each: str(each)[:40])
+async def test_a_bad_field_is_named(served: Served, fields: dict[str, Any], param: str) -> None:
+    body = json.dumps({"messages": MESSAGES, **fields}).encode()
+    entered = served.engine.entered
+    took, reply = await posted(served, body)
+    error = reply.json()["error"]
+    assert (reply.status_code, error["param"]) == (400, param)
+    assert param.split("[")[0].split(".")[0] in error["message"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert took < 0.05
+    assert served.engine.entered == entered
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": []},
+        {"tool_choice": "none"},
+        {"response_format": {"type": "text"}},
+        {"beam_width": 1, "length_penalty": 1.0, "early_stopping": False},
+        {"modalities": ["text"]},
+        {"guided_json": None},
+        {"service_tier": "auto", "reasoning_effort": "none", "best_of": 1, "echo": False},
+        {"top_p": 0, "top_k": -1},
+        {"messages": [{"role": "user", "content": "x", "name": None}], "store": False},
+        {"parallel_tool_calls": False, "prompt_cache_key": "a", "safety_identifier": "b"},
+    ],
+)
+async def test_harmless_values_of_refused_fields_are_fine(
+    served: Served, fields: dict[str, Any]
+) -> None:
+    assert (await served.chat(**fields)).status_code == 200
+
+
+BAD_BODIES = {
+    "nothing": b"",
+    "half an object": b'{"messages": [',
+    "a list": b"[1, 2]",
+    "a string": b'"hi"',
+    "deep": b'{"x": ' + b"[" * 200_000,
+    "deep and closed": b'{"messages": [], "x": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+    "deep in a refused field": b'{"messages": [], "tools": ' + b"[" * 200_000,
+    "a lone surrogate": b'{"model": "\\ud800", "messages": []}',
+    "bad UTF-8": b'{"model": "\xff\xfe", "messages": []}',
+    "not a number": b'{"n": NaN, "messages": []}',
+    "a null byte": b"\x00",
+    "a form": b"model=x&messages=y",
+    "many stops": json.dumps({"messages": MESSAGES, "stop": ["x"] * 150_000}).encode(),
+}
+
+
+@pytest.mark.parametrize("body", BAD_BODIES.values(), ids=BAD_BODIES.keys())
+async def test_a_body_that_is_no_request_is_refused_at_once(served: Served, body: bytes) -> None:
+    took, reply = await posted(served, body)
+    assert reply.status_code == 400
+    assert took < 0.05
+    message = reply.json()["error"]["message"]
+    assert "body" in message or "required" in message or "messages" in message
+
+
+async def test_a_model_that_is_not_served_is_not_found(served: Served) -> None:
+    reply = await served.chat(model="other")
+    assert reply.status_code == 404
+    assert reply.json()["error"]["param"] == "model"
+    assert (await served.http.get("/v1/models/other")).status_code == 404
+
+
+async def test_the_framework_speaks_our_language_too(served: Served) -> None:
+    for method, path, status in (("GET", "/nowhere", 404), ("GET", "/v1/completions", 405)):
+        reply = await served.http.request(method, path)
+        assert reply.status_code == status
+        assert reply.json()["error"]["message"].endswith(".")
+        assert reply.headers["x-request-id"]
+
+
+async def test_an_engine_refusal_is_a_400_before_and_instead_of_a_stream(served: Served) -> None:
+    for stream in (True, False):
+        reply = await served.chat("!refuse", stream=stream)
+        assert reply.status_code == 400
+        assert reply.json()["error"]["param"] == "messages"
+
+
+async def test_an_engine_failure_is_a_500_or_the_last_event(served: Served) -> None:
+    for trouble in ("!fail", "!break", "!silent"):
+        reply = await served.chat(trouble)
+        assert reply.status_code == 500
+        assert "secret" not in reply.text
+    served.engine.step_s = 0.005
+    reply = await served.chat("!break", stream=True)
+    served.engine.step_s = 0.0
+    assert reply.status_code == 200
+    last, done, rest = reply.text.split("\n\n")[-3:]
+    assert json.loads(last.removeprefix("data: "))["error"]["type"] == "server_error"
+    assert (done, rest) == ("data: [DONE]", "")
+    assert "secret" not in reply.text
+
+
+async def test_a_body_over_the_limit_is_refused_unread(served: Served) -> None:
+    stops = json.dumps({"messages": MESSAGES, "stop": ["x"] * 500_000}).encode()
+    for body in (b" " * (4 * 2**20), stops):
+        took, reply = await posted(served, body)
+        assert reply.status_code == 413
+        assert took < 0.05
+
+
+async def test_the_door_lets_no_more_choices_in_than_the_engine_takes() -> None:
+    from draftwerk.actors.engine import CHOICES_MAX as ENGINE_CHOICES_MAX
+
+    assert CHOICES_MAX == ENGINE_CHOICES_MAX
+
+
+async def test_ids_are_taken_from_the_client_only_if_harmless(served: Served) -> None:
+    for given, taken in (("my-id_1.x", True), ("x" * 129, False), ("a b", False)):
+        reply = await served.http.get("/health", headers={"x-request-id": given})
+        assert (reply.headers["x-request-id"] == given) is taken
+
+
+async def test_one_id_may_be_used_twice_at_once(served: Served) -> None:
+    headers = {"x-request-id": "twin"}
+    body = {"messages": [{"role": "user", "content": "!slow"}], "max_tokens": 4}
+    replies = await asyncio.gather(
+        *(served.http.post("/v1/chat/completions", json=body, headers=headers) for _ in range(2))
+    )
+    assert [reply.status_code for reply in replies] == [200, 200]

@@ -1,0 +1,437 @@
+"""`/v1/responses` over a WebSocket: the stock client, and raw frames."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from draftwerk.actors.messages import Chat
+from draftwerk.api.app import create_app
+from draftwerk.api.http.startup import Gate
+from draftwerk.api.openai.responses_socket import REFUSALS_MAX
+from tests.api.conftest import MODEL, Served, serving, settings
+from tests.api.http.test_disconnect import until
+from tests.api.openai.test_responses import ENDING, OPENING
+from tests.api.support.fake_engine import FakeEngine, whole_text
+
+GATE = "/"
+"""Where no engine is there yet."""
+LAST_WORDS = ("response.completed", "response.incomplete", "response.failed", "error")
+
+
+def socket(served: Served, **options: Any) -> connect:
+    url = served.url.replace("http://", "ws://") + "/v1/responses"
+    return connect(url, compression=None, **options)
+
+
+async def ask(ws: ClientConnection, text: str, **fields: Any) -> None:
+    await ws.send(json.dumps({"type": "response.create", "input": text, **fields}))
+
+
+async def until_last(ws: ClientConnection) -> list[dict[str, Any]]:
+    """Return events up to a last word."""
+    events: list[dict[str, Any]] = []
+    while not events or events[-1]["type"] not in LAST_WORDS:
+        events.append(json.loads(await ws.recv()))
+    return events
+
+
+async def closed_with(ws: ClientConnection) -> int | None:
+    """Read until the socket closes; returns the code."""
+    with pytest.raises(ConnectionClosed):
+        async with asyncio.timeout(5):
+            while True:
+                await ws.recv()
+    return ws.close_code
+
+
+async def test_a_socket_outlives_the_deadline_for_headers() -> None:
+    async with (
+        serving(FakeEngine(), header_deadline_s=0.1) as server,
+        socket(server) as ws,
+    ):
+        await asyncio.sleep(0.3)
+        await ask(ws, "Hello", model=MODEL)
+        assert (await until_last(ws))[-1]["type"] == "response.completed"
+
+
+async def test_the_stock_client_gets_a_response(served: Served) -> None:
+    async with served.openai.responses.connect() as connection:
+        await connection.send({"type": "response.create", "model": MODEL, "input": "Hello"})
+        events: list[Any] = []
+        async for event in connection:
+            events.append(event)
+            if event.type == "response.completed":
+                break
+    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+    types = [event.type for event in events if event.type != "response.output_text.delta"]
+    assert types == [*OPENING, *ENDING, "response.completed"]
+    prompt, options = served.engine.submitted[-1]
+    assert "".join(deltas) == whole_text(prompt, options) == events[-1].response.output_text
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+
+
+async def test_the_stock_client_runs_lanes_and_cancels(served: Served) -> None:
+    wish: dict[str, Any] = {"type": "response.create", "model": MODEL}
+    async with served.openai.responses.connect() as connection:
+        await connection.send({**wish, "input": "!hang", "stream_id": "a"})  # type: ignore[arg-type]
+        await connection.send({**wish, "input": "Hello", "stream_id": "b"})  # type: ignore[arg-type]
+        ends: list[Any] = []
+        async for event in connection:
+            if event.type == "response.completed":
+                cancel: Any = {"type": "response.cancel", "stream_id": "a"}
+                await connection.send(cancel)
+            ends += [event] if event.type in LAST_WORDS else []
+            if len(ends) == 2:
+                break
+    assert [end.stream_id for end in ends] == ["b", "a"]
+    assert [end.response.status for end in ends] == ["completed", "cancelled"]
+    prompt, options = served.engine.submitted[-1]
+    assert ends[0].response.output_text == whole_text(prompt, options)
+    assert served.engine.live == 0
+
+
+async def test_the_stock_client_sees_errors_over_a_socket(served: Served) -> None:
+    async with served.openai.responses.connect() as connection:
+        await connection.send({"type": "response.create", "model": "gpt-9", "input": "Hello"})
+        event = await anext(aiter(connection))
+    assert (event.type, event.to_dict()["error"]["code"]) == ("error", "model_not_found")
+
+
+async def test_a_cancel_right_behind_its_response_is_not_lost(served: Served) -> None:
+    async with socket(served) as ws:
+        for lane in ("a", None):
+            name = {} if lane is None else {"stream_id": lane}
+            await ask(ws, "!slow", **name)
+            await ws.send(json.dumps({"type": "response.cancel", **name}))
+            events = await until_last(ws)
+            assert [event["type"] for event in events[:4]] == OPENING
+            assert events[-1]["type"] == "response.incomplete"
+            assert events[-1]["response"]["status"] == "cancelled"
+            await ask(ws, "Hello", **name)
+            assert (await until_last(ws))[-1]["type"] == "response.completed"
+    assert served.door.outcomes["cancelled"] == 2
+
+
+async def test_a_socket_cannot_be_told_not_to_stream(served: Served) -> None:
+    async with socket(served) as ws:
+        await ask(ws, "Hello", stream=False, stream_id="a")
+        (event,) = await until_last(ws)
+        assert (event["status"], event["error"]["param"]) == (400, "stream")
+        assert event["stream_id"] == "a"
+        await ask(ws, "Hello", stream=True)
+        assert (await until_last(ws))[-1]["type"] == "response.completed"
+
+
+async def test_lanes_run_side_by_side_and_each_in_order() -> None:
+    async with serving(FakeEngine(step_s=0.01)) as served, socket(served) as ws:
+        for turn in range(2):
+            for lane in "abc":
+                await ask(ws, f"{lane} {turn}", stream_id=lane)
+        events = [json.loads(await ws.recv())]
+        while sum(event["type"] == "response.completed" for event in events) < 6:
+            events.append(json.loads(await ws.recv()))
+        lanes = [event["stream_id"] for event in events]
+        assert len({lanes[i : i + 3] == ["a", "b", "c"] for i in range(len(lanes))}) > 0
+        for lane in "abc":
+            mine = [event for event in events if event["stream_id"] == lane]
+            marks = [
+                event["type"] for event in mine if event["type"] in (OPENING[0], LAST_WORDS[0])
+            ]
+            assert marks == [OPENING[0], LAST_WORDS[0]] * 2
+        first = {lane: lanes.index(lane) for lane in "abc"}
+        ends = [i for i, event in enumerate(events) if event["type"] == "response.completed"]
+        assert max(first.values()) < ends[0]
+
+
+async def test_a_lane_is_cancelled_by_name_or_by_response(served: Served) -> None:
+    async with socket(served) as ws:
+        await ask(ws, "!hang", stream_id="one")
+        created = json.loads(await ws.recv())
+        await until(lambda: served.engine.live == 1)
+        await ws.send(json.dumps({"type": "response.cancel", "stream_id": "one"}))
+        last = (await until_last(ws))[-1]
+        assert last["type"] == "response.incomplete"
+        assert last["response"]["status"] == "cancelled"
+        assert last["response"]["id"] == created["response"]["id"]
+        await ask(ws, "!slow")
+        created = json.loads(await ws.recv())
+        await until(lambda: served.engine.live == 1)
+        identity = created["response"]["id"]
+        await ws.send(json.dumps({"type": "response.cancel", "response_id": identity}))
+        last = (await until_last(ws))[-1]
+        assert last["response"]["status"] == "cancelled"
+    await until(lambda: served.engine.live == 0)
+    assert served.door.outcomes["cancelled"] == 2
+
+
+async def test_a_response_may_be_cancelled_while_it_waits_at_the_door() -> None:
+    async with serving(FakeEngine(), requests_max=1) as served, socket(served) as ws:
+        await ask(ws, "!hang", stream_id="a")
+        await until(lambda: served.engine.live == 1)
+        await ask(ws, "hello", stream_id="b")
+        await until(lambda: served.door.admission.waiting == 1)
+        await ws.send(json.dumps({"type": "response.cancel", "stream_id": "b"}))
+        events = await until_last(ws)
+        assert events[-1]["stream_id"] == "b"
+        assert events[-1]["response"]["status"] == "cancelled"
+        assert served.door.admission.waiting == 0
+        assert served.engine.entered == 1
+
+
+async def test_a_conversation_goes_on_from_an_earlier_response(served: Served) -> None:
+    async with socket(served) as ws:
+        await ask(ws, "Hello", instructions="Be brief.")
+        first = (await until_last(ws))[-1]["response"]
+        await ask(ws, "Again", previous_response_id=first["id"])
+        await until_last(ws)
+        prompt, _ = served.engine.submitted[-1]
+        assert isinstance(prompt, Chat)
+        assert [each.role for each in prompt.messages] == ["user", "assistant", "user"]
+        assert prompt.messages[1].content == first["output"][0]["content"][0]["text"]
+        await ask(ws, "Again", previous_response_id="resp_unknown")
+        error = (await until_last(ws))[-1]
+        assert error["error"]["code"] == "previous_response_not_found"
+
+
+async def test_origins_come_with_the_deltas_when_asked_for(served: Served) -> None:
+    async with socket(served) as ws:
+        await ask(ws, "Hello", include=["token_origins"])
+        events = await until_last(ws)
+    origins = [each for event in events for each in event.get("origins", [])]
+    assert {"ngram", "bonus"} <= set(origins)
+
+
+async def test_the_best_hypothesis_so_far_comes_when_asked_for(served: Served) -> None:
+    async with socket(served) as ws:
+        await ask(ws, "Hello", beam_width=2, include=["beam_hypotheses"])
+        events = await until_last(ws)
+        said = [each for each in events if each["type"] == "response.output_text.hypothesis"]
+        assert said and {each["text"] for each in said} == {"perhaps"}
+        assert [each["sequence_number"] for each in events] == list(range(len(events)))
+        await ask(ws, "Hello", beam_width=2)
+        assert not [each for each in await until_last(ws) if "hypothesis" in each["type"]]
+        await ask(ws, "Hello", include=["beam_hypotheses"])
+        assert (await until_last(ws))[-1]["error"]["param"] == "include"
+
+
+BAD_EVENTS: list[tuple[Any, str | None]] = [
+    ({"type": "response.dance"}, "type"),
+    ({"no": "type"}, "type"),
+    ({"type": 5}, "type"),
+    ([1, 2], None),
+    ("text", None),
+    ({"type": "response.create"}, "input"),
+    ({"type": "response.create", "input": "x", "temperature": 9}, "temperature"),
+    ({"type": "response.create", "input": "x", "model": "gpt-9"}, "model"),
+    ({"type": "response.create", "input": "x", "stream_id": ""}, "stream_id"),
+    ({"type": "response.create", "input": "x", "generate": False}, "generate"),
+    ({"type": "response.cancel"}, None),
+    ({"type": "response.cancel", "response_id": "resp_9"}, None),
+]
+
+
+async def test_a_bad_event_is_answered_and_never_closes(served: Served) -> None:
+    async with socket(served) as ws:
+        for event, param in BAD_EVENTS:
+            await ws.send(json.dumps(event))
+            answer = json.loads(await ws.recv())
+            assert answer["type"] == "error", event
+            assert 400 <= answer["status"] < 500
+            assert answer["error"]["param"] == param, event
+        await ws.send('{"type": "response.create", "x": ' + "[" * 200_000)
+        assert json.loads(await ws.recv())["type"] == "error"
+        await ask(ws, "Hello")
+        assert (await until_last(ws))[-1]["type"] == "response.completed"
+
+
+async def test_an_error_names_its_lane(served: Served) -> None:
+    async with socket(served) as ws:
+        await ask(ws, "x", stream_id="mine", temperature=9)
+        assert json.loads(await ws.recv())["stream_id"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        (b"binary", 1003),
+        ("{not json", 1007),
+        ("", 1007),
+        ('{"type": "\\ud800"}', 1007),
+        ("x" * (2**20 + 1), 1009),
+    ],
+)
+async def test_what_is_no_event_at_all_closes(
+    served: Served, frame: str | bytes, code: int
+) -> None:
+    async with socket(served) as ws:
+        await ws.send(frame)
+        assert await closed_with(ws) == code
+
+
+async def test_bad_utf8_closes(served: Served) -> None:
+    async with socket(served) as ws:
+        await ws.send(b"\xff\xfe", text=True)
+        assert await closed_with(ws) == 1007
+
+
+async def test_too_many_lanes_and_too_long_lanes_are_refused(served: Served) -> None:
+    async with socket(served) as ws:
+        for lane in range(9):
+            await ask(ws, "!hang", stream_id=str(lane))
+        error = (await until_last(ws))[-1]
+        assert (error["status"], error["error"]["code"]) == (429, "too_many_lanes")
+        for _ in range(17):
+            await ask(ws, "x", stream_id="1")
+        error = (await until_last(ws))[-1]
+        assert (error["status"], error["error"]["code"]) == (429, "lane_full")
+        assert served.engine.live == 8
+    await until(lambda: served.engine.live == 0)
+
+
+async def test_leaving_cancels_every_lane(served: Served) -> None:
+    before = len(asyncio.all_tasks())
+    for abrupt in (False, True):
+        async with socket(served) as ws:
+            for lane in "abc":
+                await ask(ws, "!hang", stream_id=lane)
+            await until(lambda: served.engine.live == 3)
+            if abrupt:
+                ws.transport.abort()
+        await until(lambda: served.engine.live == 0)
+    await until(lambda: len(asyncio.all_tasks()) <= before)
+    assert not served.door.sockets.total()
+
+
+async def test_an_idle_socket_closes_and_a_busy_one_does_not() -> None:
+    async with serving(FakeEngine(), socket_idle_s=0.2) as served:
+        async with socket(served) as ws:
+            assert await closed_with(ws) == 1001
+        async with socket(served) as ws:
+            await ask(ws, "!slow", max_output_tokens=12)
+            assert (await until_last(ws))[-1]["type"] == "response.incomplete"
+
+
+async def test_draining_lets_lanes_end_and_then_closes() -> None:
+    async with (
+        serving(FakeEngine(step_s=0.02)) as served,
+        socket(served) as idle,
+        socket(served) as busy,
+    ):
+        await ask(busy, "Hello")
+        await until(lambda: served.engine.live == 1)
+        served.door.leaving.set()
+        assert await closed_with(idle) == 1012
+        await ask(busy, "late", stream_id="late")
+        events = await until_last(busy)
+        assert (events[-1]["type"], events[-1]["status"]) == ("error", 503)
+        assert (await until_last(busy))[-1]["type"] == "response.completed"
+        assert await closed_with(busy) == 1012
+        with pytest.raises(InvalidStatus) as refusal:
+            async with socket(served):
+                pass
+        assert refusal.value.response.status_code == 503
+
+
+async def test_a_full_server_refuses_before_the_handshake_ends() -> None:
+    async with (
+        serving(FakeEngine(), requests_max=1, queue_max=0) as served,
+        socket(served) as ws,
+    ):
+        await ask(ws, "!hang")
+        await until(lambda: served.engine.live == 1)
+        with pytest.raises(InvalidStatus) as refusal:
+            async with socket(served):
+                pass
+        assert refusal.value.response.status_code == 503
+        assert refusal.value.response.headers["retry-after-ms"]
+
+
+async def test_a_full_server_says_when_to_come_back_and_at_last_closes() -> None:
+    async with (
+        serving(FakeEngine(), requests_max=1, queue_max=0) as served,
+        socket(served) as patient,
+        socket(served) as pest,
+        socket(served) as busy,
+    ):
+        await ask(busy, "!hang")
+        await until(lambda: served.engine.live == 1)
+        await ask(patient, "x", stream_id="mine")
+        error = json.loads(await patient.recv())
+        assert (error["type"], error["status"], error["stream_id"]) == ("error", 503, "mine")
+        assert int(error["headers"]["retry-after-ms"]) > 0
+        for _ in range(REFUSALS_MAX):
+            await ask(pest, "x")
+        assert await closed_with(pest) == 1013
+        for _ in range(REFUSALS_MAX + 1):
+            await ask(busy, "x", stream_id="another")
+            await until_last(busy)
+        await busy.close()
+        await until(lambda: served.engine.live == 0)
+        await ask(patient, "Hello")
+        assert (await until_last(patient))[-1]["type"] == "response.completed"
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_a_reader_that_stops_is_dropped_and_its_request_cancelled(goes_on: bool) -> None:
+    async with (
+        serving(FakeEngine(step_s=0.0005), write_deadline_s=0.3) as served,
+        socket(served, max_queue=1) as ws,
+    ):
+        ws.transport.pause_reading()
+        include = ["message.output_text.logprobs"]
+        limit = {"max_output_tokens": 4000, "ignore_eos": True}
+        for lane in "abcdefgh":
+            await ask(ws, lane, include=include, top_logprobs=20, stream_id=lane, **limit)
+        await until(lambda: served.engine.live > 0)
+        await until(lambda: not served.door.sockets.total(), within_s=15)
+        assert served.engine.live == 0
+        if goes_on:
+            ws.transport.resume_reading()
+            assert await closed_with(ws) == 1008
+        else:
+            ws.transport.abort()
+
+
+@pytest.mark.parametrize(
+    ("path", "header", "code"),
+    [("/v1/responses", b"Bearer no", 1008), ("/no", b"Bearer k", 1008), (GATE, b"", 1013)],
+)
+async def test_a_handshake_that_can_have_no_body_closes_with_a_code(
+    served: Served, path: str, header: bytes, code: int
+) -> None:
+    app = Gate()
+    if path != GATE:
+        served.door.settings = settings(api_key=["k"])
+        app.app = create_app(served.door)
+    scope = {
+        "type": "websocket",
+        "path": path,
+        "headers": [(b"authorization", header)],
+        "subprotocols": [],
+    }
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    await app(scope, receive, send)
+    assert [each["type"] for each in said] == ["websocket.accept", "websocket.close"]
+    assert said[1]["code"] == code
+    assert said[1]["reason"].endswith(".")
+
+
+async def test_the_text_is_the_same_as_over_http(served: Served) -> None:
+    async with socket(served) as ws:
+        await ask(ws, "Same", seed=11)
+        over_socket = (await until_last(ws))[-1]["response"]["output"][0]["content"][0]["text"]
+    over_http = await served.openai.responses.create(
+        model=MODEL, input="Same", extra_body={"seed": 11}
+    )
+    assert over_http.output_text == over_socket

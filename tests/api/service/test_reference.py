@@ -1,0 +1,56 @@
+"""The reference says what the code does."""
+
+import ast
+import re
+from pathlib import Path
+
+from docs.reference import PATH, reference
+from draftwerk.api.core.errors import CLOSE_CODES, CODES
+from tests.api.http import test_frames
+
+ROOT = Path(__file__).parents[3]
+
+
+def codes_in(source: str) -> set[str]:
+    """Return the codes of errors that a module makes."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "id", "")
+            given = [each.value for each in node.keywords if each.arg == "code"]
+            if name == "refused":
+                given += node.args[2:]
+            found |= {each.value for each in given if isinstance(each, ast.Constant)}
+    return found
+
+
+def test_the_committed_file_is_what_the_code_says() -> None:
+    written = (ROOT / PATH).read_text(encoding="utf-8")
+    assert written == reference(), "run: python -m docs.reference"
+
+
+def test_every_code_of_an_error_is_explained_and_no_other() -> None:
+    made = set[str]()
+    for path in (ROOT / "api").glob("*.py"):
+        made |= codes_in(path.read_text(encoding="utf-8"))
+    assert made == set(CODES)
+
+
+def test_every_code_that_closes_a_socket_is_explained() -> None:
+    source = (ROOT / "api/openai/responses_socket.py").read_text(encoding="utf-8")
+    assert {int(code) for code in re.findall(r"\b(10[01]\d)\b", source)} <= set(CLOSE_CODES)
+    tested = {code for _, code in test_frames.WRONG.values() if code not in (1005, 4321)}
+    assert tested <= set(CLOSE_CODES)
+
+
+def test_nothing_in_it_is_left_undescribed() -> None:
+    said = reference()
+    assert "| valid" not in said
+    assert "or valid" not in said
+    assert "`response_format.json_schema.schema`" in said
+    assert "`--kv-memory` | `DRAFTWERK_KV_MEMORY` | `kv_memory` | a size" in said
+    assert "| `messages[].name` | refused unless it asks for nothing |" in said
+    assert "| `text.format.schema` | any JSON |" in said
+    assert "`draftwerk_mailbox_depth` | gauge | `actor`" in said
+    assert "`draftwerk_mailbox_wait_seconds` | histogram | `actor`" in said
+    assert "`response.output_text.delta`" in said

@@ -1,0 +1,150 @@
+"""The endpoints about the server itself."""
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.api.conftest import MODEL, Served, serving
+from tests.api.support.fake_engine import FakeEngine
+
+VLLM_NAMES = [
+    "num_requests_running",
+    "num_requests_waiting",
+    "kv_cache_usage_perc",
+    "prefix_cache_queries_total",
+    "prefix_cache_hits_total",
+    "prompt_tokens_total",
+    "generation_tokens_total",
+    "request_success_total",
+    "time_to_first_token_seconds_bucket",
+    "inter_token_latency_seconds_bucket",
+    "request_time_per_output_token_seconds_bucket",
+    "e2e_request_latency_seconds_bucket",
+    "request_queue_time_seconds_bucket",
+    "num_preemptions_total",
+    "spec_decode_num_drafts_total",
+    "spec_decode_num_draft_tokens_total",
+    "spec_decode_num_accepted_tokens_total",
+    "spec_decode_num_accepted_tokens_per_pos_total",
+]
+
+
+async def test_health_answers_whatever_the_engine_does(served: Served) -> None:
+    served.engine.progress_age_s = 1e6
+    assert (await served.http.get("/health")).json() == {"status": "ok"}
+
+
+async def test_ready_says_no_while_draining_full_or_stuck(served: Served) -> None:
+    assert (await served.http.get("/ready")).status_code == 200
+    served.engine.progress_age_s = 61
+    stuck = await served.http.get("/ready")
+    assert stuck.status_code == 503
+    assert "61 s" in stuck.json()["error"]["message"]
+    served.engine.progress_age_s = 0
+    served.door.leaving.set()
+    assert (await served.http.get("/ready")).status_code == 503
+    assert (await served.chat()).json()["error"]["code"] == "draining"
+
+
+async def test_ready_says_which_actor_is_stuck_and_that_the_model_is_away(served: Served) -> None:
+    served.engine.health = {"actor_ages_s": {"cache": 0.0, "verifier": 61.0}, "restarts": 2}
+    stuck = await served.http.get("/ready")
+    assert stuck.status_code == 503
+    assert "verifier" in stuck.json()["error"]["message"]
+    assert stuck.json()["actor_ages_s"]["verifier"] == 61.0
+    served.engine.health = {"target_up": False}
+    away = await served.http.get("/ready")
+    assert away.status_code == 503
+    assert "started again" in away.json()["error"]["message"]
+    served.engine.health = {"restarts": 2}
+    body = (await served.http.get("/ready")).json()
+    assert (body["status"], body["restarts"]) == ("ready", 2)
+    assert body.keys() >= {"progress_age_s", "actor_ages_s", "loop_lag_ms"}
+    served.engine.health = {}
+
+
+async def test_no_memory_no_new_requests() -> None:
+    async with serving(FakeEngine(), memory_max="1GiB") as server:
+        server.door.memory.saw(2**30)
+        refused = await server.chat()
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
+        assert "retry-after" in refused.headers
+        assert (await server.http.get("/ready")).status_code == 503
+        server.door.memory.saw(2**29)
+        assert (await server.chat()).status_code == 200
+
+
+async def test_metrics_carry_the_names_that_dashboards_know(served: Served) -> None:
+    await served.chat(seed=1)
+    await served.chat("!refuse")
+    reply = await served.http.get("/metrics")
+    assert reply.headers["content-type"].startswith("text/plain")
+    samples = {
+        (sample.name, sample.labels.get("outcome") or sample.labels.get("position")): sample
+        for family in text_string_to_metric_families(reply.text)
+        for sample in family.samples
+    }
+    names = {name for name, _ in samples}
+    assert {"vllm:" + name for name in VLLM_NAMES} <= names
+    assert samples["vllm:kv_cache_usage_perc", None].value == 0.25
+    assert samples["vllm:spec_decode_num_accepted_tokens_per_pos_total", "1"].value == 1
+    assert samples["draftwerk_requests_total", "stop"].value == 1
+    assert samples["draftwerk_requests_total", "refused"].value == 1
+    assert samples["draftwerk_speculation_goodput_ratio", None].value == 0.4
+    assert samples["draftwerk_accepted_length", None].value == 4 / 3
+    assert samples["draftwerk_wasted_draft_tokens_total", None].value == 6
+    wait = "draftwerk_mailbox_wait_seconds"
+    assert samples[wait + "_count", None].labels == {"actor": "cache"}
+    assert samples[wait + "_count", None].value == 6
+    assert samples[wait + "_sum", None].value == 0.25
+    buckets = [
+        sample
+        for family in text_string_to_metric_families(reply.text)
+        for sample in family.samples
+        if sample.name == "vllm:time_to_first_token_seconds_bucket"
+    ]
+    assert sum(float(sample.labels["le"]) < 0.01 for sample in buckets) >= 3
+    assert buckets[-1].value == 1
+
+
+async def test_capabilities_tell_obeyed_from_refused(served: Served) -> None:
+    found = (await served.http.get("/v1/capabilities")).json()
+    chat = found["endpoints"]["/v1/chat/completions"]
+    assert chat["supported"]["n"] == "an integer from 1 to 16"
+    assert {"tools", "guided_json"} <= set(chat["unsupported"])
+    assert "`json_schema`" in chat["supported"]["response_format"]
+    assert found["draft_sources"] == ["ngram", "suffix"]
+    assert found["model"] == MODEL
+
+
+async def test_tokens_go_there_and_back(served: Served) -> None:
+    reply = (await served.http.post("/tokenize", json={"prompt": "hé"})).json()
+    assert reply == {"tokens": [104, 195, 169], "count": 3, "max_model_len": 4096}
+    back = await served.http.post("/detokenize", json={"tokens": reply["tokens"]})
+    assert back.json() == {"prompt": "hé"}
+    chat = {"messages": [{"role": "user", "content": "x"}]}
+    assert (await served.http.post("/tokenize", json=chat)).json()["count"] == len("user: x\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/tokenize", {}, "prompt"),
+        ("/tokenize", {"prompt": "x", "messages": [{"role": "user", "content": "x"}]}, "prompt"),
+        ("/tokenize", {"prompt": "x", "add_special_tokens": False}, "add_special_tokens"),
+        ("/detokenize", {"tokens": [257]}, "tokens"),
+        ("/detokenize", {"tokens": [-1]}, "tokens[0]"),
+        ("/detokenize", {"tokens": "x"}, "tokens"),
+    ],
+)
+async def test_bad_tokens_are_refused(
+    served: Served, path: str, body: dict[str, object], param: str
+) -> None:
+    reply = await served.http.post(path, json=body)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
+async def test_the_trace_is_open_in_debug_mode_only(served: Served) -> None:
+    assert (await served.http.get("/debug/trace")).status_code == 404
+    async with serving(FakeEngine(), debug=True) as debugged:
+        found = (await debugged.http.get("/debug/trace")).json()
+        assert found["traceEvents"][0]["name"] == "step 1"

@@ -1,0 +1,326 @@
+"""A small real engine: deterministic text from a prompt and a seed, several tokens at a time.
+
+Tokens are bytes, so that characters and stop strings are cut by token borders all the time. Words
+in the prompt make trouble: `!refuse`, `!fail` (after some text), `!break`, `!silent`, `!hang`,
+`!slow`.
+"""
+
+import asyncio
+import codecs
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from draftwerk.actors.errors import DrainingError, OverloadedError
+from draftwerk.actors.messages import (
+    Chat,
+    ChatMessage,
+    Delta,
+    Ended,
+    Event,
+    Failed,
+    Options,
+    Prompt,
+    SequenceStats,
+    TokenText,
+)
+from draftwerk.actors.monitoring.histogram import Histogram
+from draftwerk.actors.monitoring.snapshot import Snapshot
+
+END = 256
+WORDS = ("draft ", "target ", "ünï ", "東京 ", "🙂", "e\u0301", "\n", "the ", "<b>", '"q" ')
+
+
+class ByteText:
+    """Tokens are the bytes of UTF-8; token 256 ends a text."""
+
+    vocab_size = 257
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
+        return self.encode("".join(f"{each.role}: {each.content}\n" for each in messages))
+
+    def encode_continuation(self, text: str) -> list[int]:
+        return self.encode(text)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return bytes(token for token in tokens if token < END).decode(errors="replace")
+
+    def token_bytes(self, token: int) -> bytes:
+        return bytes([token]) if token < END else b"<end>"
+
+    def stream(self, prompt: Sequence[int]) -> "ByteStream":
+        return ByteStream()
+
+
+class ByteStream:
+    def __init__(self) -> None:
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        return self.decoder.decode(bytes([token])) if token < END else ""
+
+    def flush(self) -> str:
+        return self.decoder.decode(b"", final=True)
+
+
+def answer_tokens(prompt: str, options: Options, choice: int) -> list[int]:
+    """Return the seeded target's answer: a function of prompt, seed and branch, nothing else."""
+    sampling = options.sampling
+    seed = sampling.seed if sampling.temperature else 0
+    dice = random.Random(f"{prompt}|{seed}|{choice if sampling.temperature else 0}")
+    count = 60 if "!" in prompt else dice.randrange(1, 40)
+    words = [dice.choice(WORDS) for _ in range(count)]
+    tokens = list("".join(words).encode())
+    while len(tokens) < sampling.tokens_min or (options.ignore_eos and options.tokens_max):
+        if len(tokens) >= max(sampling.tokens_min, options.tokens_max or 0):
+            break
+        tokens += dice.choice(WORDS).encode()
+    tokens.append(END)
+    if options.tokens_max is not None:
+        tokens = tokens[: options.tokens_max]
+    return tokens
+
+
+def token_text(token: int, count: int) -> TokenText:
+    """Return a token with `count` alternatives; all numbers follow from the token."""
+    data = ByteText().token_bytes(token)
+    alternatives = tuple(
+        TokenText(other, chr(other), bytes([other]), -1.0 - other / 100)
+        for other in range(97, 97 + count)
+    )
+    return TokenText(token, data.decode(errors="replace"), data, -token / 100, alternatives)
+
+
+@dataclass
+class FakeEngine:
+    """Counts who entered and who left; serves the rest like the real one."""
+
+    step_s: float = 0.0
+    requests_max: int = 1000
+    context_max: int = 100_000
+    entered: int = 0
+    left: int = 0
+    finished: int = 0
+    submitted: list[tuple[Prompt, Options]] = field(default_factory=list)
+    ids: set[str] = field(default_factory=set)
+    closed: bool = False
+    empty: asyncio.Event = field(default_factory=asyncio.Event)
+    drafts: int = 0
+    progress_age_s: float = 0.0
+    health: dict[str, Any] = field(default_factory=dict[str, Any])
+    """More of the snapshot."""
+
+    @property
+    def live(self) -> int:
+        return self.entered - self.left
+
+    @asynccontextmanager
+    async def generate(
+        self, prompt: Prompt, options: Options, *, request_id: str
+    ) -> AsyncGenerator[AsyncIterator[Event], None]:
+        if self.closed:
+            raise DrainingError("the server is shutting down")
+        if self.live >= self.requests_max:
+            raise OverloadedError(1500)
+        assert request_id not in self.ids
+        self.ids.add(request_id)
+        self.entered += 1
+        self.submitted.append((prompt, options))
+        try:
+            yield self._events(prompt, options, request_id)
+        finally:
+            self.left += 1
+            self.ids.discard(request_id)
+            if not self.live:
+                self.empty.set()
+
+    async def _events(
+        self, prompt: Prompt, options: Options, request_id: str
+    ) -> AsyncGenerator[Event, None]:
+        text = prompt_text(prompt)
+        tokens = prompt if isinstance(prompt, tuple) else tuple(ByteText().encode(text))
+        await asyncio.sleep(self.step_s)
+        if "!hang" in text:
+            await asyncio.Event().wait()
+        if "!silent" in text:
+            return
+        if "!refuse" in text or len(tokens) >= self.context_max:
+            field_name = "messages" if isinstance(prompt, Chat) else "prompt"
+            yield Failed(request_id=request_id, kind="refused", reason="too long", field=field_name)
+            return
+        choices = [
+            FakeChoice(request_id, index, text, len(tokens), options)
+            for index in range(options.choices)
+        ]
+        dice = random.Random(text)
+        steps = 0
+        while choices:
+            await asyncio.sleep(0.2 if "!slow" in text else self.step_s)
+            steps += 1
+            if steps == 3 and "!break" in text:
+                raise RuntimeError("a secret reason")
+            if steps == 3 and "!fail" in text:
+                yield Failed(request_id=request_id, kind="failed", reason="the row failed")
+                return
+            for choice in list(choices):
+                for event in choice.step(dice.randrange(1, 7)):
+                    yield event
+                if choice.done:
+                    choices.remove(choice)
+        self.finished += 1
+
+    def trace(self) -> list[dict[str, object]]:
+        return [{"ph": "X", "name": "step 1", "ts": 0.0, "dur": 1.0}]
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            running=self.live,
+            blocks_total=100,
+            blocks_used=25,
+            rounds=7,
+            drafts=3,
+            draft_tokens=10,
+            accepted_tokens=4,
+            accepted_by_position=(3, 1),
+            accepted_by_source={"ngram": 4},
+            drafts_by_source={"ngram": 3},
+            drafted_by_source={"ngram": 10},
+            mailbox_depths={"cache": 2},
+            mailbox_waits={"cache": Histogram((0.001, 0.01), [3, 2, 1], 0.25)},
+            progress_age_s=self.progress_age_s,
+            **self.health,
+            draining=self.closed,
+        )
+
+    async def drain(self) -> None:
+        self.closed = True
+        while self.live:
+            self.empty.clear()
+            await self.empty.wait()
+
+
+class FakeChoice:
+    """One choice on its way: tokens in bunches, text behind stop strings held back."""
+
+    def __init__(
+        self, request_id: str, index: int, prompt: str, prompt_count: int, options: Options
+    ) -> None:
+        self.request_id, self.index, self.options = request_id, index, options
+        self.prompt_count = prompt_count
+        self.tokens = answer_tokens(prompt, options, index)
+        self.place = 0
+        self.stream = ByteStream()
+        self.held = ""
+        self.echo = prompt if options.echo else ""
+        self.histogram = [0] * 7
+        self.drafted = 0
+        self.done = False
+
+    def step(self, count: int) -> list[Event]:
+        """Commit up to `count` tokens; returns a delta, and the end if this was it."""
+        taken = self.tokens[self.place : self.place + count]
+        self.place += len(taken)
+        self.histogram[max(len(taken) - 1, 0)] += 1
+        self.drafted += 6
+        if self.options.stop:
+            return self._step_with_stops(taken)
+        text, self.echo = self.echo + self._text(taken), ""
+        events: list[Event] = [self._delta(text, taken)]
+        if self.place >= len(self.tokens):
+            events.append(self._ended(self.stream.flush(), self.reason))
+        return events
+
+    @property
+    def reason(self) -> str:
+        return "stop" if self.tokens[-1] == END else "length"
+
+    def _step_with_stops(self, taken: list[int]) -> list[Event]:
+        used: list[int] = []
+        for token in taken:
+            used.append(token)
+            self.held += self._text([token])
+            found = [self.held.find(stop) for stop in self.options.stop]
+            if max(found) >= 0:
+                place = min(place for place in found if place >= 0)
+                self.place += len(used) - len(taken)
+                return [
+                    self._delta("", used),
+                    self._ended(self._echoed(self.held[:place]), "stop"),
+                ]
+        if self.place >= len(self.tokens):
+            rest = self.held + self.stream.flush()
+            return [self._delta("", used), self._ended(self._echoed(rest), self.reason)]
+        keep = max(map(len, self.options.stop)) - 1
+        cut = max(len(self.held) - keep, 0)
+        free, self.held = self.held[:cut], self.held[cut:]
+        return [self._delta(self._echoed(free), used)]
+
+    def _echoed(self, text: str) -> str:
+        text, self.echo = self.echo + text, ""
+        return text
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        return "".join(self.stream.push(token) for token in tokens)
+
+    def _delta(self, text: str, tokens: Sequence[int]) -> Delta:
+        count = self.options.sampling.logprobs
+        logprobs = tuple(token_text(token, count) for token in tokens) if count >= 0 else ()
+        origins = ("ngram",) * (len(tokens) - 1) + ("bonus",)
+        return Delta(
+            request_id=self.request_id,
+            choice=self.index,
+            text=text,
+            tokens=tuple(tokens),
+            origins=origins[: len(tokens)],
+            logprobs=logprobs,
+            hypothesis="perhaps" if self.options.shows_hypotheses else "",
+        )
+
+    def _ended(self, text: str, reason: str) -> Ended:
+        self.done = True
+        predicted = len(self.options.speculation.prediction)
+        return Ended(
+            request_id=self.request_id,
+            choice=self.index,
+            finish_reason=reason,
+            text=text,
+            token_count=self.place,
+            stats=SequenceStats(
+                prompt_count=self.prompt_count,
+                cached_count=min(16, self.prompt_count),
+                step_count=sum(self.histogram),
+                draft_count=self.drafted,
+                accepted_histogram=tuple(self.histogram),
+                predicted_accepted=predicted // 2,
+                predicted_rejected=predicted - predicted // 2,
+            ),
+        )
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """Return what the answer is a function of."""
+    match prompt:
+        case Chat():
+            return ByteText().decode(ByteText().encode_chat(prompt.messages))
+        case str():
+            return prompt
+        case _:
+            return ByteText().decode(prompt)
+
+
+def whole_text(prompt: Prompt, options: Options, choice: int = 0) -> str:
+    """Return the text that a request must get, however it is served: the tests' reference."""
+    text = prompt_text(prompt)
+    tokens = answer_tokens(text, options, choice)
+    said = bytes(token for token in tokens if token < END).decode(errors="replace")
+    found = [
+        (said.find(stop) + len(stop), said.find(stop)) for stop in options.stop if stop in said
+    ]
+    if found:  # Of two that overlap, the one that is whole first.
+        said = said[: min(found)[1]]
+    return (text if options.echo else "") + said

@@ -1,0 +1,148 @@
+"""GGUF files become the safetensors directories they were once made from."""
+
+import threading
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from draftwerk.model.checkpoint import gguf as gguf_file
+from draftwerk.model.checkpoint import hub
+from draftwerk.model.checkpoint.hf_config import read_config
+from draftwerk.model.checkpoint.rope import rotary
+from draftwerk.model.checkpoint.safetensors import bf16_bits
+from draftwerk.model.checkpoint.unsupported import Refused
+from tests.support.tiny_models import VOCAB, save_tiny, tiny_model
+
+THETA = 500_000.0
+HF_TO_GGUF = {hf: ours for ours, hf in gguf_file.NAMES.items()}
+
+
+def write_gguf(
+    path: Path, family: str, architecture: str, divisors: np.ndarray | None = None, **fields
+) -> dict[str, torch.Tensor]:
+    """Write a tiny model as llama.cpp would; return its tensors, rounded to bf16."""
+    model = tiny_model(family, tie_word_embeddings=True)
+    config = model.config
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(512)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_token_list([f"t{index}" for index in range(VOCAB)])
+    if divisors is not None:
+        writer.add_rope_freq_base(THETA)
+        writer.add_tensor("rope_freqs.weight", divisors)
+    for key, value in fields.items():
+        writer.add_key_value(f"{architecture}.{key}", value, gguf.GGUFValueType.UINT32)
+    tensors = dict(model.named_parameters())
+    for name, tensor in tensors.items():
+        values = tensor.detach().numpy()
+        if architecture == "llama" and ("q_proj" in name or "k_proj" in name):
+            heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
+            values = llama_cpp_order(values, heads)
+        writer.add_tensor(gguf_name(name), values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return {name: tensor.detach().to(torch.bfloat16) for name, tensor in tensors.items()}
+
+
+def llama_cpp_order(values: np.ndarray, heads: int) -> np.ndarray:
+    halves = values.reshape(heads, 2, values.shape[0] // heads // 2, *values.shape[1:])
+    return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(values.shape)
+
+
+def gguf_name(name: str) -> str:
+    parts = name.split(".")
+    if parts[1] == "layers":
+        return f"blk.{parts[2]}.{HF_TO_GGUF['.'.join(parts[3:-1])]}.{parts[-1]}"
+    return f"{HF_TO_GGUF['.'.join(parts[:-1])]}.{parts[-1]}"
+
+
+@pytest.fixture(autouse=True)
+def no_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vocabulary of names is no vocabulary; the default model's test has a real one."""
+    monkeypatch.setattr(gguf_file, "_write_tokenizer", lambda path, directory: None)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_tensors_come_back_as_transformers_names_and_orders_them(family: str, tmp_path: Path):
+    expected = write_gguf(tmp_path / "m.gguf", family, family)
+    out = tmp_path / "out"
+    out.mkdir()
+    gguf_file.convert(tmp_path / "m.gguf", out, lambda _: None)
+    found = load_file(out / "model.safetensors")
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_llama3_rope_is_read_back_from_its_divisors(tmp_path: Path):
+    rule = {"rope_type": "llama3", "factor": 32.0, **gguf_file.LLAMA3_DEFAULTS}
+    plain, scaled = (rotary(8, THETA, scaling, 0)[0] for scaling in ({}, rule))
+    divisors = np.divide(plain, scaled).astype(np.float32)
+    write_gguf(tmp_path / "m.gguf", "llama", "llama", divisors)
+    gguf_file.convert(tmp_path / "m.gguf", tmp_path, lambda _: None)
+    assert read_config(tmp_path).rope_inverse_frequencies == pytest.approx(scaled, rel=1e-6)
+    write_gguf(tmp_path / "odd.gguf", "llama", "llama", divisors[::-1].copy())
+    with pytest.raises(Refused, match="rule"):
+        gguf_file.convert(tmp_path / "odd.gguf", tmp_path, lambda _: None)
+
+
+def test_two_processes_may_convert_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_gguf(tmp_path / "m.gguf", "llama", "llama")
+    barrier = threading.Barrier(2)
+    convert = gguf_file.convert
+
+    def together(*arguments) -> None:
+        barrier.wait(10)
+        convert(*arguments)
+
+    monkeypatch.setattr(gguf_file, "convert", together)
+    found: list[hub.Location] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(hub.locate(str(tmp_path / "m.gguf"))))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
+    assert [path.name for path in hub.cache_directory().iterdir()] == [found[0].directory.name]
+    assert hub.locate(str(tmp_path / "m.gguf")) == found[0]  # no barrier: not converted again
+
+
+def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_gguf(tmp_path / "m.gguf", "llama", "llama", expert_count=8)
+    with pytest.raises(Refused, match="experts"):
+        hub.locate(str(tmp_path / "m.gguf"))
+    assert not list(hub.cache_directory().iterdir())
+
+
+def test_other_architectures_are_refused(tmp_path: Path):
+    write_gguf(tmp_path / "m.gguf", "llama", "gemma3")
+    with pytest.raises(Refused, match="'gemma3' is not supported"):
+        gguf_file.convert(tmp_path / "m.gguf", tmp_path, lambda _: None)
+
+
+def test_rounding_to_bf16_is_torchs():
+    values = np.random.default_rng(1).standard_normal(10_000).astype(np.float32)
+    ties = np.array([1 + 2**-8, 1 + 3 * 2**-8, -(1 + 2**-8), 0.0, 1e38], np.float32)
+    values = np.concatenate([values, ties])
+    expected = torch.from_numpy(values).to(torch.bfloat16).view(torch.uint16).numpy()
+    assert np.array_equal(bf16_bits(values), expected)
+
+
+def test_a_directory_of_safetensors_is_used_where_it_is(tmp_path: Path):
+    save_tiny(tmp_path / "mine", "llama")
+    assert hub.locate(str(tmp_path / "mine")) == ("mine", tmp_path / "mine")

@@ -1,0 +1,237 @@
+"""A draft head: what it thinks, in torch and natively, and what a runner makes of it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.weights import Weights
+from draftwerk.model.draft_head import head as draft_head
+from draftwerk.model.draft_head.head import DraftHead, TorchStep, find
+from draftwerk.model.draft_head.tree import BEST, EXPANDED, LEVELS, LOOKED, OPEN_MAX, Start, guesses
+from draftwerk.model.native.build import NativeUnavailable
+from draftwerk.speculative.protocol.rounds import (
+    LOSS_NATS,
+    NO_DRAFT,
+    SILENT,
+    Branch,
+    Draft,
+    Opening,
+    Proposal,
+    Round,
+    Row,
+)
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sources.sequence_noise import Key
+from tests.support.draft_heads import idle_head, random_head
+from tests.support.runners import FP32, make_guessing_runner
+from tests.support.tiny_models import VOCAB, oracle_logits, save_tiny
+
+PROMPT = [5, 6, 7, 8, 9, 5, 6]
+GREEDY = Sampling(temperature=0.0)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tiny")
+    save_tiny(path, "llama")
+    return path
+
+
+def step_of(directory: Path, *, native: bool = False):
+    weights = load(str(directory), FP32).weights
+    head = random_head(weights, torch.arange(0, VOCAB, 2))
+    return native_step(head, weights) if native else TorchStep(head, weights)
+
+
+def native_step(head: DraftHead, weights: Weights):
+    try:
+        from draftwerk.model.native.guesser import NativeStep
+        from draftwerk.model.native.pool import Pool
+
+        return NativeStep(head, weights.embedding, weights.head, Pool(2))
+    except NativeUnavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 19])
+def test_the_native_head_thinks_what_the_torch_one_does(directory, rows):
+    """Up to eight bits: states within a few per cent, and log-probabilities near."""
+    torch_step, native_step = step_of(directory), step_of(directory, native=True)
+    noise = torch.Generator().manual_seed(rows)
+    states = torch.randn(rows, 32, generator=noise)
+    tokens = torch.randint(0, VOCAB, (rows,), generator=noise).tolist()
+    for _ in range(3):
+        wanted, found = torch_step(states, tokens, 49), native_step(states, tokens, 49)
+        assert (wanted.states - found.states).norm() < 0.03 * wanted.states.norm()
+        for row in range(rows):
+            by_token = dict(zip(wanted.tokens[row], wanted.logprobs[row], strict=True))
+            assert set(found.tokens[row]) == set(by_token) == set(range(0, VOCAB, 2))
+            assert found.logprobs[row] == sorted(found.logprobs[row], reverse=True)
+            for token, logprob in zip(found.tokens[row], found.logprobs[row], strict=True):
+                assert logprob == pytest.approx(by_token[token], abs=0.4)
+        states = wanted.states
+
+
+def test_a_row_of_the_native_head_does_not_depend_on_the_others(directory):
+    step = step_of(directory, native=True)
+    states = torch.randn(9, 32, generator=torch.Generator().manual_seed(3))
+    tokens = list(range(9))
+    together = step(states, tokens, 5)
+    for row in range(9):
+        alone = step(states[row : row + 1], tokens[row : row + 1], 5)
+        assert torch.equal(alone.states[0], together.states[row])
+        assert (alone.tokens[0], alone.logprobs[0]) == (
+            together.tokens[row],
+            together.logprobs[row],
+        )
+
+
+@pytest.mark.parametrize("vocabulary", [VOCAB // 2, 5], ids=["many", "few"])
+@pytest.mark.parametrize("rows", [1, 4, 30])
+def test_a_tree_grown_natively_is_the_one_grown_level_by_level(directory, rows, vocabulary):
+    weights = load(str(directory), FP32).weights
+    step = native_step(random_head(weights, torch.arange(vocabulary)), weights)
+    noise = torch.Generator().manual_seed(rows)
+    some = [Sampling(seed=-3, branch=2, temperature=0.4), GREEDY, Sampling(seed=1 << 40), GREEDY]
+    laws = 8 * some
+    sizes: set[int] = set()
+    for turn in range(20 + 200 // rows):  # the greatest trees are rare
+        starts = [
+            Start(torch.randn(32, generator=noise), (7 * row + turn) % VOCAB, 20 + turn, Key(law))
+            for row, law in enumerate(laws[turn % 2 : rows + turn % 2])
+        ]
+        found = step.grow(starts)
+        assert found == guesses(lambda *arguments: step(*arguments), starts)
+        sizes |= {len(thoughts) for thoughts in found}
+        assert sum(map(len, found)) <= rows + (LEVELS - 1) * OPEN_MAX
+    assert max(sizes) == 1 + EXPANDED * (LEVELS - 1) or rows > OPEN_MAX
+    with pytest.raises(ValueError, match="vocabulary"):
+        step.grow([starts[0]._replace(token=VOCAB)])
+
+
+@pytest.mark.parametrize("law", [GREEDY, Sampling(seed=7, temperature=0.7)])
+def test_guesses_are_a_tree_whose_thoughts_follow_their_parents(directory, law):
+    step, key = step_of(directory), Key(law)
+    noise = torch.Generator().manual_seed(5)
+    starts = [Start(torch.randn(32, generator=noise), 3 + row, 20 + row, key) for row in range(3)]
+    found = guesses(step, starts)
+    assert [thoughts[0].token for thoughts in found] == [3, 4, 5]
+    for start, thoughts in zip(starts, found, strict=True):
+        assert len(thoughts) <= 1 + EXPANDED * (LEVELS - 1)
+        states, depths = [start.state], [0]
+        for index, thought in enumerate(thoughts):
+            parent = thoughts[thought.parent] if thought.parent >= 0 else None
+            before = states[thought.parent + 1] if parent else start.state
+            after = step(before[None], [thought.token], LOOKED if key.sampled else BEST)
+            losses = [round(-value / LOSS_NATS) for value in after.logprobs[0]]
+            place = start.position + depths[thought.parent + 1]
+            ranked = key.ranked(place, after.tokens[0], losses)[:BEST]
+            assert thought.best == tuple(token for _, token in ranked)
+            states.append(after.states[0])
+            depths.append(depths[thought.parent + 1] + 1)
+            assert thought.parent < index and depths[-1] <= LEVELS
+            if parent:
+                ranked = key.ranked(place - 1, parent.best, parent.losses)
+                assert thought.token in [token for _, token in ranked[:EXPANDED]]
+    assert any(len(thoughts) > 1 for thoughts in found)
+
+
+def test_a_runner_thinks_on_from_the_last_accepted_node(directory, tmp_path):
+    """This head says of any token what the target thought last, which the oracle knows."""
+    oracle = save_tiny(tmp_path, "llama")
+    runner = make_guessing_runner(directory, idle_head)
+    first = int(oracle_logits(oracle, PROMPT)[-1].argmax())
+    wrong = (first + 1) % VOCAB
+    draft = Draft((wrong, first, wrong), (-1, -1, 1), ("x",) * 3)
+    (decision,) = runner.step(opened(draft)).decisions
+    path = [*PROMPT, first, wrong][: len(PROMPT) + len(decision.path)]
+    thought = decision.thoughts[0]
+    best = oracle_logits(oracle, path)[-1].topk(BEST).indices.tolist()
+    assert (thought.parent, thought.token) == (-1, decision.tokens[-1])
+    assert thought.best[0] == best[0] and set(thought.best) == set(best)
+
+
+def test_nobody_thinks_of_a_row_that_is_not_asked_or_has_ended(directory):
+    runner = make_guessing_runner(directory, idle_head)
+    (silent,) = runner.step(opened(SILENT)).decisions
+    assert silent.tokens and silent.thoughts == ()
+    (asked,) = runner.step(opened(NO_DRAFT)).decisions
+    assert asked.thoughts
+    ends = Sampling(temperature=0.0, stop_token_ids=asked.tokens)
+    (ended,) = runner.step(opened(NO_DRAFT, ends)).decisions
+    assert ended.tokens == asked.tokens and ended.thoughts == ()
+
+
+def test_a_runner_thinks_of_where_a_beam_search_goes_on(directory, tmp_path):
+    """This head says of any token what the target thought last: after two survivors, not a third.
+
+    The second node of the draft survives, so that it is after it that nobody has looked.
+    """
+    oracle = save_tiny(tmp_path, "llama")
+    runner = make_guessing_runner(directory, idle_head)
+    scores = oracle_logits(oracle, PROMPT)[-1]
+    first, second, third = scores.topk(3).indices.tolist()
+    draft = Draft((third, first), (-1, -1), ("x", "x"))
+    (decision,) = runner.step(branching(draft)).decisions
+    (hunch,) = decision.hunches
+    best = scores.topk(8)
+    assert (hunch.node, hunch.token) == (-1, second)
+    assert {token for token, _ in hunch.offers} == set(best.indices.tolist())
+    both = Draft((first, second), (-1, -1), ("x", "x"))
+    (decision,) = runner.step(branching(both)).decisions
+    assert {hunch.node for hunch in decision.hunches} <= {0, 1}
+    assert len(decision.hunches) == 2
+    for hunch in decision.hunches:
+        text = [*PROMPT, both.tokens[hunch.node]]
+        best = oracle_logits(oracle, text)[-1].topk(8).indices.tolist()
+        assert {token for token, _ in hunch.offers} == set(best)
+    (silent,) = runner.step(branching(SILENT)).decisions
+    assert silent.offers and silent.hunches == ()
+
+
+def test_nobody_thinks_of_what_was_known_before_the_round(directory):
+    runner = make_guessing_runner(directory, idle_head)
+    (decision,) = runner.step(branching(NO_DRAFT)).decisions
+    (best, first), (other, second), *_ = decision.offers[0]
+    branch = Branch(0, 4, width=2, known=((best, first), (other, second)))
+    row = Row(0, len(PROMPT), len(PROMPT), True, 8, tuple(range(8)), branch=branch)
+    draft = Draft((best,), (-1,), ("x",))
+    (decision,) = runner.step(Proposal(Round(1, 0, (row,)), (draft,))).decisions
+    assert len(decision.offers) == 1, "of the node alone"
+    assert decision.hunches == (), "its state is gone, and so is that of no other"
+
+
+def test_a_head_is_found_for_its_own_target_only(directory, tmp_path, monkeypatch):
+    model = load(str(directory), FP32)
+    save_tiny(tmp_path / "other", "llama", seed=1)
+    other = load(str(tmp_path / "other"), FP32)
+    monkeypatch.setattr(draft_head, "HEADS", tmp_path)
+    head = random_head(model.weights, torch.arange(VOCAB))
+    path = tmp_path / "one.safetensors"
+    draft_head.save(head, model.weights, path)
+    found = find("auto", model.config, model.weights)
+    assert found is not None and torch.equal(found.norm, head.norm)
+    assert find("auto", other.config, other.weights) is None
+    with pytest.raises(Refused, match="another model"):
+        find(str(path), other.config, other.weights)
+    with pytest.raises(Refused, match="draft head"):
+        find(str(tmp_path / "none"), model.config, model.weights)
+    save_file({"down": torch.zeros(1)}, path, {"target": draft_head.fingerprint(model.weights)})
+    with pytest.raises(Refused, match="draft head"):
+        find(str(path), model.config, model.weights)
+
+
+def branching(draft: Draft) -> Proposal:
+    branch = Branch(0, 4, width=2)
+    opening = Opening(tuple(PROMPT), len(PROMPT), GREEDY)
+    row = Row(0, 0, len(PROMPT), True, 8, tuple(range(8)), (), opening, branch=branch)
+    return Proposal(Round(0, 0, (row,)), (draft,))
+
+
+def opened(draft: Draft, law: Sampling = GREEDY) -> Proposal:
+    row = Row(0, 0, len(PROMPT), True, 8, tuple(range(8)), (), Opening(tuple(PROMPT), 7, law))
+    return Proposal(Round(0, 0, (row,)), (draft,))

@@ -1,0 +1,176 @@
+"""A draft head on the device: its steps, and its trees, which are the plain twin's."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.checkpoint.weights import Weights
+from draftwerk.model.draft_head.head import DraftHead, TorchStep
+from draftwerk.model.draft_head.tree import EXPANDED, LEVELS, Grower, Start, guesses
+from draftwerk.model.step.target_runner import Runner
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sources.sequence_noise import Key
+from tests.model.gpu.device import DEVICE
+from tests.model.gpu.recorder import Recorder
+from tests.support.draft_heads import idle_head, random_head
+from tests.support.model_driver import Driver, Live, generate
+from tests.support.runners import FP32, make_guessing_runner
+from tests.support.tiny_models import VOCAB, save_tiny
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+LAWS = [
+    Sampling(temperature=0.0),
+    Sampling(temperature=0.7, seed=7),
+    Sampling(temperature=1.4, seed=2**63 + 9, branch=5),
+    Sampling(temperature=0.2, seed=1),
+    Sampling(temperature=1.0, top_p=0.9, seed=3),
+]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tiny")
+    save_tiny(path, "llama")
+    return path
+
+
+def steps(directory: Path, vocabulary: torch.Tensor, seed: int = 1):
+    """Return a head in plain torch, and on the device."""
+    from draftwerk.model.gpu.draft_tree import GpuThinker
+
+    weights = load(str(directory), FP32, DEVICE).weights
+    head = random_head(weights, vocabulary, seed=seed)
+    plain = load(str(directory), FP32).weights
+    return TorchStep(head, plain), GpuThinker(head, weights)
+
+
+def every_token_head(weights: Weights) -> DraftHead:
+    return random_head(weights, torch.arange(VOCAB))
+
+
+def starts(seed: int, count: int, sharp: float) -> list[Start]:
+    noise, rng = torch.Generator().manual_seed(seed), Random(seed)
+    return [
+        Start(
+            torch.randn(32, generator=noise) * sharp,
+            rng.randrange(VOCAB),
+            rng.randrange(2000),
+            Key(LAWS[row % len(LAWS)]),
+        )
+        for row in range(count)
+    ]
+
+
+def moved(rows: list[Start]) -> list[Start]:
+    return [row._replace(state=row.state.to(DEVICE)) for row in rows]
+
+
+def test_a_step_is_the_twins(directory):
+    plain, ours = steps(directory, torch.arange(0, VOCAB, 2))
+    states = torch.randn(5, 32, generator=torch.Generator().manual_seed(1))
+    tokens = [3, 96, 0, 3, 50]
+    wanted, found = plain(states, tokens, 60), ours(states.to(DEVICE), tokens, 60)
+    torch.testing.assert_close(found.states.cpu(), wanted.states, atol=1e-5, rtol=1e-5)
+    assert found.tokens == wanted.tokens
+    torch.testing.assert_close(found.logprobs, wanted.logprobs, atol=1e-5, rtol=1e-5)
+
+
+def test_a_step_in_half_the_bits_is_near_the_twins(directory):
+    """States and log-probabilities stay float32; the matrices are those of a bf16 target."""
+    from draftwerk.model.gpu.draft_head import GpuHead
+
+    weights = load(str(directory), torch.bfloat16, DEVICE).weights
+    head = random_head(load(str(directory), torch.bfloat16).weights, torch.arange(VOCAB))
+    plain = TorchStep(head, load(str(directory), torch.bfloat16).weights)
+    states = torch.randn(5, 32, generator=torch.Generator().manual_seed(1))
+    tokens = [3, 96, 0, 3, 50]
+    wanted = plain(states, tokens, VOCAB)
+    found = GpuHead(head, weights)(states.to(DEVICE).bfloat16(), tokens, VOCAB)
+    assert found.states.dtype == torch.float32
+    assert (found.states.cpu() - wanted.states).norm() < 0.02 * wanted.states.norm()
+    for row in range(5):
+        by_token = dict(zip(wanted.tokens[row], wanted.logprobs[row], strict=True))
+        for token, logprob in zip(found.tokens[row], found.logprobs[row], strict=True):
+            assert logprob == pytest.approx(by_token[token], abs=0.2)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("size", [VOCAB, 40, 5])
+def test_a_tree_is_the_twins(seed: int, size: int, directory):
+    """Of each law, by themselves and together; a head may know very few tokens."""
+    vocabulary = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(seed))[:size]
+    plain, ours = steps(directory, vocabulary.sort().values, seed)
+    rows = starts(seed, 11, sharp=2.0 + seed)
+    assert isinstance(ours, Grower) and not isinstance(plain, Grower)
+    expected = guesses(plain, rows, EXPANDED * len(rows))
+    assert guesses(ours, moved(rows)) == expected
+    assert ours.grow(moved(rows[3:4])) == expected[3:4]
+    assert any(len(thoughts) > 3 for thoughts in expected)
+    depths = [len(thoughts) for thoughts in expected]
+    assert min(depths) < max(depths) or size == 5
+
+
+def test_recorded_trees_are_grown_in_parts_and_remember_nothing(directory):
+    plain, ours = steps(directory, torch.arange(VOCAB))
+    recorder = Recorder()
+    ours.record((1, 2, 4), recorder)
+    for seed, count, replays in ((1, 11, 3), (2, 3, 1), (3, 1, 1), (4, 4, 1)):
+        before, rows = recorder.replays, starts(seed, count, sharp=2.0)
+        assert ours.grow(moved(rows)) == guesses(plain, rows, EXPANDED * len(rows))
+        assert recorder.replays - before == replays
+    assert ours.grow([]) == []
+
+
+def test_levels_as_deep_as_there_are(directory):
+    _, ours = steps(directory, torch.arange(VOCAB))
+    rows = starts(5, 8, sharp=4.0)
+    deepest = 0
+    for thoughts in ours.grow(moved(rows)):
+        depths: list[int] = []
+        for thought in thoughts:
+            depths.append(1 + (depths[thought.parent] if thought.parent >= 0 else 0))
+        deepest = max(deepest, *depths)
+    assert deepest == LEVELS
+
+
+PROMPTS = [5, 6, 7], [8, 9]
+
+
+@pytest.mark.parametrize("graphs", [False, True], ids=["kernels", "graphs"])
+@pytest.mark.parametrize("make_head", [idle_head, every_token_head], ids=["idle", "random"])
+def test_a_runner_thinks_on_what_the_reference_does(make_head, graphs, directory):
+    """From the last accepted node, in rounds with prompts, drafts and company."""
+    from draftwerk.model.gpu.build import GpuSettings, gpu_parts
+
+    model = load(str(directory), FP32, DEVICE)
+    settings = GpuSettings("fp32", "triton", block_count=24, block_size=4, rows_max=1)
+    head = make_head(load(str(directory), FP32).weights)
+    parts, _ = gpu_parts(model, settings, Recorder() if graphs else None, head=head)
+    reference = make_guessing_runner(directory, make_head)
+    texts = [generate(reference, p, law, 6) for p, law in zip(PROMPTS, LAWS, strict=False)]
+    wanted, found = decisions(reference, texts), decisions(Runner(parts), texts)
+    assert found == wanted
+    assert any(path for _, path, _ in found)
+    assert all(thoughts for _, _, thoughts in found)
+
+
+def decisions(runner: Runner, texts: list[list[int]]) -> list[tuple]:
+    """Return what is decided where the second node of each draft is right."""
+
+    def guess(live: Live, room: int) -> Draft:
+        true = texts[live.sequence_id][len(live.output)]
+        other = (true + 1) % VOCAB
+        return Draft((other, true), (-1, -1), ("x",) * 2) if room > 1 else NO_DRAFT
+
+    driver = Driver(runner, Random(1), guess)
+    lives = [
+        driver.add(index, prompt, law, 6)
+        for index, (prompt, law) in enumerate(zip(PROMPTS, LAWS, strict=False))
+    ]
+    driver.run()
+    return [(one.tokens, one.path, one.thoughts) for live in lives for one in live.decisions]

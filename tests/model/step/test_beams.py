@@ -1,0 +1,192 @@
+"""Beam search over a real model: the sequences and scores of `transformers.generate(num_beams=W)`.
+
+The whole way but for the actors: planner, proposer, runner. With drafts and without, alone and in
+company, in pools so small that searches are preempted.
+"""
+
+from functools import cache
+from math import inf, log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from draftwerk.model.batch.builder import Layout
+from draftwerk.speculative.beams.decisions import BeamRules, Beams, best_offers
+from draftwerk.speculative.beams.sampled import new_beams
+from draftwerk.speculative.protocol.rounds import NO_DRAFT
+from draftwerk.speculative.sampling.params import Grammar, Sampling, edited, probabilities
+from tests.support.beam_searching import Found, Server, assert_same, found_by_transformers
+from tests.support.runners import make_runner
+from tests.support.tiny_models import oracle_logits, save_tiny, save_tiny_with_text, tiny_model
+
+GOAL = 14
+MANY_STOPS = (2, *range(11, 41))
+PROMPTS = [[5, 6, 7, 8, 9, 5, 6], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [40, 41]]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tiny")
+    save_tiny(path, "llama")
+    return path
+
+
+@cache
+def oracle(prompt: tuple[int, ...], rules: BeamRules, **settings: Any) -> Found:
+    """Return what Transformers finds with the tiny model."""
+    return found_by_transformers(tiny_model("llama"), prompt, rules, **settings)
+
+
+def server_of(directory: Path, block_count: int, draft_max: int) -> Server:
+    return Server(make_runner(directory, block_count), draft_max)
+
+
+def beam_rules(
+    width: int, stops: tuple[int, ...] = (), penalty: float = 1.0, early: bool = False
+) -> BeamRules:
+    return BeamRules(
+        width=width,
+        tokens_max=GOAL,
+        stop_token_ids=stops,
+        length_penalty=penalty,
+        early_stopping=early,
+    )
+
+
+def law(rules: BeamRules, **settings: Any) -> Sampling:
+    return Sampling(temperature=0.0, stop_token_ids=rules.stop_token_ids, **settings)
+
+
+@pytest.mark.parametrize("width", [2, 4, 8])
+@pytest.mark.parametrize("stops", [(), (2,), MANY_STOPS], ids=["no stop", "one stop", "many"])
+def test_sequences_and_scores_are_those_of_transformers(directory, width, stops):
+    plain, drafted, lucky = (server_of(directory, 256, draft_max) for draft_max in (0, 16, 16))
+    cases = [
+        (prompt, beam_rules(width, stops, penalty, early))
+        for prompt, penalty, early in (
+            (PROMPTS[0], 1.0, False),
+            (PROMPTS[1], 0.0, True),
+            (PROMPTS[2], -0.5, False),
+            (PROMPTS[0], 2.0, True),
+        )
+    ]
+    for server, hindsight in ((plain, None), (drafted, None), (lucky, plain.lived)):
+        names = [server.submit(prompt, rules, law(rules)) for prompt, rules in cases]
+        server.run(hindsight)
+        for name, (prompt, rules) in zip(names, cases, strict=True):
+            assert_same(server.result(name), oracle(tuple(prompt), rules))
+    assert plain.planner.stats.draft_tokens == 0 < drafted.planner.stats.draft_tokens
+    assert lucky.planner.stats.accepted_tokens > 0
+    assert lucky.planner.stats.rounds < plain.planner.stats.rounds
+
+
+def test_penalties_and_a_minimum_are_those_of_transformers(directory):
+    rules = beam_rules(4, MANY_STOPS)
+    settings = {"repetition_penalty": 1.3, "min_new_tokens": 5}
+    wanted = oracle(tuple(PROMPTS[0]), rules, **settings)
+    server = server_of(directory, 256, 16)
+    name = server.submit(PROMPTS[0], rules, law(rules, repetition_penalty=1.3, tokens_min=5))
+    server.run()
+    assert_same(server.result(name), wanted)
+    assert min(len(text) for text, _ in wanted) >= 5
+
+
+def test_a_search_keeps_its_texts_among_ordinary_requests_and_they_theirs(directory):
+    rules = beam_rules(4, (2,))
+    others = [Sampling(seed=n) for n in range(3)]
+    alone = server_of(directory, 256, 16)
+    texts = []
+    for sampling in others:
+        name = alone.submit(PROMPTS[1], None, sampling)
+        alone.run()
+        texts.append(alone.found[name])
+    server = server_of(directory, 256, 16)
+    names = [server.submit(PROMPTS[1], None, sampling) for sampling in others]
+    search = server.submit(PROMPTS[0], rules, law(rules))
+    server.run()
+    assert_same(server.result(search), oracle(tuple(PROMPTS[0]), rules))
+    assert [server.found[name] for name in names] == texts
+
+
+def test_a_preempted_search_goes_on_where_it_was(directory):
+    rules = beam_rules(4)
+    server = server_of(directory, 24, 16)
+    names = [server.submit(prompt, rules, law(rules)) for prompt in PROMPTS]
+    server.run()
+    for name, prompt in zip(names, PROMPTS, strict=True):
+        assert_same(server.result(name), oracle(tuple(prompt), rules))
+    assert server.planner.stats.preemptions > 0
+
+
+def drawn_plainly(prompt: list[int], rules: BeamRules, sampling: Sampling) -> Found:
+    """Return what is drawn from Transformers' logits when every token is on offer."""
+    model: Any = tiny_model("llama")
+    beams = new_beams(rules)
+    while not beams.done:
+        offers: list[tuple[tuple[int, float], ...]] = []
+        for each in beams.live:
+            row = oracle_logits(model, [*prompt, *each.tokens])[-1].tolist()
+            law = probabilities(edited(row, prompt, each.tokens, sampling), sampling)
+            offers.append(tuple((token, log(chance)) for token, chance in law.items()))
+        beams.step(offers)
+    return [(each.tokens, each.score) for each in beams.finished]
+
+
+@pytest.mark.parametrize("width", [2, 5])
+def test_drawn_texts_are_those_of_the_noise(directory, width):
+    settings = {"temperature": 0.7, "top_k": 20, "presence_penalty": 0.5}
+    plain, drafted, lucky = (server_of(directory, 256, draft_max) for draft_max in (0, 16, 16))
+    small = server_of(directory, 24, 16)
+    cases = [
+        (
+            prompt,
+            BeamRules(
+                width=width, tokens_max=GOAL, stop_token_ids=(2,), seed=n, prompt_count=len(prompt)
+            ),
+            Sampling(seed=n, stop_token_ids=(2,), **settings),
+        )
+        for n, prompt in enumerate(PROMPTS)
+    ]
+    wanted = [drawn_plainly(*case) for case in cases]
+    for server in (plain, drafted, lucky, small):
+        names = [server.submit(*case) for case in cases]
+        server.run(plain.lived if server is lucky else None)
+        for name, texts in zip(names, wanted, strict=True):
+            assert_same(server.result(name), texts)
+    assert lucky.planner.stats.accepted_tokens > 0
+    assert small.planner.stats.preemptions > 0 or width == 2
+
+
+def test_a_search_under_a_grammar_is_the_plain_one_over_what_it_allows(tmp_path):
+    save_tiny_with_text(tmp_path)
+    grammar = Grammar("regex", "(yes|no|maybe( so)?|[0-9]{1,3}),? (sir|madam)!")
+    rules = BeamRules(width=3, tokens_max=10, stop_token_ids=(2,))
+    sampling = law(rules, grammar=grammar)
+    prompt = [40, 41, 42]
+    servers = [server_of(tmp_path, 128, draft_max) for draft_max in (0, 16)]
+    model, grammars = servers[0].runner.parts.forward, servers[0].runner.histories.grammars
+    assert grammars is not None
+
+    def allowed_law(text: tuple[int, ...]) -> list[float]:
+        layout = Layout(4)
+        tokens = [*prompt, *text]
+        layout.add(tokens, 0, tuple(range(100, 110)), NO_DRAFT, True)
+        logits = model(layout.batch(torch.device("cpu")), servers[0].runner.pages)[-1]
+        matcher = grammars.matcher(grammar, (2,))
+        bits = np.unpackbits(matcher.allowed(text).view(np.uint8), bitorder="little")
+        scores = logits.double().log_softmax(-1)
+        scores[torch.from_numpy(bits[: len(scores)] == 0)] = -inf
+        return scores.tolist()
+
+    beams = Beams(rules)
+    while not beams.done:
+        beams.step([best_offers(allowed_law(each.tokens), rules.offers) for each in beams.live])
+    wanted = [(each.tokens, each.score) for each in beams.finished]
+    assert len(wanted) == 3 and all(tokens[-1] == 2 for tokens, _ in wanted)
+    for server in servers:
+        name = server.submit(prompt, rules, sampling)
+        server.run()
+        assert_same(server.result(name), wanted)

@@ -1,0 +1,175 @@
+"""Tokens and text: streams lose nothing, and templates run as Transformers runs them."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.text.chat_template import ChatTemplate, TemplateRefused
+from draftwerk.model.text.tokenizer import Text
+
+CORPUS = [
+    "the quick brown fox jumps over the lazy dog, again and again",
+    "Grüße aus Köln, 🦊 und 日本語のテキスト",
+] * 3
+MESSAGES = [
+    {"role": "user", "content": "the fox & <dog>"},
+    {"role": "assistant", "content": "  again\n"},
+    {"role": "user", "content": "Köln 🦊"},
+]
+TEMPLATES = {
+    "system prompt": "{% if messages[0]['role'] != 'system' %}<s>system: be kind</s>\n{% endif %}"
+    "{% for m in messages %}{{ '<s>' + m['role'] + ': ' + m['content'] + '</s>' }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<s>assistant: {% endif %}",
+    "special tokens": "{{ bos_token }}{% for m in messages %}{{ m.content | trim }}"
+    "{{ eos_token }}{% endfor %}",
+    "json": "{% for m in messages %}{{ m | tojson }}{% endfor %}{{ tools is none }}",
+    "loop control": "{% for m in messages %}{% if loop.index > 2 %}{% break %}{% endif %}"
+    "{{ m['content'] }}{% endfor %}",
+    "generation block": "{% for m in messages %}{% generation %}{{ m.content }}"
+    "{% endgeneration %}{% endfor %}",
+    "namespace": "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}"
+    "{% endfor %}{{ ns.n }}",
+}
+
+
+def byte_level() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320, initial_alphabet=alphabet, special_tokens=["<s>", "</s>"]
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return tokenizer
+
+
+def sentencepiece_like() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<s>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1),
+        ]
+    )
+    fallback = [f"<0x{byte:02X}>" for byte in range(256)]
+    trainer = trainers.BpeTrainer(vocab_size=360, special_tokens=["<s>", "</s>", *fallback])
+    tokenizer.train_from_iterator(CORPUS[:1], trainer)
+    # Bytes are ordinary pieces, not special tokens.
+    state = Tokenizer.from_str(tokenizer.to_str())
+    return state
+
+
+KINDS = {"byte level": byte_level, "byte fallback": sentencepiece_like}
+
+
+@pytest.fixture(params=KINDS.values(), ids=KINDS)
+def text(request: pytest.FixtureRequest, tmp_path: Path) -> Text:
+    return saved(request.param(), tmp_path)
+
+
+def saved(tokenizer: Tokenizer, directory: Path, template: str | None = None) -> Text:
+    """Save a tokenizer as Transformers does, and read it back as ours."""
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", chat_template=template
+    )
+    wrapped.save_pretrained(directory)
+    return Text(directory)
+
+
+def test_streamed_pieces_join_to_the_text_of_all_tokens(text: Text):
+    rng = Random(1)
+    for _ in range(300):
+        prompt = [rng.randrange(text.vocab_size) for _ in range(rng.randint(0, 5))]
+        tokens = [rng.randrange(text.vocab_size) for _ in range(rng.randint(0, 12))]
+        if rng.random() < 0.5:
+            sample = "".join(rng.sample(CORPUS[1], 9))
+            tokens = text.encode_continuation(sample)[: rng.randint(1, 30)]
+        stream = text.stream()
+        joined = "".join(map(stream.push, tokens)) + stream.flush()
+        assert joined == text.decode(tokens)
+        assert isinstance("".join(map(text.stream(prompt).push, tokens)), str)
+
+
+def test_a_stream_never_emits_half_a_character(text: Text):
+    stream = text.stream()
+    pieces = [stream.push(token) for token in text.encode_continuation("日本語 🦊")]
+    assert "�" not in "".join(pieces)
+
+
+def test_text_that_continues_a_prompt_keeps_its_leading_space(tmp_path: Path):
+    text = saved(sentencepiece_like(), tmp_path)
+    prompt, rest = text.encode_continuation("the quick"), text.encode_continuation("brown fox")
+    stream = text.stream(prompt)
+    assert "".join(map(stream.push, rest)) + stream.flush() == " brown fox"
+
+
+def test_special_tokens_are_known_and_left_out_of_text(text: Text):
+    tokens = text.encode_continuation("the fox</s>")
+    end = tokens[-1]
+    assert end in text.special_token_ids
+    assert text.token_bytes(end) == b"</s>"
+    assert text.decode(tokens) == "the fox"
+    stream = text.stream()
+    assert "".join(map(stream.push, tokens)) + stream.flush() == "the fox"
+
+
+def test_the_bytes_of_tokens_join_to_the_text(tmp_path: Path):
+    text = saved(byte_level(), tmp_path)
+    sample = CORPUS[1]
+    tokens = text.encode(sample)
+    assert b"".join(map(text.token_bytes, tokens)).decode() == sample
+    assert text.token_bytes(10**6) == b""
+
+
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
+def test_templates_render_as_in_transformers(template: str, tmp_path: Path):
+    text = saved(byte_level(), tmp_path, template)
+    oracle = PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    expected = oracle.apply_chat_template(MESSAGES, add_generation_prompt=True, tokenize=False)
+    assert text.render_chat(MESSAGES) == expected
+    ids = oracle.apply_chat_template(MESSAGES, add_generation_prompt=True)["input_ids"]
+    assert text.encode_continuation(text.render_chat(MESSAGES)) == ids
+
+
+def test_a_template_in_the_tokenizer_config_is_found(tmp_path: Path):
+    saved(byte_level(), tmp_path)
+    config = tmp_path / "tokenizer_config.json"
+    named = '"chat_template": [{"name": "default", "template": "{{ messages[0].content }}!"}]'
+    config.write_text(config.read_text().rstrip().rstrip("}") + f", {named}}}")
+    assert Text(tmp_path).render_chat(MESSAGES) == "the fox & <dog>!"
+
+
+def test_a_refusing_template_is_a_value_error_in_its_words():
+    template = ChatTemplate("{{ raise_exception('roles must alternate') }}", {})
+    with pytest.raises(TemplateRefused, match="roles must alternate"):
+        template.render(MESSAGES)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "{{ ''.__class__.__mro__ }}",
+        "{{ messages.append(1) }}",
+        "{{ cycler.__init__.__globals__.os.system('true') }}",
+        "{% for i in range(999999999) %}{% endfor %}",
+    ],
+)
+def test_a_template_stays_in_its_sandbox(attack: str):
+    with pytest.raises(TemplateRefused):
+        ChatTemplate(attack, {}).render(MESSAGES)
+
+
+def test_a_model_without_template_or_tokenizer_says_so(tmp_path: Path):
+    with pytest.raises(Refused, match=r"no tokenizer\.json"):
+        Text(tmp_path)
+    text = saved(byte_level(), tmp_path)
+    with pytest.raises(Refused, match="no chat template"):
+        text.render_chat(MESSAGES)

@@ -1,0 +1,187 @@
+"""The controller in simulation: it spends where it pays, and nothing where it does not."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.replay import Recording, Replay, Report
+from draftwerk.speculative.drafting.breaker import PATIENCE, PERIOD_MAX, Breaker
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.sources.acceptance import NGRAM, Survival, Trust, kind
+
+
+def flat(tokens: int) -> float:
+    return 20.0 + 0.1 * tokens
+
+
+def steep(tokens: int) -> float:
+    return 2.0 + 1.0 * tokens
+
+
+def loop(length: int) -> Recording:
+    """Return a text that repeats itself."""
+    pattern = [7, 3, 9, 4, 8, 5]
+    return Recording(tuple(pattern * 3), tuple((pattern * length)[:length]))
+
+
+def treacherous(rng: random.Random, length: int) -> Recording:
+    """Return a text in which every pair comes again, and never goes on as before."""
+    text: list[int] = []
+    after: dict[tuple[int, int], set[int]] = {}
+    while len(text) < length + 40:
+        used = after.setdefault((text[-2], text[-1]) if len(text) > 1 else (0, 0), set())
+        token = rng.choice([t for t in range(1, 40) if t not in used] or [0])
+        used.add(token)
+        text.append(token)
+    return Recording(tuple(text[:40]), tuple(text[40:]))
+
+
+def speed_up(
+    recordings: list[Recording],
+    cost: Callable[[int], float],
+    rows: int,
+    *,
+    seeded: bool = True,
+    methods: tuple[str, ...] = ("ngram", "suffix", "store", "recycle"),
+) -> tuple[float, Report]:
+    """Return how much faster the recordings play with drafts, and what became of the drafts."""
+    measured = [(n, cost(n)) for n in (1, 8, 16, 32, 64)] if seeded else []
+    proposer = Proposer(methods, measured)
+    report = Replay(proposer, cost).run(recordings, rows)
+    proposer.check()
+    plain = Replay(Proposer(()), cost, 0).run(recordings, rows)
+    assert report.tokens == plain.tokens
+    return plain.ms / report.ms, report
+
+
+@pytest.mark.parametrize("seeded", [True, False])
+def test_where_every_guess_is_right_drafts_are_long(seeded: bool) -> None:
+    gain, report = speed_up([loop(400)] * 4, flat, 2, seeded=seeded)
+    assert report.tokens_per_row > 10
+    assert gain > 7
+
+
+@pytest.mark.parametrize("cost", [flat, steep])
+@pytest.mark.parametrize("rows", [1, 4, 16])
+@pytest.mark.parametrize("seeded", [True, False])
+def test_where_every_guess_is_wrong_drafts_cost_nothing(
+    cost: Callable[[int], float], rows: int, seeded: bool
+) -> None:
+    rng = random.Random(1)
+    gain, report = speed_up([treacherous(rng, 300) for _ in range(16)], cost, rows, seeded=seeded)
+    assert gain > 0.98
+    _, report = speed_up([treacherous(rng, 2000)], steep, 1)
+    assert report.drafted < 40, "drafting stops for good"
+
+
+def test_a_device_that_is_full_gets_no_drafts_however_good() -> None:
+    gain, report = speed_up([loop(200)] * 64, lambda n: 1.0 * n, 32)
+    assert gain > 0.98
+    assert report.drafted < 0.1 * report.tokens
+
+
+def test_one_row_is_drafted_though_the_others_cannot_be() -> None:
+    rng = random.Random(2)
+    recordings = [loop(600), *(treacherous(rng, 600) for _ in range(7))]
+    _, report = speed_up(recordings, flat, 8)
+    assert report.accepted > 400
+    assert report.accepted > 0.5 * report.drafted
+
+
+@dataclass
+class DraftModel:
+    """Is right with a fixed chance at each token."""
+
+    rng: random.Random
+    chance: float
+    asked: int = 0
+
+    def __call__(self, recording: Recording, said: int, length: int) -> tuple[int, ...]:
+        self.asked += length > 0
+        truth = recording.output[said : said + length]
+        return tuple(t if self.rng.random() < self.chance else 999 for t in truth)
+
+
+def with_model(chance: float, model_ms: float) -> tuple[float, Report, DraftModel]:
+    recordings = [
+        Recording((1, 2), tuple(random.Random(n).choices(range(10**6), k=400))) for n in range(4)
+    ]
+    model = DraftModel(random.Random(0), chance)
+    proposer = Proposer(("ngram",), [(n, flat(n)) for n in (1, 8, 16, 32)])
+    report = Replay(proposer, flat, model=model, model_ms=model_ms).run(recordings, 1)
+    plain = Replay(Proposer(()), flat, 0).run(recordings, 1)
+    return plain.ms / report.ms, report, model
+
+
+def test_a_good_draft_model_is_asked_for_much() -> None:
+    gain, report, _ = with_model(0.9, 1.0)
+    assert gain > 3
+    assert report.drafted / report.rows > 5
+
+
+def test_a_draft_model_that_is_too_dear_is_only_probed() -> None:
+    gain, report, model = with_model(0.5, 19.0)
+    assert gain > 0.97
+    assert 0 < model.asked < 0.1 * report.rows
+
+
+def test_a_draft_model_that_is_never_right_is_only_probed() -> None:
+    gain, report, model = with_model(0.0, 2.0)
+    assert gain > 0.97
+    assert 0 < model.asked < 0.1 * report.rows
+
+
+def test_a_lucky_guess_does_not_close_an_open_breaker() -> None:
+    breaker = Breaker()
+    for _ in range(PATIENCE):
+        assert breaker.asks()
+        breaker.learn(False)
+    assert not breaker.asks()
+    while not breaker.asks():
+        pass
+    breaker.learn(True)
+    assert breaker.asks(), "a success is followed by another probe at once"
+    breaker.learn(False)
+    assert not breaker.asks()
+    while not breaker.asks():
+        pass
+    breaker.learn(True)
+    assert breaker.asks()
+    breaker.learn(True)
+    assert breaker.period == 0
+
+
+@given(st.lists(st.booleans(), max_size=100))
+def test_a_breaker_always_probes_again(outcomes: list[bool]) -> None:
+    breaker = Breaker()
+    for paid in outcomes:
+        if breaker.asks():
+            breaker.learn(paid)
+    assert any(breaker.asks() for _ in range(PERIOD_MAX + 1))
+
+
+@settings(max_examples=20)
+@given(st.floats(0.0, 1.0))
+def test_survival_finds_the_true_chance(chance: float) -> None:
+    rng = random.Random(0)
+    survival = Survival()
+    cell = kind(NGRAM, 2) + 3
+    for _ in range(600):
+        survival.learn(cell, rng.random() < chance)
+    assert survival.chances[cell] == pytest.approx(chance, abs=0.1)
+    survival.check()
+
+
+def test_trust_in_one_source_says_nothing_of_another() -> None:
+    trust = Trust()
+    for _ in range(60):
+        trust.learn(NGRAM, 0.8, 0)
+    assert trust.factors[NGRAM] < 0.2
+    assert all(factor == 1.0 for n, factor in enumerate(trust.factors) if n != NGRAM)
+    for _ in range(60):
+        trust.learn(NGRAM, 0.8, 1)
+    assert trust.factors[NGRAM] > 0.9

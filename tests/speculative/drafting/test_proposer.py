@@ -1,0 +1,313 @@
+"""The proposer with a planner and a toy target: every source, preemption, nothing left behind."""
+
+import random
+from collections import Counter
+from math import exp, log
+
+import pytest
+
+from benchmarks.replay import Recording, Replay
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockTable
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.drafting.rationing import HOPE_SHARE, THINK_MS
+from draftwerk.speculative.protocol.rounds import (
+    LOSS_NATS,
+    NO_DRAFT,
+    SILENT,
+    Branch,
+    Decision,
+    Draft,
+    Opening,
+    Outlook,
+    Proposal,
+    Round,
+    Row,
+    Thought,
+    chain,
+)
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.scheduler import Limits, Planner
+from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.sources.ngram_index import GAP, PAD
+from draftwerk.speculative.sources.store import Memories
+from tests.support.toy import STOP, VOCAB, ToyTarget, logits, plain_text
+
+ALL = ("ngram", "suffix", "store", "recycle")
+
+
+class TalkativeTarget(ToyTarget):
+    """Also tells what could follow each token of the path."""
+
+    def _decide(self, row: Row, draft: Draft) -> Decision:
+        decision = super()._decide(row, draft)
+        context = list(self.histories[row.sequence_id])
+        found: list[Outlook] = []
+        for token in decision.tokens:
+            scores = logits(context)
+            total = log(sum(map(exp, scores)))
+            best = sorted(range(VOCAB), key=lambda t: -scores[t])[:8]
+            losses = (round((total - scores[token]) / LOSS_NATS) for token in best)
+            found.append(Outlook(context[-1], tuple(best), tuple(losses)))
+            context.append(token)
+        return Decision(decision.tokens, decision.path, outlooks=tuple(found))
+
+
+def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
+    """Serve random requests, some cancelled, some preempted; return what happened."""
+    rng = random.Random(seed)
+    planner = Planner(BlockPool(16, 4), Limits(rows_max=5, tokens_max=40, draft_max=7))
+    target = TalkativeTarget(16, 4)
+    memories = Memories()
+    proposer = Proposer(methods, memories=memories)
+    namer = BlockNamer(b"")
+    wanted: dict[str, list[int]] = {}
+    got: dict[str, list[int]] = {}
+    for number in range(14):
+        prompt = [1 + n % 4 for n in range(rng.choice([3, 9]))]
+        sampling = Sampling(
+            temperature=rng.choice([0.0, 1.0]), seed=number % 3, stop_token_ids=(STOP,)
+        )
+        name = str(number)
+        want = plain_text(prompt, sampling, 24)
+        wanted[name], got[name] = want, []
+        planner.submit(
+            Sequence(
+                number,
+                name,
+                0,
+                list(prompt),
+                len(prompt),
+                sampling,
+                24,
+                BlockTable(planner.pool, namer, ""),
+                7,
+                tenant=rng.choice("ab"),
+                prediction=tuple(want[3:]) if rng.random() < 0.3 else (),
+            )
+        )
+    cancelled: set[str] = set()
+    while (round_ := planner.plan()) is not None:
+        drafts = proposer.propose(round_, (NO_DRAFT,) * len(round_.rows))
+        proposer.check()
+        for row, draft in zip(round_.rows, drafts, strict=True):
+            assert len(draft.tokens) <= row.draft_max
+            assert row.samples or not draft.tokens
+        for progress in planner.commit(target.step(Proposal(round_, drafts)), drafts):
+            got[progress.sequence.request_id] += progress.tokens
+        if rng.random() < 0.03:
+            cancelled.add(name := rng.choice(list(wanted)))
+            planner.cancel(name)
+    for name, want in wanted.items():
+        assert got[name] == want or (name in cancelled and got[name] == want[: len(got[name])])
+    proposer.propose(Round(0, 0, (), (), planner.residency.take_closed()), ())
+    assert proposer.sequence_count == 0
+    stored = [
+        token
+        for tenant in "ab"
+        for generation in memories.of(tenant).store.generations
+        for token in generation.tokens[PAD:]
+    ]
+    context = PAD * stored.count(GAP)
+    assert len(stored) <= sum(map(len, got.values())) + context + stored.count(GAP), "learnt twice"
+    stats = planner.stats
+    return Counter(
+        preemptions=stats.preemptions,
+        stored=len(stored),
+        **{f"{name} right": n for name, n in stats.accepted_by_source.items()},
+        rejected=stats.draft_tokens - stats.accepted_tokens,
+    )
+
+
+def test_every_source_guesses_and_no_text_changes() -> None:
+    counters = sum((serve(seed, ALL) for seed in range(12)), Counter[str]())
+    for happened in (
+        "preemptions",
+        "stored",
+        "rejected",
+        "prediction right",
+        "suffix right",
+        "store right",
+        "recycle right",
+    ):
+        assert counters[happened] > 0, counters
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_a_server_runs_only_its_methods(method: str) -> None:
+    counters = sum((serve(seed, (method,)) for seed in range(4)), Counter[str]())
+    named = {name.removesuffix(" right") for name in counters if name.endswith(" right")}
+    assert named <= {method, "prediction"}
+
+
+def first_row(methods: tuple[str, ...] | None, prediction: tuple[int, ...] = ()) -> Row:
+    opening = Opening((1, 2, 3, 1, 2, 3, 1), 7, Sampling(), methods, "", prediction)
+    return Row(1, 6, 7, True, 7, (), (), opening)
+
+
+def drafted(row: Row, model: Draft = NO_DRAFT) -> set[str]:
+    proposer = Proposer(("ngram", "suffix"), [(1, 10.0), (8, 10.0)])
+    return {*proposer.propose(Round(1, 0, (row,)), (model,))[0].sources}
+
+
+def test_a_request_runs_only_its_methods() -> None:
+    assert drafted(first_row(("ngram",))) == {"ngram"}
+    assert drafted(first_row(("suffix",))) == {"suffix"}
+    assert drafted(first_row(("store",))) == set()
+    assert drafted(first_row(())) == set()
+
+
+def test_a_prediction_is_always_allowed_and_the_draft_model_only_if_named() -> None:
+    assert drafted(first_row((), (8, 9))) == {"prediction"}
+    model = chain((8, 9), "draft")
+    assert drafted(first_row(None), model) >= {"draft"}
+    assert drafted(first_row(("draft",)), model) == {"draft"}
+    assert "draft" not in drafted(first_row(("ngram",)), model)
+
+
+def test_a_row_without_room_is_not_drafted() -> None:
+    opening = Opening((1, 2, 1, 2), 4, Sampling())
+    proposer = Proposer(ALL)
+    rows = (Row(1, 3, 4, True, 0, (), (), opening), Row(2, 0, 3, False, 0, (), (), opening))
+    assert proposer.propose(Round(1, 0, rows), (NO_DRAFT,) * 2) == (SILENT,) * 2
+
+
+def test_the_draft_models_tree_is_merged_with_the_rest() -> None:
+    proposer = Proposer(("ngram",), [(1, 10.0), (16, 10.0)])
+    model = Draft((2, 9, 5, 3), (-1, -1, 1, 0), ("draft",) * 4)
+    draft = proposer.propose(Round(1, 0, (first_row(None),)), (model,))[0]
+    assert {(-1, 2), (-1, 9)} <= {*zip(draft.parents, draft.tokens, strict=True)}
+    assert "draft" in draft.sources
+
+
+def test_the_draft_model_is_asked_before_it_is_run_and_not_for_those_who_forbid_it() -> None:
+    proposer = Proposer((), [(1, 10.0), (8, 10.0)])
+    opening = Opening((4, 5), 2, Sampling(), ("ngram",))
+    rows = (first_row(None), Row(2, 1, 2, True, 7, (), (), opening))
+    lengths = proposer.wants_model(Round(1, 0, rows))
+    assert lengths[0] > 0
+    assert lengths[1] == 0
+    proposer.propose(Round(1, 0, rows), (NO_DRAFT, NO_DRAFT), 1.0)
+
+
+def test_a_finished_output_serves_its_tenant_only() -> None:
+    rng = random.Random(5)
+    recording = Recording((1, 2, 3), tuple(rng.sample(range(1000), 300)))
+    proposer = Proposer(("store",), [(n, 10.0) for n in (1, 8, 16)])
+    rounds: list[int] = []
+    for tenant in ("a", "b", "a"):
+        replay = Replay(proposer, lambda tokens: 10.0, tenant=tenant)
+        rounds.append(replay.run([recording], 1).rounds)
+        replay.close()
+    assert rounds[0] == rounds[1] == 300
+    assert rounds[2] < 60
+    assert proposer.sequence_count == 0
+
+
+def test_a_request_without_speculation_teaches_the_store_nothing() -> None:
+    recording = Recording((1, 2, 3), tuple(random.Random(5).sample(range(1000), 100)))
+    proposer = Proposer(("store",), [(n, 10.0) for n in (1, 8, 16)])
+    for draft_max in (0, 15):
+        replay = Replay(proposer, lambda tokens: 10.0, draft_max)
+        assert replay.run([recording], 1).rounds == 100
+        replay.close()
+
+
+def test_a_long_prompt_is_indexed_over_several_rounds() -> None:
+    prompt = tuple(n % 700 for n in range(6000))
+    proposer = Proposer(("ngram",), [(1, 10.0), (8, 10.0)])
+    row = Row(1, 5999, 6000, True, 7, (), (), Opening(prompt, 6000, Sampling()))
+    assert proposer.propose(Round(1, 0, (row,)), (NO_DRAFT,)) == (NO_DRAFT,)
+    for number in range(2, 5):
+        row = Row(1, 5998 + number, 5999 + number, True, 7, (), (prompt[5998 + number - 700],))
+        drafts = proposer.propose(Round(number, 0, (row,)), (NO_DRAFT,))
+    assert drafts[0].tokens
+
+
+def test_rows_whose_guesses_do_not_pay_take_turns() -> None:
+    proposer = Proposer(ALL, ((1, 8.0), (64, 30.0)))
+    count, curious = 32, set[int]()
+    rng = random.Random(3)
+    for number in range(count):
+        rows = tuple(
+            Row(
+                each,
+                7 + number,
+                8 + number,
+                True,
+                7,
+                (),
+                (rng.randrange(1000),) if number else (),
+                None if number else Opening(tuple(rng.choices(range(1000), k=8)), 8, Sampling()),
+                left=100,
+            )
+            for each in range(count)
+        )
+        drafts = proposer.propose(Round(number, 0, rows), (NO_DRAFT,) * count)
+        asked = {each for each, draft in enumerate(drafts) if draft.curious}
+        assert 1 <= len(asked) <= 7, "a fiftieth of 19 ms, at 0.05 ms each"
+        curious |= asked
+    assert curious == set(range(count))
+
+
+def test_a_head_must_pay_for_the_time_that_it_thinks() -> None:
+    """The same guesses, always right: worth it at 0.1 ms a row, not at 10 ms a row."""
+    text = list(range(100, 900))
+    thought = dict[float, int]()
+    for think_ms in (0.1, 10.0):
+        proposer, count = Proposer(("head",), ((1, 8.0), (16, 8.5))), 0
+        thoughts = tuple[Thought, ...]()
+        for number in range(400):
+            known = 9 + number
+            opening = None if number else Opening(tuple(text[:9]), 9, Sampling(temperature=0.0))
+            news = (text[known - 1],) if number else ()
+            row = Row(1, known - 1, known, True, 7, (), news, opening, left=1000, thoughts=thoughts)
+            cost = (1, think_ms) if thoughts else (0, 0.0)
+            (draft,) = proposer.propose(Round(number, 0, (row,), think_cost=cost), (NO_DRAFT,))
+            count += draft.curious
+            right = Thought(-1, text[known], (text[known + 1],), (1,))
+            thoughts = (right,) if draft.curious else ()
+        thought[think_ms] = count
+    assert thought[0.1] > 350
+    assert thought[10.0] < 50
+
+
+def test_a_head_that_never_pays_is_let_think_for_a_share_of_the_time_and_heard_each_time() -> None:
+    """And once its guesses come true it is asked in every round."""
+    proposer = Proposer(("head",), ((1, 8.0), (16, 8.5)))
+    rng, thought, heard = random.Random(3), Counter[str](), 0
+    text, thoughts = [rng.randrange(900) for _ in range(1000)], tuple[Thought, ...]()
+    for number in range(900):
+        phase = "right" if number >= 600 else "wrong" if number >= 100 else "start"
+        known = 9 + number
+        opening = None if number else Opening(tuple(text[:9]), 9, Sampling(temperature=0.0))
+        news = (text[known - 1],) if number else ()
+        row = Row(1, known - 1, known, True, 7, (), news, opening, left=1000, thoughts=thoughts)
+        (draft,) = proposer.propose(Round(number, 0, (row,)), (NO_DRAFT,))
+        thought[phase] += draft.curious
+        heard += phase == "wrong" and bool(thoughts)
+        # The target says text[known], and the head thinks about what comes then.
+        guess = text[known + 1] if phase == "right" else 901
+        thoughts = (Thought(-1, text[known], (guess,), (1,)),) if draft.curious else ()
+    assert thought["start"] >= 8
+    assert 10 <= heard == thought["wrong"] <= 500 * HOPE_SHARE * 8.0 / THINK_MS + 1
+    assert thought["right"] > 200
+
+
+@pytest.mark.parametrize(
+    ("methods", "hears"), [(None, True), (("ngram", "head"), True), (("ngram",), False)]
+)
+def test_a_head_thinks_for_the_beam_searches_of_those_who_allow_it(
+    methods: tuple[str, ...] | None, hears: bool
+) -> None:
+    proposer = Proposer(("ngram", "head"), ((1, 1.0), (64, 1.01)))
+    opening = Opening((1, 2, 3, 1, 2), 5, Sampling(temperature=0.0), methods)
+    root = Row(1, 0, 4, False, 0, (), (), opening)
+    proposer.propose(Round(0, 0, (root,)), (NO_DRAFT,))
+    branches = [
+        Row(number, 4, 5, True, 8, (), branch=Branch(1, 4, 1, -1.0, width=2)) for number in (2, 3)
+    ]
+    drafts = proposer.propose(Round(1, 0, tuple(branches)), (NO_DRAFT,) * 2)
+    assert any(draft.tokens for draft in drafts)
+    assert [draft.curious for draft in drafts] == [hears] * 2

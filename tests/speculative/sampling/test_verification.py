@@ -1,0 +1,104 @@
+"""Chains judged on the drafted tokens alone, all others being one outcome: the law stays exact."""
+
+import random
+from itertools import pairwise, product
+
+import pytest
+
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling.rejection import block_odds, ratio_odds
+from draftwerk.speculative.sampling.verification import Coin, Verify, coin, judge
+
+VOCAB = 4
+DRAFTED = 2
+KEPT = 2
+"""Tokens that a draft may be drawn from."""
+Model = dict[tuple[int, ...], list[float]]
+
+
+def random_model(seed: int) -> Model:
+    rng = random.Random(seed)
+    model: Model = {}
+    for length in range(DRAFTED + 1):
+        for context in product(range(VOCAB), repeat=length):
+            weights = [rng.random() + 0.01 for _ in range(VOCAB)]
+            model[context] = [weight / sum(weights) for weight in weights]
+    return model
+
+
+def best(law: list[float]) -> dict[int, float]:
+    """Return the likeliest tokens as a law of their own."""
+    kept = sorted(range(VOCAB), key=lambda token: -law[token])[:KEPT]
+    return {token: law[token] / sum(law[one] for one in kept) for token in kept}
+
+
+def next_law(law: list[float], outcomes: list[int], target: list[float]) -> list[float]:
+    """Return by token what a law by outcome says, the last outcome being all other tokens."""
+    if not law:
+        return target
+    outside = sum(target[token] for token in range(VOCAB) if token not in outcomes)
+    spread = [law[-1] * chance / outside for chance in target]
+    for token, chance in zip(outcomes, law, strict=False):
+        spread[token] = chance
+    return spread
+
+
+@pytest.mark.parametrize("rule", ["ratio", "block"])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_text_has_the_target_law_exactly(rule: Verify, seed: int) -> None:
+    target, draft = random_model(seed), random_model(seed + 50)
+    law = dict.fromkeys(product(range(VOCAB), repeat=DRAFTED + 1), 0.0)
+    rejected = 0.0
+    for tokens in product(range(VOCAB), repeat=DRAFTED):
+        contexts = [tokens[:depth] for depth in range(DRAFTED + 1)]
+        laws = [best(draft[context]) for context in contexts[:-1]]
+        if any(token not in found for token, found in zip(tokens, laws, strict=True)):
+            continue
+        drawn = 1.0
+        for token, found in zip(tokens, laws, strict=True):
+            drawn *= found[token]
+        outcomes = [list(found) for found in laws]
+        drafted = [[*found.values(), 0.0] for found in laws]
+        targets = [
+            [*(target[context][token] for token in found), 0.0]
+            for context, found in zip(contexts, outcomes, strict=False)
+        ]
+        for chances in targets:
+            chances[-1] = 1.0 - sum(chances)
+        places = [found.index(token) for found, token in zip(outcomes, tokens, strict=True)]
+        # The verdict is the same for all coins between two neighbouring sums of odds.
+        odds = (ratio_odds if rule == "ratio" else block_odds)(places, drafted, [*targets, [1.0]])
+        sums = [0.0]
+        for chance in odds:
+            sums.append(sums[-1] + chance)
+        for low, high in pairwise(sums):
+            if high - low < 1e-15:
+                continue
+            accepted, following = judge(rule, places, drafted, targets, (low + high) / 2)
+            rejected += drawn * (high - low) * (accepted < DRAFTED)
+            here = target[contexts[accepted]]
+            known = outcomes[accepted] if accepted < DRAFTED else []
+            for text in law:
+                if text[:accepted] == tokens[:accepted]:
+                    rest = next_law(following, known, here)[text[accepted]]
+                    for place in range(accepted + 1, DRAFTED + 1):
+                        rest *= target[text[:place]][text[place]]
+                    law[text] += drawn * (high - low) * rest
+    assert 0.05 < rejected < 0.95
+    for text, chance in law.items():
+        wanted = 1.0
+        for place, token in enumerate(text):
+            wanted *= target[text[:place]][token]
+        assert chance == pytest.approx(wanted, abs=1e-12)
+
+
+def test_no_number_serves_twice() -> None:
+    seen = {
+        coin(Sampling(seed=seed), stop, depth, use)
+        for seed in range(3)
+        for stop in range(1, 20)
+        for depth in range(8)
+        for use in Coin
+    }
+    assert len(seen) == 3 * 19 * 8 * len(Coin)
+    assert all(0.0 < number < 1.0 for number in seen)

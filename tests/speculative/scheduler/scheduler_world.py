@@ -1,0 +1,385 @@
+"""A planner, a toy target in real pages, and clients: all that a planner may meet, in any order.
+
+Rounds reach the target in the order of their planning; verdicts come back in that order, later.
+After every step the invariants hold, and each text is the plain model's.
+"""
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from random import Random
+
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockTable
+from draftwerk.speculative.protocol.rounds import Decision, Draft, Proposal, Round, Row, Verdict
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.scheduler import Limits, Planner, expand
+from draftwerk.speculative.sequence import Progress, Sequence
+from tests.support.simulation import Guesser
+from tests.support.toy import STOP, VOCAB, ToyTarget, plain_text
+
+CONTEXT = 28
+"""Tokens of a sequence at most, as long as the pool can hold one of them."""
+
+
+@dataclass(eq=False)
+class Wish:
+    """One sequence as its client knows it."""
+
+    sequence: Sequence
+    prompt: tuple[int, ...]
+    want: list[int]
+    reason: str
+    got: list[int] = field(default_factory=list)
+    ending: str = ""
+    """A finish reason, "error", or "cancelled"."""
+
+
+@dataclass
+class Reader:
+    """Knows of sequences only what rounds say: what a device or a draft source must get by with."""
+
+    histories: dict[int, list[int]] = field(default_factory=dict)
+
+    def read(self, round_: Round) -> None:
+        for sequence_id in round_.closed:
+            del self.histories[sequence_id]
+        for row in round_.rows:
+            if row.opening is not None:
+                assert row.sequence_id not in self.histories, "opened twice"
+                assert not row.news, "an opening says it all"
+                self.histories[row.sequence_id] = list(row.opening.tokens)
+            self.histories[row.sequence_id] += row.news
+
+
+class World:
+    """Random choices come from `rng` alone, so that a seed is a story."""
+
+    def __init__(
+        self,
+        rng: Random,
+        *,
+        block_count: int = 10,
+        block_size: int = 3,
+        limits: Limits | None = None,
+    ) -> None:
+        self.rng = rng
+        self.limits = limits or Limits(lanes=2, rows_max=4, tokens_max=12, draft_max=4)
+        self.planner = Planner(BlockPool(block_count, block_size), self.limits)
+        self.namer = BlockNamer(b"")
+        self.context_max = min(CONTEXT, block_count * block_size)
+        self.target = ToyTarget(block_count, block_size)
+        self.guesser = Guesser(rng)
+        self.reader = Reader()
+        self.wishes: dict[int, Wish] = {}
+        self.verdicts: deque[tuple[Round, tuple[Draft, ...], Verdict]] = deque()
+        self.counters: Counter[str] = Counter()
+
+    # --- what may happen ------------------------------------------------------------------------
+
+    def submit(self) -> None:
+        """Submit a request of one or more choices."""
+        rng = self.rng
+        shared = [1 + n % 3 for n in range(rng.choice([0, 6, 9]))]
+        prompt = [*shared, *(rng.randrange(1, VOCAB) for _ in range(rng.randint(1, 4)))]
+        prompt = prompt[: self.context_max - 1]
+        sampling = random_sampling(rng)
+        choices = rng.choice([1, 1, 1, 2, 3])
+        room = self.context_max - len(prompt)
+        tokens_max = min(room, rng.choice([1, 2, 7, room]))
+        draft_max = rng.choice([0, 2, self.limits.draft_max])
+        priority = rng.choice([0, 0, -1, 1])
+        space = rng.choice(["", "", "a"])
+        request_id = f"r{len(self.wishes)}"
+        for sequence in expand(
+            self.sequence(
+                request_id, choice, prompt, sampling, tokens_max, draft_max, priority, space
+            )
+            for choice in range(choices)
+        ):
+            self.planner.submit(sequence)
+        self.check()
+
+    def sequence(
+        self,
+        request_id: str,
+        choice: int,
+        prompt: list[int],
+        sampling: Sampling,
+        tokens_max: int,
+        draft_max: int = 4,
+        priority: int = 0,
+        space: str = "",
+    ) -> Sequence:
+        """Return a new sequence, and remember what must become of it."""
+        sampling = Sampling(
+            **{
+                **{name: getattr(sampling, name) for name in Sampling.__struct_fields__},
+                "branch": choice,
+            }
+        )
+        sequence = Sequence(
+            sequence_id=len(self.wishes) + 1,
+            request_id=request_id,
+            choice=choice,
+            tokens=list(prompt),
+            prompt_count=len(prompt),
+            sampling=sampling,
+            tokens_max=tokens_max,
+            table=BlockTable(self.planner.pool, self.namer, space),
+            draft_max=draft_max,
+            priority=priority,
+        )
+        want = plain_text(prompt, sampling, tokens_max)
+        reason = "stop" if want[-1] in sampling.stop_token_ids else "length"
+        self.wishes[sequence.sequence_id] = Wish(sequence, tuple(prompt), want, reason)
+        return sequence
+
+    def cancel(self, sequence: Sequence, whole: bool) -> None:
+        """Cancel one choice, or its whole request."""
+        choice = None if whole else sequence.choice
+        for wish in self.wishes.values():
+            member = wish.sequence
+            if member.request_id == sequence.request_id and choice in (None, member.choice):
+                if not wish.ending:
+                    phase = "in flight" if member.in_flight else "running"
+                    if any(member is waiting for waiting in self.planner.residency.waiting):
+                        phase = "preempted" if member.tally.preemptions else "waiting"
+                    self.counters[f"cancelled {phase}"] += 1
+                wish.ending = wish.ending or "cancelled"
+        self.planner.cancel(sequence.request_id, choice)
+        for wish in self.wishes.values():
+            if wish.ending == "cancelled" and not wish.sequence.in_flight:
+                assert wish.sequence.ended
+                assert not wish.sequence.table.blocks, "a cancelled sequence holds blocks"
+        self.check()
+
+    def plan(self) -> bool:
+        """Plan a round and let the target run it; returns False if there was none."""
+        under_way = len(self.verdicts)
+        round_ = self.planner.plan()
+        if round_ is None:
+            assert under_way or self.planner.idle, "the planner is stuck"
+            self.check()
+            return False
+        assert under_way < self.limits.lanes, "more rounds than lanes"
+        self.check_round(round_)
+        self.reader.read(round_)
+        drafts = self.guesser.propose(round_)
+        verdict = self.target.step(Proposal(round_, drafts))
+        for decision, draft in zip(verdict.decisions, drafts, strict=True):
+            check_path(decision, draft)
+        self.check_device(round_)
+        self.verdicts.append((round_, drafts, verdict))
+        self.check()
+        return True
+
+    def commit(self, error: bool = False) -> None:
+        """Hand the oldest verdict back; perhaps one of its rows has failed."""
+        round_, drafts, verdict = self.verdicts.popleft()
+        decisions = list(verdict.decisions)
+        failed = 0
+        if error:
+            number = self.rng.randrange(len(decisions))
+            decisions[number] = Decision(error="out of luck")
+            failed = round_.rows[number].sequence_id
+            self.counters["errors"] += self.wishes[failed].ending == ""
+        verdict = Verdict(
+            verdict.round_id,
+            verdict.lane,
+            tuple(decisions),
+            verdict.device_ms,
+            verdict.token_count,
+        )
+        before = {row.sequence_id: bool(self.wishes[row.sequence_id].ending) for row in round_.rows}
+        news = self.planner.commit(verdict, drafts)
+        told = [progress.sequence.sequence_id for progress in news]
+        wanted = [
+            row.sequence_id
+            for row in round_.rows
+            if not before[row.sequence_id] and (row.samples or row.sequence_id == failed)
+        ]
+        assert told == wanted, "news of all that sampled and are wanted, in the order of rows"
+        for progress in news:
+            self.take(progress, failed)
+        self.check()
+
+    def take(self, progress: Progress, failed: int) -> None:
+        """Be the client of one sequence."""
+        wish = self.wishes[progress.sequence.sequence_id]
+        assert not wish.ending, "something came after the last word"
+        if progress.finish_reason == "error":
+            assert progress.sequence.sequence_id == failed, "another row failed"
+            assert (progress.error, progress.tokens) == ("out of luck", ())
+        else:
+            assert progress.tokens
+            assert len(progress.origins) == len(progress.tokens)
+            logprobs = progress.sequence.sampling.logprobs >= 0
+            assert len(progress.logprobs) == (len(progress.tokens) if logprobs else 0)
+            wish.got += progress.tokens
+            assert wish.got == wish.want[: len(wish.got)], "another text than the plain one"
+            over = len(wish.got) == len(wish.want)
+            assert progress.finish_reason == (wish.reason if over else "")
+        wish.ending = progress.finish_reason
+        self.counters[wish.ending] += bool(wish.ending)
+
+    def finish(self) -> None:
+        """Let everything come to its end; nobody may starve."""
+        for _ in range(2000):
+            if self.planner.idle:
+                break
+            while self.plan():
+                pass
+            if self.verdicts:
+                self.commit()
+        assert self.planner.idle, "somebody starved"
+        while self.verdicts:
+            self.commit()
+        self.planner.check()
+        assert self.planner.pool.used == 0
+        assert all(wish.ending for wish in self.wishes.values())
+        self.count()
+        self.flush()
+
+    def flush(self) -> None:
+        """Run one sequence more, so that the devices hear of all that has ended."""
+        last = self.sequence("last", 0, [1], Sampling(temperature=0.0), 1)
+        self.planner.submit(last)
+        assert self.plan()
+        assert self.reader.histories.keys() == {last.sequence_id}, "an ended sequence is remembered"
+        assert self.target.histories.keys() == {last.sequence_id}
+        self.commit()
+
+    # --- what must hold -------------------------------------------------------------------------
+
+    def check(self) -> None:
+        planner = self.planner
+        planner.check()
+        assert planner.running <= self.limits.rows_max
+        assert planner.idle == (planner.running == 0 and planner.waiting == 0)
+        alive = sum(not wish.sequence.ended for wish in self.wishes.values())
+        assert planner.running + planner.waiting == alive, "a sequence was lost"
+
+    def check_round(self, round_: Round) -> None:
+        size, limits = self.planner.pool.block_size, self.limits
+        assert round_.rows, "an empty round"
+        assert 0 <= round_.lane < limits.lanes
+        computed = sum(row.stop - row.start + row.draft_max for row in round_.rows)
+        assert computed <= limits.tokens_max, "the token budget is exceeded"
+        ids = [row.sequence_id for row in round_.rows]
+        ids += [row.sequence_id for other, _, _ in self.verdicts for row in other.rows]
+        assert len(ids) == len(set(ids)), "a sequence is in two rows at once"
+        written: Counter[int] = Counter()
+        for row in round_.rows:
+            self.check_row(row)
+            first, last = row.start // size, (row.stop + row.draft_max - 1) // size
+            written.update(row.blocks[first : last + 1])
+            self.counters["drafting rows"] += row.draft_max > 0
+            self.counters["chunks"] += not row.samples
+        assert all(count == 1 for count in written.values()), "two rows write to one block"
+
+    def check_row(self, row: Row) -> None:
+        wish = self.wishes[row.sequence_id]
+        sequence, size = wish.sequence, self.planner.pool.block_size
+        assert not wish.ending, "a row for a sequence that nobody wants"
+        assert sequence.in_flight
+        assert 0 <= row.start < row.stop <= len(sequence.tokens)
+        assert row.samples == (row.stop == len(sequence.tokens))
+        assert len(row.blocks) * size >= row.stop + row.draft_max, "slots without a block"
+        assert row.draft_max <= min(self.limits.draft_max, sequence.draft_max)
+        assert row.draft_max == 0 or row.samples
+        generated = len(sequence.tokens) - sequence.prompt_count
+        assert generated + row.draft_max + 1 <= sequence.tokens_max, "drafts beyond the end"
+        if sequence.leader is not None and row.opening is not None:
+            assert sequence.leader.prefilled, "a follower started before its leader was ready"
+        if row.opening is not None and sequence.tally.preemptions == 0:
+            assert row.start % size == 0
+            assert sequence.tally.cached == min(row.start, sequence.prompt_count)
+            self.counters["prefix hits"] += row.start > 0
+            self.counters["followers' hits"] += row.start > 0 and sequence.leader is not None
+        if row.opening is not None and sequence.tally.preemptions > 0:
+            self.counters["resumed"] += 1
+            self.counters["resumed with text"] += generated > 0
+
+    def check_device(self, round_: Round) -> None:
+        """A device that sees rounds only knows every text."""
+        for row in round_.rows:
+            sequence = self.wishes[row.sequence_id].sequence
+            assert self.reader.histories[row.sequence_id] == sequence.tokens
+            prompt_count, sampling = self.target.openings[row.sequence_id]
+            assert (prompt_count, sampling) == (sequence.prompt_count, sequence.sampling)
+
+    def count(self) -> None:
+        """Compare the planner's counters with what its clients saw."""
+        stats, wishes = self.planner.stats, list(self.wishes.values())
+        tallies = [wish.sequence.tally for wish in wishes]
+        admitted = [wish for wish in wishes if wish.sequence.tally.cached is not None]
+        assert stats.prompt_tokens == sum(len(wish.prompt) for wish in admitted)
+        assert stats.generated_tokens == sum(len(wish.got) for wish in wishes)
+        assert stats.preemptions == sum(tally.preemptions for tally in tallies)
+        assert stats.draft_tokens == sum(tally.drafted for tally in tallies)
+        assert stats.accepted_tokens == sum(stats.accepted_by_position)
+        assert stats.accepted_tokens == sum(stats.accepted_by_source.values())
+        assert stats.draft_tokens == sum(stats.drafted_by_source.values())
+        assert max(stats.drafts_by_source.values(), default=0) <= stats.drafts
+        for tally in tallies:
+            assert tally.steps == sum(tally.accepted_histogram)
+        self.counters["preemptions"] += stats.preemptions
+        self.counters["accepted"] += stats.accepted_tokens
+        self.counters["rejected"] += stats.draft_tokens - stats.accepted_tokens
+
+
+def check_path(decision: Decision, draft: Draft) -> None:
+    """What is accepted is one path of the draft, from its root."""
+    parent = -1
+    for node, token in zip(decision.path, decision.tokens, strict=False):
+        assert (draft.parents[node], draft.tokens[node]) == (parent, token), "not a path"
+        parent = node
+    assert not decision.tokens or len(decision.tokens) == len(decision.path) + 1
+
+
+def random_sampling(rng: Random) -> Sampling:
+    return Sampling(
+        temperature=rng.choice([0.0, 1.0]),
+        repetition_penalty=rng.choice([1.0, 1.3]),
+        logit_bias=rng.choice([(), ((STOP, 3.0),)]),
+        tokens_min=rng.choice([0, 3]),
+        stop_token_ids=rng.choice([(STOP,), (STOP, 5), ()]),
+        seed=rng.getrandbits(64),
+        logprobs=rng.choice([-1, 0]),
+    )
+
+
+def live(world: World) -> list[Sequence]:
+    """Return every sequence that has not ended."""
+    return [wish.sequence for wish in world.wishes.values() if not wish.ending]
+
+
+def story(seed: int, steps: int = 60) -> Counter[str]:
+    """Run one random story to its end; returns what happened in it."""
+    rng = Random(seed)
+    world = World(
+        rng,
+        block_count=rng.choice([6, 9, 14]),
+        block_size=rng.choice([2, 3, 4]),
+        limits=Limits(
+            lanes=rng.choice([1, 2, 3]),
+            rows_max=rng.choice([2, 4, 8]),
+            tokens_max=rng.choice([1, 5, 12, 30]),
+            draft_max=rng.choice([0, 1, 4, 7]),
+        ),
+    )
+    for _ in range(steps):
+        match rng.choice(["submit", "plan", "plan", "plan", "commit", "commit", "cancel", "error"]):
+            case "submit" if len(live(world)) < 12:
+                world.submit()
+            case "plan":
+                world.plan()
+            case "commit" if world.verdicts:
+                world.commit()
+            case "error" if world.verdicts and rng.random() < 0.3:
+                world.commit(error=True)
+            case "cancel" if live(world) and rng.random() < 0.3:
+                world.cancel(rng.choice(live(world)), rng.random() < 0.5)
+    world.finish()
+    return world.counters

@@ -1,0 +1,67 @@
+"""The draft head's thoughts become guesses: ranked with the noise, deep only below right tokens."""
+
+from draftwerk.speculative.protocol.rounds import Thought
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sources.acceptance import HEAD, Survival, Trust, source_of
+from draftwerk.speculative.sources.draft_head import WIDTHS, HeadSource
+from draftwerk.speculative.sources.ngram_index import Text
+from draftwerk.speculative.sources.sequence_noise import GREEDY, Key
+from draftwerk.speculative.sources.tree import Tree
+
+THOUGHTS = (
+    Thought(-1, 9, (4, 5, 6), (1, 20, 60)),
+    Thought(0, 4, (7, 8), (2, 30)),
+    Thought(0, 5, (8,), (3,)),
+    Thought(1, 8, (1,), (4,)),
+)
+
+
+def proposed(thoughts: tuple[Thought, ...], reach: int = 8, key: Key = GREEDY) -> Tree:
+    source, tree = HeadSource(Text([3, 9]), key), Tree(Survival(), Trust())
+    source.thoughts = thoughts
+    source.propose(tree, reach)
+    tree.check()
+    return tree
+
+
+def paths(tree: Tree) -> set[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = []
+    for token, parent in zip(tree.tokens, tree.parents, strict=True):
+        found.append((*(found[parent] if parent >= 0 else ()), token))
+    return set(found)
+
+
+def test_each_thought_names_the_children_of_its_own_node():
+    tree = proposed(THOUGHTS)
+    assert paths(tree) == {(4,), (5,), (6,), (4, 7), (4, 8), (5, 8), (4, 8, 1)}
+    assert {source_of(cell) for cell in tree.credit_cells} == {HEAD}
+    assert tree.scores[tree.child(-1, 4)] > tree.scores[tree.child(-1, 5)]
+
+
+def test_reach_and_widths_bound_the_tree():
+    assert paths(proposed(THOUGHTS, reach=1)) == {(4,), (5,), (6,)}
+    many = Thought(-1, 9, tuple(range(20)), tuple(range(0, 200, 10)))
+    assert paths(proposed((many,))) == {(token,) for token in range(WIDTHS[0])}
+
+
+def test_what_follows_a_token_that_found_no_room_is_left_out():
+    many = Thought(-1, 9, tuple(range(20)), tuple(range(0, 200, 10)))
+    tree = proposed((many, Thought(0, 19, (1,), (0,)), Thought(1, 1, (2,), (0,))))
+    assert paths(tree) == {(token,) for token in range(WIDTHS[0])}
+
+
+def test_candidates_are_ranked_with_the_noise_of_their_place():
+    """Of equally likely successors the target says the one with the most noise."""
+    key = Key(Sampling(seed=5))
+    even = Thought(-1, 9, tuple(range(10, 26)), (40,) * 16)
+    tree = proposed((even,), key=key)
+    best = max(even.best, key=lambda token: key.noise(2, [token])[0])
+    assert tree.tokens[0] == best
+
+
+def test_committed_tokens_outdate_what_was_thought_before():
+    source, tree = HeadSource(Text([3, 9]), GREEDY), Tree(Survival(), Trust())
+    source.thoughts = THOUGHTS
+    source.learn((4,))
+    source.propose(tree, 8)
+    assert len(tree) == 0

@@ -1,0 +1,222 @@
+"""Each source by itself: what it guesses from what it has seen."""
+
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftwerk.speculative.protocol.rounds import LOSS_NATS, Outlook
+from draftwerk.speculative.sampling.gumbel import gumbels
+from draftwerk.speculative.sampling.params import Sampling, choose
+from draftwerk.speculative.sources import recycle
+from draftwerk.speculative.sources.acceptance import Survival, Trust
+from draftwerk.speculative.sources.ngram import NgramSource
+from draftwerk.speculative.sources.ngram_index import Text
+from draftwerk.speculative.sources.prediction import PredictionSource
+from draftwerk.speculative.sources.recycle import RANKS, WIDTHS, RecycleSource, Successors
+from draftwerk.speculative.sources.sequence_noise import GREEDY, Key
+from draftwerk.speculative.sources.source import Source
+from draftwerk.speculative.sources.suffix import SuffixSource
+from draftwerk.speculative.sources.tree import Tree
+
+
+def known(tokens: list[int]) -> Text:
+    text = Text(tokens)
+    text.occurrences.index(len(tokens))
+    return text
+
+
+def proposed(source: Source, reach: int) -> Tree:
+    tree = Tree(Survival(), Trust())
+    source.propose(tree, reach)
+    tree.check()
+    return tree
+
+
+def outlook(token: int, *best: int) -> Outlook:
+    """Return what the target thought could follow a token: a half, a quarter and so on."""
+    return Outlook(token, best, tuple(round(0.7 * (n + 1) / LOSS_NATS) for n in range(len(best))))
+
+
+def paths(tree: Tree) -> set[tuple[int, ...]]:
+    """Return the tokens of every path from the root to a leaf."""
+    whole: list[tuple[int, ...]] = []
+    for parent, token in zip(tree.parents, tree.tokens, strict=True):
+        whole.append((*(whole[parent] if parent >= 0 else ()), token))
+    return {path for node, path in enumerate(whole) if node not in tree.parents}
+
+
+# --- n-gram and suffix --------------------------------------------------------------------------
+
+
+def test_ngram_copies_what_followed_the_longest_match() -> None:
+    text = known([1, 2, 3, 7, 7, 9, 2, 3, 5, 5, 1, 2, 3])
+    assert proposed(NgramSource(text), 3).tokens == [7, 7, 9]
+
+
+def test_ngram_takes_the_newest_of_equal_matches() -> None:
+    assert proposed(NgramSource(known([2, 3, 7, 2, 3, 8, 2, 3])), 1).tokens == [8]
+
+
+def test_ngram_unrolls_a_loop() -> None:
+    assert proposed(NgramSource(known([1, 2, 1, 2])), 7).tokens == [1, 2, 1, 2, 1, 2, 1]
+
+
+def test_suffix_makes_a_tree_of_places_that_disagree() -> None:
+    text = known([2, 3, 7, 1, 2, 3, 8, 1, 2, 3, 7, 4, 2, 3])
+    tree = proposed(SuffixSource(text, GREEDY), 2)
+    assert paths(tree) == {(7, 4), (7, 1), (8, 1)}
+    chances = dict(zip(tree.tokens, tree.chances(), strict=True))
+    assert chances[7] > chances[8], "two voters against one"
+
+
+def test_suffix_offers_the_second_longest_matches_too() -> None:
+    text = known([1, 2, 3, 7, 9, 2, 3, 8, 1, 2, 3])
+    assert {path[0] for path in paths(proposed(SuffixSource(text, GREEDY), 1))} == {7, 8}
+
+
+@given(st.lists(st.integers(0, 3), max_size=60), st.integers(1, 20))
+def test_ngram_and_suffix_say_only_what_the_text_has_said(tokens: list[int], reach: int) -> None:
+    text = known(tokens)
+    pairs = {*pairwise(tokens)}
+    for source in (NgramSource(text), SuffixSource(text, GREEDY)):
+        for path in paths(proposed(source, reach)):
+            assert len(path) <= reach
+            whole = [*tokens[-1:], *path]
+            assert {*pairwise(whole)} <= pairs
+
+
+# --- recycling ----------------------------------------------------------------------------------
+
+
+def test_recycling_grows_a_tree_of_successors() -> None:
+    successors = Successors()
+    successors.learn([outlook(1, 2, 3), outlook(2, 4), outlook(3, 5), outlook(4, 6)])
+    tree = proposed(RecycleSource(known([9, 1]), successors, GREEDY), 3)
+    assert paths(tree) == {(2, 4, 6), (3, 5)}
+
+
+def test_recycling_keeps_the_latest_and_a_bounded_number() -> None:
+    successors = Successors()
+    successors.learn([outlook(1, 2, 3)])
+    successors.learn([outlook(1, *range(100, 140))])
+    tree = proposed(RecycleSource(known([1]), successors, GREEDY), 1)
+    assert tree.tokens == list(range(100, 100 + WIDTHS[0]))
+    successors.check()
+
+
+def test_recycling_drafts_first_what_the_noise_favours() -> None:
+    """Of equally likely successors the target says the one with the most noise."""
+    sampling = Sampling(temperature=1.0, seed=5)
+    successors = Successors()
+    candidates = range(100, 100 + RANKS)
+    successors.learn([Outlook(1, tuple(candidates), (44,) * RANKS)])
+    tree = proposed(RecycleSource(known([8, 8, 1]), successors, Key(sampling)), 1)
+    assert tree.tokens[0] == choose([0.0] * 100 + [9.0] * RANKS, 3, sampling)
+    noise = dict(zip(candidates, gumbels(5, 0, 3, candidates), strict=True))
+    assert tree.tokens == sorted(candidates, key=lambda token: -noise[token])[: WIDTHS[0]]
+    assert tree.scores[0] > tree.scores[1]
+
+
+def test_voters_that_disagree_leave_it_to_the_noise() -> None:
+    text = known([1, 2, 3, 7, 1, 2, 3, 8, 1, 2, 3])
+    for seed in range(20):
+        key = Key(Sampling(temperature=1.0, seed=seed))
+        tree = proposed(SuffixSource(text, key), 1)
+        scores = dict(zip(tree.tokens, tree.scores, strict=True))
+        noise = dict(zip((7, 8), gumbels(seed, 0, 11, (7, 8)), strict=True))
+        assert (scores[7] > scores[8]) == (noise[7] > noise[8])
+
+
+def test_recycling_forgets_what_was_unchanged_for_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recycle, "TOKENS_MAX", 2)
+    successors = Successors()
+    successors.learn([outlook(1, 5), outlook(2, 6), outlook(1, 7), outlook(3, 8)])
+    assert [successors.of(token) for token in (1, 2, 3)] == [outlook(1, 7), None, outlook(3, 8)]
+    successors.check()
+
+
+def test_recycling_of_a_token_never_seen_guesses_nothing() -> None:
+    assert not len(proposed(RecycleSource(known([1]), Successors(), GREEDY), 4))
+
+
+# --- prediction ---------------------------------------------------------------------------------
+
+
+def speak(prediction: list[int], said: list[int]) -> Tree:
+    """Return what is guessed once `said` has been committed, one token at a time."""
+    text = known([500, 501])
+    source = PredictionSource(text, tuple(prediction), ())
+    for token in said:
+        text.occurrences.append((token,))
+        source.learn((token,))
+    return proposed(source, 4)
+
+
+PREDICTION = list(range(100, 160))
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ([], (100, 101, 102, 103)),
+        ([100, 101], (102, 103, 104, 105)),
+        ([100, 101, 7], (103, 104, 105, 106)),  # 102 was replaced
+        ([100, 101, 7], (102, 103, 104, 105)),  # or 7 was inserted before it
+        ([100, 101, 104], (105, 106, 107, 108)),  # 102 and 103 were left out
+        ([100, 101, 7, 8, 9], (102, 103, 104, 105)),  # three were inserted
+        ([100, 101, 7, 8, 9], (105, 106, 107, 108)),  # three were replaced
+        ([100, 7, 8, 102, 103], (104, 105, 106, 107)),
+        ([7, 8, 130, 131], (132, 133, 134, 135)),
+    ],
+)
+def test_a_prediction_is_found_again_after_a_departure(
+    said: list[int], expected: tuple[int, ...]
+) -> None:
+    assert expected in paths(speak(PREDICTION, said))
+
+
+def test_a_confirmed_place_is_surer_than_a_guessed_one() -> None:
+    sure = speak(PREDICTION, PREDICTION[:20]).chances()[0]
+    lost = max(speak(PREDICTION, [*PREDICTION[:20], 7]).chances())
+    assert sure > 0.9 > 0.6 > lost
+
+
+def test_a_reopened_sequence_finds_its_place_in_the_prediction() -> None:
+    output = PREDICTION[:10]
+    source = PredictionSource(known([500, *output]), tuple(PREDICTION), tuple(output))
+    assert paths(proposed(source, 3)) == {(110, 111, 112)}
+
+
+def test_a_prediction_that_is_over_or_empty_guesses_nothing() -> None:
+    assert not len(speak([1, 2], [1, 2]))
+    assert not len(speak([], [1, 2]))
+
+
+def test_most_of_an_edited_text_is_predicted() -> None:
+    rng = random.Random(3)
+    before = [rng.randrange(200) for _ in range(600)]
+    after: list[int] = []
+    for token in before:
+        change = rng.random()
+        if change < 0.02:
+            after += [rng.randrange(200), rng.randrange(200), token]
+        elif change < 0.04:
+            after.append(rng.randrange(200))
+        elif change > 0.02 + 0.02 + 0.02:
+            after.append(token)
+    text = known([500, 501])
+    source = PredictionSource(text, tuple(before), ())
+    rounds = said = 0
+    while said < len(after):
+        path = proposed(source, 15).follow(after[said:])
+        news = tuple(after[said : said + len(path) + 1])
+        text.occurrences.append(news)
+        source.learn(news)
+        said += len(news)
+        rounds += 1
+    assert len(after) / rounds > 6

@@ -1,0 +1,72 @@
+"""The store: private to a tenant, bounded, and fed with committed text only, once."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftwerk.speculative.protocol.rounds import Outlook
+from draftwerk.speculative.sources.acceptance import Survival, Trust
+from draftwerk.speculative.sources.ngram_index import PAD, Text
+from draftwerk.speculative.sources.sequence_noise import GREEDY
+from draftwerk.speculative.sources.store import Memories, Store
+from draftwerk.speculative.sources.tree import Tree
+
+
+def proposed(store: Store, tail: list[int]) -> list[int]:
+    tree = Tree(Survival(), Trust())
+    store.propose(tree, Text(tail), GREEDY, 8)
+    return tree.tokens
+
+
+def test_what_was_said_is_proposed_again() -> None:
+    store = Store()
+    store.learn([1, 2, 3, 4, 5])
+    assert proposed(store, [2, 3]) == [4, 5]
+
+
+def test_no_guess_crosses_from_one_output_into_the_next() -> None:
+    store = Store()
+    store.learn([1, 2, 3])
+    store.learn([7, 8, 9])
+    assert proposed(store, [1, 2]) == [3]
+    assert proposed(store, [3, 7]) == []
+
+
+@given(st.lists(st.lists(st.integers(0, 50), max_size=60), max_size=40))
+def test_a_store_is_bounded_and_remembers_the_newest(outputs: list[list[int]]) -> None:
+    store = Store(generation_max=100)
+    for output in outputs:
+        store.learn(output)
+        assert store.size <= 2 * 100 + PAD
+        for generation in store.generations:
+            generation.check()
+            assert generation.indexed == len(generation.tokens)
+    newest = outputs[-1] if outputs else []
+    if len(newest) >= 3:
+        assert newest[2] in proposed(store, newest[:2])
+
+
+def test_an_output_longer_than_a_generation_keeps_its_end() -> None:
+    store = Store(generation_max=100)
+    store.learn(range(1000))
+    assert proposed(store, [990, 991])[:2] == [992, 993]
+    assert proposed(store, [10, 11]) == []
+    assert store.size <= 200 + PAD
+
+
+def test_tenants_do_not_hear_each_other() -> None:
+    memories = Memories()
+    memories.of("a").store.learn([1, 2, 3, 4])
+    memories.of("a").successors.learn((Outlook(1, (2, 3), (5, 9)),))
+    assert proposed(memories.of("b").store, [2, 3]) == []
+    assert memories.of("b").successors.of(1) is None
+    assert proposed(memories.of("a").store, [2, 3]) == [4]
+
+
+def test_the_tenant_that_stayed_away_longest_is_forgotten() -> None:
+    memories = Memories(tenants_max=2)
+    first = memories.of("a")
+    memories.of("b")
+    assert memories.of("a") is first
+    memories.of("c")
+    assert memories.of("a") is first
+    memories.check()

@@ -1,0 +1,145 @@
+"""A beam search over a real model, all but the actors, and the same in Transformers."""
+
+from itertools import count
+from typing import Any
+
+import pytest
+import torch
+
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockTable
+from draftwerk.model.step.target_runner import Runner
+from draftwerk.speculative.beams.decisions import BeamRules
+from draftwerk.speculative.beams.sampled import new_beams
+from draftwerk.speculative.beams.search import BeamSearch
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Row
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.scheduler import Limits, Planner
+from draftwerk.speculative.sequence import Sequence
+
+Found = list[tuple[tuple[int, ...], float]]
+"""Texts and scores, best first."""
+
+
+def found_by_transformers(
+    model: Any, prompt: tuple[int, ...], rules: BeamRules, **settings: Any
+) -> Found:
+    """Return what Transformers finds: all `width` sequences with their scores."""
+    found = model.generate(
+        torch.tensor([prompt]),
+        num_beams=rules.width,
+        num_return_sequences=rules.width,
+        do_sample=False,
+        max_new_tokens=rules.tokens_max,
+        length_penalty=rules.length_penalty,
+        early_stopping=rules.early_stopping,
+        eos_token_id=list(rules.stop_token_ids) or None,
+        pad_token_id=0,
+        return_dict_in_generate=True,
+        output_scores=True,
+        **settings,
+    )
+    lengths = (found.beam_indices >= 0).sum(-1).tolist()
+    return [
+        (tuple(tokens[len(prompt) : len(prompt) + length].tolist()), float(score))
+        for tokens, length, score in zip(
+            found.sequences, lengths, found.sequences_scores, strict=True
+        )
+    ]
+
+
+class Server:
+    """A planner, a proposer and a runner, in step."""
+
+    def __init__(
+        self, runner: Runner, draft_max: int, block_count: int = 0, tokens_max: int = 128
+    ) -> None:
+        """Use as many of the runner's blocks, 0 are all, and so many tokens in a round."""
+        self.runner = runner
+        _, all_blocks, size, *_ = runner.pages.keys.shape
+        block_count = block_count or all_blocks
+        limits = Limits(tokens_max=tokens_max, draft_max=draft_max)
+        self.planner = Planner(BlockPool(block_count, size), limits)
+        # Steps cost the same whatever they hold: as much is drafted as there is room for.
+        self.proposer = Proposer(("ngram",), ((1, 1.0), (256, 1.001)))
+        self.searches: list[BeamSearch] = []
+        self.lived: set[tuple[int, ...]] = set()
+        """Every text, prompt included, that was a live hypothesis."""
+        self.found: dict[str, list[tuple[int, ...]]] = {}
+        self.scores: dict[str, list[float]] = {}
+        self._ids = count(1)
+
+    def submit(
+        self, prompt: list[int], rules: BeamRules | None, sampling: Sampling, goal: int = 14
+    ) -> str:
+        """Queue a search for as many texts as the beam is wide, or an ordinary request."""
+        number = next(self._ids)
+        name = f"r{number}"
+        width = rules.width if rules else 1
+        sequence = Sequence(
+            sequence_id=number,
+            request_id=name,
+            choice=0,
+            tokens=list(prompt),
+            prompt_count=len(prompt),
+            sampling=sampling,
+            tokens_max=rules.tokens_max if rules else goal,
+            table=BlockTable(self.planner.pool, BlockNamer(b""), ""),
+            draft_max=16,
+        )
+        if rules is not None:
+            sequence.search = BeamSearch(new_beams(rules), lambda: next(self._ids), width)
+            self.searches.append(sequence.search)
+        self.found[name] = [()] * width
+        self.scores[name] = [0.0] * width
+        self.planner.submit(sequence)
+        return name
+
+    def run(self, hindsight: set[tuple[int, ...]] | None = None) -> None:
+        """Serve all; with `hindsight` of what will live, drafts are mostly right."""
+        while (round_ := self.planner.plan()) is not None:
+            drafts = self.proposer.propose(round_, (NO_DRAFT,) * len(round_.rows))
+            self.lived |= {tuple(member.tokens) for s in self.searches for member in s.members}
+            if hindsight is not None:
+                drafts = tuple(self._hindsight(row, hindsight) for row in round_.rows)
+            verdict = self.runner.step(Proposal(round_, drafts))
+            for progress in self.planner.commit(verdict, drafts):
+                assert not progress.error, progress.error
+                name, choice = progress.sequence.request_id, progress.sequence.choice
+                self.found[name][choice] += progress.tokens
+                self.scores[name][choice] = progress.sequence.tally.score or 0.0
+            self.planner.check()
+        assert self.planner.idle
+        assert self.planner.pool.used == 0
+        self.proposer.propose(Round(0, 0, (), (), self.planner.residency.take_closed()), ())
+        self.proposer.check()
+
+    def _hindsight(self, row: Row, lived: set[tuple[int, ...]]) -> Draft:
+        """Return all that will live below a branch, as far as there is room, and some nonsense."""
+        members = [member for search in self.searches for member in search.members]
+        texts = [tuple(m.tokens) for m in members if m.sequence_id == row.sequence_id]
+        if not texts or not row.samples:
+            return NO_DRAFT
+        tokens: list[int] = []
+        parents: list[int] = []
+        for text in texts:  # one; it grows while its continuations are visited, breadth first
+            children = sorted(each for each in lived if each[:-1] == text)
+            children[1:1] = [
+                (*text, (text[-1] + 1) % self.runner.vocab_size)
+            ]  # between the right ones
+            for child in dict.fromkeys(children):
+                if len(tokens) < row.draft_max:
+                    tokens.append(child[-1])
+                    parents.append(texts.index(text) - 1)
+                    texts.append(child)
+        return Draft(tuple(tokens), tuple(parents), ("hindsight",) * len(tokens))
+
+    def result(self, name: str) -> Found:
+        return list(zip(self.found[name], self.scores[name], strict=True))
+
+
+def assert_same(found: Found, wanted: Found) -> None:
+    assert [text for text, _ in found] == [text for text, _ in wanted]
+    assert [score for _, score in found] == pytest.approx([s for _, s in wanted], abs=1e-4)

@@ -1,0 +1,179 @@
+"""A model process on virtual time: what it does with each frame, and how it fails at each kind.
+
+It answers through frames like a real one, so the device that watches it is the server's own.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import msgspec
+
+from draftwerk.actors.devices.process import BEAT_S
+from draftwerk.speculative.protocol.frames import HEADER, Kind, Ready, encode, frame
+
+READY = Ready(device="cpu", attention="toy", exact=True)
+FAULTS = (
+    "dies before it is ready",
+    "hangs while it loads",
+    "refuses for a moment",
+    "says nonsense when ready",
+    "dies of its work",
+    "dies with the result",
+    "hangs at work",
+    "beats, but never ends",
+    "answers nonsense",
+    "answers half a frame",
+    "dies while idle",
+    "hangs while idle",
+)
+LOADING, IDLE = FAULTS[:4], FAULTS[10:]
+WORKING = FAULTS[4:10]
+LATE_S = (0.5, 3.0)
+
+
+@dataclass
+class Fate:
+    """Decides, from a seed, who fails when and how; shared by all lives of one process."""
+
+    rng: random.Random
+    chance: float
+    """Of a fault in one piece of work."""
+    losses_max: int
+    late: float = 0.0
+    """The chance that a step takes seconds."""
+    happened: Counter[str] = field(default_factory=Counter[str])
+
+    def draws(self, kinds: tuple[str, ...], chance: float) -> str:
+        """Return a fault, or "" if there is none this time."""
+        if self.happened.total() >= self.losses_max or self.rng.random() >= chance:
+            return ""
+        fault = self.rng.choice(kinds)
+        self.happened[fault] += 1
+        return fault
+
+
+@dataclass
+class SimulatedChild:
+    """One life: frames that will be said, each at its time on the virtual clock."""
+
+    fate: Fate
+    make: Callable[[], Callable[[Any], object]]
+    """Returns a model that knows no sequence."""
+    work_type: type
+    process_id: int = 1
+    silent_from: float = float("inf")
+    """It hangs from then on."""
+    dead_from: float = float("inf")
+    step: Callable[[Any], object] = field(init=False)
+    said: list[tuple[float, bytes]] = field(default_factory=list[tuple[float, bytes]])
+    """What is still to be said, in order of time."""
+    beat_at: float = 0.0
+    buffer: bytearray = field(default_factory=bytearray)
+
+    def __post_init__(self) -> None:
+        self.step = self.make()
+        now = anyio.current_time()
+        self.beat_at = now + BEAT_S
+        ready_at = now + self.fate.rng.uniform(0.0, 0.3)
+        said = frame(Kind.READY, encode(READY))
+        match self.fate.draws(LOADING, self.fate.chance):
+            case "dies before it is ready":
+                self.dead_from = ready_at
+            case "hangs while it loads":
+                self.silent_from = ready_at
+            case "refuses for a moment":
+                said = frame(Kind.REFUSED, b"out of memory, say")
+            case "says nonsense when ready":
+                said = frame(Kind.READY, b"\xc1")
+            case _:
+                pass
+        self.said = [(now, frame(Kind.LOADING, b"reading")), (ready_at, said)]
+        fault = self.fate.draws(IDLE, self.fate.chance)
+        if fault:
+            moment = ready_at + self.fate.rng.expovariate(2.0)
+            if fault == "dies while idle":
+                self.dead_from = min(self.dead_from, moment)
+            else:
+                self.silent_from = min(self.silent_from, moment)
+
+    async def send(self, data: bytes) -> None:
+        """Take frames in, as far as a process that hangs still does."""
+        await anyio.lowlevel.checkpoint()
+        if anyio.current_time() >= self.dead_from:
+            raise BrokenPipeError
+        while data:
+            kind, length = HEADER.unpack_from(data)
+            payload = data[HEADER.size : HEADER.size + length]
+            data = data[HEADER.size + length :]
+            if kind == Kind.RESET:
+                self.step = self.make()
+            else:
+                assert kind == Kind.WORK
+                self._work(payload)
+
+    def _work(self, payload: bytes) -> None:
+        now = anyio.current_time()
+        if now >= self.silent_from:
+            return
+        rng = self.fate.rng
+        done_at = now + rng.uniform(0.001, 0.02)
+        if rng.random() < self.fate.late:
+            done_at += rng.uniform(*LATE_S)
+        fault = self.fate.draws(WORKING, self.fate.chance)
+        if fault == "dies of its work":
+            self.dead_from = min(self.dead_from, done_at)
+            return
+        result = encode(self.step(msgspec.msgpack.decode(payload, type=self.work_type)))
+        said = frame(Kind.DONE, result)
+        match fault:
+            case "dies with the result":
+                self.dead_from = min(self.dead_from, done_at)
+            case "hangs at work":
+                self.silent_from = min(self.silent_from, done_at)
+            case "beats, but never ends":
+                return
+            case "answers nonsense":
+                said = frame(Kind.DONE, b"\xc1" + result)
+            case "answers half a frame":
+                self.dead_from = min(self.dead_from, done_at + 0.001)
+                return
+            case _:
+                pass
+        self.said.append((done_at, said))
+
+    async def receive(self) -> tuple[int, bytes]:
+        while True:
+            now = anyio.current_time()
+            if now >= self.dead_from:
+                raise anyio.EndOfStream
+            if (taken := self._take(now)) is not None:
+                return taken
+            coming = [self.beat_at, *(moment for moment, _ in self.said)]
+            moments = [moment for moment in coming if moment < self.silent_from]
+            await anyio.sleep(min([self.dead_from, *moments]) - now)
+
+    def poll(self) -> int:
+        now = anyio.current_time()
+        if now >= self.dead_from:
+            raise anyio.EndOfStream
+        count = 0
+        while self._take(now) is not None:
+            count += 1
+        return count
+
+    def _take(self, now: float) -> tuple[int, bytes] | None:
+        """Return the next frame that was said by now."""
+        if self.said and self.said[0][0] <= now and self.said[0][0] < self.silent_from:
+            said = self.said.pop(0)[1]
+            return HEADER.unpack_from(said)[0], said[HEADER.size :]
+        if self.beat_at <= now and self.beat_at < self.silent_from:
+            self.beat_at += BEAT_S
+            return Kind.BEAT, b""
+        return None
+
+    async def close(self) -> None:
+        self.dead_from = min(self.dead_from, anyio.current_time())

@@ -1,0 +1,470 @@
+"""The whole engine on virtual time: one seed gives one schedule of clients and faults."""
+
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import heappop, heappush
+from typing import Any, TypeVar
+
+import anyio
+import msgspec
+import trio.testing
+from trio._core import _run as scheduler
+
+from draftwerk.actors.devices.process import ProcessDevice
+from draftwerk.actors.engine import Engine, Parts, running
+from draftwerk.actors.errors import OverloadedError
+from draftwerk.actors.messages import Delta, Ended, Failed, Options, Prompt, Speculation
+from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.actors.restarts import RestartLimit
+from draftwerk.speculative.beams.decisions import BeamRules, best_offers
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
+from draftwerk.speculative.sampling.params import Grammar, Sampling
+from draftwerk.speculative.scheduler.scheduler import Limits
+from tests.support.simulated_child import Fate, SimulatedChild
+from tests.support.toy import (
+    POISON,
+    STOP,
+    VOCAB,
+    ToyTarget,
+    ToyText,
+    log_law,
+    next_token,
+    plain_beams,
+    plain_text,
+)
+
+R = TypeVar("R")
+
+Spawn = Callable[[], Awaitable[SimulatedChild]]
+
+CONTEXT = 64
+METHODS = ("ngram", "suffix", "store", "recycle", "grammar", "head")
+
+
+@dataclass(slots=True)
+class FaultyTrace(Trace):
+    """Ends an actor with a bug, before or after any piece of work that it does."""
+
+    fate: Fate = field(kw_only=True)
+
+    @contextmanager
+    def span(self, actor: str, what: str) -> Generator[None]:
+        self._stumble(f"a bug before work of {actor}")
+        with Trace.span(self, actor, what):
+            yield
+        self._stumble(f"a bug after work of {actor}")
+
+    def _stumble(self, where: str) -> None:
+        if bug := self.fate.draws((where,), self.fate.chance):
+            raise RuntimeError(bug)
+
+
+@dataclass
+class SlowWorker:
+    """Runs work after a random virtual delay, at times a long one."""
+
+    rng: random.Random
+
+    async def run(self, work: Callable[[], R]) -> R:
+        await anyio.sleep(self.rng.choice([0.0, 0.001, 0.01, 0.3]))
+        return work()
+
+
+@dataclass
+class Guesser:
+    """A draft model that knows the toy and errs at random: trees, chains, nonsense, nothing."""
+
+    rng: random.Random
+    contexts: dict[int, tuple[list[int], int, Sampling]] = field(default_factory=dict)
+
+    def propose(self, round_: Round) -> tuple[Draft, ...]:
+        drafts: list[Draft] = []
+        for row in round_.rows:
+            if row.branch is not None and row.branch.origin in self.contexts:
+                context, prompt_count, sampling = self.contexts[row.branch.origin]
+                self.contexts[row.sequence_id] = (list(context), prompt_count, sampling)
+        for row in round_.rows:
+            if row.opening is not None:
+                opening = row.opening
+                self.contexts[row.sequence_id] = (
+                    list(opening.tokens),
+                    opening.prompt_count,
+                    opening.sampling,
+                )
+            if row.sequence_id not in self.contexts:  # it came while this model was away
+                drafts.append(NO_DRAFT)
+                continue
+            self.contexts[row.sequence_id][0].extend(row.news)
+            room = row.draft_max if row.samples else 0
+            grow = self._tree if row.branch is None else self._bush
+            drafts.append(grow(row.sequence_id, room))
+        return tuple(drafts)
+
+    def _bush(self, sequence_id: int, room: int) -> Draft:
+        """Draft for beams: the likeliest paths, but for errors."""
+        context, prompt_count, sampling = self.contexts[sequence_id]
+        tokens: list[int] = []
+        parents: list[int] = []
+        open_ends: list[tuple[float, int, int]] = []
+        path = context
+        score = 0.0
+        for node in range(-1, self.rng.randint(0, room) - 1):
+            law = log_law(path, prompt_count, sampling)
+            for token, logprob in best_offers(law, 4):
+                if self.rng.random() < 0.9:
+                    heappush(open_ends, (score - logprob, node, token))
+            if not open_ends:
+                break
+            score, parent, token = heappop(open_ends)
+            parents.append(parent)
+            tokens.append(token)
+            path = [token]
+            while parent >= 0:
+                path.insert(0, tokens[parent])
+                parent = parents[parent]
+            path = [*context, *path]
+        return Draft(tuple(tokens), tuple(parents), ("draft",) * len(tokens))
+
+    def _tree(self, sequence_id: int, room: int) -> Draft:
+        context, prompt_count, sampling = self.contexts[sequence_id]
+        tokens: list[int] = []
+        parents: list[int] = []
+        paths = [context]
+        for _ in range(self.rng.randint(0, room)):
+            parent = self.rng.choice([-1, len(tokens) - 1, self.rng.randint(-1, len(tokens) - 1)])
+            path = paths[parent + 1]
+            token = next_token(path, prompt_count, sampling)
+            if self.rng.random() < 0.3:
+                token = self.rng.randrange(VOCAB)
+            if (parent, token) not in zip(parents, tokens, strict=True):
+                tokens.append(token)
+                parents.append(parent)
+                paths.append([*path, token])
+        return Draft(tuple(tokens), tuple(parents), ("draft",) * len(tokens))
+
+
+class Reckless(Proposer):
+    """Verifies every guess of the draft model, whatever it costs: trees come often."""
+
+    def wants_model(self, round_: Round) -> tuple[int, ...]:
+        return tuple(row.draft_max for row in round_.rows)
+
+    def propose(
+        self, round_: Round, model_drafts: tuple[Draft, ...], model_ms: float = 0.0
+    ) -> tuple[Draft, ...]:
+        own = super().propose(round_, model_drafts, model_ms)
+        return tuple(
+            theirs if theirs.tokens else ours
+            for ours, theirs in zip(own, model_drafts, strict=True)
+        )
+
+
+@dataclass
+class Outcome:
+    """What one client saw."""
+
+    ending: str = ""
+    texts: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    odd: bool = False
+    """Whether it sends what nobody can compute."""
+    kinds: list[str] = field(default_factory=list[str])
+    """What is special about its request."""
+
+
+@dataclass
+class Report:
+    """What a simulation did, for the tests to assert that it was worth doing."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    counters: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class Setting:
+    """One simulated server."""
+
+    seed: int
+    requests: int = 12
+    block_count: int = 28
+    lanes: int = 1
+    lost: float = 0.0
+    """The chance that a step of the target meets a fault."""
+    draft_lost: float = 0.0
+    late: float = 0.0
+    """The chance that a step of either model takes seconds."""
+    bugs: float = 0.0
+    """The chance that an actor fails before or after a piece of work."""
+    guesser: bool = True
+    reckless: bool = True
+    odd: float = 0.0
+    """The share of clients that send what nobody can compute."""
+
+
+@dataclass
+class Fates:
+    """What may go wrong in one simulated server."""
+
+    target: Fate
+    draft: Fate
+    actors: Fate
+
+    @classmethod
+    def of(cls, setting: Setting, rng: random.Random) -> "Fates":
+        return cls(
+            # So few that no request can be taken for their cause: see `Ledger.resubmit`.
+            Fate(rng, setting.lost, losses_max=5, late=setting.late),
+            Fate(rng, setting.draft_lost, losses_max=12, late=setting.late),
+            Fate(rng, setting.bugs, losses_max=3),
+        )
+
+
+def child_of(fate: Fate, make: Callable[[], Callable[[Any], object]], work: type) -> Spawn:
+    """Return what starts simulated processes of one model."""
+
+    async def spawn() -> SimulatedChild:
+        return SimulatedChild(fate, make, work)
+
+    return spawn
+
+
+def parts(setting: Setting, fates: Fates, rng: random.Random) -> Parts:
+    """Return a server over the toy: few blocks, few rows, small rounds."""
+    size = 4
+    target = ProcessDevice[Proposal, Verdict](
+        child_of(fates.target, lambda: ToyTarget(setting.block_count, size).step, Proposal),
+        Verdict,
+    )
+    draft = ProcessDevice[Round, tuple[Draft, ...]](
+        child_of(fates.draft, lambda: Guesser(rng).propose, Round), tuple[Draft, ...]
+    )
+    return Parts(
+        text=ToyText(),
+        target=target.fresh,
+        draft=lambda: draft.fresh() if setting.guesser else None,
+        block_count=setting.block_count,
+        block_size=size,
+        context_max=CONTEXT,
+        stop_token_ids=(STOP,),
+        limits=Limits(lanes=setting.lanes, rows_max=5, tokens_max=24, draft_max=6),
+        requests_max=8,
+        worker=SlowWorker(rng),
+        proposer=partial(Reckless if setting.reckless else Proposer, METHODS),
+        restarts=lambda: RestartLimit(failures_max=10**6, fruitless_max=10**6, rng=rng),
+        trace=FaultyTrace(fate=fates.actors),
+    )
+
+
+async def simulate(setting: Setting) -> Report:
+    """Run clients against a server until all have left; checks every promise on the way."""
+    rng = random.Random(setting.seed)
+    report = Report()
+    fates = Fates.of(setting, rng)
+    async with running(parts(setting, fates, rng)) as engine:
+        async with anyio.create_task_group() as clients:
+            for number in range(setting.requests):
+                mind = random.Random(rng.random())
+                outcome = Outcome(odd=mind.random() < setting.odd)
+                report.outcomes.append(outcome)
+                clients.start_soon(client, engine, mind, number, outcome)
+        with anyio.fail_after(3600):
+            await engine.drain()
+            while engine.snapshot().running or not engine.snapshot().target_up:  # noqa: ASYNC110
+                await anyio.sleep(0.01)  # idleness is not announced
+        snapshot = engine.snapshot()
+        engine.check()
+    faults = fates.target.happened + fates.actors.happened
+    assert snapshot.restarts <= faults.total(), "only faults may restart anything"
+    assert snapshot.blocks_used == 0, "every block came home"
+    assert not any(snapshot.mailbox_depths.values()), snapshot.mailbox_depths
+    report.counters.update(
+        preemptions=snapshot.preemptions,
+        accepted=snapshot.accepted_tokens,
+        rejected=snapshot.draft_tokens - snapshot.accepted_tokens,
+        prefix_hits=snapshot.prefix_hits,
+        recomputed=snapshot.recomputed_tokens,
+        restarts=snapshot.restarts,
+    )
+    report.counters.update({f"target {name}": n for name, n in fates.target.happened.items()})
+    report.counters.update({f"draft {name}": n for name, n in fates.draft.happened.items()})
+    report.counters.update(fates.actors.happened)
+    report.counters.update(outcome.ending for outcome in report.outcomes)
+    report.counters.update(
+        f"{kind} {each.ending}" for each in report.outcomes for kind in each.kinds
+    )
+    return report
+
+
+def random_options(rng: random.Random) -> Options:
+    sampling = Sampling(
+        temperature=rng.choice([0.0, 0.7, 1.0]),
+        top_k=rng.choice([0, 0, 5]),
+        top_p=rng.choice([1.0, 0.9]),
+        repetition_penalty=rng.choice([1.0, 1.3]),
+        frequency_penalty=rng.choice([0.0, 0.5]),
+        logit_bias=rng.choice([(), ((3, 2.0), (STOP, 1.0))]),
+        tokens_min=rng.choice([0, 4]),
+        seed=rng.getrandbits(64),
+        logprobs=rng.choice([-1, 0]),
+        grammar=Grammar("regex", "the toy's") if rng.random() < 0.15 else None,
+    )
+    options = Options(
+        sampling=sampling,
+        tokens_max=rng.choice([1, 5, 12, 20]),
+        ignore_eos=rng.random() < 0.2,
+        stop=rng.choice([(), (), ("w7 w", "5 ")]),
+        choices=rng.choice([1, 1, 1, 3]),
+        speculation=Speculation(enabled=rng.random() < 0.9),
+        tenant=rng.choice(["", "a"]),
+        priority=rng.choice([0, 0, -1]),
+    )
+    return in_beams(options, rng) if rng.random() < 0.2 else options
+
+
+def in_beams(options: Options, rng: random.Random) -> Options:
+    """Return a beam search with the same penalties, narrow and short enough for a small pool."""
+    width, drawn = rng.choice([2, 3, 4]), rng.random() < 0.3
+    temperature = 0.8 if drawn else 0.0
+    return msgspec.structs.replace(
+        options,
+        sampling=msgspec.structs.replace(
+            options.sampling, temperature=temperature, logprobs=-1, grammar=None
+        ),
+        tokens_max=min(12, options.tokens_max or 12),
+        choices=rng.choice([1, 1, width]),
+        beam_width=width,
+        length_penalty=1.0 if drawn else rng.choice([0.0, 1.0, 2.0]),
+        early_stopping=not drawn and rng.random() < 0.5,
+    )
+
+
+async def client(engine: Engine, rng: random.Random, number: int, outcome: Outcome) -> None:
+    """Be one client: come late, read slowly, leave early; every text must be the plain one."""
+    await anyio.sleep(rng.uniform(0, 0.3))
+    options = random_options(rng)
+    shared = [1 + n % 5 for n in range(rng.choice([0, 9, 17]))]
+    prompt = [*shared, *(rng.randrange(1, POISON[0]) for _ in range(rng.randint(1, 9)))]
+    patience = rng.choice([rng.uniform(0, 0.2), rng.uniform(0, 20), 1e6, 1e6, 1e6])
+    outcome.kinds = kinds(options)
+    outcome.texts = [""] * options.choices
+    outcome.reasons = [""] * options.choices
+    try:
+        with anyio.move_on_after(patience) as scope:
+            sent = as_sent(prompt, outcome, rng)
+            pace = rng.choice([0.0, 0.0, 0.1, 2.0])
+            await read(engine, sent, options, str(number), pace, outcome)
+        if scope.cancelled_caught:
+            assert patience < 1e6, "a patient client waited for nothing"
+            outcome.ending = "left"
+    except OverloadedError:
+        outcome.ending = "refused"
+    if outcome.odd:
+        assert outcome.ending in ("odd", "left", "refused") and not any(outcome.texts)
+    else:
+        compare(prompt, options, outcome)
+
+
+def kinds(options: Options) -> list[str]:
+    """Name what is special about a request."""
+    found = {"search": options.beam_width > 1, "grammar": options.sampling.grammar is not None}
+    return [name for name, is_so in found.items() if is_so]
+
+
+def as_sent(prompt: list[int], outcome: Outcome, rng: random.Random) -> Prompt:
+    """Return the prompt as tokens or as text; an odd client's is like no other."""
+    if outcome.odd:
+        return rng.choice([(*POISON, *prompt), "no word of the toy's"])
+    return rng.choice([tuple(prompt), " ".join(f"w{token}" for token in prompt)])
+
+
+async def read(
+    engine: Engine,
+    prompt: Prompt,
+    options: Options,
+    request_id: str,
+    pace: float,
+    outcome: Outcome,
+) -> None:
+    async with engine.generate(prompt, options, request_id=request_id) as events:
+        async for event in events:
+            assert not outcome.ending, "something came after the last word"
+            await anyio.sleep(pace)
+            match event:
+                case Delta():
+                    assert not outcome.reasons[event.choice], "text after its ending"
+                    assert len(event.tokens) == len(event.origins)
+                    outcome.texts[event.choice] += event.text
+                case Ended():
+                    outcome.texts[event.choice] += event.text
+                    outcome.reasons[event.choice] = event.finish_reason
+                    if all(outcome.reasons):
+                        outcome.ending = "finished"
+                case Failed(kind="refused"):
+                    outcome.ending = "refused"  # a search that the pool cannot hold
+                case Failed():
+                    assert outcome.odd, f"{request_id} failed: {event.reason}"
+                    outcome.ending = "odd"
+    assert outcome.ending, "the stream ended without a last word"
+
+
+def compare(prompt: list[int], options: Options, outcome: Outcome) -> None:
+    """Assert that each choice's text is the plain model's, or the beginning of it."""
+    for choice, (text, reason) in enumerate(zip(outcome.texts, outcome.reasons, strict=True)):
+        want, want_reason = expected(prompt, options, choice)
+        if reason:
+            assert (text, reason) == (want, want_reason)
+        else:
+            assert want.startswith(text), (want, text)
+
+
+def expected(prompt: list[int], options: Options, choice: int) -> tuple[str, str]:
+    """Return the text and the finish reason that one choice must have."""
+    sampling = Sampling(
+        **{
+            **{name: getattr(options.sampling, name) for name in Sampling.__struct_fields__},
+            "branch": choice,
+            "stop_token_ids": () if options.ignore_eos else (STOP,),
+        }
+    )
+    assert options.tokens_max is not None
+    if options.beam_width > 1:
+        rules = BeamRules(
+            width=options.beam_width,
+            tokens_max=options.tokens_max,
+            stop_token_ids=sampling.stop_token_ids,
+            length_penalty=options.length_penalty,
+            early_stopping=options.early_stopping,
+            seed=sampling.seed if sampling.temperature > 0.0 else None,
+            prompt_count=len(prompt),
+        )
+        found = plain_beams(prompt, sampling, rules)
+        if choice >= len(found):  # the law has no more texts than that
+            return "", "stop"
+        tokens = found[choice][0]
+    else:
+        tokens = plain_text(prompt, sampling, options.tokens_max)
+    text = ToyText().decode(tokens)
+    cuts = [at for stop in options.stop if (at := text.find(stop)) >= 0]
+    if cuts:
+        return text[: min(cuts)], "stop"
+    return text, "stop" if tokens[-1] in sampling.stop_token_ids else "length"
+
+
+def run(setting: Setting) -> Report:
+    """Run one simulation on trio's virtual clock: idle time costs nothing.
+
+    The seed also says in which order tasks run that could run in any.
+    """
+    scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True  # without it, by their addresses
+    scheduler._r.seed(setting.seed)
+    return anyio.run(
+        simulate,
+        setting,
+        backend="trio",
+        backend_options={"clock": trio.testing.MockClock(autojump_threshold=0)},
+    )

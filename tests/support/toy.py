@@ -1,0 +1,324 @@
+"""A toy model that lives in real pages: it sees only what the block tables lead it to.
+
+Its logits are a hash of the last tokens, so a wrong block, slot, copy or path is a wrong text.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import exp, log
+
+from draftwerk.actors.messages import ChatMessage
+from draftwerk.speculative.beams.decisions import BeamRules, Offer, best_offers
+from draftwerk.speculative.beams.sampled import new_beams
+from draftwerk.speculative.protocol.rounds import (
+    Decision,
+    Draft,
+    Hunch,
+    Proposal,
+    Row,
+    Thought,
+    TokenLogprob,
+    Verdict,
+)
+from draftwerk.speculative.sampling.gumbel import gumbel, path_key
+from draftwerk.speculative.sampling.params import Grammar, Sampling, choose, edited, probabilities
+from tests.speculative.beams.naive_beams import Text, naive_beam_search
+
+VOCAB = 23
+STOP = 0
+POISON = (VOCAB - 1,) * 3
+"""How a prompt begins that the toy cannot compute."""
+
+
+def logits(context: Sequence[int]) -> list[float]:
+    """Return the toy's logits after a context: fixed, uneven, and sensitive to five tokens."""
+    state = len(context)
+    for token in context[-5:]:
+        state = (state * 31 + token + 7) * 2654435761 % 2**32
+    row: list[float] = []
+    for _ in range(VOCAB):
+        state = (state * 1664525 + 1013904223) % 2**32
+        row.append(state / 2**29)
+    row[STOP] -= 3.0
+    return row
+
+
+def allowed(output: Sequence[int], sampling: Sampling) -> Sequence[int] | None:
+    """Return the tokens that the toy's one grammar allows: even, then a forced one, then odd."""
+    if sampling.grammar is None:
+        return None
+    turn = len(output) % 3
+    if turn == 1:
+        return (1 + output[-1] * 7 % (VOCAB - 1),)
+    return range(STOP if turn == 0 else 1, VOCAB, 2)
+
+
+def forced(output: Sequence[int], sampling: Sampling) -> tuple[int, ...]:
+    """Return the tokens about which the grammar leaves no choice."""
+    tokens = list(output)
+    while (choices := allowed(tokens, sampling)) is not None and len(choices) == 1:
+        tokens += choices
+    return tuple(tokens[len(output) :])
+
+
+def next_token(context: Sequence[int], prompt_count: int, sampling: Sampling) -> int:
+    """Return the seeded toy's token at position len(context)."""
+    output = context[prompt_count:]
+    choices = allowed(output, sampling)
+    scores = edited(logits(context), context[:prompt_count], output, sampling, choices)
+    return choose(scores, len(context), sampling)
+
+
+def plain_text(prompt: Sequence[int], sampling: Sampling, tokens_max: int) -> list[int]:
+    """Return what a request must get: one token at a time, no engine at all."""
+    context = list(prompt)
+    while len(context) - len(prompt) < tokens_max:
+        context.append(next_token(context, len(prompt), sampling))
+        if context[-1] in sampling.stop_token_ids:
+            break
+    return context[len(prompt) :]
+
+
+def log_law(context: Sequence[int], prompt_count: int, sampling: Sampling) -> list[float]:
+    """Return the toy's log-probabilities after a context, penalties and bias applied to them."""
+    row = logits(context)
+    total = log(sum(map(exp, row)))
+    prompt, output = context[:prompt_count], context[prompt_count:]
+    return edited([score - total for score in row], prompt, output, sampling)
+
+
+def sampled_law(context: Sequence[int], prompt_count: int, sampling: Sampling) -> dict[int, float]:
+    """Return the log-probabilities that the seeded toy samples from, by token."""
+    scores = edited(logits(context), context[:prompt_count], context[prompt_count:], sampling)
+    return {token: log(each) for token, each in probabilities(scores, sampling).items()}
+
+
+def plain_beams(
+    prompt: Sequence[int], sampling: Sampling, rules: BeamRules
+) -> list[tuple[Text, float]]:
+    """Return what a beam search must find: no engine at all.
+
+    At temperature 0 by the naive search; above, by one that is offered every token.
+    """
+    if rules.seed is not None:
+        beams = new_beams(rules)
+        while not beams.done:
+            contexts = [[*prompt, *each.tokens] for each in beams.live]
+            laws = [sampled_law(each, len(prompt), sampling) for each in contexts]
+            beams.step([tuple(law.items()) for law in laws])
+        return [(each.tokens, each.score) for each in beams.finished]
+    return naive_beam_search(lambda text: log_law([*prompt, *text], len(prompt), sampling), rules)
+
+
+def _thoughts(context: list[int], prompt_count: int, sampling: Sampling) -> Iterator[Thought]:
+    """Guess three tokens ahead, and be wrong first at every third place."""
+    text = list(context)
+    for level in range(3):
+        if text[-1] in sampling.stop_token_ids:
+            return
+        right = next_token(text, prompt_count, sampling)
+        best = (right, (right + 1) % VOCAB)
+        yield Thought(level - 1, text[-1], best if len(text) % 3 else best[::-1], (8, 24))
+        text.append(right)
+
+
+def hunch(context: Sequence[int]) -> tuple[Offer, ...]:
+    """Return what the toy's draft head thinks of a text: no matter what, but of that text alone."""
+    return ((sum(context) % VOCAB, -1.0), (len(context) % VOCAB, -2.0))
+
+
+@dataclass
+class ToyTarget:
+    """The target's side of a device step, over `block_count` blocks of token-sized KV."""
+
+    block_count: int
+    block_size: int
+    histories: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    openings: dict[int, tuple[int, Sampling]] = field(
+        default_factory=dict[int, tuple[int, Sampling]]
+    )
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        # As in real KV, a slot's content depends on its token and on all that the token saw.
+        self.pages = [(-1, 0)] * (self.block_count * self.block_size)
+
+    def step(self, proposal: Proposal) -> Verdict:
+        """Verify a proposal the way a real model does, except for the arithmetic."""
+        self.steps += 1
+        round_ = proposal.round
+        for row in round_.rows:
+            if row.branch is not None and row.branch.origin:
+                assert row.sequence_id not in self.histories, "copied over a living sequence"
+                self.histories[row.sequence_id] = list(self.histories[row.branch.origin])
+                self.openings[row.sequence_id] = self.openings[row.branch.origin]
+        for sequence_id in round_.closed:
+            del self.histories[sequence_id], self.openings[sequence_id]
+        for source, target in round_.copies:
+            size = self.block_size
+            self.pages[target * size : (target + 1) * size] = self.pages[
+                source * size : (source + 1) * size
+            ]
+        moved = [(to, self.pages[slot]) for slot, to in round_.moves]
+        for to, cell in moved:
+            self.pages[to] = cell
+        for row, draft in zip(round_.rows, proposal.drafts, strict=True):
+            self._write(row, draft)
+        decisions = tuple(
+            self._decide(row, draft)
+            for row, draft in zip(round_.rows, proposal.drafts, strict=True)
+        )
+        tokens = sum(row.stop - row.start for row in round_.rows)
+        return Verdict(round_.round_id, round_.lane, decisions, 1.0, tokens)
+
+    def _write(self, row: Row, draft: Draft) -> None:
+        if row.opening is not None:
+            self.histories[row.sequence_id] = list(row.opening.tokens)
+            self.openings[row.sequence_id] = (row.opening.prompt_count, row.opening.sampling)
+        history = self.histories[row.sequence_id]
+        history.extend(row.news)
+        assert len(draft.tokens) <= row.draft_max, "more drafts than slots"
+        assert row.samples == (row.stop == len(history)), "a row must know its end"
+        for position in range(row.start, row.stop):
+            seen = self.pages[self._slot(row, position - 1)] if position else (-1, 0)
+            self.pages[self._slot(row, position)] = (history[position], hash((seen, position)))
+        for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
+            before = row.stop - 1 if parent < 0 else row.stop + parent
+            seen = self.pages[self._slot(row, before)]
+            depth = self._depth(draft, node)
+            self.pages[self._slot(row, row.stop + node)] = (token, hash((seen, row.stop + depth)))
+
+    def _decide(self, row: Row, draft: Draft) -> Decision:
+        if not row.samples:
+            return Decision()
+        if tuple(self.histories[row.sequence_id][: len(POISON)]) == POISON:
+            return Decision(error="this cannot be computed")
+        prompt_count, sampling = self.openings[row.sequence_id]
+        cells = [self.pages[self._slot(row, position)] for position in range(row.stop)]
+        context = [token for token, _ in cells]
+        assert context == self.histories[row.sequence_id], "the pages hold another text"
+        assert all(
+            cell[1] == hash((seen, position))
+            for position, (seen, cell) in enumerate(zip([(-1, 0), *cells], cells, strict=False))
+        ), "a token's KV was computed after another text"
+        if row.branch is not None:
+            offers = tuple(self._offers(row, draft, context))
+            return Decision(
+                offers=offers, hunches=tuple(self._hunches(row, draft, context, offers))
+            )
+        path: list[int] = []
+        tokens: list[int] = []
+        while True:
+            token = next_token(context, prompt_count, sampling)
+            context.append(token)
+            tokens.append(token)
+            node = self._child(draft, path[-1] if path else -1, token)
+            if node is None or token in sampling.stop_token_ids:
+                break
+            path.append(node)
+        kept = [self.pages[self._slot(row, row.stop + node)] for node in path]
+        for depth, cell in enumerate(kept):
+            self.pages[self._slot(row, row.stop + depth)] = cell
+        logprobs = tuple(TokenLogprob(-0.5) for _ in tokens) if sampling.logprobs >= 0 else ()
+        output = context[prompt_count:]
+        if tokens[-1] in sampling.stop_token_ids:
+            return Decision(tuple(tokens), tuple(path), logprobs)
+        ahead = forced(output, sampling)
+        thoughts = tuple(_thoughts(context, prompt_count, sampling)) if draft.curious else ()
+        return Decision(tuple(tokens), tuple(path), logprobs, forced=ahead, thoughts=thoughts)
+
+    def _depth(self, draft: Draft, node: int) -> int:
+        depth = 0
+        while draft.parents[node] >= 0:
+            node = draft.parents[node]
+            depth += 1
+        return depth
+
+    def _contexts(self, row: Row, draft: Draft, context: list[int]) -> list[list[int]]:
+        """Return the texts up to the last known token and each node, as the pages have them."""
+        contexts = [context]
+        for node, parent in enumerate(draft.parents):
+            token, _ = self.pages[self._slot(row, row.stop + node)]
+            contexts.append([*contexts[parent + 1], token])
+        return contexts
+
+    def _hunches(
+        self, row: Row, draft: Draft, context: list[int], offers: tuple[tuple[Offer, ...], ...]
+    ) -> Iterator[Hunch]:
+        """Think of every text that could be the next one and has not been computed."""
+        assert row.branch is not None
+        contexts = self._contexts(row, draft, context)
+        known = (row.branch.known,) if row.start == row.stop else ()
+        for place, (text, offered) in enumerate(zip(contexts, (*known, *offers), strict=True)):
+            for token, _ in offered:
+                if self._child(draft, place - 1, token) is None:
+                    yield Hunch(place - 1, token, hunch([*text, token]))
+
+    def _offers(self, row: Row, draft: Draft, context: list[int]) -> list[tuple[Offer, ...]]:
+        assert row.branch is not None
+        prompt_count, sampling = self.openings[row.sequence_id]
+        contexts = self._contexts(row, draft, context)
+        if row.start == row.stop:
+            del contexts[0]
+        if sampling.temperature > 0.0:
+            return [_drawn(each, prompt_count, sampling, row.branch.offers) for each in contexts]
+        laws = [log_law(each, prompt_count, sampling) for each in contexts]
+        return [best_offers(law, row.branch.offers) for law in laws]
+
+    def _child(self, draft: Draft, parent: int, token: int) -> int | None:
+        children = zip(draft.parents, draft.tokens, strict=True)
+        return next((n for n, child in enumerate(children) if child == (parent, token)), None)
+
+    def _slot(self, row: Row, position: int) -> int:
+        return (
+            row.blocks[position // self.block_size] * self.block_size + position % self.block_size
+        )
+
+
+def _drawn(
+    context: list[int], prompt_count: int, sampling: Sampling, count: int
+) -> tuple[Offer, ...]:
+    """Return the tokens that the noise puts first after a context."""
+    key = path_key(context[prompt_count:])
+    law = sampled_law(context, prompt_count, sampling)
+    order = sorted(
+        law, key=lambda token: -law[token] - gumbel(sampling.seed, key, len(context), token)
+    )
+    return tuple((token, law[token]) for token in order[:count])
+
+
+class ToyText:
+    """Tokens are words "w3 "; the template numbers the speakers."""
+
+    vocab_size = VOCAB
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        """Accept it, whatever it says: there is only one."""
+
+    def encode(self, text: str) -> list[int]:
+        return [int(word.removeprefix("w")) for word in text.split()]
+
+    encode_continuation = encode
+
+    def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
+        return [token for message in messages for token in self.encode(message.content)]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(f"w{token} " for token in tokens if token != STOP)
+
+    def token_bytes(self, token: int) -> bytes:
+        return f"w{token} ".encode()
+
+    def stream(self, prompt: Sequence[int]) -> "ToyStream":
+        return ToyStream(self)
+
+
+@dataclass
+class ToyStream:
+    text: ToyText
+
+    def push(self, token: int) -> str:
+        return self.text.decode([token])
+
+    def flush(self) -> str:
+        return ""

@@ -1,0 +1,119 @@
+"""The whole engine over the default model: one seed gives one text, whatever happens around it."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+
+import anyio
+import pytest
+
+from draftwerk.actors.devices.device import ThreadDevice
+from draftwerk.actors.engine import Engine, Parts, running
+from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Options, Speculation
+from draftwerk.model.build import ModelOptions, build_runner
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.info import Card, read_card
+from draftwerk.model.step.target_runner import Runner
+from draftwerk.model.text.tokenizer import Text
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.scheduler import Limits
+
+RULES = "You are a careful assistant who answers in short sentences and repeats the question first."
+QUESTIONS = (
+    "Count from one to twelve in words.",
+    "Write the word tea ten times.",
+    "List the days of the week, twice.",
+    "Name three rivers and say where they flow.",
+    "Repeat after me: the cat sat on the mat, the cat sat on the mat.",
+    "What is two plus two? Explain in one sentence.",
+    "Write a line about rain and repeat it three times.",
+    "Say hello in five languages.",
+)
+BLOCK_SIZE = 16
+SOURCES = ("ngram", "suffix", "recycle", "head")
+SUCCESSORS = 16
+
+
+@cache
+def card() -> Card:
+    return read_card(locate(None))
+
+
+@cache
+def built(dtype: str) -> Runner:
+    return build_runner(
+        ModelOptions(dtype=dtype, draft_head="auto", block_count=512, block_size=BLOCK_SIZE)
+    )
+
+
+def fresh(dtype: str) -> Callable[[], ThreadDevice]:
+    """Return a factory of devices that know no sequence, over weights that are read once."""
+    runner = built(dtype)
+    return lambda: ThreadDevice(Runner(runner.parts, SUCCESSORS).step)
+
+
+@asynccontextmanager
+async def engine(dtype: str, block_count: int) -> AsyncGenerator[Engine]:
+    async with running(
+        Parts(
+            text=Text(Path(card().directory)),
+            target=fresh(dtype),
+            block_count=block_count,
+            block_size=BLOCK_SIZE,
+            context_max=card().context_max,
+            stop_token_ids=card().eos_token_ids,
+            limits=Limits(rows_max=8, tokens_max=96),
+            proposer=lambda: Proposer(SOURCES),
+        )
+    ) as one:
+        yield one
+
+
+async def texts(
+    running_engine: Engine, sampling: Sampling, *, drafts: bool, at_once: bool
+) -> list[str]:
+    """Return the answers to all questions, asked at once or in turn."""
+    answers = [""] * len(QUESTIONS)
+
+    async def ask(number: int) -> None:
+        prompt = Chat((ChatMessage("system", RULES), ChatMessage("user", QUESTIONS[number])))
+        options = Options(sampling=sampling, tokens_max=40, speculation=Speculation(enabled=drafts))
+        async with running_engine.generate(prompt, options, request_id=str(number)) as events:
+            async for event in events:
+                assert isinstance(event, Delta | Ended)
+                answers[number] += event.text
+
+    if at_once:
+        async with anyio.create_task_group() as tasks:
+            for number in range(len(QUESTIONS)):
+                tasks.start_soon(ask, number)
+    else:
+        for number in range(len(QUESTIONS)):
+            await ask(number)
+    return answers
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+async def test_one_seed_gives_one_text(dtype: str, temperature: float) -> None:
+    """Drafts or none, alone or among eight, in a roomy pool or under preemption: byte for byte."""
+    sampling = Sampling(temperature=temperature, top_p=0.95, seed=2026)
+    async with engine(dtype, 512) as roomy:
+        plain = await texts(roomy, sampling, drafts=False, at_once=False)
+        assert await texts(roomy, sampling, drafts=True, at_once=False) == plain
+        assert await texts(roomy, sampling, drafts=True, at_once=True) == plain
+        snapshot = roomy.snapshot()
+        assert snapshot.preemptions == 0
+        assert snapshot.prefix_hits > 0
+        assert 0 < snapshot.accepted_tokens < snapshot.draft_tokens
+        assert snapshot.accepted_by_source["head"] > 0
+    async with engine(dtype, 13) as tight:
+        assert await texts(tight, sampling, drafts=True, at_once=True) == plain
+        assert await texts(tight, sampling, drafts=False, at_once=True) == plain
+        snapshot = tight.snapshot()
+        assert snapshot.preemptions > 0
+        assert snapshot.prefix_hits > 0
+        assert 0 < snapshot.accepted_tokens < snapshot.draft_tokens
+        tight.check()

@@ -1,0 +1,181 @@
+"""Model processes that are killed or stopped: their clients see a pause, and the same text."""
+# ruff: noqa: ASYNC110 - what is waited for here, nobody announces
+
+import os
+import random
+import signal
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+
+from draftwerk.actors.devices.child import spawn
+from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
+from draftwerk.actors.engine import Engine, Parts, running
+from draftwerk.actors.messages import Delta, Ended, Options
+from draftwerk.child_python import python_command
+from draftwerk.model.build import ModelOptions
+from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
+from draftwerk.speculative.sampling.params import Sampling
+from tests.support.tiny_models import VOCAB, save_tiny
+from tests.support.toy import ToyText
+
+BLOCKS, BLOCK_SIZE = 256, 8
+STREAMS = 32
+
+
+class Words(ToyText):
+    """The tiny model's vocabulary as words."""
+
+    vocab_size = VOCAB
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tiny")
+    save_tiny(path, "llama", seed=3)
+    return path
+
+
+def worker(role: str, directory: Path) -> list[str]:
+    options = ModelOptions(
+        source=str(directory), dtype="fp32", block_count=BLOCKS, block_size=BLOCK_SIZE
+    )
+    return python_command("draftwerk.model.worker", role, msgspec.json.encode(options).decode())
+
+
+@asynccontextmanager
+async def serving(
+    directory: Path, silence_s: float = 8.0
+) -> AsyncGenerator[
+    tuple[Engine, ProcessDevice[Proposal, Verdict], ProcessDevice[Round, tuple[Draft, ...]]]
+]:
+    """Run an engine over two model processes: a target, and the same model as its draft."""
+    target = ProcessDevice[Proposal, Verdict](
+        partial(spawn, worker("target", directory)), Verdict, silence_s
+    )
+    draft = ProcessDevice[Round, tuple[Draft, ...]](
+        partial(spawn, worker("draft", directory)), tuple[Draft, ...], silence_s
+    )
+    try:
+        await target.start()
+        await draft.start()
+        parts = Parts(
+            text=Words(),
+            target=target.fresh,
+            draft=draft.fresh,
+            block_count=BLOCKS,
+            block_size=BLOCK_SIZE,
+            context_max=200,
+            stop_token_ids=(2,),
+        )
+        async with running(parts) as engine:
+            yield engine, target, draft
+    finally:
+        await target.close()
+        await draft.close()
+
+
+async def all_texts(engine: Engine) -> list[str]:
+    """Return the texts of many requests at once, half of them greedy, half seeded."""
+    texts = [""] * STREAMS
+
+    async def stream(number: int) -> None:
+        sampling = Sampling(temperature=float(number % 2), seed=number)
+        options = Options(sampling=sampling, tokens_max=80, ignore_eos=True)
+        prompt = tuple(3 + (number * 7 + n) % 90 for n in range(12))
+        async with engine.generate(prompt, options, request_id=str(number)) as events:
+            async for event in events:
+                assert isinstance(event, Delta | Ended), event
+                texts[number] += event.text
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(STREAMS):
+            tasks.start_soon(stream, number)
+    return texts
+
+
+async def texts_during(engine: Engine, disturbance: Callable[[], Awaitable[None]]) -> list[str]:
+    """Return the texts of requests that something happens to."""
+    texts: list[str] = []
+
+    async def run_streams() -> None:
+        texts.extend(await all_texts(engine))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run_streams)
+        await disturbance()
+    return texts
+
+
+async def signal_often(
+    engine: Engine, device: ProcessDevice[Proposal, Verdict], what: signal.Signals, times: int
+) -> None:
+    """Send a signal to the process several times, each while it works on live requests."""
+    rng = random.Random(times)
+    for _ in range(times):
+        seen = engine.snapshot().generated_tokens
+        while engine.snapshot().generated_tokens == seen or device.process_id is None:
+            await anyio.sleep(0.001)
+        await anyio.sleep(rng.uniform(0, 0.01))
+        if device.process_id is not None:
+            os.kill(device.process_id, what)
+        restarts = engine.snapshot().restarts
+        while engine.snapshot().restarts == restarts:
+            await anyio.sleep(0.005)
+
+
+async def test_a_killed_target_is_only_a_pause(directory: Path) -> None:
+    async with serving(directory) as (engine, target, _):
+        undisturbed = await all_texts(engine)
+        disturbance = partial(signal_often, engine, target, signal.SIGKILL, 2)
+        assert await texts_during(engine, disturbance) == undisturbed
+        assert engine.snapshot().restarts == 2
+        engine.check()
+
+
+async def test_a_stopped_target_is_found_and_replaced(directory: Path) -> None:
+    async with serving(directory, silence_s=3.0) as (engine, target, _):
+        undisturbed = await all_texts(engine)
+        disturbance = partial(signal_often, engine, target, signal.SIGSTOP, 1)
+        assert await texts_during(engine, disturbance) == undisturbed
+
+
+async def test_a_killed_draft_model_stops_nobody(directory: Path) -> None:
+    async with serving(directory) as (engine, _, draft):
+        undisturbed = await all_texts(engine)
+
+        async def kill_the_draft() -> None:
+            while not engine.snapshot().running:
+                await anyio.sleep(0.001)
+            assert draft.process_id is not None
+            os.kill(draft.process_id, signal.SIGKILL)
+
+        assert await texts_during(engine, kill_the_draft) == undisturbed
+        assert engine.snapshot().restarts == 0
+
+
+async def test_a_target_that_dies_or_stops_while_idle_is_replaced_before_anybody_asks(
+    directory: Path,
+) -> None:
+    async with serving(directory, silence_s=3.0) as (engine, target, _):
+        for restarts, what in enumerate((signal.SIGKILL, signal.SIGSTOP), start=1):
+            while not engine.snapshot().target_up or target.process_id is None:
+                await anyio.sleep(0.01)
+            victim = target.process_id
+            os.kill(victim, what)
+            with anyio.fail_after(120):
+                while target.process_id in (victim, None) or not engine.snapshot().target_up:
+                    await anyio.sleep(0.01)
+            assert engine.snapshot().restarts == restarts
+
+
+async def test_a_model_that_cannot_be_served_says_why(tmp_path: Path) -> None:
+    device = ProcessDevice[Proposal, Verdict](partial(spawn, worker("target", tmp_path)), Verdict)
+    with pytest.raises(ModelRefusedError, match="config"):
+        await device.start()
+    assert device.process_id is None

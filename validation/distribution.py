@@ -1,0 +1,278 @@
+"""The right law: texts of the whole engine against the model's own conditionals.
+
+`python -m validation.distribution --output FILE` decodes one prompt under thousands of seeds on
+the default model, with drafts from every source, and compares single tokens and consecutive pairs
+with the law that one forward pass over the prefixes gives: chi-squared, corrected for the number of
+tests. Then the same with two planted faults, which must be noticed: a verifier that takes a wrong
+draft now and then, and noise that serves two positions, which only pairs can show.
+"""
+
+import argparse
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import anyio
+import msgspec
+from torch import Tensor
+
+from draftwerk.actors.devices.device import ThreadDevice
+from draftwerk.actors.engine import Parts, running
+from draftwerk.actors.messages import Delta, Ended, Options
+from draftwerk.model.batch.builder import Layout
+from draftwerk.model.build import ModelOptions, build_runner
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.reference.sampler import Ask, scores_of, truncated
+from draftwerk.model.step.sequences import Sequence
+from draftwerk.model.step.target_runner import Runner
+from draftwerk.model.step.tree_walk import Walk
+from draftwerk.model.text.tokenizer import Text
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Row
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.scheduler import Limits
+from tests.support.chi_square import least, p_value
+from tests.support.toy import ToyText
+from validation.matrix import BLOCK_SIZE, SOURCES, DefaultWords, Everything
+
+PROMPT = "Random digits: 38190472561820397415"
+"""What follows is digits, a token each: pairs come often, and positions compete for noise."""
+AT_ONCE = 32
+LENGTH = 4
+FOLLOWED = 3
+"""Of the prefixes of a length, the commonest whose continuations are looked at."""
+ENOUGH = 100
+"""Continuations of a prefix that make a test."""
+LEVEL = 0.001
+"""Of the whole family of tests, whatever their number."""
+FAULT_RATE = 0.5
+
+Prefix = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Sampled:
+    """Texts of one engine, and what its drafts came to."""
+
+    texts: list[Prefix]
+    accepted: int
+    rejected: int
+
+
+@dataclass
+class LawTest:
+    """A model, a prompt and a law."""
+
+    runner: Runner
+    text: ToyText
+    prompt: Prefix
+    sampling: Sampling
+    block_count: int
+    known: dict[Prefix, dict[int, float]] = field(default_factory=dict[Prefix, dict[int, float]])
+    """Laws of the next token that were computed already."""
+
+    async def sample(self, count: int, target: Callable[[], Runner]) -> Sampled:
+        """Decode the prompt under `count` seeds."""
+        texts: list[Prefix] = [()] * count
+        seeds = iter(range(count))
+        parts = Parts(
+            text=self.text,
+            target=lambda: ThreadDevice(target().step),
+            block_count=self.block_count,
+            block_size=BLOCK_SIZE,
+            context_max=256,
+            stop_token_ids=(),
+            limits=Limits(rows_max=AT_ONCE, tokens_max=256, draft_max=7),
+            proposer=partial(Everything, SOURCES),
+        )
+        async with running(parts) as engine:
+
+            async def work() -> None:
+                for seed in seeds:
+                    sampling = msgspec.structs.replace(self.sampling, seed=seed)
+                    options = Options(sampling=sampling, tokens_max=LENGTH)
+                    name = str(seed)
+                    async with engine.generate(self.prompt, options, request_id=name) as events:
+                        async for event in events:
+                            assert isinstance(event, Delta | Ended), event
+                            if isinstance(event, Delta):
+                                texts[seed] += tuple(event.tokens)
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(AT_ONCE):
+                    tasks.start_soon(work)
+            seen = engine.snapshot()
+        return Sampled(texts, seen.accepted_tokens, seen.draft_tokens - seen.accepted_tokens)
+
+    def laws(self, prefixes: Iterable[Prefix]) -> None:
+        """Find the laws after some prefixes, in one forward pass of rows without drafts."""
+        wanted = [prefix for prefix in dict.fromkeys(prefixes) if prefix not in self.known]
+        each = (len(self.prompt) + LENGTH) // BLOCK_SIZE + 1
+        at_once = self.block_count // each
+        for first in range(0, len(wanted), at_once):
+            layout = Layout(BLOCK_SIZE)
+            asked = wanted[first : first + at_once]
+            for place, prefix in enumerate(asked):
+                blocks = tuple(range(place * each, place * each + each))
+                layout.add([*self.prompt, *prefix], 0, blocks, NO_DRAFT, True)
+            logits = self.runner.parts.run(layout)
+            for row, prefix in enumerate(asked):
+                self.known[prefix] = self._law(logits, row, prefix)
+
+    def _law(self, logits: Tensor, row: int, prefix: Prefix) -> dict[int, float]:
+        known = Sequence([*self.prompt, *prefix], len(self.prompt), self.sampling)
+        scores = scores_of(logits, known.ask(row, [])) / self.sampling.temperature
+        tokens, values = truncated(scores, self.sampling)
+        return dict(zip(tokens.tolist(), values.softmax(-1).tolist(), strict=True))
+
+    def p_values(self, texts: list[Prefix]) -> dict[str, float]:
+        """Test single tokens and pairs: from the first token on, and after common prefixes."""
+        self.laws([()])
+        found = {"token 1": p_value(Counter(text[0] for text in texts), self.known[()])}
+        for length in range(LENGTH - 1):
+            followed = Counter(text[:length] for text in texts if len(text) >= length + 2)
+            for number, (prefix, count) in enumerate(followed.most_common(FOLLOWED), start=1):
+                if count >= ENOUGH:
+                    after = [text[length:] for text in texts if text[:length] == prefix]
+                    place = f"{length + 1} after prefix {number}"
+                    if length:
+                        self.laws([prefix])
+                        singles = Counter(text[0] for text in after)
+                        found[f"token {place}"] = p_value(singles, self.known[prefix])
+                    pairs = Counter(text[:2] for text in after)
+                    found[f"pair from {place}"] = p_value(pairs, self._pairs(prefix, count))
+        return found
+
+    def _pairs(self, prefix: Prefix, count: int) -> dict[Prefix, float]:
+        """Return the law of the next two tokens, as far as one is expected in `count` pairs."""
+        self.laws([prefix])
+        firsts = {token: p for token, p in self.known[prefix].items() if p * count >= 1.0}
+        self.laws((*prefix, token) for token in firsts)
+        return {
+            (first, second): p * q
+            for first, p in firsts.items()
+            for second, q in self.known[(*prefix, first)].items()
+            if p * q * count >= 1.0
+        }
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+class LenientWalk(Walk):
+    """Takes a drafted token in place of the target's now and then.
+
+    The lowest one: keyed drafts follow the law nearly as well as the target does.
+    """
+
+    rng = random.Random(1)
+
+    def advance(self, token: int) -> bool:
+        drafted = [child for parent, child in self.children if parent == self.node]
+        if drafted and self.rng.random() < FAULT_RATE:
+            token = min(drafted)
+        return super().advance(token)
+
+
+class LenientRunner(Runner):
+    def _open(self, layout: Layout, row: Row, draft: Draft) -> Walk:
+        walk = super()._open(layout, row, draft)
+        assert isinstance(walk, Walk)
+        return LenientWalk(walk.row, walk.sequence, walk.draft, walk.first)
+
+
+def doubled(runner: Runner, start: int) -> Runner:
+    """Return a runner whose noise serves two positions each, from `start` on."""
+    choose = runner.kit.choose
+
+    def choose_doubled(logits: Tensor, asks: list[Ask]) -> list[int]:
+        return choose(
+            logits,
+            [
+                Ask(
+                    ask.logits_row,
+                    (ask.position - start) // 2,
+                    ask.sampling,
+                    ask.edits,
+                    ask.allowed,
+                )
+                for ask in asks
+            ],
+        )
+
+    kit = runner.kit._replace(choose=choose_doubled)
+    return Runner(runner.parts._replace(kit=kit), runner.successor_count)
+
+
+# --- the run --------------------------------------------------------------------------------------
+
+
+HONEST, LENIENT, DOUBLED = (
+    "honest",
+    "a draft taken now and then",
+    "noise that serves two positions",
+)
+
+
+def run(test: LawTest, count: int, faults: tuple[str, ...]) -> dict[str, object]:
+    """Sample honestly and with each fault; assert what must come out, and return it."""
+    parts, successors = test.runner.parts, test.runner.successor_count
+    targets: dict[str, Callable[[], Runner]] = {
+        HONEST: lambda: Runner(parts, successors),
+        LENIENT: lambda: LenientRunner(parts, successors),
+        DOUBLED: lambda: doubled(test.runner, len(test.prompt)),
+    }
+    report: dict[str, object] = {}
+    for name in (HONEST, *faults):
+        sampled = anyio.run(test.sample, count, targets[name])
+        found = test.p_values(sampled.texts)
+        worst = least(found.values())
+        report[name] = {
+            "accepted": sampled.accepted,
+            "rejected": sampled.rejected,
+            "tests": len(found),
+            "least_p_corrected": worst,
+            "p_values": found,
+        }
+        print(f"{name}: {len(found)} tests, least p-value, corrected, {worst:.3g}", flush=True)
+        assert sampled.accepted > 0 < sampled.rejected, name
+        assert (worst > LEVEL) == (name == HONEST), (name, found)
+    return report
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=4000)
+    parser.add_argument("--dtype", default="bf16")
+    parser.add_argument("--threads", type=int, default=0, help="0: one per core")
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    blocks = 1024
+    options = ModelOptions(
+        dtype=arguments.dtype,
+        threads=arguments.threads,
+        block_count=blocks,
+        block_size=BLOCK_SIZE,
+        successor_count=16,
+    )
+    text = Text(locate(None).directory)
+    prompt = text.encode_continuation(PROMPT)
+    test = LawTest(
+        build_runner(options), DefaultWords(), tuple(prompt), Sampling(temperature=1.0), blocks
+    )
+    report = {
+        "prompt": PROMPT,
+        "dtype": arguments.dtype,
+        "seeds": arguments.seeds,
+        "level": LEVEL,
+        **run(test, arguments.seeds, (LENIENT, DOUBLED)),
+    }
+    if arguments.output:
+        arguments.output.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

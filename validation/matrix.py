@@ -1,0 +1,380 @@
+"""One seed, one text, as a matrix: every sampling parameter times every way of drafting.
+
+`python -m validation.matrix --output FILE` runs it on the default model, about as many minutes as
+there are laws; `--laws` runs a part of it. Each text is decoded alone
+without drafts first; then all at once, with drafts, in a pool so small that some are preempted,
+over a prefix that they share. Byte equality is asserted, and so is that drafts were accepted and
+rejected, that sequences were preempted, and that prefixes were found.
+"""
+
+import argparse
+import json
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+
+from draftwerk.actors.devices.device import ThreadDevice
+from draftwerk.actors.engine import Engine, Parts, running
+from draftwerk.actors.messages import Delta, Ended, Options, Speculation
+from draftwerk.model.build import ModelOptions, build_runner
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.info import read_card
+from draftwerk.model.step.draft_runner import Drafter
+from draftwerk.model.step.target_runner import Runner
+from draftwerk.speculative.drafting.budget import Bid, Outcome, auction
+from draftwerk.speculative.drafting.controller import Controller, Load
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round, Row, chain
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.scheduler import Limits
+from tests.support.simulation import Reckless
+from tests.support.toy import ToyText
+
+BLOCK_SIZE = 8
+PROMPTS = 8
+SHARED = 20
+TOKENS = 24
+
+LAWS: dict[str, Sampling] = {
+    "greedy": Sampling(temperature=0.0),
+    "temperature": Sampling(temperature=1.0),
+    "cool": Sampling(temperature=0.5),
+    "top_k": Sampling(temperature=1.0, top_k=5),
+    "top_p": Sampling(temperature=0.8, top_p=0.95),
+    "min_p": Sampling(temperature=1.2, min_p=0.1),
+    "repetition_penalty": Sampling(temperature=0.0, repetition_penalty=1.3),
+    "presence_penalty": Sampling(temperature=0.7, presence_penalty=0.8),
+    "frequency_penalty": Sampling(temperature=0.0, frequency_penalty=0.6),
+    "logit_bias": Sampling(temperature=0.7, logit_bias=((5, 3.0), (11, -4.0))),
+    "tokens_min": Sampling(temperature=1.0, tokens_min=10),
+    "logprobs": Sampling(temperature=0.0, logprobs=3),
+    "everything": Sampling(
+        temperature=0.9,
+        top_k=40,
+        top_p=0.9,
+        min_p=0.02,
+        repetition_penalty=1.1,
+        presence_penalty=0.2,
+        frequency_penalty=0.2,
+        logit_bias=((7, 1.0),),
+        tokens_min=5,
+        logprobs=1,
+    ),
+}
+SOURCES = ("ngram", "suffix", "store", "recycle", "head")
+
+
+@dataclass(slots=True)
+class Oracle:
+    """A draft model that knows the answers, and uses that well, badly or wildly."""
+
+    answers: dict[tuple[int, ...], list[int]]
+    vocab_size: int
+    how: str
+    rng: random.Random = field(default_factory=lambda: random.Random(9))
+    left: dict[int, tuple[tuple[int, ...], int]] = field(
+        default_factory=dict[int, tuple[tuple[int, ...], int]]
+    )
+    """By sequence: its prompt, and how many tokens of the answer are known."""
+
+    def propose(self, round_: Round) -> tuple[Draft, ...]:
+        return tuple(self._draft(row) for row in round_.rows)
+
+    def _draft(self, row: Row) -> Draft:
+        if row.opening is not None:
+            count = row.opening.prompt_count
+            known = len(row.opening.tokens) - count
+            self.left[row.sequence_id] = (row.opening.tokens[:count], known)
+        prompt, known = self.left[row.sequence_id]
+        known += len(row.news)
+        self.left[row.sequence_id] = (prompt, known)
+        future = self.answers[prompt][known : known + row.draft_max] if row.samples else []
+        match self.how:
+            case "always right":
+                return chain(tuple(future), "draft")
+            case "always wrong":
+                return chain(tuple((token + 1) % self.vocab_size for token in future), "draft")
+            case _:
+                return self._tree(future, row.draft_max) if future else NO_DRAFT
+
+    def _tree(self, future: list[int], room: int) -> Draft:
+        """Return a random tree in which the right path is to be found, node by node or not."""
+        tokens: list[int] = []
+        parents: list[int] = []
+        depths: list[int] = []
+        while len(tokens) < room and self.rng.random() < 0.9:
+            parent = self.rng.randint(-1, len(tokens) - 1)
+            depth = depths[parent] + 1 if parent >= 0 else 0
+            right = depth < len(future) and self.rng.random() < 0.7
+            token = future[depth] if right else self.rng.randrange(self.vocab_size)
+            if (parent, token) not in zip(parents, tokens, strict=True):
+                tokens.append(token)
+                parents.append(parent)
+                depths.append(depth)
+        return Draft(tuple(tokens), tuple(parents), ("draft",) * len(tokens))
+
+
+class Spendthrift(Controller):
+    """Thinks that drafts cost nothing."""
+
+    def admit(self, bids: Sequence[Bid], load: Load, spent_ms: float = 0.0) -> Outcome:
+        return auction(bids, load.row_count, [1.0] * (1 + load.room))
+
+
+class Everything(Proposer):
+    """Verifies as much as there is room for, whatever it costs."""
+
+    def __init__(self, methods: tuple[str, ...]) -> None:
+        super().__init__(methods)
+        self._controller = Spendthrift()
+
+    def wants_model(self, round_: Round) -> tuple[int, ...]:
+        return tuple(row.draft_max for row in round_.rows)
+
+    def _choose(self, turn: int, found: Sequence[tuple[Any, float]]) -> None:
+        for state, _ in found:
+            state.asked = state.thinks = True
+
+
+@dataclass(slots=True)
+class Matrix:
+    """A model in memory, and the engines around it."""
+
+    options: ModelOptions
+    text: ToyText
+    stop_token_ids: tuple[int, ...]
+    runner: Runner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.runner = build_runner(self.options)
+
+    @asynccontextmanager
+    async def engine(
+        self,
+        block_count: int,
+        proposer: Callable[[], Proposer],
+        draft: Callable[[], ThreadDevice[Round, tuple[Draft, ...]] | None] = lambda: None,
+    ) -> AsyncGenerator[Engine]:
+        parts = Parts(
+            text=self.text,
+            target=lambda: ThreadDevice(Runner(self.runner.parts, 8).step),
+            draft=draft,
+            block_count=block_count,
+            block_size=BLOCK_SIZE,
+            context_max=512,
+            stop_token_ids=self.stop_token_ids,
+            limits=Limits(rows_max=PROMPTS, tokens_max=96, draft_max=7),
+            proposer=proposer,
+        )
+        async with running(parts) as one:
+            yield one
+
+    def prompts(self) -> list[tuple[int, ...]]:
+        rng = random.Random(4)
+        size = self.text.vocab_size
+        shared = [rng.randrange(3, size) for _ in range(SHARED)]
+        return [
+            (*shared, *(rng.randrange(3, size) for _ in range(5 + n)), *shared[:6])
+            for n in range(PROMPTS)
+        ]
+
+
+async def decode(
+    engine: Engine,
+    prompt: tuple[int, ...],
+    sampling: Sampling,
+    speculation: Speculation,
+    name: str,
+) -> list[int]:
+    """Return one request's tokens."""
+    options = Options(
+        sampling=sampling,
+        tokens_max=TOKENS,
+        speculation=speculation,
+    )
+    tokens: list[int] = []
+    async with engine.generate(prompt, options, request_id=name) as events:
+        async for event in events:
+            assert isinstance(event, Delta | Ended), event
+            if isinstance(event, Delta):
+                tokens.extend(event.tokens)
+    return tokens
+
+
+def predicted(answer: list[int]) -> str:
+    """Return an answer as a client might expect it: right but for a token here and there."""
+    guess = [token if n % 7 else 3 for n, token in enumerate(answer)]
+    return "".join(f"w{token} " for token in guess)
+
+
+async def check_law(matrix: Matrix, law: Sampling, ways: list[str]) -> dict[str, Counter[str]]:
+    """Decode all prompts plainly, then in every way; returns what happened, by way."""
+    prompts = matrix.prompts()
+    laws = [msgspec.structs.replace(law, seed=number) for number in range(PROMPTS)]
+    answers: list[list[int]] = []
+    async with matrix.engine(256, partial(Proposer, ())) as roomy:
+        for number, prompt in enumerate(prompts):
+            off = Speculation(enabled=False)
+            answers.append(await decode(roomy, prompt, laws[number], off, str(number)))
+    found: dict[str, Counter[str]] = {}
+    for way in ways:
+        found[way] = await check_way(matrix, way, prompts, laws, answers)
+    return found
+
+
+async def check_way(
+    matrix: Matrix,
+    way: str,
+    prompts: list[tuple[int, ...]],
+    laws: list[Sampling],
+    answers: list[list[int]],
+) -> Counter[str]:
+    """Decode all prompts at once in one way; every text must be the plain one."""
+    known = dict(zip(prompts, answers, strict=True))
+    proposer, draft = drafting(matrix, way, known)
+    async with matrix.engine(16, proposer, draft) as tight:
+        for turn in range(2):  # the second time the store knows the answers, and the prefix cache
+            texts: list[list[int]] = [[] for _ in prompts]
+
+            async def ask(number: int, turn: int = turn, texts: list[list[int]] = texts) -> None:
+                speculation = Speculation(
+                    enabled=way != "off",
+                    prediction=predicted(answers[number]) if way == "prediction" else "",
+                )
+                texts[number] = await decode(
+                    tight, prompts[number], laws[number], speculation, f"{turn}-{number}"
+                )
+
+            async with anyio.create_task_group() as tasks:
+                for number in range(PROMPTS):
+                    tasks.start_soon(ask, number)
+            assert texts == answers, (way, laws[0])
+        tight.check()
+        snapshot = tight.snapshot()
+    return Counter(
+        accepted=snapshot.accepted_tokens,
+        rejected=snapshot.draft_tokens - snapshot.accepted_tokens,
+        preemptions=snapshot.preemptions,
+        prefix_hits=snapshot.prefix_hits,
+    )
+
+
+def drafting(
+    matrix: Matrix, way: str, known: dict[tuple[int, ...], list[int]]
+) -> tuple[Callable[[], Proposer], Callable[[], ThreadDevice[Round, tuple[Draft, ...]] | None]]:
+    """Return the proposer and the draft model of one way of drafting."""
+    if way in ("off", "prediction"):
+        return partial(Everything, ()), lambda: None
+    if way in SOURCES:
+        return partial(Everything, (way,)), lambda: None
+    if way == "all":
+        return partial(Everything, SOURCES), lambda: None
+    if way == "draft model":
+        # The target itself, with pages of its own.
+        parts = build_runner(matrix.options).parts
+        return partial(Everything, ("draft",)), lambda: ThreadDevice(Drafter(parts).propose)
+    oracle = Oracle(known, matrix.text.vocab_size, way)
+    return partial(Reckless, ()), lambda: ThreadDevice(oracle.propose)
+
+
+WAYS = [
+    "off",
+    *SOURCES,
+    "prediction",
+    "all",
+    "draft model",
+    "always right",
+    "always wrong",
+    "random trees",
+]
+
+
+async def check(
+    matrix: Matrix,
+    laws: Iterable[str] = tuple(LAWS),
+    progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, dict[str, Counter[str]]]:
+    """Run the matrix for some laws; returns counters by law and way."""
+    found: dict[str, dict[str, Counter[str]]] = {}
+    for name in laws:
+        found[name] = await check_law(matrix, LAWS[name], WAYS)
+        progress(name)
+    return found
+
+
+def totals(found: dict[str, dict[str, Counter[str]]]) -> dict[str, Counter[str]]:
+    """Return the counters by way, and assert that what was to be tested happened."""
+    by_way = {way: sum((laws[way] for laws in found.values()), Counter[str]()) for way in WAYS}
+    for way, counter in by_way.items():
+        assert counter["preemptions"] > 0, (way, counter)
+        assert counter["prefix_hits"] > 0, (way, counter)
+    assert by_way["off"]["accepted"] + by_way["off"]["rejected"] == 0
+    assert by_way["always right"]["accepted"] > 0
+    assert by_way["always wrong"]["accepted"] == 0 < by_way["always wrong"]["rejected"]
+    for way in WAYS:
+        if way not in ("off", "always wrong"):
+            assert by_way[way]["accepted"] > 0, (way, by_way[way])
+        if way in (*SOURCES, "prediction", "all", "random trees"):
+            assert by_way[way]["rejected"] > 0, (way, by_way[way])
+    return by_way
+
+
+class DefaultWords(ToyText):
+    """The default model's vocabulary as words: ids in, ids out."""
+
+    vocab_size = 49152
+
+
+def report(
+    arguments: argparse.Namespace, found: dict[str, dict[str, Counter[str]]]
+) -> dict[str, object]:
+    """Return what is kept of a run."""
+    return {
+        "model": read_card(locate(None)).name,
+        "dtype": arguments.dtype,
+        "laws": {name: msgspec.to_builtins(LAWS[name]) for name in found},
+        "ways": WAYS,
+        "requests_at_once": PROMPTS,
+        "texts_compared": len(found) * len(WAYS) * 2 * PROMPTS,
+        "texts_that_differ": 0,  # the first would have ended the run
+        "totals": totals(found),
+        "by_law": found,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dtype", default="fp32")
+    parser.add_argument("--laws", nargs="+", choices=LAWS, default=list(LAWS), metavar="LAW")
+    parser.add_argument("--threads", type=int, default=0, help="0: one per core")
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    options = ModelOptions(
+        dtype=arguments.dtype,
+        draft_head="auto",
+        threads=arguments.threads,
+        block_count=256,
+        block_size=BLOCK_SIZE,
+    )
+    matrix = Matrix(options, DefaultWords(), (2,))
+    progress = partial(print, flush=True)
+    found = anyio.run(check, matrix, arguments.laws, progress)
+    for way, counter in totals(found).items():
+        print(f"{way:14s} " + "  ".join(f"{key} {value}" for key, value in counter.items()))
+    kept = report(arguments, found)
+    print(f"{kept['texts_compared']} texts, every one equal to its plain one")
+    if arguments.output:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

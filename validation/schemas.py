@@ -1,0 +1,318 @@
+"""Random JSON schemas: every text that is finished belongs to its schema, drafted or not.
+
+    python -m validation.schemas [--count 500] [--seed 0] [--model DIRECTORY] [--tokens 400]
+
+Each schema is generated under twice, without speculation and with every draft source, a part of
+the plain answer, altered, being the client's prediction; the two must be the same text. Schemas
+bound what they describe, so that most texts finish; one cut short only has to be the same.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from random import Random
+from time import perf_counter
+from typing import Any
+
+import anyio
+from jsonschema import Draft202012Validator, FormatChecker
+
+from draftwerk.actors.devices.device import ThreadDevice
+from draftwerk.actors.engine import Engine, Parts, running
+from draftwerk.actors.messages import Delta, Ended, Options, Speculation
+from draftwerk.api.plan import SOURCES, SUCCESSORS
+from draftwerk.model.build import ModelOptions, build_runner
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.info import read_card
+from draftwerk.model.step.target_runner import Runner
+from draftwerk.model.text.tokenizer import Text
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.sampling.params import Grammar, Sampling
+from draftwerk.speculative.scheduler.scheduler import Limits
+
+AT_ONCE = 8
+FLAT = ((1, 1000.0), (64, 1001.0))
+"""Steps as they would be if drafts cost nothing, so that all are verified."""
+BLOCK_SIZE = 16
+DEPTH_MAX = 3
+WORDS = ("name", "age", "city", "total price", "größe", "is_ok", "a", "käse", "x-y", "数", "tags")
+PATTERNS = (
+    "^[a-z]{1,6}$",
+    "^[A-Z]{2}-[0-9]{1,4}$",
+    "^(red|green|blue)?$",
+    "^\\d{4}-\\d{2}$",
+    "^[a-f0-9]{4}(:[a-f0-9]{4}){0,3}$",
+)
+FORMATS = ("date", "uuid", "ipv4", "time")
+CHECKER = FormatChecker(("date", "uuid", "ipv4"))
+TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d+)?([zZ]|[+-]\d\d:\d\d)")
+Schema = dict[str, Any]
+
+
+@CHECKER.checks("date", raises=ValueError)
+def is_date(value: object) -> bool:
+    """Take the year 0000 too, as RFC 3339 does and Python does not."""
+    return not isinstance(value, str) or bool(date.fromisoformat(re.sub("^0000", "2000", value)))
+
+
+@CHECKER.checks("time")
+def is_time(value: object) -> bool:
+    """Take leap seconds and either case, as RFC 3339 does."""
+    return not isinstance(value, str) or TIME.fullmatch(value) is not None
+
+
+def schema(rng: Random, depth: int, defs: Schema) -> Schema:
+    """Return a random schema; what it refers to goes to `defs`."""
+    nested = (objects, arrays)
+    flat = (enums, constants, integers, numbers, strings, patterns, formats, plain)
+    if depth == 0:
+        return rng.choice((objects, objects, arrays))(rng, depth, defs)
+    if depth >= DEPTH_MAX:
+        return rng.choice(flat)(rng, depth, defs)
+    return rng.choice((*nested, alternatives, referred, *flat))(rng, depth, defs)
+
+
+def objects(rng: Random, depth: int, defs: Schema) -> Schema:
+    names = rng.sample(WORDS, rng.randint(1, 4))
+    return {
+        "type": "object",
+        "properties": {name: schema(rng, depth + 1, defs) for name in names},
+        "required": [name for name in names if rng.random() < 0.6],
+        "additionalProperties": False,
+    }
+
+
+def arrays(rng: Random, depth: int, defs: Schema) -> Schema:
+    least = rng.randint(0, 2)
+    most = least + rng.randint(0, 2)
+    found: Schema = {"type": "array", "minItems": least, "maxItems": most}
+    if rng.random() < 0.3:
+        found["prefixItems"] = [schema(rng, depth + 1, defs) for _ in range(rng.randint(1, 2))]
+        found["maxItems"] = max(most, 2)
+    return found | {"items": schema(rng, depth + 1, defs)}
+
+
+def alternatives(rng: Random, depth: int, defs: Schema) -> Schema:
+    return {"anyOf": [schema(rng, depth + 1, defs) for _ in range(rng.randint(2, 3))]}
+
+
+def referred(rng: Random, depth: int, defs: Schema) -> Schema:
+    name = f"def{len(defs)}"
+    defs[name] = {}  # taken, while it is being made
+    defs[name] = schema(rng, depth + 1, defs)
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def enums(rng: Random, depth: int, defs: Schema) -> Schema:
+    values = ["red", "redder", "", "é🙂", 'quo"te', 0, -1.5, True, None, [1, "a"], {"k": 2}]
+    return {"enum": rng.sample(values, rng.randint(1, 5))}
+
+
+def constants(rng: Random, depth: int, defs: Schema) -> Schema:
+    return {"const": rng.choice(["fixed text", 42, False, None, ["x"], {"a": "b\n"}])}
+
+
+def integers(rng: Random, depth: int, defs: Schema) -> Schema:
+    low = rng.randint(-200, 200)
+    found: Schema = {"type": "integer", "minimum": low, "maximum": low + rng.randint(0, 500)}
+    if rng.random() < 0.2:
+        found = {"type": "integer", "exclusiveMinimum": low, "exclusiveMaximum": low + 50}
+    if rng.random() < 0.2:
+        found["multipleOf"] = rng.choice([2, 5, 7])
+    return found
+
+
+def numbers(rng: Random, depth: int, defs: Schema) -> Schema:
+    low = round(rng.uniform(-50, 50), rng.randint(0, 2))
+    return {"type": "number", "minimum": low, "maximum": low + rng.choice([0.5, 3.25, 100])}
+
+
+def strings(rng: Random, depth: int, defs: Schema) -> Schema:
+    least = rng.randint(0, 4)
+    return {"type": "string", "minLength": least, "maxLength": least + rng.randint(0, 10)}
+
+
+def patterns(rng: Random, depth: int, defs: Schema) -> Schema:
+    return {"type": "string", "pattern": rng.choice(PATTERNS)}
+
+
+def formats(rng: Random, depth: int, defs: Schema) -> Schema:
+    return {"type": "string", "format": rng.choice(FORMATS)}
+
+
+def plain(rng: Random, depth: int, defs: Schema) -> Schema:
+    return rng.choice([{"type": "boolean"}, {"type": "null"}, {"type": ["boolean", "null"]}])
+
+
+def whole(rng: Random) -> Schema:
+    """Return a random schema with all its definitions."""
+    defs: Schema = {}
+    found = schema(rng, 0, defs)
+    return found | {"$defs": defs} if defs else found
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One text, and why it ended."""
+
+    text: str
+    finish_reason: str
+
+
+@dataclass
+class Outcome:
+    """What came of all the schemas."""
+
+    count: int = 0
+    finished: int = 0
+    refused: list[str] = field(default_factory=list)
+    invalid: list[str] = field(default_factory=list)
+    different: list[str] = field(default_factory=list)
+    drafted: int = 0
+    accepted: int = 0
+
+    def check(self) -> None:
+        """Assert that all is well, and that it means something."""
+        assert not self.invalid, self.invalid[0]
+        assert not self.different, self.different[0]
+        assert not self.refused, self.refused[0]
+        assert self.finished > 0.8 * self.count
+        assert 0 < self.accepted < self.drafted
+
+
+def law(number: int, rng: Random, wanted: Schema) -> Sampling:
+    """Return how schema `number` is sampled under."""
+    laws = ({"temperature": 0.0}, {"temperature": 0.7, "top_p": 0.95}, {"top_k": 40}, {})
+    found = rng.choice(laws)
+    if rng.random() < 0.25:
+        found = found | {"presence_penalty": 0.6, "logit_bias": ((28, -4.0), (17, 2.0))}
+    grammar = Grammar("json_schema", json.dumps(wanted, ensure_ascii=False))
+    return Sampling(seed=number, grammar=grammar, **found)
+
+
+@asynccontextmanager
+async def engine(model: str | None) -> AsyncGenerator[Engine]:
+    """Run a model with every draft source."""
+    card = read_card(locate(model))
+    runner = build_runner(
+        ModelOptions(source=model, dtype="fp32", block_count=1024, block_size=BLOCK_SIZE)
+    )
+    parts = Parts(
+        text=Text(Path(card.directory)),
+        target=lambda: ThreadDevice(Runner(runner.parts, SUCCESSORS).step),
+        block_count=1024,
+        block_size=BLOCK_SIZE,
+        context_max=card.context_max,
+        stop_token_ids=card.eos_token_ids,
+        proposer=lambda: Proposer(SOURCES, FLAT),
+        limits=Limits(rows_max=AT_ONCE, tokens_max=256),
+    )
+    async with running(parts) as one:
+        yield one
+
+
+async def answer(one: Engine, options: Options, prompt: str, request_id: str) -> Answer | str:
+    """Return the text, or why there is none."""
+    text = ""
+    async with one.generate(prompt, options, request_id=request_id) as events:
+        async for event in events:
+            if isinstance(event, Delta | Ended):
+                text += event.text
+                if isinstance(event, Ended):
+                    return Answer(text, event.finish_reason)
+            else:
+                return event.reason
+    return "no last word"
+
+
+async def compare(one: Engine, outcome: Outcome, number: int, seed: int, tokens: int) -> None:
+    """Generate under one schema, plainly and speculatively."""
+    rng = Random(f"{seed} {number}")
+    wanted = whole(rng)
+    sampling = law(number, rng, wanted)
+    prompt = f"Write JSON that satisfies this schema.\n{json.dumps(wanted)}\n"[:600]
+    plainly = Options(sampling=sampling, tokens_max=tokens, speculation=Speculation(enabled=False))
+    first = await answer(one, plainly, prompt, f"{number} plain")
+    if isinstance(first, str):
+        outcome.refused.append(f"{first}: {json.dumps(wanted)}")
+        return
+    guess = altered(rng, first.text) if rng.random() < 0.7 else ""
+    drafted = Options(
+        sampling=sampling, tokens_max=tokens, speculation=Speculation(prediction=guess)
+    )
+    second = await answer(one, drafted, prompt, f"{number} drafted")
+    outcome.count += 1
+    if first != second:
+        outcome.different.append(f"{first} is not {second}: {json.dumps(wanted)}")
+    if first.finish_reason == "stop":
+        outcome.finished += 1
+        problem = fault(wanted, first.text)
+        if problem:
+            outcome.invalid.append(f"{problem}: {first.text}: {json.dumps(wanted)}")
+
+
+def altered(rng: Random, text: str) -> str:
+    """Return the text with a few characters changed."""
+    letters = list(text)
+    for _ in range(len(letters) // 12):
+        letters[rng.randrange(len(letters))] = rng.choice('aZ0"}]')
+    return "".join(letters)
+
+
+def fault(wanted: Schema, text: str) -> str:
+    """Return what is wrong with a text, "" if nothing."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        return str(error)
+    errors = Draft202012Validator(wanted, format_checker=CHECKER).iter_errors(value)
+    return next((error.message for error in errors), "")
+
+
+async def run(model: str | None, numbers: Sequence[int], seed: int, tokens: int) -> Outcome:
+    """Take all the schemas, several at once."""
+    outcome = Outcome()
+    left = iter(numbers)
+
+    async def take(one: Engine) -> None:
+        for number in left:
+            await compare(one, outcome, number, seed, tokens)
+
+    async with engine(model) as one:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(AT_ONCE):
+                tasks.start_soon(take, one)
+        snapshot = one.snapshot()
+        outcome.drafted, outcome.accepted = snapshot.draft_tokens, snapshot.accepted_tokens
+        one.check()
+    return outcome
+
+
+def main() -> None:
+    """Take as many schemas as asked, print what came of them, and fail if anything is wrong."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--model")
+    parser.add_argument("--tokens", type=int, default=400)
+    given = parser.parse_args()
+    begun = perf_counter()
+    outcome = anyio.run(run, given.model, range(given.count), given.seed, given.tokens)
+    print(
+        f"{outcome.count} schemas, {outcome.finished} texts finished; {len(outcome.invalid)} "
+        f"invalid, {len(outcome.different)} differ, {len(outcome.refused)} refused; "
+        f"{outcome.accepted} of {outcome.drafted} drafted tokens accepted; "
+        f"{perf_counter() - begun:.0f} s"
+    )
+    outcome.check()
+
+
+if __name__ == "__main__":
+    main()

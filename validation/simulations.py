@@ -1,0 +1,56 @@
+"""Many simulated engines, with faults: `python -m validation.simulations --count 10000`.
+
+Each seed draws its own server (lanes, pool, losses); every promise is asserted inside.
+"""
+
+import argparse
+import logging
+import random
+from collections import Counter
+from multiprocessing import Pool, cpu_count
+from time import perf_counter
+
+from tests.support.simulation import Setting, run
+
+
+def setting(seed: int) -> Setting:
+    """Return the server of one seed."""
+    rng = random.Random(seed)
+    return Setting(
+        seed,
+        requests=rng.randint(4, 16),
+        block_count=rng.choice([16, 20, 28, 60]),
+        lanes=rng.choice([1, 1, 2, 3]),
+        lost=rng.choice([0.0, 0.02, 0.1]),
+        draft_lost=rng.choice([0.0, 0.1]),
+        late=rng.choice([0.0, 0.0, 0.05]),
+        bugs=rng.choice([0.0, 0.0, 0.02]),
+        odd=rng.choice([0.0, 0.1]),
+        guesser=rng.random() < 0.8,
+        reckless=rng.random() < 0.7,
+    )
+
+
+def one(seed: int) -> Counter[str]:
+    """Run one simulation; its failure names the seed."""
+    try:
+        return run(setting(seed)).counters
+    except BaseException as error:
+        raise RuntimeError(f"seed {seed}: {setting(seed)}") from error
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0)
+    arguments = parser.parse_args()
+    logging.disable()  # every simulated bug would be logged with its traceback
+    begun = perf_counter()
+    seeds = range(arguments.first, arguments.first + arguments.count)
+    with Pool(cpu_count()) as pool:
+        counters = sum(pool.imap_unordered(one, seeds, chunksize=10), Counter[str]())
+    print(f"{arguments.count} simulations in {perf_counter() - begun:.0f} s: {dict(counters)}")
+
+
+if __name__ == "__main__":
+    main()
