@@ -12,8 +12,8 @@ def total(settings: list[Setting]) -> Counter[str]:
 
 
 @pytest.mark.parametrize("lanes", [1, 2])
-def test_every_request_has_one_last_word_and_the_plain_text(lanes: int) -> None:
-    counters = total([Setting(seed, lanes=lanes) for seed in range(60)])
+def test_every_request_has_one_last_word_and_the_plain_text(pipeline_depth: int) -> None:
+    counters = total([Setting(seed, pipeline_depth=pipeline_depth) for seed in range(60)])
     for happened in (
         "finished",
         "left",
