@@ -29,7 +29,10 @@ def beam_refusal(
     if sampling.temperature > 0.0 and options.early_stopping:
         return "texts that are drawn must all be drawn", "early_stopping"
     if sampling.logprobs >= 0 and _changes_distribution(sampling):
-        return "a beam search reports raw log-probabilities of an unchanged law alone", "logprobs"
+        return (
+            "a beam search reports raw log-probabilities of an unchanged distribution alone",
+            "logprobs",
+        )
     return _crowding(width, prompt_count, tokens_max, blocks)
 
 

@@ -1,10 +1,10 @@
-"""The right law: texts of the whole engine against the model's own conditionals.
+"""The right distribution: texts of the whole engine against the model's own conditionals.
 
 `python -m validation.distribution --output FILE` decodes one prompt under thousands of seeds on
 the default model, with drafts from every source, and compares single tokens and consecutive pairs
-with the law that one forward pass over the prefixes gives: chi-squared, corrected for the number of
-tests. Then the same with two planted faults, which must be noticed: a verifier that takes a wrong
-draft now and then, and noise that serves two positions, which only pairs can show.
+with the distribution that one forward pass over the prefixes gives: chi-squared, corrected for the
+number of tests. Then the same with two planted faults, which must be noticed: a verifier that takes
+a wrong draft now and then, and noise that serves two positions, which only pairs can show.
 """
 
 import argparse
@@ -64,7 +64,7 @@ class Sampled:
 
 @dataclass
 class LawTest:
-    """A model, a prompt and a law."""
+    """A model, a prompt and a distribution."""
 
     runner: TargetRunner
     text: ToyText
@@ -72,7 +72,7 @@ class LawTest:
     sampling: Sampling
     block_count: int
     known: dict[Prefix, dict[int, float]] = field(default_factory=dict[Prefix, dict[int, float]])
-    """Laws of the next token that were computed already."""
+    """Distributions of the next token that were computed already."""
 
     async def sample(self, count: int, target: Callable[[], TargetRunner]) -> Sampled:
         """Decode the prompt under `count` seeds."""
@@ -108,7 +108,8 @@ class LawTest:
         return Sampled(texts, seen.accepted_tokens, seen.draft_tokens - seen.accepted_tokens)
 
     def distributions(self, prefixes: Iterable[Prefix]) -> None:
-        """Find the laws after some prefixes, in one forward pass of rows without drafts."""
+        """Find the distributions after some prefixes, in one forward pass of rows without
+        drafts."""
         wanted = [prefix for prefix in dict.fromkeys(prefixes) if prefix not in self.known]
         each = (len(self.prompt) + LENGTH) // BLOCK_SIZE + 1
         at_once = self.block_count // each
@@ -147,7 +148,8 @@ class LawTest:
         return found
 
     def _pairs(self, prefix: Prefix, count: int) -> dict[Prefix, float]:
-        """Return the law of the next two tokens, as far as one is expected in `count` pairs."""
+        """Return the distribution of the next two tokens, as far as one is expected in `count`
+        pairs."""
         self.distributions([prefix])
         firsts = {token: p for token, p in self.known[prefix].items() if p * count >= 1.0}
         self.distributions((*prefix, token) for token in firsts)
@@ -165,7 +167,7 @@ class LawTest:
 class LenientWalk(RowVerification):
     """Takes a drafted token in place of the target's now and then.
 
-    The lowest one: keyed drafts follow the law nearly as well as the target does.
+    The lowest one: keyed drafts follow the distribution nearly as well as the target does.
     """
 
     rng = random.Random(1)

@@ -1,7 +1,7 @@
 """One seed, one text, as a matrix: every sampling parameter times every way of drafting.
 
 `python -m validation.matrix --output FILE` runs it on the default model, about as many minutes as
-there are laws; `--samplings` runs a part of it. Each text is decoded alone
+there are distributions; `--samplings` runs a part of it. Each text is decoded alone
 without drafts first; then all at once, with drafts, in a pool so small that some are preempted,
 over a prefix that they share. Byte equality is asserted, and so is that drafts were accepted and
 rejected, that sequences were preempted, and that prefixes were found.
@@ -306,7 +306,7 @@ async def check(
     samplings: Iterable[str] = tuple(SAMPLINGS),
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, dict[str, Counter[str]]]:
-    """Run the matrix for some laws; returns counters by law and way."""
+    """Run the matrix for some distributions; returns counters by distribution and way."""
     found: dict[str, dict[str, Counter[str]]] = {}
     for name in samplings:
         found[name] = await check_distribution(matrix, SAMPLINGS[name], WAYS)
@@ -360,7 +360,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtype", default="fp32")
     parser.add_argument(
-        "--samplings", nargs="+", choices=SAMPLINGS, default=list(SAMPLINGS), metavar="LAW"
+        "--samplings", nargs="+", choices=SAMPLINGS, default=list(SAMPLINGS), metavar="SAMPLING"
     )
     parser.add_argument("--threads", type=int, default=0, help="0: one per core")
     parser.add_argument("--output", type=Path)

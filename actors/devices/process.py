@@ -9,11 +9,17 @@ import msgspec
 
 from draftwerk.actors.devices.child import Child
 from draftwerk.actors.devices.device import DeviceLostError
-from draftwerk.speculative.protocol.frames import FrameKind, Ready, decode, encode, frame
+from draftwerk.speculative.protocol.frames import (
+    FrameKind,
+    OnProgress,
+    Ready,
+    decode,
+    encode,
+    frame,
+)
 
 W = TypeVar("W")
 R = TypeVar("R")
-OnProgress = Callable[[str], None]
 
 BEAT_S = 1.0
 """How often a process says that it lives."""

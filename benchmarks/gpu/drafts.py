@@ -26,7 +26,7 @@ from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 
-LAW = Sampling(temperature=0.8, seed=1)
+SAMPLING = Sampling(temperature=0.8, seed=1)
 INNER, VOCABULARY = 4096, 16_384
 """Of a head for an 8B model."""
 SMOKE_HEAD = {"inner": 48, "vocabulary": 64}
@@ -81,7 +81,7 @@ def _wanted(rows: int, length: int, context: int, block_size: int) -> list[Wante
     width = -(-(context + 1 + length) // block_size)
     return [
         Wanted(
-            SamplingRequest(row, context + 1, LAW),
+            SamplingRequest(row, context + 1, SAMPLING),
             tuple(range(row * width, (row + 1) * width)),
             length,
         )
@@ -96,13 +96,14 @@ def _whole(parts: LoadedModel, logits: Tensor, wanted: list[Wanted]) -> Callable
 
 
 def _by_token(parts: LoadedModel, logits: Tensor, wanted: list[Wanted]) -> Callable[[], object]:
-    """Return what makes the same chains the other way, as `draft_runner` does for other laws."""
+    """Return what makes the same chains the other way, as `draft_runner` does for other
+    distributions."""
 
     def work() -> None:
         known = logits
         for count in range(max(one.length for one in wanted)):
             requests = [
-                SamplingRequest(row, one.request.position + count, LAW)
+                SamplingRequest(row, one.request.position + count, SAMPLING)
                 for row, one in enumerate(wanted)
             ]
             tokens = parts.backend.choose(known, requests)
@@ -145,9 +146,9 @@ def head_rows(
     found: list[dict[str, Any]] = []
     for rows in counts:
         states = torch.randn(rows, hidden, device=device)
-        keyed = [(SequenceNoise(LAW), row) for row in range(rows)]
+        keyed = [(SequenceNoise(SAMPLING), row) for row in range(rows)]
         said = torch.ones(rows, dtype=torch.int32, device=device)
-        starts = [Start(state, 1, row, SequenceNoise(LAW)) for row, state in enumerate(states)]
+        starts = [Start(state, 1, row, SequenceNoise(SAMPLING)) for row, state in enumerate(states)]
         opened = rows * (1 + EXPANDED * (LEVELS - 1))
         floor = limits.floor_us(
             LEVELS * weights * draft_tree.small.element_size(), 2.0 * weights * opened

@@ -30,7 +30,7 @@ from draftwerk.speculative.sampling.params import Sampling
 STEP, FORWARD = "step", "forward"
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 """Categories of a trace's events."""
-LAW = Sampling(temperature=0.8, seed=1)
+SAMPLING = Sampling(temperature=0.8, seed=1)
 
 
 class TimelineSpan(NamedTuple):
@@ -69,7 +69,7 @@ class Sequences:
         drafted = 0 if self.rounds == 0 else self.length - 1
         rows: list[Row] = []
         for index, text in enumerate(self.texts):
-            opening = None if self.told[index] else NewSequence(tuple(text), len(text), LAW)
+            opening = None if self.told[index] else NewSequence(tuple(text), len(text), SAMPLING)
             news = tuple(text[self.told[index] :]) if self.told[index] else ()
             place = self.computed[index], len(text)
             rows.append(Row(index, *place, True, drafted, self.blocks[index], news, opening))

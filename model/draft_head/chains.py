@@ -15,7 +15,8 @@ class Wanted(NamedTuple):
     """A chain that a row wants."""
 
     request: SamplingRequest
-    """For its first token, which goes into the slot of its position; the law holds to the end."""
+    """For its first token, which goes into the slot of its position; the distribution holds to the
+    end."""
     blocks: tuple[int, ...]
     """The block table: covers the chain."""
     length: int

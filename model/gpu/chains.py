@@ -15,7 +15,6 @@ import triton.language as tl
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Facts, Pages
-from draftwerk.model.checkpoint.hub import OnProgress
 from draftwerk.model.draft_head.chains import LENGTH_MAX, Wanted
 from draftwerk.model.gpu.forward import GpuForward
 from draftwerk.model.gpu.graphs import Recorder
@@ -29,6 +28,7 @@ from draftwerk.model.gpu.sampler import (
     unpacked_requests,
 )
 from draftwerk.model.gpu.transfer import to_device, to_host
+from draftwerk.speculative.protocol.frames import OnProgress
 
 BROKEN = -1
 """In place of a token where the logits are no numbers."""
@@ -193,7 +193,7 @@ class GpuChains:
             self.recorded[count] = state, recorder.record(lambda state=state: self._step(state))
 
     def serves(self, wanted: Wanted) -> bool:
-        """Whether the kernels know the law, and the buffers hold the chain."""
+        """Whether the kernels know the distribution, and the buffers hold the chain."""
         slots = wanted.request.position + wanted.length
         fits = wanted.length <= LENGTH_MAX and slots <= self.width * self.pages.block_size
         return fits and is_served(wanted.request)

@@ -15,7 +15,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from draftwerk.model.checkpoint.hub import OnProgress
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.draft_head.tree import (
@@ -36,6 +35,7 @@ from draftwerk.model.gpu.kernels.launch import launch, power_of_two
 from draftwerk.model.gpu.sampler import gumbel_of, philox_words
 from draftwerk.model.gpu.transfer import to_device, to_host
 from draftwerk.model.reference.sampler import LOSS_MAX
+from draftwerk.speculative.protocol.frames import OnProgress
 from draftwerk.speculative.protocol.rounds import LOSS_NATS, HeadNode
 from draftwerk.speculative.sampling.gumbel import MASK
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise

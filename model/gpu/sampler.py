@@ -1,7 +1,8 @@
 """The seeded target's choice on the device: a keyed argmax over the whole vocabulary.
 
-What it serves is greedy, temperature and min-p without edits; every other law is left to the twin,
-`model.reference.sampler`. Scores and noise are float64 as there. No token is lost to the window:
+What it serves is greedy, temperature and min-p without edits; every other distribution is left to
+the twin, `model.reference.sampler`. Scores and noise are float64 as there. No token is lost to the
+window:
 noise lies between -3.2 and 22.9, so a token 30 nats below the best cannot win.
 
 Questions go over in one copy and are answered in three launches behind the forward pass.
@@ -160,7 +161,7 @@ def choose_kernel(
 
 
 def is_served(request: SamplingRequest) -> bool:
-    """Whether the kernels know the ask's law."""
+    """Whether the kernels know the ask's distribution."""
     sampling = request.sampling
     edited = request.logit_edits is not None or request.allowed is not None
     return not edited and (

@@ -2,8 +2,8 @@
 
 Run as `python -m draftwerk.model.native.quality TEXT_FILE [MODEL]`.
 
-Compares next-token laws on a text with those of the float32 format: Kullback-Leibler divergence
-in nats, perplexity, and how often the most likely token is the same.
+Compares next-token distributions on a text with those of the float32 format: Kullback-Leibler
+divergence in nats, perplexity, and how often the most likely token is the same.
 """
 
 import argparse

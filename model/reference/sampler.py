@@ -175,8 +175,8 @@ def candidates(
     """Return for each ask the `count` best next tokens with their log-probabilities, best first.
 
     At temperature 0 edits and grammar come after the logarithm and nothing is normalised again, as
-    in Transformers' beam search. Above 0 the law is the one that is sampled from, and the best are
-    those that its noise puts first.
+    in Transformers' beam search. Above 0 the distribution is the one that is sampled from, and the
+    best are those that its noise puts first.
     """
     return [
         _likeliest(logits, request, count) if request.is_greedy else _drawn(logits, request, count)

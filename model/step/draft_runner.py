@@ -71,7 +71,8 @@ class Guess:
         )
 
     def drawn(self, logits: Tensor, request: SamplingRequest) -> int:
-        """Draw the next guess from the model's own law, with noise that the target never uses."""
+        """Draw the next guess from the model's own distribution, with noise that the target never
+        uses."""
         distribution = draft_distribution(logits, request)
         uniform = uniform_of(
             self.sequence.sampling, self.row.stop, len(self.tokens), UniformUse.DRAFT
@@ -216,7 +217,8 @@ class DraftRunner:
             guess.take(tokens)
 
     def _wanted(self, guess: Guess) -> Wanted | None:
-        """Return a guess as one question, if no token changes the law of those after it."""
+        """Return a guess as one question, if no token changes the distribution of those after
+        it."""
         sequence = guess.sequence
         if sequence.logit_edits is not None or sequence.matcher is not None:
             return None

@@ -55,7 +55,7 @@ def _answers(
 
 
 class Drawn:
-    """A classical rule, for chains that come with the laws they were drawn from."""
+    """A classical rule, for chains that come with the distributions they were drawn from."""
 
     def __init__(self, rule: Verify) -> None:
         self._rule: Verify = rule
@@ -99,7 +99,7 @@ class Drawn:
 
 
 def target_distribution(logits: Tensor, request: SamplingRequest) -> Tensor:
-    """Return the law that the sampling rule draws from: float64 [vocab], on the CPU."""
+    """Return the distribution that the sampling rule draws from: float64 [vocab], on the CPU."""
     scores = scores_of(logits, request).cpu() / request.sampling.temperature
     tokens, values = truncated(scores, request.sampling)
     distribution = torch.zeros(len(scores), dtype=torch.float64)
@@ -108,7 +108,8 @@ def target_distribution(logits: Tensor, request: SamplingRequest) -> Tensor:
 
 
 def draft_distribution(logits: Tensor, request: SamplingRequest) -> tuple[tuple[int, float], ...]:
-    """Return (token, chance) of the best tokens of that law: what a draft may be drawn from."""
+    """Return (token, chance) of the best tokens of that distribution: what a draft may be drawn
+    from."""
     chances, tokens = target_distribution(logits, request).topk(
         min(DISTRIBUTION_MAX, logits.shape[1])
     )

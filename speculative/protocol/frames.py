@@ -4,10 +4,14 @@ parent -> child    WORK (Proposal or Round), RESET
 child -> parent    LOADING (a line to show), READY, BEAT, DONE (Verdict or drafts), REFUSED
 """
 
+from collections.abc import Callable
 from enum import IntEnum
 from struct import Struct as FrameHeader
 
 import msgspec
+
+OnProgress = Callable[[str], None]
+"""Takes a line to show while a model loads: the payload of LOADING."""
 
 HEADER = FrameHeader("<BI")
 """Kind, then the payload's length in bytes."""

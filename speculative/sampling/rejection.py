@@ -1,10 +1,10 @@
-"""The classical verification rules for drafts that were drawn from a known law.
+"""The classical verification rules for drafts that were drawn from a known distribution.
 
-Both take a chain of drafted tokens, the draft's law before each (`draft_distributions`, one per
-token) and the target's before each and after the last (`target_distributions`, one more), as
-probabilities by token. They return odds: entry i is the chance that exactly i tokens are accepted.
-The next token then comes from `ratio_distribution` or `block_distribution`. A draft without
-probabilities is a point mass.
+Both take a chain of drafted tokens, the draft's distribution before each (`draft_distributions`,
+one per token) and the target's before each and after the last (`target_distributions`, one more),
+as probabilities by token. They return odds: entry i is the chance that exactly i tokens are
+accepted. The next token then comes from `ratio_distribution` or `block_distribution`. A draft
+without probabilities is a point mass.
 
 Whether a token is drafted at all may depend only on what was known before it was drawn; keyed
 verification has no such condition, and must not be mixed with these.
@@ -37,7 +37,7 @@ def ratio_distribution(
     draft_distributions: Sequence[Distribution],
     target_distributions: Sequence[Distribution],
 ) -> list[float]:
-    """Return the law of the token after `accepted` drafted ones."""
+    """Return the distribution of the token after `accepted` drafted ones."""
     if accepted == len(draft_distributions):
         return list(target_distributions[accepted])
     return _residual(1.0, target_distributions[accepted], draft_distributions[accepted])
@@ -73,7 +73,7 @@ def block_distribution(
     draft_distributions: Sequence[Distribution],
     target_distributions: Sequence[Distribution],
 ) -> list[float]:
-    """Return the law of the token after `accepted` drafted ones."""
+    """Return the distribution of the token after `accepted` drafted ones."""
     if accepted == len(draft_distributions):
         return list(target_distributions[accepted])
     ratio = _ratios(tokens, draft_distributions, target_distributions)[accepted]
@@ -94,7 +94,7 @@ def _ratios(
     draft_distributions: Sequence[Distribution],
     target_distributions: Sequence[Distribution],
 ) -> list[float]:
-    """Return by prefix length the running, clipped ratio of the two laws."""
+    """Return by prefix length the running, clipped ratio of the two distributions."""
     ratios = [1.0]
     for token, draft, target in zip(
         tokens, draft_distributions, target_distributions, strict=False
@@ -108,7 +108,8 @@ def _excess(scale: float, target: Distribution, draft: Distribution) -> float:
 
 
 def _residual(scale: float, target: Distribution, draft: Distribution) -> list[float]:
-    """Return the normalised part of the scaled target law that the draft's does not cover."""
+    """Return the normalised part of the scaled target distribution that the draft's does not
+    cover."""
     excess = [max(scale * t - d, 0.0) for t, d in zip(target, draft, strict=True)]
     total = sum(excess)
     return [chance / total for chance in excess] if total > 0.0 else list(target)

@@ -1,7 +1,9 @@
-"""Which rule verifies drafts: keyed, or one of the classical rules for drafts drawn from a law.
+"""Which rule verifies drafts: keyed, or one of the classical rules for drafts drawn from a
+distribution.
 
 The classical rules draw drafts, coins and the last token from a noise stream of their own, new in
-every round and deterministic per seed. The law is exact; the text depends on what was drafted.
+every round and deterministic per seed. The distribution is exact; the text depends on what was
+drafted.
 """
 
 from collections.abc import Sequence
@@ -42,11 +44,12 @@ def uniform_of(sampling: Sampling, stop: int, depth: int, use: UniformUse) -> fl
 
 
 class ChainOutcome(NamedTuple):
-    """How many drafted tokens stand, and the law of the next among the last node's tokens."""
+    """How many drafted tokens stand, and the distribution of the next among the last node's
+    tokens."""
 
     accepted: int
     distribution: list[float]
-    """Empty if the whole draft stands: the target's own law is next."""
+    """Empty if the whole draft stands: the target's own distribution is next."""
 
 
 def verify_chain(
@@ -56,11 +59,12 @@ def verify_chain(
     target_distributions: Sequence[Distribution],
     uniform: float,
 ) -> ChainOutcome:
-    """Verify a chain; laws are by outcome, the drafted outcome of each depth being `tokens`.
+    """Verify a chain; distributions are by outcome, the drafted outcome of each depth being
+    `tokens`.
 
     `target_distributions` may end where `draft_distributions` do.
     """
-    # The law after the whole draft decides nothing.
+    # The distribution after the whole draft decides nothing.
     targets = [*target_distributions[: len(tokens)], (1.0,)]
     if rule == "ratio":
         accepted = draw(ratio_odds(tokens, draft_distributions, targets), uniform)

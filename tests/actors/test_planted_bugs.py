@@ -307,7 +307,7 @@ BUGS = [
         slip(RunningSet, "enter", "sequence.table.release()", "pass"),
         stories,
     ),
-    # the law and the target
+    # the distribution and the target
     Bug(
         "two positions share their noise",
         slip(sampling, "gumbel", "branch, position, token)))", "branch, position // 2, token)))"),

@@ -9,10 +9,10 @@ EXPECTED_MIN = 5.0
 
 
 def p_value(counts: Mapping[Hashable, int], distribution: Mapping[Hashable, float]) -> float:
-    """Return how likely counts so far from the law are, by Wilson and Hilferty (1931).
+    """Return how likely counts so far from the distribution are, by Wilson and Hilferty (1931).
 
-    What the law does not name is one outcome more, with the chance that is left. Something that
-    cannot be has a chance of 0.
+    What the distribution does not name is one outcome more, with the chance that is left. Something
+    that cannot be has a chance of 0.
     """
     total = sum(counts.values())
     named = sum(counts.get(outcome, 0) for outcome in distribution)

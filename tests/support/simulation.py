@@ -445,7 +445,7 @@ def expected(prompt: list[int], options: Options, choice: int) -> tuple[str, str
             prompt_count=len(prompt),
         )
         found = plain_beams(prompt, sampling, rules)
-        if choice >= len(found):  # the law has no more texts than that
+        if choice >= len(found):  # the distribution has no more texts than that
             return "", "stop"
         tokens = found[choice][0]
     else:

@@ -74,7 +74,7 @@ def drafters(
 
 
 def opened(rng: Random, samplings: Sequence[Sampling], rooms: Sequence[int]) -> Round:
-    """Return a round that opens a sequence of each law, with room for so many guesses."""
+    """Return a round that opens a sequence of each distribution, with room for so many guesses."""
     rows: list[Row] = []
     blocks = list(range(BLOCK_COUNT))
     rng.shuffle(blocks)
@@ -92,7 +92,8 @@ def known(drafter: DraftRunner) -> list[tuple[int, int, list[int]]]:
 
 @pytest.mark.parametrize(("graphs", "exact"), [(False, False), (True, False), (True, True)])
 def test_chains_are_the_guesses_that_were_made_token_by_token(graphs, exact, directory):
-    """Rows of all laws and lengths, more of them than a graph has rows, in shuffled blocks."""
+    """Rows of all distributions and lengths, more of them than a graph has rows, in shuffled
+    blocks."""
     recorder = Recorder() if graphs else None
     plain, whole = drafters(directory, recorder, exact)
     rng = Random(3)

@@ -1,4 +1,5 @@
-"""The keyed argmax against the reference: the same token, for every law it serves and any other."""
+"""The keyed argmax against the reference: the same token, for every distribution it serves and any
+other."""
 
 from math import nan
 
@@ -101,7 +102,8 @@ def test_edited_distributions_are_left_to_the_twin():
 @given(rows_of_logits, samplings, samplings, st.integers(0, 3))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_presampled_is_what_would_be_chosen(scores, first, second, wants_topk: int):
-    """Laws that the kernels do not serve are left for later; best tokens are the twin's."""
+    """Distributions that the kernels do not serve are left for later; best tokens are the
+    twin's."""
     from draftwerk.model.gpu.sampler import is_served
 
     logits = torch.tensor([scores, scores[::-1], [nan] * VOCAB, scores])

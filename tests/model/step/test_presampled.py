@@ -68,7 +68,8 @@ def runner_of(directory: Path, asked: DeviceRequests, successor_count: int = 0) 
 
 
 def told(directory: Path, asked: DeviceRequests, names: Sequence[str], truth: list[list[int]]):
-    """Return the texts of sequences with these laws, and how many drafted nodes they took."""
+    """Return the texts of sequences with these distributions, and how many drafted nodes they
+    took."""
 
     def guess(live: Live, room: int) -> Draft:
         rng = Random(len(live.tokens) * 31 + live.sequence_id)

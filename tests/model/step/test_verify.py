@@ -1,4 +1,5 @@
-"""The classical rules through the runner: the law of the text is the target's, the text is not."""
+"""The classical rules through the runner: the distribution of the text is the target's, the text is
+not."""
 
 from collections import Counter
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.support.runners import make_drafter, make_runner
 from tests.support.tiny_models import oracle_logits, save_tiny
 
 PROMPT = [5, 6, 7, 8, 9, 5, 6]
-LAW = Sampling(temperature=0.8, top_k=5)
+SAMPLING = Sampling(temperature=0.8, top_k=5)
 COUNT = 600
 RULES: list[Verify] = ["ratio", "block"]
 
@@ -41,7 +42,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def texts(
     directory: Path, other: Path, rule: Verify, distributions: list[Sampling], count: int
 ) -> list[Live]:
-    """Return texts of `count` tokens, one for each law."""
+    """Return texts of `count` tokens, one for each distribution."""
     runner = TargetRunner(make_runner(directory).parts, rule=rule_of(rule))
     drafter = DraftRunner(make_drafter(other).parts, 3, rule)
     done: list[Live] = []
@@ -64,7 +65,7 @@ def test_tokens_and_pairs_follow_the_target(rule, directory, other, tmp_path):
 
     def after(prefix: list[int]) -> dict[int, float]:
         logits = oracle_logits(oracle, PROMPT + prefix)[-1:]
-        distribution = target_distribution(logits, SamplingRequest(0, 0, LAW))
+        distribution = target_distribution(logits, SamplingRequest(0, 0, SAMPLING))
         return {int(token): float(distribution[token]) for token in distribution.nonzero()[:, 0]}
 
     found: list[float] = []

@@ -14,7 +14,7 @@ VOCAB = 9
 
 
 def random_distribution(seed: int, sharpness: float) -> Distribution:
-    """Return a law that depends on the last three tokens."""
+    """Return a distribution that depends on the last three tokens."""
 
     def distribution(text: Sequence[int]) -> list[float]:
         state = seed * 7919 + 13

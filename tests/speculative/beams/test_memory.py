@@ -1,4 +1,4 @@
-"""A beam search's memory: what counts more, and that a guess is a law."""
+"""A beam search's memory: what counts more, and that a guess is a distribution."""
 
 from math import exp
 

@@ -1,4 +1,5 @@
-"""Beams at a temperature: the texts that the whole tree's noise puts first, drawn by their law."""
+"""Beams at a temperature: the texts that the whole tree's noise puts first, drawn by their
+distribution."""
 
 from collections import Counter
 from collections.abc import Sequence

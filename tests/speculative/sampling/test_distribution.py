@@ -29,8 +29,8 @@ SequenceNoise = tuple[int, int, int]
 def chi_square_excess(counts: Mapping[object, int], distribution: Mapping[object, float]) -> float:
     """Return Pearson's statistic in units of its critical value at one in ten thousand.
 
-    Critical values by Wilson and Hilferty (1931). Outcomes that the law rules out must not occur;
-    rare ones, with fewer than five expected, count as one outcome.
+    Critical values by Wilson and Hilferty (1931). Outcomes that the distribution rules out must not
+    occur; rare ones, with fewer than five expected, count as one outcome.
     """
     assert counts.keys() <= distribution.keys(), "something impossible was chosen"
     total = sum(counts.values())
@@ -280,7 +280,8 @@ def test_branches_that_share_noise_are_noticed(monkeypatch: pytest.MonkeyPatch) 
     assert neighbours(lambda n: (n, 0, 10), lambda n: (n, 1, 10)) > 1
 
 
-# --- any law ------------------------------------------------------------------------------------
+# --- any distribution
+# ------------------------------------------------------------------------------------
 
 
 @settings(max_examples=12, deadline=None, derandomize=True)

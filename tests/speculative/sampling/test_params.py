@@ -1,6 +1,7 @@
-"""The rule that turns logits into a law: what edits them, what cuts them, and in which order.
+"""The rule that turns logits into a distribution: what edits them, what cuts them, and in which
+order.
 
-That `choose` then follows the law is for test_law.py.
+That `choose` then follows the distribution is for test_law.py.
 """
 
 from collections import Counter
@@ -40,7 +41,7 @@ truncations = st.builds(
 
 
 def kept(scores: Sequence[float], sampling: Sampling) -> list[int]:
-    """Return the tokens inside the law, best first."""
+    """Return the tokens inside the distribution, best first."""
     return [token for token, _ in truncated(scores, sampling)]
 
 

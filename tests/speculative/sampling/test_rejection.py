@@ -1,4 +1,4 @@
-"""The classical rules, enumerated: whatever the draft's law, the text has the target's."""
+"""The classical rules, enumerated: whatever the draft's distribution, the text has the target's."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ def random_distribution(rng: random.Random, sparse: bool) -> list[float]:
 
 
 def random_model(seed: int, sparse: bool) -> dict[tuple[int, ...], list[float]]:
-    """Return a law for every context of at most DRAFTED tokens."""
+    """Return a distribution for every context of at most DRAFTED tokens."""
     rng = random.Random(seed)
     return {
         context: random_distribution(rng, sparse)
@@ -66,7 +66,8 @@ def speculated(
     target: dict[tuple[int, ...], list[float]],
     draft: dict[tuple[int, ...], list[float]],
 ) -> tuple[dict[tuple[int, ...], float], float]:
-    """Return the law of whole texts, the target going on after one round, and mean acceptance."""
+    """Return the distribution of whole texts, the target going on after one round, and mean
+    acceptance."""
     distribution = dict.fromkeys(product(range(VOCAB), repeat=DRAFTED + 1), 0.0)
     mean = 0.0
     for tokens in product(range(VOCAB), repeat=DRAFTED):

@@ -1,4 +1,5 @@
-"""Chains judged on the drafted tokens alone, all others being one outcome: the law stays exact."""
+"""Chains judged on the drafted tokens alone, all others being one outcome: the distribution stays
+exact."""
 
 import random
 from itertools import pairwise, product
@@ -27,7 +28,7 @@ def random_model(seed: int) -> Model:
 
 
 def best(distribution: list[float]) -> dict[int, float]:
-    """Return the likeliest tokens as a law of their own."""
+    """Return the likeliest tokens as a distribution of their own."""
     kept = sorted(range(VOCAB), key=lambda token: -distribution[token])[:KEPT]
     return {token: distribution[token] / sum(distribution[one] for one in kept) for token in kept}
 
@@ -35,7 +36,8 @@ def best(distribution: list[float]) -> dict[int, float]:
 def next_distribution(
     distribution: list[float], outcomes: list[int], target: list[float]
 ) -> list[float]:
-    """Return by token what a law by outcome says, the last outcome being all other tokens."""
+    """Return by token what a distribution by outcome says, the last outcome being all other
+    tokens."""
     if not distribution:
         return target
     outside = sum(target[token] for token in range(VOCAB) if token not in outcomes)

@@ -1,4 +1,5 @@
-"""Keyed verification: whatever is drafted, chain or tree, the text and so its law stay the same."""
+"""Keyed verification: whatever is drafted, chain or tree, the text and so its distribution stay the
+same."""
 
 import random
 from collections import Counter
@@ -15,7 +16,7 @@ from tests.speculative.sources.trees import grown
 VOCAB = 3
 LENGTH = 4
 STEPS = 6
-"""The noise of the enumeration is a die with so many sides; every law is in sixths."""
+"""The noise of the enumeration is a die with so many sides; every distribution is in sixths."""
 
 Target = Callable[[tuple[int, ...]], int]
 """The seeded target: from a context to its one next token."""

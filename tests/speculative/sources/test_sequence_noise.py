@@ -24,7 +24,8 @@ def test_without_noise_the_likeliest_comes_first():
 
 
 def test_sharpened_chances_hit_more_than_a_source_s_own_where_it_is_unsure():
-    """The target is sure of one of eight tokens; the source mixes that law with an even one."""
+    """The target is sure of one of eight tokens; the source mixes that distribution with an even
+    one."""
     dice = random.Random(4)
     tokens, tries = list(range(8)), 4000
     sequence_noise = SequenceNoise(Sampling(seed=1))
