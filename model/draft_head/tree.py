@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
-from math import exp
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from draftwerk.model.draft_head.head import HeadStep
 from draftwerk.model.reference.sampler import LOSS_MAX
 from draftwerk.speculative.protocol.rounds import LOSS_NATS, HeadNode
+from draftwerk.speculative.sampling.elementary import exp
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 
 LEVELS = 3

@@ -7,11 +7,11 @@ This is the plain reference, in Python floats; the model's tensor twin must agre
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from math import exp, log
 from typing import Literal
 
 import msgspec
 
+from draftwerk.speculative.sampling.elementary import exp, log
 from draftwerk.speculative.sampling.gumbel import gumbel
 
 WINDOW_NATS = 30.0
