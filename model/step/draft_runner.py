@@ -233,7 +233,7 @@ class DraftRunner:
             asked = [
                 (guess, request)
                 for guess in guesses
-                if (request := guess.sampling_request()) is not None
+                if (request := guess.request()) is not None
             ]
             tokens = self._chosen(logits, asked)
             pairs = zip(asked, tokens, strict=True)
