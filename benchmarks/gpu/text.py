@@ -176,10 +176,10 @@ def _judged(settings: Settings, columns: list[list[list[int]]]) -> list[dict[str
     """Return where the float32 reference differs; the engine has left the device by now."""
     device = torch.device(settings.device)
     model = load(settings.model, torch.float32, device)
-    judge, text = TieProbe(model), TextTokenizer(model.directory)
+    probe, text = TieProbe(model), TextTokenizer(model.directory)
     prompts = [text.encode_chat([ChatMessage("user", prompt)]) for prompt in PROMPTS]
     return [
-        summary(texts, [judge.differences(*pair) for pair in zip(prompts, texts, strict=True)])
+        summary(texts, [probe.differences(*pair) for pair in zip(prompts, texts, strict=True)])
         for texts in columns
     ]
 

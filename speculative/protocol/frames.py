@@ -31,7 +31,7 @@ class FrameKind(IntEnum):
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model process says of itself once it can work."""
+    """What a model process reports once it can work."""
 
     device: str
     attention: str

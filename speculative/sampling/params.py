@@ -1,4 +1,4 @@
-"""The sampling rule: which token the seeded target says, as a pure function of its logits.
+"""The sampling rule: which token the seeded target chooses, as a pure function of its logits.
 
     token(P) = argmax over v of [ processed(v) + gumbel(seed, branch, P, v) ]
 
@@ -71,7 +71,7 @@ def edited(
     sampling: Sampling,
     allowed: Collection[int] | None = None,
 ) -> list[float]:
-    """Apply penalties, bias, min_tokens and grammar: everything that looks at the history.
+    """Apply the logits processors: penalties, bias, min_tokens and grammar.
 
     Repetition looks at prompt and output, presence and frequency at the output alone (as vLLM and
     OpenAI document them). `allowed` are the tokens that the grammar allows, None if there is none.

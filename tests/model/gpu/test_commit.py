@@ -1,6 +1,6 @@
 """Paths are walked and put in place on the device as the host would have done it; none waits."""
 
-from collections.abc import CachedSequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -118,7 +118,7 @@ def parts_of(directory: Path, recorder: Recorder | None, attention: str = "trito
 
 
 def decoded(
-    runner: TargetRunner, texts: CachedSequence[list[int]], samplings: CachedSequence[Sampling]
+    runner: TargetRunner, texts: Sequence[list[int]], samplings: Sequence[Sampling]
 ) -> Driver:
     """Decode the texts again, with random trees that often hold the truth."""
 
@@ -179,7 +179,7 @@ def test_a_step_waits_for_its_answers_and_for_nothing_else(directory: Path):
     def choose(logits: Tensor, requests: object) -> list[int]:
         raise AssertionError("asked again")
 
-    def move(pages: Pages, moves: CachedSequence[tuple[int, int]]) -> None:
+    def move(pages: Pages, moves: Sequence[tuple[int, int]]) -> None:
         moved.extend(moves)
 
     def presample(logits: Tensor, questions: RoundRequests) -> Presampled:
