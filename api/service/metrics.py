@@ -1,4 +1,4 @@
-"""What `/metrics` says: the engine's counters and the door's histograms, under two names.
+"""The metrics of `/metrics`: the engine's counters and the API's histograms, under two names.
 
 Ours start with `draftwerk_`; those that dashboards know from vLLM are there beside them.
 """

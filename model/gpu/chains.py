@@ -59,7 +59,7 @@ def follow_kernel(
     token = tl.load(chosen + row, mask=mine & (count > 0), other=0)
     position = tl.load(keys + row * 4 + 2, mask=mine, other=0).to(tl.int32)
     sound = (token >= 0) & (token < vocab)
-    # From the back, so that nobody needs to count how many there are.
+    # From the back, so that the count need not be known.
     tl.store(found + row * LENGTH + count - 1, tl.where(sound, token, -1), mask=mine & (count > 0))
     goes_on = (count > 1) & sound
     page = tl.load(tables + row * width + position // PAGE, mask=mine & goes_on, other=0)

@@ -27,7 +27,7 @@ from tests.support.toy import STOP, VOCAB, ToyTarget, head_candidates, plain_bea
 
 
 @dataclass(eq=False)
-class Wish:
+class WantedText:
     """One request as its client knows it."""
 
     sequence: Sequence
@@ -57,17 +57,17 @@ class BeamWorld:
         self.namer = BlockNamer(b"")
         self.target = ToyTarget(block_count, block_size)
         self.guesser = Guesser(rng)
-        self.wanteds: list[Wish] = []
+        self.wanteds: list[WantedText] = []
         self.verdicts: deque[tuple[Round, tuple[Draft, ...], Verdict]] = deque()
         self.counters: Counter[str] = Counter()
         self.blocks_peak = 0
         self._branch_ids = count(-1, -1)
 
-    def submit(self, prompt: list[int], sampling: Sampling, tokens_max: int) -> Wish:
+    def submit(self, prompt: list[int], sampling: Sampling, tokens_max: int) -> WantedText:
         """Submit an ordinary request."""
         sequence = self._sequence(prompt, sampling, tokens_max)
         text = tuple(plain_text(prompt, sampling, tokens_max))
-        return self._wish(Wish(sequence, [(text, None)]))
+        return self._wish(WantedText(sequence, [(text, None)]))
 
     def search(
         self,
@@ -76,12 +76,12 @@ class BeamWorld:
         rules: BeamRules,
         choices: int = 1,
         draft_max: int = 8,
-    ) -> Wish:
+    ) -> WantedText:
         """Submit a beam search."""
         sequence = self._sequence(prompt, sampling, rules.tokens_max, draft_max)
         sequence.search = BeamSearch(new_beams(rules), lambda: next(self._branch_ids), choices)
         found = plain_beams(prompt, sampling, rules)
-        return self._wish(Wish(sequence, [found[choice] for choice in range(choices)]))
+        return self._wish(WantedText(sequence, [found[choice] for choice in range(choices)]))
 
     def random_request(self) -> None:
         rng, scheduler = self.rng, self.scheduler
@@ -182,7 +182,7 @@ class BeamWorld:
         self.counters["accepted steps"] = self.scheduler.stats.accepted_tokens
         self.check()
 
-    def cancel(self, wanted: Wish) -> None:
+    def cancel(self, wanted: WantedText) -> None:
         wanted.cancelled = True
         self.scheduler.cancel(wanted.sequence.request_id)
         self.check()
@@ -216,7 +216,7 @@ class BeamWorld:
         assert self.target.histories.keys() == {last.sequence.sequence_id}, "somebody is remembered"
         self.commit()
 
-    def _compare(self, wanted: Wish, choice: int) -> None:
+    def _compare(self, wanted: WantedText, choice: int) -> None:
         text, score = wanted.want[choice]
         sampling = wanted.sequence.sampling
         stopped = text[-1] in sampling.stop_token_ids
@@ -243,7 +243,7 @@ class BeamWorld:
             draft_max=draft_max,
         )
 
-    def _wish(self, wanted: Wish) -> Wish:
+    def _wish(self, wanted: WantedText) -> WantedText:
         self.wanteds.append(wanted)
         self.scheduler.submit(wanted.sequence)
         self.check()

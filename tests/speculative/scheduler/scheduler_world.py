@@ -24,7 +24,7 @@ CONTEXT = 28
 
 
 @dataclass(eq=False)
-class Wish:
+class WantedText:
     """One sequence as its client knows it."""
 
     sequence: Sequence
@@ -74,7 +74,7 @@ class World:
         self.target = ToyTarget(block_count, block_size)
         self.guesser = Guesser(rng)
         self.reader = Reader()
-        self.wanteds: dict[int, Wish] = {}
+        self.wanteds: dict[int, WantedText] = {}
         self.verdicts: deque[tuple[Round, tuple[Draft, ...], Verdict]] = deque()
         self.counters: Counter[str] = Counter()
 
@@ -135,7 +135,7 @@ class World:
         )
         want = plain_text(prompt, sampling, tokens_max)
         reason = "stop" if want[-1] in sampling.stop_token_ids else "length"
-        self.wanteds[sequence.sequence_id] = Wish(sequence, tuple(prompt), want, reason)
+        self.wanteds[sequence.sequence_id] = WantedText(sequence, tuple(prompt), want, reason)
         return sequence
 
     def cancel(self, sequence: Sequence, whole: bool) -> None:
