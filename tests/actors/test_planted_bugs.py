@@ -284,7 +284,7 @@ BUGS = [
     ),
     Bug(
         "an opening takes generated tokens for the prompt",
-        slip(Sequence, "opening", "self.prompt_count", "len(self.tokens)"),
+        slip(Sequence, "new_sequence", "self.prompt_count", "len(self.tokens)"),
         stories,
     ),
     Bug(
