@@ -7,7 +7,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Self, Unpack
 
-from draftwerk.actors.messages import Failed
+from draftwerk.actors.messages import Chat, Failed
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.core.config import Settings
 from draftwerk.api.core.errors import ApiError
@@ -16,10 +16,10 @@ from draftwerk.api.core.state import Call, ServerState, error_of
 from draftwerk.batches import in_order
 from draftwerk.build import Report, RunningEngine, build_engine
 from draftwerk.engine_settings import EngineKeywords, settings_of
-from draftwerk.errors import ClosedError
+from draftwerk.errors import ClosedError, RequestError
 from draftwerk.output_stream import AsyncOutputStream, Take
 from draftwerk.outputs import OutputBuilder, RequestOutput, delta_of
-from draftwerk.requests import Conversation, Prompt, TextPrompt, call_of, error_of_api
+from draftwerk.requests import Conversation, Prompt, TextPrompt, call_of, conversation, error_of_api
 from draftwerk.sampling_params import SamplingParams
 
 log = logging.getLogger("draftwerk")
@@ -49,6 +49,8 @@ class AsyncLLM:
         """Runs the engine: its scopes must be left by the task that entered them."""
         self._door: ServerState | None = None
         """While the engine runs."""
+        self._loaded = False
+        """Whether the engine runs, or ran."""
         self._stop = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -84,8 +86,8 @@ class AsyncLLM:
         self._stop.set()
         if self._host is None:
             return
-        if self._door is None:
-            self._host.cancel()  # it is starting, or has ended
+        if not self._loaded:
+            self._host.cancel()
         await asyncio.wait((self._host,))
         if not self._host.cancelled() and self._host.exception() is not None:
             log.debug("the engine had ended: %r", self._host.exception())
@@ -100,13 +102,13 @@ class AsyncLLM:
     ) -> RequestOutput:
         """Return the answer to a conversation; a string is one of a single question."""
         asked = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-        return await self._finished(asked, params)
+        return await self._output(self._call(conversation(asked), params))
 
     async def generate(
         self, prompt: TextPrompt, params: SamplingParams | None = None
     ) -> RequestOutput:
         """Return how the model continues a text, or token ids."""
-        return await self._finished(prompt, params)
+        return await self._output(self._call(prompt, params))
 
     async def batch(
         self,
@@ -118,6 +120,8 @@ class AsyncLLM:
         `params` are the same for all, or one for each. The first request that fails ends the
         others, and its error is raised.
         """
+        if isinstance(prompts, str):
+            raise RequestError("`prompts` must be a list; generate() takes one.", "prompts")
         if isinstance(params, Sequence) and len(params) != len(prompts):
             raise ValueError(f"{len(prompts)} prompts, but {len(params)} params")
         each = params if isinstance(params, Sequence) else [params] * len(prompts)
@@ -149,9 +153,6 @@ class AsyncLLM:
         """Return the engine's state and counters of this moment."""
         return self._running().engine.snapshot()
 
-    async def _finished(self, prompt: Prompt, params: SamplingParams | None) -> RequestOutput:
-        return await self._output(self._call(prompt, params))
-
     async def _output(self, call: Call, take: Take = lambda _: None) -> RequestOutput:
         """Run a call to its end; `take` gets each delta as it comes."""
         builder = OutputBuilder()
@@ -166,7 +167,7 @@ class AsyncLLM:
         except ApiError as error:
             raise error_of_api(error) from None
 
-    def _call(self, prompt: Prompt, params: SamplingParams | None) -> Call:
+    def _call(self, prompt: Prompt | Chat, params: SamplingParams | None) -> Call:
         door = self._running()
         return call_of(prompt, params, door.model, door.new_seed)
 
@@ -185,6 +186,7 @@ class AsyncLLM:
                 model=running.model,
                 settings=self.settings,
             )
+            self._loaded = True
             started.set_result(running)
             try:
                 await self._stop.wait()

@@ -31,14 +31,14 @@ DEFAULTS = SamplingParams()
 
 
 def call_of(
-    prompt: Prompt,
+    prompt: Prompt | Chat,
     params: SamplingParams | None,
     model: ServedModel,
     new_seed: Callable[[], int],
 ) -> Call:
     """Return the request as the engine's admission takes it. Raises RequestError."""
+    asked = prompt if isinstance(prompt, Chat) else engine_prompt(prompt)
     try:
-        asked = engine_prompt(prompt)
         wanted = options_of(params or DEFAULTS, model, new_seed)
     except ApiError as error:
         raise error_of_api(error) from None
@@ -52,11 +52,14 @@ def call_of(
 
 
 def engine_prompt(prompt: Prompt) -> EnginePrompt:
-    """Return one checked prompt. Raises ApiError."""
+    """Return one checked prompt. Raises RequestError."""
     if not isinstance(prompt, str) and any(isinstance(each, Mapping) for each in prompt):
         return conversation(cast("Conversation", prompt))
-    body = decoded(msgspec.json.encode({"prompt": prompt}), COMPLETION)
-    prompts = completion_prompts(body)
+    try:
+        body = decoded(msgspec.json.encode({"prompt": prompt}), COMPLETION)
+        prompts = completion_prompts(body)
+    except ApiError as error:
+        raise error_of_api(error) from None
     if isinstance(body.prompt, list) and not isinstance(body.prompt[0], int):
         raise RequestError(
             "`prompt` must be one text or one list of token ids; batch() takes several.", "prompt"
@@ -65,8 +68,11 @@ def engine_prompt(prompt: Prompt) -> EnginePrompt:
 
 
 def conversation(messages: Conversation) -> Chat:
-    """Return a checked conversation. Raises ApiError."""
-    return chat_prompt(decoded(msgspec.json.encode({"messages": messages}), CHAT).messages)
+    """Return a checked conversation. Raises RequestError."""
+    try:
+        return chat_prompt(decoded(msgspec.json.encode({"messages": messages}), CHAT).messages)
+    except ApiError as error:
+        raise error_of_api(error) from None
 
 
 def options_of(params: SamplingParams, model: ServedModel, new_seed: Callable[[], int]) -> Options:

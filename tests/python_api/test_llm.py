@@ -295,10 +295,20 @@ def test_a_prompt_that_cannot_be_is_named(llm: LLM, field: str) -> None:
     assert refused.value.field == field
 
 
-def test_several_prompts_belong_into_a_batch(llm: LLM) -> None:
+def test_several_prompts_belong_into_a_batch_and_one_does_not(llm: LLM) -> None:
     several: Any = ["one", "two"]
     with pytest.raises(RequestError, match=r"batch\(\)"):
         llm.generate(several)
+    with pytest.raises(RequestError, match=r"generate\(\)"):
+        llm.batch("one")
+
+
+def test_only_a_conversation_is_answered(llm: LLM) -> None:
+    for wrong, field in (([], "messages"), ([1, 2], "messages[0]")):
+        messages: Any = wrong
+        with pytest.raises(RequestError) as refused:
+            llm.chat(messages)
+        assert refused.value.field == field
 
 
 def test_a_setting_that_cannot_be_is_named() -> None:
