@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import anyio
 
+from draftwerk.actors.audit import Audit
 from draftwerk.actors.cache import Cache
 from draftwerk.actors.detokenizer import Detokenizer
 from draftwerk.actors.devices.device import Device, DeviceLostError, ThreadWorker, Worker
@@ -35,7 +36,6 @@ from draftwerk.actors.messages import (
     Submit,
     TokenizerMessage,
 )
-from draftwerk.actors.monitoring.audit import Audit
 from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import Snapshot
