@@ -22,7 +22,7 @@ from draftwerk.speculative.protocol.rounds import (
 )
 from draftwerk.speculative.sampling.gumbel import gumbel, path_key
 from draftwerk.speculative.sampling.params import Grammar, Sampling, choose, edited, probabilities
-from tests.speculative.beams.naive_beams import Text, naive_beam_search
+from tests.support.naive_beams import Text, naive_beam_search
 
 VOCAB = 23
 STOP = 0
