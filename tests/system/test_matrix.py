@@ -14,15 +14,8 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.draft_head.head import save
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.draft_heads import idle_head
-from tests.support.tiny_models import VOCAB, save_tiny
-from tests.support.toy import ToyText
+from tests.support.tiny_models import TinyWords, save_tiny
 from validation.matrix import BLOCK_SIZE, PAIRWISE, SAMPLINGS, Matrix, check, totals
-
-
-class Words(ToyText):
-    """The tiny model's vocabulary as words."""
-
-    vocab_size = VOCAB
 
 
 def options(directory: Path, dtype: str) -> ModelOptions:
@@ -56,11 +49,11 @@ def test_the_distributions_of_the_gate_set_every_parameter() -> None:
 
 async def test_every_parameter_gives_one_text_in_every_way_of_drafting(tmp_path: Path) -> None:
     save_tiny(tmp_path, "llama", seed=3)
-    totals(await check(Matrix(options(tmp_path, "fp32"), Words(), (2,)), PAIRWISE))
+    totals(await check(Matrix(options(tmp_path, "fp32"), TinyWords(), (2,)), PAIRWISE))
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "int8"])
 async def test_the_fast_formats_are_exact_too(tmp_path: Path, dtype: str) -> None:
     save_tiny(tmp_path, "qwen3", seed=5)
-    matrix = Matrix(options(tmp_path, dtype), Words(), (2,))
+    matrix = Matrix(options(tmp_path, dtype), TinyWords(), (2,))
     totals(await check(matrix, {name: SAMPLINGS[name] for name in ("greedy", "everything")}))

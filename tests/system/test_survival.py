@@ -23,8 +23,7 @@ from draftwerk.child_python import python_command
 from draftwerk.model.build import ModelOptions
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sampling.params import Sampling
-from tests.support.tiny_models import VOCAB, save_tiny
-from tests.support.toy import ToyText
+from tests.support.tiny_models import TinyWords, save_tiny
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -34,12 +33,6 @@ PATIENT_S = 120.0
 """No process is silent for so long, however busy the machine is."""
 SILENCE_S = 3.0
 """After which a stopped process is given up."""
-
-
-class Words(ToyText):
-    """The tiny model's vocabulary as words."""
-
-    vocab_size = VOCAB
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +93,7 @@ async def serving(
     target, draft = processes.target, processes.draft
     await processes.revive()
     parts = EngineParts(
-        text=Words(),
+        text=TinyWords(),
         target=target.fresh,
         draft=draft.fresh,
         block_count=BLOCKS,
