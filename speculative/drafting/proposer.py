@@ -267,7 +267,7 @@ class Proposer:
 
     def _open(self, opening: Opening) -> _Drafted:
         text = Text(opening.tokens)
-        memory = self._memories.of(opening.tenant)
+        memory = self._memories.of(opening.name_space)
         allowed = self._methods if opening.methods is None else self._methods & {*opening.methods}
         key = Key(opening.sampling, self._noise)
         sources: list[Source] = []

@@ -11,9 +11,11 @@ from draftwerk.actors.messages import ChatMessage
 from draftwerk.speculative.beams.decisions import BeamRules, Offer, best_offers
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.protocol.rounds import (
+    LOSS_NATS,
     Decision,
     Draft,
     Hunch,
+    Outlook,
     Proposal,
     Row,
     Thought,
@@ -273,6 +275,23 @@ class ToyTarget:
         return (
             row.blocks[position // self.block_size] * self.block_size + position % self.block_size
         )
+
+
+class TalkativeTarget(ToyTarget):
+    """Also tells what could follow each token of the path."""
+
+    def _decide(self, row: Row, draft: Draft) -> Decision:
+        decision = super()._decide(row, draft)
+        context = list(self.histories[row.sequence_id])
+        found: list[Outlook] = []
+        for token in decision.tokens:
+            scores = logits(context)
+            total = log(sum(map(exp, scores)))
+            best = sorted(range(VOCAB), key=lambda t: -scores[t])[:8]
+            losses = (round((total - scores[token]) / LOSS_NATS) for token in best)
+            found.append(Outlook(context[-1], tuple(best), tuple(losses)))
+            context.append(token)
+        return Decision(decision.tokens, decision.path, outlooks=tuple(found))
 
 
 def _drawn(
