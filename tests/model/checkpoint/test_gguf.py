@@ -215,6 +215,53 @@ def test_other_architectures_are_refused(tmp_path: Path):
         gguf_file.convert(tmp_path / "m.gguf", tmp_path, lambda _: None)
 
 
+def refusal(path: Path) -> str:
+    with pytest.raises(Refused) as found:
+        gguf_file.convert(path, path.parent, lambda _: None)
+    assert str(found.value).startswith(f"{path}: ")
+    return str(found.value)
+
+
+@pytest.mark.parametrize("keep", [0, 3, 4, 20, 200, 0.3, 0.9, 0.999])
+def test_a_file_cut_short_anywhere_is_refused_by_name(keep: float, tmp_path: Path):
+    path = tmp_path / "m.gguf"
+    write_gguf(path, "llama", "llama")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: keep if isinstance(keep, int) else int(keep * len(whole))])
+    assert "not a GGUF file, or a broken one" in refusal(path)
+
+
+@pytest.mark.parametrize("content", [b"GGUF", b"text " * 100, b"GGUF" + bytes(100), bytes(100)])
+def test_a_foreign_file_is_refused_by_name(content: bytes, tmp_path: Path):
+    (tmp_path / "m.gguf").write_bytes(content)
+    assert "GGUF" in refusal(tmp_path / "m.gguf")
+
+
+def test_a_vocabulary_of_another_size_than_the_embedding_is_refused(tmp_path: Path):
+    write_gguf(tmp_path / "m.gguf", "llama", "llama", words=VOCAB + 1)
+    assert "embed_tokens.weight has shape (97, 32), the config says (98, 32)" in refusal(
+        tmp_path / "m.gguf"
+    )
+
+
+def test_heads_that_contradict_the_tensors_are_refused(tmp_path: Path):
+    write_gguf(tmp_path / "m.gguf", "llama", "llama", **{"attention.key_length": 16})
+    assert "q_proj.weight has shape (32, 32), the config says (64, 32)" in refusal(
+        tmp_path / "m.gguf"
+    )
+
+
+def test_metadata_that_is_missing_is_named(tmp_path: Path):
+    path = tmp_path / "m.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(2)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert "a GGUF without .attention.head_count, .embedding_length" in refusal(path)
+
+
 def test_rounding_to_bf16_is_torchs():
     values = np.random.default_rng(1).standard_normal(10_000).astype(np.float32)
     ties = np.array([1 + 2**-8, 1 + 3 * 2**-8, -(1 + 2**-8), 0.0, 1e38], np.float32)
