@@ -6,9 +6,11 @@ from statistics import median
 from typing import Any
 
 import msgspec
+import torch
 
 from draftwerk.model.build import Built, ModelOptions, build
 from draftwerk.model.checkpoint.hub import Progress
+from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.step.draft_runner import Drafter
 from draftwerk.model.step.target_runner import Runner
 from draftwerk.model.step.verify import rule_of
@@ -43,7 +45,14 @@ class Role:
 def build_role(role: str, options: bytes, progress: Progress) -> Role:
     """Return the target or the draft model, loaded and warm. Raises Refused."""
     decoded = msgspec.json.decode(options, type=ModelOptions)
-    built = build(decoded, progress, drafts=role == "draft")
+    try:
+        built = build(decoded, progress, drafts=role == "draft")
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        reason = str(error).partition(". ")[0]
+        raise Refused(
+            "there is not enough memory for the model and its key-value cache; take a smaller "
+            f"--kv-memory: {reason}"
+        ) from error
     if role == "draft":
         # The server compared the vocabularies before it started anybody.
         return Role(

@@ -35,7 +35,10 @@ def locate(source: str | None, progress: Progress = lambda _: None) -> Location:
     """
     if source is None:
         return _converted(DEFAULT_NAME, embedded(), progress)
-    path = Path(source).expanduser()
+    try:
+        path = Path(source).expanduser()
+    except RuntimeError as error:  # of a user that there is not
+        raise Refused(f"{source}: {error}") from error
     if path.is_dir():
         return Location(path.resolve().name, path)
     if path.is_file():
