@@ -24,11 +24,15 @@ from draftwerk.actors.messages import (
     Submit,
     TokenizerMessage,
 )
+from draftwerk.speculative.scheduler.running_set import ComputedCount
 
 SUSPICION_MAX = 24
 """Above it, a request is taken for the cause of the restarts that it has seen."""
 SAME_PLACE, ELSEWHERE = 3, 1
 """Suspicion that a restart adds: a request that fails its model does so where it did before."""
+NEARBY = 16
+"""Steps of a beam search: drafts may bring one that fails its model there in other strides."""
+NOWHERE = ComputedCount(-1)
 
 
 @dataclass(slots=True)
@@ -45,8 +49,8 @@ class Entry:
     failed: bool = False
     suspicion: int = 0
     """Of restarts since its client was last sent a token."""
-    reach: int = -1
-    """How far the actors had come with it at the latest restart."""
+    reach: ComputedCount = NOWHERE
+    """How far the actors had come with it at any restart since then."""
     ended_early: bool = False
     """A choice was cancelled by itself, so the actors may still hold something of the request."""
 
@@ -63,18 +67,34 @@ class Entry:
         match event:
             case Delta():
                 if event.tokens:
-                    self.suspicion = 0
+                    self._clear()
                 self.committed[event.choice].extend(event.tokens)
             case Ended():
+                self._clear()
                 self.ended.add(event.choice)
             case Failed():
                 self.failed = True
                 self.ended.update(range(len(self.committed)))
 
-    def suspect(self, reach: int) -> None:
-        """Note a restart that found it at `reach`."""
-        self.suspicion += SAME_PLACE if reach == self.reach else ELSEWHERE
-        self.reach = reach
+    def suspect(self, reach: ComputedCount) -> None:
+        """Note a restart that found it at `reach`.
+
+        Its text is the same every time. So one that has come farther than ever did not cause the
+        restarts before, and a beam search found well short of where it has been did not cause
+        this one: beginning at its prompt again, it sends no token that would clear it.
+        """
+        if reach > self.reach:
+            self.suspicion, self.reach = ELSEWHERE, reach
+        elif reach == self.reach:
+            self.suspicion += SAME_PLACE
+        elif self.reach.search_steps - reach.search_steps > NEARBY:
+            self.suspicion = max(0, self.suspicion - SAME_PLACE)
+        else:
+            self.suspicion += ELSEWHERE
+
+    def _clear(self) -> None:
+        """Forget the restarts before its client heard of it."""
+        self.suspicion, self.reach = 0, NOWHERE
 
     def resubmission(self) -> Submit:
         """Return the message that takes the request up where its client's text ends."""
@@ -125,7 +145,7 @@ class Ledger:
             case _:
                 assert_never(message)
 
-    def resubmit(self, reach: Mapping[str, int]) -> None:
+    def resubmit(self, reach: Mapping[str, ComputedCount]) -> None:
         """Send every request that still matters to a new generation of actors.
 
         `reach` says how far the last ones had come with those that may be the cause. Who has been

@@ -3,7 +3,6 @@
 running --plan--> in flight --commit--> running --> ended
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -15,7 +14,7 @@ from draftwerk.cache.tables import Copy
 from draftwerk.speculative.beams.members import Part
 from draftwerk.speculative.beams.search import SEARCH_ROOM
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Round, Row, Verdict
-from draftwerk.speculative.scheduler.running_set import Residency
+from draftwerk.speculative.scheduler.running_set import ComputedCount, Residency
 from draftwerk.speculative.scheduler.stats import PlannerStats
 from draftwerk.speculative.sequence import Progress, Sequence, origins
 
@@ -111,8 +110,8 @@ class Planner:
         self._rounds[lane] = round_, plan.members
         return round_
 
-    def reach(self) -> Counter[str]:
-        """Return how many tokens were computed of each request that runs."""
+    def reach(self) -> dict[str, ComputedCount]:
+        """Return how much was computed of each request that runs."""
         return self.residency.reach()
 
     def commit(self, verdict: Verdict, drafts: tuple[Draft, ...]) -> list[Progress]:
