@@ -117,6 +117,7 @@ async def test_a_request_gets_its_text_and_leaves_nothing_behind() -> None:
         await settle()
         snapshot = engine.snapshot()
         assert (snapshot.blocks_used, snapshot.running, snapshot.waiting) == (0, 0, 0)
+        assert (snapshot.target_up, snapshot.draft_up) == (True, None)
         assert snapshot.generated_tokens == 6
         assert snapshot.mailbox_waits.keys() == snapshot.mailbox_depths.keys()
         assert all(sum(waits.counts) > 0 for waits in snapshot.mailbox_waits.values())
@@ -160,7 +161,7 @@ async def test_a_late_draft_model_holds_no_round_up_and_is_asked_again_once_it_i
     async with running(Bench().parts(draft=lambda: model)) as engine:
         with anyio.fail_after(10 * WAIT_S):
             assert text_of(await events(engine)) == plain(PLAIN)
-        assert not engine.snapshot().draft_up
+        assert engine.snapshot().draft_up is False
         model.let.set()
         await settle()
         assert (engine.snapshot().draft_up, model.revivals) == (True, 1)
