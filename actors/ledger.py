@@ -49,7 +49,7 @@ class Entry:
     failed: bool = False
     suspicion: int = 0
     """Of restarts since its client was last sent a token."""
-    reach: ComputedCount = NOWHERE
+    computed_count: ComputedCount = NOWHERE
     """How far the actors had come with it at any restart since then."""
     ended_early: bool = False
     """A choice was cancelled by itself, so the actors may still hold something of the request."""
@@ -76,25 +76,25 @@ class Entry:
                 self.failed = True
                 self.ended.update(range(len(self.committed)))
 
-    def suspect(self, reach: ComputedCount) -> None:
-        """Note a restart that found it at `reach`.
+    def suspect(self, computed_count: ComputedCount) -> None:
+        """Note a restart that found it at `computed_count`.
 
         Its text is the same every time. So one that has come farther than ever did not cause the
         restarts before, and a beam search found well short of where it has been did not cause
         this one: beginning at its prompt again, it sends no token that would clear it.
         """
-        if reach > self.reach:
-            self.suspicion, self.reach = ELSEWHERE, reach
-        elif reach == self.reach:
+        if computed_count > self.computed_count:
+            self.suspicion, self.computed_count = ELSEWHERE, computed_count
+        elif computed_count == self.computed_count:
             self.suspicion += SAME_PLACE
-        elif self.reach.search_steps - reach.search_steps > NEARBY:
+        elif self.computed_count.search_steps - computed_count.search_steps > NEARBY:
             self.suspicion = max(0, self.suspicion - SAME_PLACE)
         else:
             self.suspicion += ELSEWHERE
 
     def _clear(self) -> None:
         """Forget the restarts before its client heard of it."""
-        self.suspicion, self.reach = 0, NOWHERE
+        self.suspicion, self.computed_count = 0, NOWHERE
 
     def resubmission(self) -> Submit:
         """Return the message that takes the request up where its client's text ends."""
@@ -136,7 +136,7 @@ class Ledger:
             return
         match message:
             case Closed():
-                self._close(entry)
+                self._forget(entry)
             case Delivery():
                 for event in message.events:
                     self._tell(entry, event)
@@ -145,17 +145,18 @@ class Ledger:
             case _:
                 assert_never(message)
 
-    def resubmit(self, reach: Mapping[str, ComputedCount]) -> None:
+    def resubmit(self, computed_counts: Mapping[str, ComputedCount]) -> None:
         """Send every request that still matters to a new generation of actors.
 
-        `reach` says how far the last ones had come with those that may be the cause. Who has been
-        one at the same place several times is taken for it and fails, so that the others can live.
+        `computed_counts` has the tokens that the last ones had computed with those that may be the
+        cause. Who has been one at the same place several times is taken for it and fails, so that
+        the others can live.
         """
         for entry in list(self.entries.values()):
-            if (found := reach.get(entry.submit.request_id)) is not None:
+            if (found := computed_counts.get(entry.submit.request_id)) is not None:
                 entry.suspect(found)
             if entry.over or entry.cancelled:
-                self._close(entry)  # Nothing of it is left in the new actors.
+                self._forget(entry)  # Nothing of it is left in the new actors.
             elif entry.suspicion > SUSPICION_MAX:
                 self._end(entry, "the engine was restarted again and again during this request")
             else:
@@ -172,15 +173,15 @@ class Ledger:
             failed = Failed(request_id=entry.submit.request_id, kind="failed", reason=reason)
             entry.record(failed)
             _hand_over(entry, failed)
-        self._close(entry)
+        self._forget(entry)
 
     def _tell(self, entry: Entry, event: Event) -> None:
         if not entry.over:
             entry.record(event)
             _hand_over(entry, event)
-            self._settle(entry, event)
+            self._release(entry, event)
 
-    def _settle(self, entry: Entry, event: Event) -> None:
+    def _release(self, entry: Entry, event: Event) -> None:
         """Tell the actors what they do not know yet, and free the place if they know it all.
 
         Only the detokenizer sees a stop string, and a failed row leaves its siblings running: there
@@ -195,12 +196,12 @@ class Ledger:
             if not cache_knows or entry.ended_early:
                 self.leave(entry)
             elif not entry.cancelled:
-                self._close(entry)
+                self._forget(entry)
         elif isinstance(event, Ended) and not cache_knows:
             entry.ended_early = True
             self.send(Cancel(request_id=event.request_id, choice=event.choice))
 
-    def _close(self, entry: Entry) -> None:
+    def _forget(self, entry: Entry) -> None:
         entry.events.close()
         del self.entries[entry.submit.request_id]
         self.on_closed()

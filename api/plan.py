@@ -6,7 +6,7 @@ from typing import Protocol
 
 from draftwerk.api.core.config import ConfigError, Settings, bytes_of
 from draftwerk.api.core.memory import memory_bytes
-from draftwerk.speculative.scheduler.scheduler import Limits
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
 
 SOURCES = ("ngram", "suffix", "store", "recycle", "grammar", "head")
 """Draft sources that need no second model, in the order of the documentation."""
@@ -20,7 +20,7 @@ BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2, "int8": 2, "int4": 2}
 DTYPE = "bf16"
 
 
-class Card(Protocol):
+class ModelSizes(Protocol):
     """What must be known of a model before it is loaded."""
 
     @property
@@ -41,10 +41,12 @@ class Plan:
     block_size: int
     dtype: str
     methods: tuple[str, ...]
-    limits: Limits
+    limits: RoundLimits
 
 
-def plan(settings: Settings, target: Card, draft: Card | None, memory: int | None = None) -> Plan:
+def plan(
+    settings: Settings, target: ModelSizes, draft: ModelSizes | None, memory: int | None = None
+) -> Plan:
     """Return the plan. Raises ConfigError for settings that contradict the models.
 
     `memory` is this machine's, in bytes, for models on its CPU; by default what the system says.
@@ -96,7 +98,7 @@ def plan(settings: Settings, target: Card, draft: Card | None, memory: int | Non
         block_size=block_size,
         dtype=dtype,
         methods=methods,
-        limits=Limits(draft_max=DRAFT_MAX if methods else 0),
+        limits=RoundLimits(draft_max=DRAFT_MAX if methods else 0),
     )
 
 

@@ -60,10 +60,10 @@ LLAMA3_DEFAULTS = {
 }
 """Those of every Llama 3.x; a GGUF does not name them."""
 
-Progress = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 
-class Source(NamedTuple):
+class GgufSource(NamedTuple):
     """An open GGUF file and what its metadata is called in it."""
 
     reader: GGUFReader
@@ -75,7 +75,7 @@ class Source(NamedTuple):
         return default if field is None else field.contents()
 
 
-def convert(path: Path, directory: Path, progress: Progress) -> None:
+def convert(path: Path, directory: Path, progress: OnProgress) -> None:
     """Write config.json, model.safetensors and the tokenizer's files into `directory`.
 
     Raises Refused, naming the file and the cause, for what is not served or contradicts itself.
@@ -100,7 +100,7 @@ def convert(path: Path, directory: Path, progress: Progress) -> None:
     _write_tokenizer(path, directory)
 
 
-def hf_config(source: Source) -> dict[str, Any]:
+def hf_config(source: GgufSource) -> dict[str, Any]:
     """Return the metadata as a `config.json` would say it."""
     missing = [key for key in REQUIRED if source.get(key) is None]
     if missing:
@@ -139,7 +139,7 @@ def hf_config(source: Source) -> dict[str, Any]:
     }
 
 
-def _open(path: Path) -> Source:
+def _open(path: Path) -> GgufSource:
     try:
         reader = GGUFReader(path)
     except Exception as error:  # the library checks little: a broken file fails it anywhere
@@ -154,10 +154,10 @@ def _open(path: Path) -> Source:
     split = reader.fields.get("split.count")
     if split is not None and split.contents() > 1:
         raise Refused("a GGUF in several files is not supported; join them with gguf-split")
-    return Source(reader, architecture)
+    return GgufSource(reader, architecture)
 
 
-def _rope_scaling(source: Source, head_size: int) -> dict[str, Any] | None:
+def _rope_scaling(source: GgufSource, head_size: int) -> dict[str, Any] | None:
     kind = source.get(".rope.scaling.type", "none")
     if kind not in ("none", "linear", "yarn"):
         raise Refused(f"GGUF rope scaling {kind!r} is not supported")
@@ -170,7 +170,7 @@ def _rope_scaling(source: Source, head_size: int) -> dict[str, Any] | None:
     return scaling
 
 
-def _llama3_scaling(source: Source, head_size: int) -> dict[str, Any] | None:
+def _llama3_scaling(source: GgufSource, head_size: int) -> dict[str, Any] | None:
     """Read Llama 3.1's rule back from the divisors that `rope_freqs.weight` spells out."""
     tensors = source.reader.tensors
     divisors = next((t.data for t in tensors if t.name == ROPE_DIVISORS), None)
@@ -185,7 +185,7 @@ def _llama3_scaling(source: Source, head_size: int) -> dict[str, Any] | None:
     return scaling
 
 
-def _shapes(source: Source) -> dict[str, tuple[int, ...]]:
+def _shapes(source: GgufSource) -> dict[str, tuple[int, ...]]:
     """Return the tensors to be written, in the order of the file."""
     found: dict[str, tuple[int, ...]] = {}
     for tensor in source.reader.tensors:
@@ -204,7 +204,7 @@ def _name(name: str) -> str:
     return f"{NAMES[parts[0]]}.{kind}"
 
 
-def _tensors(source: Source, config: dict[str, Any]) -> Iterator[NDArray[np.float32]]:
+def _tensors(source: GgufSource, config: dict[str, Any]) -> Iterator[NDArray[np.float32]]:
     """Yield every tensor in float32, in the order of the file."""
     heads = {
         "attn_q": config["num_attention_heads"],

@@ -18,7 +18,7 @@ CONVERSION = 2
 PATTERNS = ("*.safetensors", "*.json", "tokenizer*", "*.jinja")
 """All that is ever fetched from a hub: no pickles, no code."""
 
-Progress = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 
 class Location(NamedTuple):
@@ -28,7 +28,7 @@ class Location(NamedTuple):
     directory: Path
 
 
-def locate(source: str | None, progress: Progress = lambda _: None) -> Location:
+def locate(source: str | None, progress: OnProgress = lambda _: None) -> Location:
     """Find a model, converting or fetching it first where that is needed.
 
     None is the embedded default. Raises Refused where there is no such model.
@@ -68,7 +68,7 @@ def embedded() -> Path:
     return found[0]
 
 
-def _converted(name: str, gguf: Path, progress: Progress) -> Location:
+def _converted(name: str, gguf: Path, progress: OnProgress) -> Location:
     """Convert into a private directory and rename it: a reader sees all of it or nothing."""
     cache = cache_directory()
     try:
@@ -82,7 +82,7 @@ def _converted(name: str, gguf: Path, progress: Progress) -> Location:
     return Location(name, target)
 
 
-def _convert(gguf: Path, content: str, target: Path, progress: Progress) -> None:
+def _convert(gguf: Path, content: str, target: Path, progress: OnProgress) -> None:
     working = Path(mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         # Reading GGUF needs a package that serving a directory does not.
@@ -116,7 +116,7 @@ def _rename(working: Path, target: Path) -> None:
             raise
 
 
-def _fetched(name: str, progress: Progress) -> Location:
+def _fetched(name: str, progress: OnProgress) -> Location:
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise Refused(f"{name}: no such directory or GGUF file, and not a hub name")
     from huggingface_hub import snapshot_download

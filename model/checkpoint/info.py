@@ -17,7 +17,7 @@ QUANTISATION_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_con
 """Beside weights that GPTQ, AWQ and ModelOpt have quantised."""
 
 
-class Card(msgspec.Struct, frozen=True, kw_only=True):
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A model in a few numbers."""
 
     name: str
@@ -30,7 +30,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     head_size: int
 
 
-def read_card(location: Location) -> Card:
+def read_info(location: Location) -> ModelInfo:
     """Read a located model's card. Raises Refused for a model that is not served.
 
     Whatever can be refused without torch is refused here, before a process is started for it.
@@ -38,7 +38,7 @@ def read_card(location: Location) -> Card:
     hf = read_supported(location.directory)
     check_tensors(hf, stored_tensors(location.directory))
     _, kv_heads, head_size = sizes_of(hf)
-    return Card(
+    return ModelInfo(
         name=location.name,
         directory=str(location.directory),
         vocab_size=hf["vocab_size"],

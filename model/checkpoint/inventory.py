@@ -48,7 +48,7 @@ def _add_attention(
     hf: Json, prefix: str, required: dict[str, Shape], optional: dict[str, Shape]
 ) -> None:
     sizes, hidden = sizes_of(hf), hf["hidden_size"]
-    query, key = sizes.head_count * sizes.head_size, sizes.kv_head_count * sizes.head_size
+    query, key = sizes.num_heads * sizes.head_size, sizes.num_kv_heads * sizes.head_size
     rows = {"q_proj": query, "k_proj": key, "v_proj": key}
     required |= {f"{prefix}{name}.weight": (count, hidden) for name, count in rows.items()}
     required[f"{prefix}o_proj.weight"] = (hidden, query)

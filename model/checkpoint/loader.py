@@ -10,7 +10,7 @@ from torch import Tensor
 
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.hf_config import read_config
-from draftwerk.model.checkpoint.hub import Progress, locate
+from draftwerk.model.checkpoint.hub import OnProgress, locate
 from draftwerk.model.checkpoint.info import read_supported
 from draftwerk.model.checkpoint.inventory import EMBEDDING, HEAD, check_tensors
 from draftwerk.model.checkpoint.shards import StoredTensor, stored_tensors
@@ -22,7 +22,7 @@ STORED = {torch.bfloat16: torch.bfloat16}
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedModel:
+class Checkpoint:
     """Everything read from disk; `directory` also holds the tokenizer's files."""
 
     name: str
@@ -35,8 +35,8 @@ def load(
     source: str | None,
     dtype: torch.dtype | None,
     device: torch.device = CPU,
-    progress: Progress = lambda _: None,
-) -> LoadedModel:
+    progress: OnProgress = lambda _: None,
+) -> Checkpoint:
     """Find a model and read its weights onto a device, as `dtype` or, if None, as stored.
 
     Raises Refused, naming the cause, for whatever is not a Llama-family model in safetensors.
@@ -46,7 +46,7 @@ def load(
     stored = stored_tensors(directory)
     check_tensors(read_supported(directory), stored)
     progress(f"reading {name}")
-    return LoadedModel(name, directory, config, _weights(Tensors(stored, dtype, device), config))
+    return Checkpoint(name, directory, config, _weights(Tensors(stored, dtype, device), config))
 
 
 class Tensors:
@@ -81,15 +81,15 @@ class Tensors:
 
 def _weights(tensors: Tensors, config: ModelConfig) -> Weights:
     embedding = tensors.take(EMBEDDING)
-    head = embedding if config.tied_embeddings else tensors.take(HEAD)
+    lm_head = embedding if config.tied_embeddings else tensors.take(HEAD)
     if config.tied_embeddings and (stored := tensors.find(HEAD)) is not None:
         # Transformers ties what is equal: a head of its own means that the config is wrong.
-        head = embedding if torch.equal(stored, embedding) else stored
+        lm_head = embedding if torch.equal(stored, embedding) else stored
     return Weights(
         embedding=embedding,
         layers=[_layer(tensors, config, index) for index in range(config.layer_count)],
         norm=tensors.take("model.norm.weight"),
-        head=head,
+        lm_head=lm_head,
     )
 
 

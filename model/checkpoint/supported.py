@@ -31,8 +31,8 @@ Json = Mapping[str, Any]
 class Sizes(NamedTuple):
     """What a config says of its heads, defaults filled in."""
 
-    head_count: int
-    kv_head_count: int
+    num_heads: int
+    num_kv_heads: int
     head_size: int
 
 

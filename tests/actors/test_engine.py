@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from draftwerk.actors.devices.device import DeviceLostError, ThreadDevice
 from draftwerk.actors.draft import WAIT_S
-from draftwerk.actors.engine import CHOICES_MAX, Engine, Parts, running
+from draftwerk.actors.engine import CHOICES_MAX, Engine, EngineParts, running
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, Options
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import Limits
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.store import Memories
 from tests.actors.loops import on_both_loops, settle
 from tests.support.simulation import expected
@@ -44,8 +44,8 @@ class Bench:
     def target(self) -> "BenchDevice":
         return BenchDevice(self, ToyTarget(24, 4).step)
 
-    def parts(self, **how: Any) -> Parts:
-        return Parts(
+    def parts(self, **how: Any) -> EngineParts:
+        return EngineParts(
             **{
                 "text": ToyText(),
                 "target": self.target,
@@ -53,7 +53,7 @@ class Bench:
                 "block_size": 4,
                 "context_max": 32,
                 "stop_token_ids": (STOP,),
-                "limits": Limits(draft_max=3),
+                "limits": RoundLimits(draft_max=3),
                 "restarts": lambda: RestartLimit(failures_max=5, pause_s=0),
                 **how,
             }
@@ -424,11 +424,13 @@ async def test_a_request_that_kills_every_device_fails_and_the_others_live() -> 
 
     class Poisoned(ThreadDevice[Proposal, Verdict]):
         async def run(self, work: Proposal) -> Verdict:
-            if any(row.opening and poison in row.opening.tokens for row in work.round.rows):
+            if any(
+                row.new_sequence and poison in row.new_sequence.tokens for row in work.round.rows
+            ):
                 raise DeviceLostError("poisoned")
             return await super().run(work)
 
-    server = Parts(
+    server = EngineParts(
         text=ToyText(),
         target=lambda: Poisoned(ToyTarget(24, 4).step),
         block_count=24,

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import cache_directory, locate
-from draftwerk.model.checkpoint.info import QUANTISATION_FILES, read_card
+from draftwerk.model.checkpoint.info import QUANTISATION_FILES, read_info
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.shards import INDEX
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -134,7 +134,7 @@ def test_a_model_that_would_not_be_obeyed_is_refused(changes, reason, tmp_path: 
     with pytest.raises(Refused, match=reason):
         load(str(tmp_path), FP32)
     with pytest.raises(Refused, match=reason):
-        read_card(locate(str(tmp_path)))
+        read_info(locate(str(tmp_path)))
 
 
 @pytest.mark.parametrize("name", QUANTISATION_FILES)
@@ -174,8 +174,8 @@ def test_a_head_beside_tied_embeddings_counts_as_in_transformers(equal: bool, tm
     path.write_text(json.dumps(json.loads(path.read_text()) | {"tie_word_embeddings": True}))
     loaded = load(str(tmp_path), FP32)
     reference = type(model).from_pretrained(tmp_path)
-    assert torch.equal(loaded.weights.head, reference.get_output_embeddings().weight)
-    assert (loaded.weights.head is loaded.weights.embedding) == equal
+    assert torch.equal(loaded.weights.lm_head, reference.get_output_embeddings().weight)
+    assert (loaded.weights.lm_head is loaded.weights.embedding) == equal
 
 
 @pytest.mark.parametrize(
