@@ -9,12 +9,11 @@ import msgspec
 import torch
 
 from draftwerk.model.build import Built, ModelOptions, build
-from draftwerk.model.checkpoint.hub import OnProgress
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
-from draftwerk.speculative.protocol.frames import Ready
+from draftwerk.speculative.protocol.frames import OnProgress, Ready
 from draftwerk.speculative.protocol.rounds import Draft, NewSequence, Proposal, Round, Row, chain
 from draftwerk.speculative.sampling.params import Sampling
 

@@ -3,7 +3,7 @@
 The weights so rounded are the reference model.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from draftwerk.model.checkpoint.safetensors import write_bf16
 from draftwerk.model.checkpoint.shards import StoredTensor
 from draftwerk.model.checkpoint.supported import check_supported
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.speculative.protocol.frames import OnProgress
 
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
@@ -59,8 +60,6 @@ LLAMA3_DEFAULTS = {
     "original_max_position_embeddings": 8192,
 }
 """Those of every Llama 3.x; a GGUF does not name them."""
-
-OnProgress = Callable[[str], None]
 
 
 class GgufSource(NamedTuple):

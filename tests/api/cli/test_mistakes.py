@@ -8,7 +8,7 @@ from shutil import copytree
 import pytest
 import torch
 
-from draftwerk.api.__main__ import main
+from draftwerk.__main__ import main
 from tests.model.checkpoint.test_gguf import write_gguf
 from tests.support.tiny_models import save_tiny_with_text
 
