@@ -108,7 +108,7 @@ class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(description="refuse new requests near this much memory, models included; 0: never"),
     ] = "0"
     queue_max: Annotated[
-        int, Meta(ge=0, le=2**20, description="requests that may wait at the door")
+        int, Meta(ge=0, le=2**20, description="requests that may wait for admission")
     ] = 256
     queue_wait_s: Annotated[
         Seconds, Meta(description="a longer expected wait is refused at once")
