@@ -281,7 +281,7 @@ class Engine:
             progress_age_s=self._pipeline.cache.progress_age_s(),
             actor_ages_s=self._parts.trace.ages_s(),
             target_up=self._running and self._pipeline.verifier.up,
-            draft_up=not self._pipeline.drafter.lost,
+            draft_up=self._pipeline.drafter.up,
             draining=bool(self._closed_to),
             audits=dict(self._parts.audit.counts),
             **self._stats.as_dict(),

@@ -110,7 +110,9 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("audits", "Requests decoded again, by outcome.", "outcome", snapshot.audits),
     ):
         yield _split("draftwerk_" + name, text, label, values, {})
-    devices = {"target": snapshot.target_up, "draft": snapshot.draft_up}
+    devices = {"target": snapshot.target_up}
+    if snapshot.draft_up is not None:
+        devices["draft"] = snapshot.draft_up
     lengths = {
         source: snapshot.accepted_by_source.get(source, 0) / count
         for source, count in snapshot.drafts_by_source.items()
