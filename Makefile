@@ -35,7 +35,7 @@ lint: $(SETUP_DEV)
 	@$(SIDE_BY_SIDE) types style imports
 
 fast:
-	$(PYTEST) $(FAST) -q -m fast --no-torch
+	$(PYTEST) $(FAST) -q --no-torch
 
 style:
 	$(BIN)/ruff format --check --quiet .

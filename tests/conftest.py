@@ -12,10 +12,15 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Before torch is imported, here or in a child: two pools of spinning threads block each other."""
 
+if not Path("/dev/nvidia0").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 HERE = Path(__file__).parent
 MARKERS = {
     "actors/test_simulation.py": "simulation",
     "actors/test_planted_bugs.py": "simulation",
+    "api/http/test_real_disconnects.py": "model",
+    "api/openai/test_response_format.py": "model",
     "model/checkpoint/test_default_model.py": "default_model",
     "model/gpu": "gpu_interpreter",
     "model": "model",
@@ -49,7 +54,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--no-torch", action="store_true", help="fail where torch is imported")
+    parser.addoption("--no-torch", action="store_true", help="the fast tests; fail with torch")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `--no-torch`, do not even import the tests that are not fast."""
+    if config.getoption("--no-torch") and collection_path.name.startswith("test_"):
+        return marker(collection_path) != "fast" or None
+    return None
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Torch with one thread, and Triton's interpreter without a GPU; imported for its effect.
+"""Torch with one thread, and Triton's interpreter where torch has no GPU; imported for its effect.
 
 Torch's threads spin at barriers, and a busy machine makes them wait long. Triton decides when it is
 imported, so a conftest imports this before any test module.
