@@ -12,6 +12,7 @@ version of the server. Record and compare on one machine: another CPU sums in an
 import argparse
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -24,6 +25,7 @@ from validation.golden_requests import GoldenRequest, golden_requests
 
 Json = dict[str, Any]
 TIMEOUT_S = 300
+READY_S = 300
 BIASED_TEXT = " the and a of"
 """Its tokens are those that the requests with a logit bias name."""
 CONTEXT = 24
@@ -38,6 +40,7 @@ def main() -> int:
     arguments = _parser().parse_args()
     url = arguments.url.rstrip("/").removesuffix("/v1")
     try:
+        _wait_until_ready(url)
         if arguments.command == "record":
             return record(url, arguments.file, arguments.at_once)
         return compare(url, arguments.file, arguments.at_once)
@@ -172,6 +175,19 @@ def _response(response: Json) -> Json:
 
 
 # --- HTTP ---------------------------------------------------------------------------------------
+
+
+def _wait_until_ready(url: str) -> None:
+    """Wait for a server that is starting. Raises AnswerError."""
+    deadline = time.monotonic() + READY_S
+    while True:
+        try:
+            with urlopen(f"{url}/ready", timeout=TIMEOUT_S):
+                return
+        except URLError as error:  # the HTTP errors too: 503 while the model is read
+            if time.monotonic() > deadline:
+                raise AnswerError(f"{url} is not ready: {error}") from None
+        time.sleep(1)
 
 
 def _post(url: str, path: str, body: Json) -> Json:
