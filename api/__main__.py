@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from draftwerk.api.cli.arguments import chat_command, parser, settings_of
+from draftwerk.api.cli.arguments import LOADTEST, chat_command, parser, settings_of
 from draftwerk.api.core.config import ConfigError, Settings
 from draftwerk.child_python import python_command
 
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if words and words[0] == LOADTEST:
+        from draftwerk.loadtest.__main__ import main as loadtest
+
+        return loadtest(list(words[1:]))
     parsed = vars(parser().parse_args(arguments))
     command = parsed.pop("command")
     try:

@@ -9,6 +9,8 @@ from typing import Any, Literal, get_args, get_origin
 from draftwerk.api.core.config import ConfigError, SettingField, Settings, fields_of, load
 
 DEFAULT_URL = "http://127.0.0.1:8000"
+LOADTEST = "loadtest"
+"""The command with a parser of its own, for all that follows it."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -25,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
             "doctor", help="tell whether this machine can serve", argument_default=absent
         )
     )
+    commands.add_parser(LOADTEST, help="measure any OpenAI-compatible server under load")
     return root
 
 

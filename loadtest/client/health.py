@@ -5,7 +5,7 @@ import time
 
 from msgspec import Struct
 
-from draftwerk.loadtest.client.transport import Clock
+from draftwerk.loadtest.client.clock import Clock
 
 TICK_S = 0.02
 

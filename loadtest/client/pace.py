@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from random import Random
 
-from draftwerk.loadtest.client.transport import Clock
+from draftwerk.loadtest.client.clock import Clock
 from draftwerk.loadtest.schedule.plan import Planned
 
 # Runs one whole session, given the time its first request was due.

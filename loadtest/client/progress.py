@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from draftwerk.loadtest.client.transport import Clock
+from draftwerk.loadtest.client.clock import Clock
 from draftwerk.loadtest.results.rows import Row
 
 WIDTH = 24

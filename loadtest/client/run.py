@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import os
-import time
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -14,13 +13,14 @@ import msgspec
 from msgspec.structs import replace
 
 from draftwerk.loadtest.client.body import BodyMaker
+from draftwerk.loadtest.client.clock import Clock, clock_from_now
 from draftwerk.loadtest.client.health import LoopWatch
 from draftwerk.loadtest.client.pace import closed_loop, open_loop, think_time
 from draftwerk.loadtest.client.progress import Progress
 from draftwerk.loadtest.client.scrape import Scraper
 from draftwerk.loadtest.client.session import Asker
 from draftwerk.loadtest.client.target import Target
-from draftwerk.loadtest.client.transport import Clock, open_session, open_transport
+from draftwerk.loadtest.client.transport import open_session, open_transport
 from draftwerk.loadtest.client.wire import ModelList
 from draftwerk.loadtest.measure.advice import advice
 from draftwerk.loadtest.measure.server_metrics import read_pages
@@ -61,12 +61,6 @@ class Load:
         if self.options.progress:
             helpers.append(self.progress.run())
         return helpers
-
-
-def clock_from_now() -> Clock:
-    """Return a clock that counts seconds from now."""
-    start_s = time.perf_counter()
-    return lambda: time.perf_counter() - start_s
 
 
 async def run_load(options: Options, argv: list[str]) -> Run:

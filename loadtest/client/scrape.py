@@ -7,7 +7,7 @@ import asyncio
 
 import aiohttp
 
-from draftwerk.loadtest.client.transport import Clock
+from draftwerk.loadtest.client.clock import Clock
 
 
 class Scraper:

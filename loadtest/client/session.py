@@ -5,10 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from draftwerk.loadtest.client.body import BodyMaker, Conversation
+from draftwerk.loadtest.client.clock import Clock
 from draftwerk.loadtest.client.exchange import Exchange, Failure
 from draftwerk.loadtest.client.pace import sleep_until, think_time
 from draftwerk.loadtest.client.rowmaker import Attempt, HungUp, row_of
-from draftwerk.loadtest.client.transport import Clock, Transport
+from draftwerk.loadtest.client.transport import Transport
 from draftwerk.loadtest.options import Options
 from draftwerk.loadtest.results.rows import Row
 from draftwerk.loadtest.schedule.plan import Planned

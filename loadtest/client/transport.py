@@ -1,19 +1,18 @@
 """Ways to send a body and feed an exchange: HTTP (SSE or whole replies) and WebSocket."""
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import aiohttp
 
+from draftwerk.loadtest.client.clock import Clock
 from draftwerk.loadtest.client.exchange import Exchange, Failure
 from draftwerk.loadtest.client.sse import SSEParser
 from draftwerk.loadtest.client.target import Target
 from draftwerk.loadtest.options import Options
 
-Clock = Callable[[], float]
 CLOSE_S = 2.0
 
 
