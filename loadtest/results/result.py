@@ -41,13 +41,15 @@ class Run(Struct, kw_only=True, tag_field="kind", tag="run"):
 class Sweep(Struct, kw_only=True, tag_field="kind", tag="sweep"):
     """Runs over several loads. `knees` is the load at each label's knee, `held` a search's find.
 
-    `prefill` are runs that only read prompts of a known length.
+    `variants` are the labels that ran side by side, `prefill` runs that only read prompts of a
+    known length.
     """
 
     schema_version: int = SCHEMA_VERSION
     environment: Environment
     over: str
     runs: list[Run]
+    variants: list[str] = []
     prefill: list[Run] = []
     knees: dict[str, float] = {}
     held: float | None = None
