@@ -72,5 +72,9 @@ class Asker:
         except Failure as failure:
             return failure
         except TimeoutError:
-            return HungUp() if hangs_up else Failure("timeout")
+            return (
+                HungUp()
+                if hangs_up
+                else Failure("timeout", f"no end after {self.options.timeout_s:g} s")
+            )
         return None

@@ -148,8 +148,11 @@ def _categories(run: Run) -> list[str]:
 def _errors(run: Run) -> list[str]:
     if not run.summary.errors:
         return []
-    lines = [[kind, str(count)] for kind, count in run.summary.errors.items()]
-    return [heading("Errors"), table([["kind", "n"], *lines])]
+    summary = run.summary
+    lines = [
+        [kind, str(count), summary.examples.get(kind, "")] for kind, count in summary.errors.items()
+    ]
+    return [heading("Errors"), table([["kind", "n", "for example"], *lines])]
 
 
 def _server(run: Run) -> list[str]:

@@ -104,6 +104,9 @@ class Stub:
         ):
             assert request.transport is not None
             request.transport.abort()
+        if self.manner.quirk == "unknown model":
+            error = {"message": "The model `stub` does not exist.", "type": "not_found_error"}
+            return web.json_response({"error": error}, status=404)
         if self.manner.quirk == "refuse":
             return web.json_response({"error": {}}, status=503, headers={"Retry-After": "2"})
         if not served.body.get("stream"):
