@@ -1,6 +1,7 @@
 """Results are kept whole, compared fairly and drawn."""
 
 import re
+from html import escape
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,6 +14,8 @@ from draftwerk.loadtest.measure.summary import summarise
 from draftwerk.loadtest.options import Options
 from draftwerk.loadtest.report.axis import linear, log_ticks, logarithmic, short, ticks
 from draftwerk.loadtest.report.page import result_page
+from draftwerk.loadtest.report.run_charts import run_charts
+from draftwerk.loadtest.report.sweep_charts import sweep_charts
 from draftwerk.loadtest.results.comparison import compare_runs, comparison_text, same_texts
 from draftwerk.loadtest.results.curves import knees
 from draftwerk.loadtest.results.environment import environment
@@ -104,6 +107,23 @@ def test_a_page_is_whole_escaped_and_needs_nobody(result: Run | Sweep) -> None:
     for drawing in svgs(page):
         labels = [text.text for text in drawing.iter("text")]
         assert len(labels) >= 6 and all(labels)
+
+
+@pytest.mark.parametrize("result", [run_of(rows_of()), sweep_of()], ids=["run", "sweep"])
+def test_every_line_of_a_chart_tells_its_values_under_the_pointer(result: Run | Sweep) -> None:
+    charts = run_charts(result) if isinstance(result, Run) else sweep_charts(result)
+    for chart in charts:
+        tips = re.findall(r"<title>(.*?): .*? at .*?</title>", chart.html())
+        drawn = {escape(series.name) for series in chart.series if series.points}
+        assert set(tips) == drawn, chart.title
+
+
+def test_the_warnings_of_a_sweep_are_open_to_be_read() -> None:
+    sweep = sweep_of()
+    sweep.runs[0].warnings = ["the client sent late"]
+    page = result_page(sweep)
+    folded = "".join(re.findall(r"<details>.*?</details>", page, re.S))
+    assert "fast 1: the client sent late" in page and "sent late" not in folded
 
 
 def test_a_run_in_which_nothing_worked_still_has_a_page() -> None:
