@@ -1,17 +1,37 @@
 """Student's t: how far the mean of a few values may lie from the truth."""
 
 import math
-from collections.abc import Sequence
-from statistics import fmean, stdev
+from collections.abc import Iterable, Sequence
+from statistics import fmean, stdev, variance
+
+from msgspec import Struct
 
 
-def mean_interval(values: Sequence[float], doubt: float) -> tuple[float, float]:
-    """Return the interval that misses the true mean with probability `doubt`; two values at least.
+class Spread(Struct, frozen=True):
+    """A standard deviation, and from how many free values it was taken."""
 
-    It supposes that the values are independent and normal about the truth.
+    deviation: float
+    freedom: int
+
+
+def pooled(groups: Iterable[Sequence[float]]) -> Spread:
+    """Return the deviation within groups whose means may differ and whose noise is alike."""
+    many = [values for values in groups if len(values) > 1]
+    freedom = sum(len(values) - 1 for values in many)
+    squares = sum(variance(values) * (len(values) - 1) for values in many)
+    return Spread(math.sqrt(squares / freedom) if freedom else 0.0, freedom)
+
+
+def mean_interval(values: Sequence[float], spread: Spread, doubt: float) -> tuple[float, float]:
+    """Return the interval that misses the true mean with probability `doubt`.
+
+    The values are taken as independent and normal about the truth, with the deviation of the
+    `spread`; a group that spreads wider than that keeps its own.
     """
     middle = fmean(values)
-    half = t_quantile(1 - doubt / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    own = stdev(values) if len(values) > 1 else 0.0
+    deviation = max(spread.deviation, own)
+    half = t_quantile(1 - doubt / 2, spread.freedom) * deviation / math.sqrt(len(values))
     return middle - half, middle + half
 
 

@@ -6,19 +6,19 @@ from statistics import fmean
 
 from msgspec import Struct
 
-from draftwerk.loadtest.measure.student import mean_interval
+from draftwerk.loadtest.measure.student import Spread, mean_interval, pooled
 from draftwerk.loadtest.results.curves import level, tokens_per_s
 from draftwerk.loadtest.results.result import Run, Sweep
 from draftwerk.loadtest.results.table import number
 
-DOUBT = 0.01
+DOUBT = 0.003
 """Probability that any interval of a sweep misses, if the variants are equal."""
 MARGIN = 0.02
 """A difference smaller than this is none, however sure."""
 EXPLANATION = (
     "A ratio is the mean over repeats of two figures taken side by side. The intervals are "
-    "Student's t, 99 % for all rows together; a difference is clear if its interval lies outside "
-    f"1 ± {MARGIN:g}."
+    "Student's t, 99.7 % for all rows together, with the spread of a figure over all loads; a "
+    f"difference is clear if its interval lies outside 1 ± {MARGIN:g}."
 )
 
 
@@ -26,7 +26,8 @@ def _ttft(run: Run) -> float | None:
     return level(run.summary.latencies.ttft, "p50")
 
 
-FIGURES: dict[str, Callable[[Run], float | None]] = {
+Figure = Callable[[Run], float | None]
+FIGURES: dict[str, Figure] = {
     "tok/s": tokens_per_s,
     "TTFT p50": _ttft,
 }
@@ -52,46 +53,51 @@ class Difference(Struct, frozen=True):
 
 def differences(sweep: Sweep) -> list[Difference]:
     """Return a line per later variant, load and figure; none for a sweep of one variant."""
-    names = sweep.variants
-    loads = sorted({run.load or 0.0 for run in sweep.runs})
     logs = {
-        (label, load, figure): found
-        for label in names[1:]
-        for load in loads
+        (label, figure): by_load
+        for label in sweep.variants[1:]
         for figure, value in FIGURES.items()
-        if (found := _log_ratios(sweep, names[0], label, load, value))
+        if (by_load := _log_ratios(sweep, sweep.variants[0], label, value))
     }
+    doubt = DOUBT / max(1, sum(map(len, logs.values())))
     return [
-        _difference(label, names[0], load, figure, found, DOUBT / len(logs))
-        for (label, load, figure), found in logs.items()
+        _difference(sweep.variants[0], label, figure, load, found, pooled(by_load.values()), doubt)
+        for (label, figure), by_load in logs.items()
+        for load, found in by_load.items()
     ]
 
 
 def difference_lines(sweep: Sweep) -> list[list[str]]:
     """Return a head and a line per difference; nothing where there is nothing to compare."""
-    head = ["variant", sweep.over, "figure", "ratio", "99 % interval", ""]
+    head = ["variant", sweep.over, "figure", "ratio", "99.7 % interval", ""]
     lines = [_cells(each) for each in differences(sweep)]
     return [head, *lines] if lines else []
 
 
-def _log_ratios(
-    sweep: Sweep, first: str, label: str, load: float, value: Callable[[Run], float | None]
-) -> list[float]:
-    """Return a logarithm per repeat in which both variants ran at this load."""
-    runs = [run for run in sweep.runs if (run.load or 0.0) == load]
-    theirs = {run.repeat: value(run) for run in runs if run.label == first}
-    mine = {run.repeat: value(run) for run in runs if run.label == label}
-    pairs = ((found, theirs.get(repeat)) for repeat, found in mine.items())
-    return [math.log(found / base) for found, base in pairs if found and base]
+def _log_ratios(sweep: Sweep, first: str, label: str, value: Figure) -> dict[float, list[float]]:
+    """Return by load a logarithm per repeat in which both variants ran."""
+    figures = {(run.label, run.load or 0.0, run.repeat): value(run) for run in sweep.runs}
+    found: dict[float, list[float]] = {}
+    for (name, load, repeat), mine in sorted(figures.items()):
+        theirs = figures.get((first, load, repeat))
+        if name == label and mine and theirs:
+            found.setdefault(load, []).append(math.log(mine / theirs))
+    return found
 
 
 def _difference(
-    label: str, against: str, load: float, figure: str, logs: list[float], doubt: float
+    against: str,
+    label: str,
+    figure: str,
+    load: float,
+    logs: list[float],
+    spread: Spread,
+    doubt: float,
 ) -> Difference:
     ratio = math.exp(fmean(logs))
-    if len(logs) < 2:
+    if not spread.freedom:
         return Difference(label, against, load, figure, ratio)
-    low, high = (math.exp(edge) for edge in mean_interval(logs, doubt))
+    low, high = (math.exp(edge) for edge in mean_interval(logs, spread, doubt))
     return Difference(label, against, load, figure, ratio, low, high)
 
 

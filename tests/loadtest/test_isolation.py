@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from draftwerk.loadtest.client.loads import WARM_TOKENS
 from draftwerk.loadtest.client.sweep import sweep as sweep_loads
-from draftwerk.loadtest.measure.student import mean_interval, t_quantile
+from draftwerk.loadtest.measure.student import mean_interval, pooled, t_quantile
 from draftwerk.loadtest.options import Options, SweepOptions
 from draftwerk.loadtest.report.page import result_page
 from draftwerk.loadtest.results.differences import difference_lines, differences
@@ -125,13 +125,20 @@ def test_quantiles_are_those_of_the_tables(share: float, freedom: int, value: fl
     assert math.isclose(t_quantile(share, freedom), value, rel_tol=1e-5)
 
 
-def test_an_interval_misses_as_often_as_it_says() -> None:
+def test_an_interval_misses_at_most_as_often_as_it_says() -> None:
     rng = Random(1)
     missed = 0
-    for _ in range(4000):
-        low, high = mean_interval([rng.gauss(5, 2) for _ in range(4)], 0.05)
+    for _ in range(2000):
+        groups = [[rng.gauss(truth, 2) for _ in range(4)] for truth in (5, 50)]
+        low, high = mean_interval(groups[0], pooled(groups), 0.05)
         missed += not low <= 5 <= high
-    assert 150 <= missed <= 250  # 200 are expected, with a deviation of 14
+    assert 40 <= missed <= 120  # 100 at most, less since a wide group keeps its own deviation
+
+
+def test_a_noisy_load_keeps_its_own_spread() -> None:
+    quiet, noisy = [0.0, 0.01, -0.01, 0.0], [0.5, -0.5, 0.6, -0.3]
+    low, high = mean_interval(noisy, pooled([quiet, quiet, quiet, noisy]), 0.01)
+    assert low < 0 < high and high - low > 1
 
 
 def test_the_seed_alone_makes_the_questions() -> None:
