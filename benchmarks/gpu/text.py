@@ -20,8 +20,8 @@ from torch import Tensor
 
 from benchmarks.gpu.ties import Judge, summary
 from benchmarks.gpu.widen import Widener, widened_config
-from benchmarks.server import engine
-from benchmarks.speculation import Decoded, decode
+from benchmarks.speed.speculation import Decoded, decode
+from benchmarks.support.engine import engine
 from draftwerk.actors.messages import ChatMessage, Options, Speculation
 from draftwerk.api.core.config import Settings
 from draftwerk.model.checkpoint.config import ModelConfig

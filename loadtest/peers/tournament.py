@@ -1,6 +1,5 @@
 """Peers one after the other, in rounds, each with the same loads."""
 
-import socket
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,11 +21,11 @@ from draftwerk.loadtest.peers.catalogue import (
     venv_words,
 )
 from draftwerk.loadtest.peers.environments import install, installed
-from draftwerk.loadtest.peers.process import ServerFailed, serving
 from draftwerk.loadtest.results.curves import knees
 from draftwerk.loadtest.results.environment import environment
 from draftwerk.loadtest.results.result import Run, Sweep
 from draftwerk.loadtest.schedule.isolation import Isolation
+from draftwerk.loadtest.server.launcher import ServerFailed, free_port, serving
 from draftwerk.loadtest.workloads.catalogue import open_workload
 
 # Enough to be an answer; what counts is the time to the first.
@@ -119,7 +118,8 @@ class Visit:
         log = Path(self._chosen.venvs) / "logs" / f"{one.name}.{self._repeat}.log"
         loads = self._loads()
         warm = self._isolation.placed(warming(self._options, max(load for load, _ in loads)))
-        async with serving(command, one.env, url, log, self._chosen.start_s):
+        start_s = self._chosen.start_s
+        async with serving(command, url, env=one.env, log=log, start_s=start_s):
             if (await self._run(warm, "warm-up", 0.0)).interrupted:
                 return False
             for load, at in loads:
@@ -162,17 +162,6 @@ def _for_peer(options: Options, one: Entrant, url: str) -> Options:
     common = msgspec.json.decode(options.extra or "{}", type=dict[str, object])
     extra = msgspec.json.encode(common | one.peer.extra).decode()
     return replace(options, url=url, extra=extra)
-
-
-def free_port(wanted: int) -> int:
-    """Return a port nobody listens on, so that it is the peer that answers and nobody else."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", wanted))
-        except OSError as error:
-            raise ValueError(f"port {wanted} is taken; choose another with --port") from error
-        return int(probe.getsockname()[1])
 
 
 def _closed(found: Sweep) -> Sweep:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kills import experiment, parser
+from benchmarks.reliability.kills import experiment, parser
 from tests.support.tiny_models import save_tiny_with_text
 
 SERVE = ("--dtype", "fp32", "--kv-memory", "64MiB")

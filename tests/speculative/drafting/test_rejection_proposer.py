@@ -2,8 +2,8 @@
 
 import random
 
-from benchmarks.drafting import COSTS, cost
-from benchmarks.replay import Recording, Replay
+from benchmarks.drafting.sources import COSTS, cost
+from benchmarks.drafting.replay import Recording, Replay
 from draftwerk.speculative.drafting.rejection_proposer import Chains
 
 VOCAB = 50

@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
 import aiohttp
+
+from draftwerk.loadtest.client.sse import sse_events
 
 SUBJECTS = ("rivers", "copper", "winter", "letters", "gardens", "markets", "engines", "windows")
 
@@ -78,19 +78,14 @@ async def _sse(http: aiohttp.ClientSession, url: str, stream: Stream) -> None:
         if response.status != 200:
             stream.ending = f"{response.status}: {await response.text()}"
             return
-        async for event in _events(response):
+        async for data in sse_events(response.content.iter_any()):
+            event = json.loads(data)
             if "error" in event:
                 stream.ending = str(event["error"])
             for choice in event.get("choices", ()):
                 text = choice.get("text") or choice.get("delta", {}).get("content") or ""
                 stream.add(text, choice["index"])
                 stream.ending = choice.get("finish_reason") or stream.ending
-
-
-async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
-    async for line in response.content:
-        if line.startswith(b"data: {"):
-            yield json.loads(line[6:])
 
 
 async def _socket(http: aiohttp.ClientSession, url: str, stream: Stream) -> None:
@@ -109,14 +104,3 @@ async def _socket(http: aiohttp.ClientSession, url: str, stream: Stream) -> None
             elif event["type"] in ("response.failed", "error"):
                 stream.ending = json.dumps(event)
                 return
-
-
-async def wait_ready(http: aiohttp.ClientSession, url: str, seconds: float = 120.0) -> None:
-    """Wait until the server takes requests. Raises TimeoutError."""
-    async with asyncio.timeout(seconds):
-        while True:
-            with suppress(aiohttp.ClientError):
-                async with http.get(url + "/ready") as response:
-                    if response.status == 200:
-                        return
-            await asyncio.sleep(0.02)

@@ -1,4 +1,6 @@
-"""Beam search, speculated and plain, on the same prompts in one engine; `--help` has the knobs.
+"""Beam search, speculated and plain, on the same prompts in one engine.
+
+    python -m benchmarks.drafting.beams spec_bench.jsonl --prompts 20
 
 Each line of the file has `turns`, the first of which is asked, and maybe a `category`. The two ways
 alternate, so that a change of the machine's pace touches both, and medians count; every text must
@@ -14,7 +16,7 @@ from typing import NamedTuple
 
 import anyio
 
-from benchmarks.server import chat, engine, generate
+from benchmarks.support.engine import chat, engine, generate
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Options, Speculation
 from draftwerk.api.core.config import Settings

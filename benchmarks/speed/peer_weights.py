@@ -1,6 +1,6 @@
 """The default model in the formats that other servers read, all of them the same weights.
 
-`python -m benchmarks.peer_weights DIRECTORY --quantize LLAMA_QUANTIZE` writes
+`python -m benchmarks.speed.peer_weights DIRECTORY --quantize LLAMA_QUANTIZE` writes
 
     hf/         bf16 safetensors, config and tokenizer, as served by default
     bf16.gguf   the same numbers

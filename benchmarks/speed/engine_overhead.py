@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from benchmarks.server import chat, engine
+from benchmarks.support.engine import chat, engine
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended, Options
 from draftwerk.actors.monitoring.snapshot import Snapshot

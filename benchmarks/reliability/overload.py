@@ -1,10 +1,12 @@
 """Five times more than the server can do, from two API keys: who is served, and how fast is a no?
 
-`python -m benchmarks.overload` starts a server of its own, measures in a closed loop what it does,
-and then offers `--times` as much in an open loop, both keys alike or as `--share` divides it. It
-prints, and judges, the time of a refusal as its client sees it, the goodput of accepted requests as
-a fraction of the closed loop's, and Jain's index of the tokens that the two keys got. On a virtual
-machine, what the host steals of the processors in the open loop is the tail of the refusals.
+    python -m benchmarks.reliability.overload
+
+It starts a server of its own, measures in a closed loop what it does, and then offers `--times` as
+much in an open loop, both keys alike or as `--share` divides it. It prints, and judges, the time of
+a refusal as its client sees it, the goodput of accepted requests as a fraction of the closed
+loop's, and Jain's index of the tokens that the two keys got. On a virtual machine, what the host
+steals of the processors in the open loop is the tail of the refusals.
 """
 
 import argparse
@@ -20,7 +22,7 @@ from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarks.process import server
+from benchmarks.support.server import draftwerk
 
 KEYS = {"one": "first-key", "two": "second-key"}
 HEAD = (
@@ -134,7 +136,8 @@ async def run(arguments: argparse.Namespace) -> int:
     """Return how many of the three goals were missed."""
     keys = [word for name, key in KEYS.items() for word in ("--api-key", f"{name}:{key}")]
     places = ["--requests-max", str(arguments.places), "--queue-max", str(arguments.queue)]
-    async with server(*keys, *places) as (url, _):
+    async with draftwerk(*keys, *places) as server:
+        url = server.url
         dice = random.Random(arguments.seed)
         await Load(url, dice).closed(arguments.places, 3)
         peak = await Load(url, dice).closed(arguments.places, arguments.seconds)

@@ -1,4 +1,4 @@
-"""Whether speculation ever costs: `python -m benchmarks.never_slower spec_bench.jsonl`.
+"""Whether speculation ever costs: `python -m benchmarks.speed.never_slower spec_bench.jsonl`.
 
 For each category and number of users, the same requests are served with drafts (auto) and without,
 in turn; the figure is the median over the repeats of seconds without ÷ seconds with. "adversarial"
@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import anyio
 
-from benchmarks.prompts import by_category
-from benchmarks.server import chat, engine
+from benchmarks.support.engine import chat, engine
+from benchmarks.support.prompts import by_category
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Failed, Options, Speculation
 from draftwerk.api.core.config import Settings
@@ -122,7 +122,9 @@ async def main(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.never_slower", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.speed.never_slower", description=__doc__
+    )
     parser.add_argument("prompts", type=Path)
     parser.add_argument("--users", type=int, nargs="+", default=[1, 4, 16, 48])
     parser.add_argument("--tokens", type=int, default=64)

@@ -1,4 +1,6 @@
-"""What a client's `prediction` gains where a file is rewritten: `python -m benchmarks.prediction`.
+"""What a client's `prediction` gains where a file is rewritten.
+
+    python -m benchmarks.drafting.prediction
 
 The model writes some files. Then each is asked for again with a prediction: the file as it might
 have been before a small edit, one that renames a word, inserts a line and drops another. So the
@@ -19,7 +21,7 @@ from time import perf_counter
 
 import anyio
 
-from benchmarks.server import chat, engine
+from benchmarks.support.engine import chat, engine
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended, Failed, Options, Speculation
 from draftwerk.api.core.config import Settings

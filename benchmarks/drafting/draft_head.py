@@ -1,4 +1,6 @@
-"""How well and how fast the draft head guesses: `python -m benchmarks.draft_head spec_bench.jsonl`.
+"""How well and how fast the draft head guesses.
+
+    python -m benchmarks.drafting.draft_head spec_bench.jsonl
 
 The target decodes some prompts of each category greedily, a token a step. After every step the head
 thinks on, as it would for a request, and is timed: its matrices are as cold as they ever are. Its
@@ -17,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from benchmarks.prompts import by_category
+from benchmarks.support.prompts import by_category
 from draftwerk.model.batch.builder import Layout
 from draftwerk.model.build import ModelOptions, build
 from draftwerk.model.checkpoint.hub import locate

@@ -1,9 +1,11 @@
 """Clients that leave at any moment, over SSE, WebSocket and plain HTTP: is everything given back?
 
-`python -m benchmarks.disconnects --count 1000` starts a server of its own. Half of the clients
-crowd before few places, so that most leave while they wait; the other half come three at a time,
-with long prompts, and leave during prefill, while tokens come, or with the last. After every
-hundred the server has two seconds to be as it was before the first; it exits 1 if it is not.
+    python -m benchmarks.reliability.disconnects --count 1000
+
+It starts a server of its own. Half of the clients crowd before few places, so that most leave while
+they wait; the other half come three at a time, with long prompts, and leave during prefill, while
+tokens come, or with the last. After every hundred the server has two seconds to be as it was before
+the first; it exits 1 if it is not.
 """
 
 import argparse
@@ -20,10 +22,14 @@ from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit
 
+import aiohttp
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
-from benchmarks.process import counts, server
+from benchmarks.support.processes import descriptors
+from benchmarks.support.server import draftwerk
+from draftwerk.loadtest.server.launcher import Server
+from draftwerk.loadtest.server.metrics import fetch_metrics
 
 TRANSPORTS = ("sse", "ws", "plain")
 PHASES = ("at once", "before a token", "among tokens", "last token")
@@ -34,6 +40,14 @@ HEAD = (
     b"content-type: application/json\r\ncontent-length: %d\r\n\r\n"
 )
 TOKEN = {"sse": b'"delta":{', "ws": b'"response.output_text.delta"', "plain": b'"content":'}
+COUNTS = {
+    "blocks": "draftwerk_blocks_used",
+    "generations": "draftwerk_generations",
+    "running": "vllm:num_requests_running",
+    "waiting": "vllm:num_requests_waiting",
+    "sockets": "draftwerk_sockets",
+    "tasks": "draftwerk_tasks",
+}
 BATCH = 100
 REST_S = 2.0
 
@@ -135,8 +149,8 @@ class Leaver:
 class Trial:
     """Leavers in batches, with a look at the server after each."""
 
-    url: str
-    pid: int
+    server: Server
+    http: aiohttp.ClientSession
     dice: random.Random
     baseline: dict[str, int] = field(default_factory=dict[str, int])
     left: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
@@ -145,7 +159,7 @@ class Trial:
 
     async def batch(self, count: int, crowd: int, prompt_words: int) -> bool:
         """Run `count` leavers, `crowd` at a time; returns whether the server recovered."""
-        leaver = Leaver(self.url, self.dice, prompt_words, left=self.left)
+        leaver = Leaver(self.server.url, self.dice, prompt_words, left=self.left)
         todo = iter(range(count))
 
         async def client() -> None:
@@ -155,10 +169,16 @@ class Trial:
         await asyncio.gather(*(client() for _ in range(crowd)))
         return await self._at_rest()
 
+    async def counts(self) -> dict[str, int]:
+        """Return what must not grow: of the engine, of the event loop, and of the process."""
+        page = await fetch_metrics(self.http, self.server.url)
+        found = {name: int(page.total(metric)) for name, metric in COUNTS.items()}
+        return found | {"descriptors": descriptors(self.server.pid)}
+
     async def _at_rest(self) -> bool:
         begun = perf_counter()
         while True:
-            now = await counts(self.url, self.pid)
+            now = await self.counts()
             excess = {name: now[name] - self.baseline[name] for name in now}
             spent = perf_counter() - begun
             if all(each <= 0 for each in excess.values()):
@@ -172,13 +192,14 @@ class Trial:
 
 async def run(count: int, seed: int, options: list[str]) -> int:
     """Return the exit code."""
-    async with server("--requests-max", "4", "--queue-max", "64", *options) as (url, pid):
-        trial = Trial(url, pid, random.Random(seed))
-        warm = Leaver(url, random.Random(0), 20)
+    limits = ("--requests-max", "4", "--queue-max", "64")
+    async with draftwerk(*limits, *options) as server, aiohttp.ClientSession() as http:
+        trial = Trial(server, http, random.Random(seed))
+        warm = Leaver(server.url, random.Random(0), 20)
         for _ in range(12):
             await warm.leave()
         await asyncio.sleep(REST_S)
-        trial.baseline = await counts(url, pid)
+        trial.baseline = await trial.counts()
         good, done = True, 0
         while good and done < count:
             size = min(BATCH, count - done)

@@ -1,7 +1,9 @@
 """Mixed load for a long time, with cancels, disconnects and kills: does anything grow?
 
-`python -m benchmarks.soak --minutes 20` starts a server of its own and prints, for everything that
-could leak, its slope over the second half of the run and its value at rest afterwards.
+    python -m benchmarks.reliability.soak --minutes 20
+
+It starts a server of its own and prints, for everything that could leak, its slope over the second
+half of the run and its value at rest afterwards.
 """
 
 import argparse
@@ -11,6 +13,7 @@ import os
 import random
 import signal
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +21,10 @@ from time import perf_counter
 
 import aiohttp
 
-from benchmarks.processes import children, metrics, model_process, rss_mb, serving
+from benchmarks.support.processes import children, descriptors, model_process, rss_mb
+from benchmarks.support.server import draftwerk
+from draftwerk.loadtest.client.sse import sse_events
+from draftwerk.loadtest.server.metrics import fetch_metrics
 
 WORDS = [
     "river",
@@ -86,11 +92,11 @@ class Soak:
                 self.outcomes[str(response.status)] += 1
                 return
             first = True
-            async for line in response.content:
-                if first and line.strip():
+            async for event in _events(response):
+                if first:
                     self.latencies.append((perf_counter(), perf_counter() - begun))
                     first = False
-                if line.startswith(b'data: {"error"'):
+                if event.startswith(b'{"error"'):
                     self.outcomes["error event"] += 1
                 if patience is not None and perf_counter() - begun > patience:
                     self.outcomes["hung up"] += 1
@@ -126,18 +132,23 @@ class Soak:
 
     async def sample(self, http: aiohttp.ClientSession) -> dict[str, float]:
         """Return everything that could grow, at this moment."""
-        values = await metrics(http, self.url)
-        found = {name: values[metric] for name, metric in GAUGES.items()}
+        page = await fetch_metrics(http, self.url)
+        found = {name: page.total(metric) for name, metric in GAUGES.items()}
         found["rss_mb"] = rss_mb(self.pid)
         found["model_rss_mb"] = sum(map(rss_mb, children(self.pid)))
-        found["descriptors"] = len(os.listdir(f"/proc/{self.pid}/fd"))
+        found["descriptors"] = descriptors(self.pid)
         found["at"] = perf_counter()
-        self.lags = {
-            name.partition("{")[2].rstrip("}"): value
-            for name, value in values.items()
-            if name.startswith(LAG)
-        }
+        self.lags = page.by_label(LAG, "le")
         return found
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Yield what came: the events of a stream, or a whole reply."""
+    if response.content_type != "text/event-stream":
+        yield await response.read()
+        return
+    async for event in sse_events(response.content.iter_any()):
+        yield event
 
 
 def slope_per_hour(samples: list[dict[str, float]], name: str) -> float:
@@ -192,10 +203,10 @@ async def run(arguments: argparse.Namespace) -> dict[str, object]:
     timeout = aiohttp.ClientTimeout(total=120)
     connector = aiohttp.TCPConnector(limit=0)
     async with (
-        serving(("--audit", "0.01", *arguments.serve)) as (url, server),
+        draftwerk("--audit", "0.01", *arguments.serve) as server,
         aiohttp.ClientSession(timeout=timeout, connector=connector) as http,
     ):
-        soak = Soak(url, server, random.Random(arguments.seed))
+        soak = Soak(server.url, server.pid, random.Random(arguments.seed))
         until = perf_counter() + 60 * arguments.minutes
         async with asyncio.TaskGroup() as tasks:
             for _ in range(arguments.clients):

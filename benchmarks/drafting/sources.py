@@ -1,10 +1,12 @@
-"""What drafting costs, and what it would save: `python -m benchmarks.drafting [RECORDINGS]`.
+"""What drafting costs, and what it would save, from recorded texts.
 
-RECORDINGS, as `python -m benchmarks.record` writes them, hold one JSON object a line: `prompt`,
-`output` (token ids) and, if recorded, `outlooks` (what the target thought at each output position:
-a token, its best successors, their losses), `thoughts` (a draft head's), `prediction`, `category`,
-`temperature` and `seed`.
-Without them, texts are made up: words by Zipf's law and phrases that come again.
+    python -m benchmarks.drafting.sources [RECORDINGS]
+
+RECORDINGS, as `python -m benchmarks.drafting.record` writes them, hold one JSON object a line:
+`prompt`, `output` (token ids) and, if recorded, `outlooks` (at each output position: a token, its
+likeliest successors, their losses), `thoughts` (a draft head's), `prediction`, `category`,
+`temperature` and `seed`. Without them, texts are made up: words by Zipf's law and phrases that come
+again.
 """
 
 import argparse
@@ -16,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.replay import Recording, Replay, Report
+from benchmarks.drafting.replay import Recording, Replay, Report
 from draftwerk.model.native.gumbel import fastest
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Outlook, Thought
@@ -127,7 +129,9 @@ def show(name: str, rows: int, played: tuple[Report, float]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.drafting", description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("recordings", nargs="?", type=Path)
     options = parser.parse_args()
     rng = random.Random(0)

@@ -1,4 +1,4 @@
-"""What a shared system prompt saves: `python -m benchmarks.prefix`.
+"""What a shared system prompt saves: `python -m benchmarks.speed.prefix`.
 
 Two questions after one long system prompt; the second finds the prompt's blocks in the cache.
 """
@@ -9,7 +9,7 @@ from time import perf_counter
 
 import anyio
 
-from benchmarks.server import engine
+from benchmarks.support.engine import engine
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Options, SequenceStats
 from draftwerk.api.core.config import Settings

@@ -1,8 +1,10 @@
 """Kill or stop model processes under live streams: is every text the same, and how long the pause?
 
-`python -m benchmarks.kills` serves the default model, records what 32 streams say undisturbed, and
-then what they say while the target's process is killed ten times; `--process draft` kills the draft
-model's, and `--signal STOP` lets a process hang. A text that differs is an error.
+    python -m benchmarks.reliability.kills [--process target|draft] [--signal KILL|STOP]
+
+It serves the default model, records the texts of 32 streams undisturbed, and then the texts while
+the target's process is killed ten times; `--process draft` kills the draft model's, and `--signal
+STOP` lets a process hang. A text that differs is an error.
 """
 
 import argparse
@@ -22,13 +24,22 @@ from time import perf_counter
 
 import aiohttp
 
-from benchmarks.processes import metrics, model_process, serving
-from benchmarks.streams import Stream, run_all, streams, wait_ready
+from benchmarks.support.processes import model_process
+from benchmarks.support.server import draftwerk
+from benchmarks.support.streams import Stream, run_all, streams
+from draftwerk.loadtest.server.launcher import wait_ready
+from draftwerk.loadtest.server.metrics import MetricsPage, fetch_metrics
 from draftwerk.model.checkpoint.hub import locate
 
 POLL_S = 0.01
 GAP_MAX = 128
 """Chunks of text between two signals, of all streams together."""
+COUNTERS = {
+    "restarts": "draftwerk_actor_restarts_total",
+    "rounds": "draftwerk_rounds_total",
+    "recomputed_tokens": "draftwerk_recomputed_tokens_total",
+    "generated_tokens": "vllm:generation_tokens_total",
+}
 SIGNALS = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP}
 
 
@@ -99,7 +110,7 @@ class Chaos:
             if replaced is None and model_process(self.server, self.role) not in (victim, None):
                 replaced = perf_counter()
             await asyncio.sleep(POLL_S)
-        await wait_ready(self.http, self.url)
+        await wait_ready(self.url, poll_s=POLL_S)
         ready = perf_counter() - sent
         # The target's new texts come from its next process; without a draft they just go on.
         since = replaced if self.role == "target" else sent
@@ -116,7 +127,8 @@ class Chaos:
         return False
 
     async def _up(self) -> bool:
-        return (await metrics(self.http, self.url))[f"draftwerk_device_up{{{self.role}}}"] == 1
+        page = await fetch_metrics(self.http, self.url)
+        return page.total("draftwerk_device_up", device=self.role) == 1
 
 
 def _arrivals(found: list[Stream]) -> int:
@@ -127,7 +139,7 @@ async def run_streams(
     http: aiohttp.ClientSession, url: str, make: Callable[[], list[Stream]], chaos: Chaos
 ) -> Run:
     """Run all streams, again and again until all that is to happen to them has happened."""
-    before = await metrics(http, url)
+    before = await fetch_metrics(http, url)
     begun = perf_counter()
     found: list[Stream] = []
     signals = asyncio.create_task(chaos.play(found))
@@ -137,20 +149,11 @@ async def run_streams(
         await run_all(http, url, more)
     seconds = perf_counter() - begun
     recoveries = await signals
-    after = await metrics(http, url)
-    names = {
-        "restarts": "draftwerk_actor_restarts_total",
-        "rounds": "draftwerk_rounds_total",
-        "recomputed_tokens": "draftwerk_recomputed_tokens_total",
-        "generated_tokens": "vllm:generation_tokens_total{" + _model(after) + "}",
-    }
-    counted = {name: after[metric] - before.get(metric, 0) for name, metric in names.items()}
-    return Run(found, seconds, recoveries, counted)
+    return Run(found, seconds, recoveries, _gained(before, await fetch_metrics(http, url)))
 
 
-def _model(found: dict[str, float]) -> str:
-    name = next(name for name in found if name.startswith("vllm:generation_tokens_total"))
-    return name.partition("{")[2].rstrip("}")
+def _gained(before: MetricsPage, after: MetricsPage) -> dict[str, float]:
+    return {name: after.total(metric) - before.total(metric) for name, metric in COUNTERS.items()}
 
 
 def compare(undisturbed: Run, disturbed: Run) -> None:
@@ -173,15 +176,15 @@ async def experiment(arguments: argparse.Namespace) -> dict[str, object]:
     timeout = aiohttp.ClientTimeout(total=None, sock_read=300)
     connector = aiohttp.TCPConnector(limit=0)
     async with (
-        serving(options) as (url, server),
+        draftwerk(*options) as server,
         aiohttp.ClientSession(timeout=timeout, connector=connector) as http,
     ):
         passes: list[Run] = []
         for count in (0, arguments.count):
             rng = random.Random(arguments.seed)
-            chaos = Chaos(http, url, server, arguments.process, what, count, rng)
+            chaos = Chaos(http, server.url, server.pid, arguments.process, what, count, rng)
             make = partial(streams, arguments.streams, arguments.tokens)
-            passes.append(await run_streams(http, url, make, chaos))
+            passes.append(await run_streams(http, server.url, make, chaos))
     compare(*passes)
     return report(arguments, *passes)
 

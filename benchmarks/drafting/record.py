@@ -1,7 +1,9 @@
-"""Records texts of the default model for replay: `python -m benchmarks.record prompts.jsonl FILE`.
+"""Texts of the default model, recorded for replay.
 
-What `python -m benchmarks.drafting FILE` reads: one JSON object a line with the prompt, the
-seeded output and what the target and its draft head thought could follow at each position.
+    python -m benchmarks.drafting.record prompts.jsonl FILE [--head FILE|auto|off]
+
+What `python -m benchmarks.drafting.sources FILE` reads: one JSON object a line with the prompt, the
+seeded output and what the target and its draft head gave as likely at each position.
 """
 
 import argparse
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.prompts import by_category
+from benchmarks.support.prompts import by_category
 from draftwerk.model.build import ModelOptions, build_runner
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.step.target_runner import Runner
@@ -120,7 +122,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=8, help="prompts per category")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--dtype", default="bf16")
-    parser.add_argument("--head", default="auto", help="a draft head, or none")
+    parser.add_argument("--head", default="auto", help="a draft head's file, auto or off")
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--threads", type=int, default=0, help="0: one per core")
     arguments = parser.parse_args()

@@ -1,4 +1,6 @@
-"""What became faster or slower since the baseline was committed: `python -m benchmarks.ratios`.
+"""What became faster or slower since the baseline was committed.
+
+    python -m benchmarks.speed.ratios [--write]
 
 Every figure is a ratio of times that were measured side by side, so that it holds on a busy
 machine and roughly on another one. Lower is better, unless marked. `--write` makes this the
@@ -13,13 +15,13 @@ from statistics import median
 
 import anyio
 
-from benchmarks.engine_overhead import Batch, batching, overhead
-from benchmarks.server import engine
+from benchmarks.speed.engine_overhead import Batch, batching, overhead
+from benchmarks.support.engine import engine
 from draftwerk.api.core.config import Settings
 from draftwerk.model.native.benchmark import Bench
 from draftwerk.model.native.pool import Pool
 
-BASELINE = Path(__file__).parent.parent / "docs" / "results" / "ratios.json"
+BASELINE = Path(__file__).parents[2] / "docs" / "results" / "ratios.json"
 DTYPES = ("bf16", "int8", "int4")
 STEPS = (1, 8, 16, 64)
 ROWS = (4, 16, 48)
@@ -75,7 +77,7 @@ def show(found: dict[str, float], baseline: dict[str, float]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.ratios", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.speed.ratios", description=__doc__)
     parser.add_argument("--baseline", type=Path, default=BASELINE)
     parser.add_argument("--write", action="store_true", help="make this run the baseline")
     parser.add_argument("--tokens", type=int, default=48, help="of each sequence")

@@ -1,4 +1,4 @@
-"""What a round costs beside the model: `python -m benchmarks.step_overhead`, milliseconds.
+"""What a round costs beside the model: `python -m benchmarks.speed.step_overhead`, milliseconds.
 
 The forward is replaced by one that returns the same logits at once, so what is left is reading
 rows, building the batch, choosing tokens, and writing the verdict.

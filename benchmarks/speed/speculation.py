@@ -1,4 +1,4 @@
-"""What speculation gains, by category: `python -m benchmarks.speculation prompts.jsonl`.
+"""What speculation gains, by category: `python -m benchmarks.speed.speculation prompts.jsonl`.
 
 Every prompt is decoded with drafts and without, in turn and interleaved, by one engine; the texts
 must be equal. A text that repeats itself is reported apart: a small model's loops flatter n-grams.
@@ -17,8 +17,8 @@ from time import perf_counter
 import anyio
 import msgspec
 
-from benchmarks.prompts import by_category
-from benchmarks.server import engine
+from benchmarks.support.engine import engine
+from benchmarks.support.prompts import by_category
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Failed, Options, Speculation
 from draftwerk.api.core.config import Settings
