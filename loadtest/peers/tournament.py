@@ -114,7 +114,7 @@ class Visit:
     async def measure(self, found: Sweep) -> bool:
         """Add the runs to `found`; False if the user has had enough."""
         one, url = self._one, self._options.url
-        command = [argument.format(port=self._port) for argument in one.command]
+        command = [argument.replace("{port}", str(self._port)) for argument in one.command]
         log = Path(self._chosen.venvs) / "logs" / f"{one.name}.{self._repeat}.log"
         loads = self._loads()
         warm = self._isolation.placed(warming(self._options, max(load for load, _ in loads)))
@@ -154,7 +154,7 @@ class Visit:
         one = self._one
         run = await run_load(replace(at, label=f"{one.name} {what}"), self._argv)
         run.label, run.group, run.family = one.name, one.peer.group, one.peer.family
-        run.load, run.repeat = load, self._repeat
+        run.load, run.repeat, run.drafts = load, self._repeat, one.peer.drafts
         return run
 
 

@@ -235,6 +235,14 @@ def test_the_built_in_catalogue_is_sound() -> None:
     for peer in catalogue.values():
         assert peer.group and (peer.own or peer.install)
         assert "port" in missing_words(peer, {})
+    # Drafts are shown on both sides, or on none: who has drafts is measured without them too.
+    by_drafts: dict[str, set[str]] = {}
+    for peer in catalogue.values():
+        by_drafts.setdefault(peer.family, set()).add(peer.drafts)
+    assert by_drafts["draftwerk"] == {"all sources", "none"}
+    assert by_drafts["llama-cpp"] == by_drafts["vllm"] == {"n-grams", "none"}
+    config = catalogue["vllm-cpu-ngram"].command[-1].format_map({})
+    assert json.loads(config)["method"] == "ngram"
     with pytest.raises(ValueError, match="no peer nobody"):
         pick(catalogue, "nobody")
 
