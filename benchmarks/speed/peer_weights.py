@@ -8,7 +8,7 @@
     q4_0.gguf   likewise
     q4_1.gguf   the embedded file as it is
 
-and prints the words that `python -m draftwerk.loadtest peers` wants to hear about them.
+and prints the `--define` words of `draftwerk loadtest peers` for them.
 """
 
 import argparse
