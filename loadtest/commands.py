@@ -8,7 +8,7 @@ import asyncio
 from pathlib import Path
 
 from draftwerk.loadtest.arguments import read_options
-from draftwerk.loadtest.options import Options, PeersOptions, SearchOptions, SweepOptions
+from draftwerk.loadtest.options import LoadTestOptions, PeersOptions, SearchOptions, SweepOptions
 from draftwerk.loadtest.report.page import result_page
 from draftwerk.loadtest.results.comparison import comparison_text
 from draftwerk.loadtest.results.differences import EXPLANATION, difference_lines
@@ -20,28 +20,28 @@ from draftwerk.loadtest.results.table import aligned, run_text, sweep_text, writ
 def run(given: argparse.Namespace, argv: list[str]) -> int:
     from draftwerk.loadtest.client.run import run_load
 
-    options = read_options(given, Options)
+    options = read_options(given, LoadTestOptions)
     return leave(asyncio.run(run_load(options, argv)), options)
 
 
 def sweep(given: argparse.Namespace, argv: list[str]) -> int:
     from draftwerk.loadtest.client.sweep import sweep as sweep_loads
 
-    options, asked = read_options(given, Options), read_options(given, SweepOptions)
+    options, asked = read_options(given, LoadTestOptions), read_options(given, SweepOptions)
     return leave(asyncio.run(sweep_loads(options, asked, argv)), options)
 
 
 def search(given: argparse.Namespace, argv: list[str]) -> int:
     from draftwerk.loadtest.client.search import search as search_load
 
-    options, asked = read_options(given, Options), read_options(given, SearchOptions)
+    options, asked = read_options(given, LoadTestOptions), read_options(given, SearchOptions)
     return leave(asyncio.run(search_load(options, asked, argv)), options)
 
 
 def peers(given: argparse.Namespace, argv: list[str]) -> int:
     from draftwerk.loadtest.peers.tournament import tournament
 
-    options, asked = read_options(given, Options), read_options(given, SweepOptions)
+    options, asked = read_options(given, LoadTestOptions), read_options(given, SweepOptions)
     found = asyncio.run(tournament(options, asked, read_options(given, PeersOptions), argv))
     return leave(found, options)
 
@@ -58,7 +58,7 @@ def report(given: argparse.Namespace, argv: list[str]) -> int:
     return 0
 
 
-def leave(found: Result, options: Options) -> int:
+def leave(found: Result, options: LoadTestOptions) -> int:
     """Print the table, write the files asked for; the exit code says whether anything worked."""
     runs = [found] if isinstance(found, Run) else found.runs
     print(run_text(found) if isinstance(found, Run) else sweep_text(found))

@@ -13,14 +13,14 @@ from typing import get_args
 from msgspec.structs import replace
 
 from draftwerk.loadtest.client.sweep import sweep
-from draftwerk.loadtest.options import Isolate, Options, SweepOptions
+from draftwerk.loadtest.options import Isolate, LoadTestOptions, SweepOptions
 from draftwerk.loadtest.results.differences import difference_lines, differences
 from draftwerk.loadtest.results.table import aligned
 
 
 async def run(arguments: argparse.Namespace) -> int:
     """Return in how many sweeps a difference was called clear."""
-    options = Options(
+    options = LoadTestOptions(
         url=arguments.url,
         requests=arguments.requests,
         max_tokens=arguments.tokens,

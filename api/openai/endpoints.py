@@ -8,23 +8,23 @@ from starlette.requests import Request
 from draftwerk.actors.messages import Chat, Options, Prompt
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.state import Call, Door
+from draftwerk.api.core.state import Call, ServerState
 from draftwerk.api.http.connection import read_body
-from draftwerk.api.http.sse import Answer
-from draftwerk.api.openai.chat import ChatFormat
-from draftwerk.api.openai.completions import CompletionFormat
+from draftwerk.api.http.sse import GenerationResponse
+from draftwerk.api.openai.chat import ChatSerializer
+from draftwerk.api.openai.completions import CompletionSerializer
 from draftwerk.api.openai.decode import Body, decoded
-from draftwerk.api.openai.formats import Header
 from draftwerk.api.openai.responses import (
     LOGPROBS,
     ORIGINS,
     RESPONSES_NAMES,
-    ResponsesFormat,
+    ResponsesSerializer,
     responses_options,
     responses_prompt,
 )
 from draftwerk.api.openai.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody, OpenAIBody
+from draftwerk.api.openai.serializer import ReplyMetadata
 from draftwerk.api.openai.translate import (
     chat_options,
     chat_prompt,
@@ -39,55 +39,55 @@ RESPONSES = msgspec.json.Decoder(ResponsesBody)
 COMPLETION = msgspec.json.Decoder(CompletionBody)
 
 
-async def chat(request: Request) -> Answer:
+async def chat(request: Request) -> GenerationResponse:
     """`POST /v1/chat/completions`."""
-    door = door_of(request)
+    state = state_of(request)
     body = await body_of(request, CHAT)
-    options = chat_options(body, door.model, tenant_of(request), door.new_seed)
+    options = chat_options(body, state.model, tenant_of(request), state.new_seed)
     prompts: list[Prompt] = [chat_prompt(body.messages)]
-    header = _header(request, body, "chatcmpl-", bool(body.logprobs))
+    metadata = _metadata(request, body, "chatcmpl-", bool(body.logprobs))
     names = {"max_tokens": "max_completion_tokens"} if body.max_completion_tokens else {}
     call = _call(request, "chat", prompts, options, names)
-    return await _answer(door, call, ChatFormat(header), body)
+    return await _answer(state, call, ChatSerializer(metadata), body)
 
 
-async def completion(request: Request) -> Answer:
+async def completion(request: Request) -> GenerationResponse:
     """`POST /v1/completions`."""
-    door = door_of(request)
+    state = state_of(request)
     body = await body_of(request, COMPLETION)
     prompts = completion_prompts(body)
-    options = completion_options(body, door.model, tenant_of(request), door.new_seed)
-    header = _header(request, body, "cmpl-", body.logprobs is not None)
-    form = CompletionFormat(header, options.choices, body.n or 1)
-    return await _answer(door, _call(request, "completion", prompts, options), form, body)
+    options = completion_options(body, state.model, tenant_of(request), state.new_seed)
+    metadata = _metadata(request, body, "cmpl-", body.logprobs is not None)
+    serializer = CompletionSerializer(metadata, options.choices, body.n or 1)
+    return await _answer(state, _call(request, "completion", prompts, options), serializer, body)
 
 
-async def respond(request: Request) -> Answer:
+async def respond(request: Request) -> GenerationResponse:
     """`POST /v1/responses`."""
-    door = door_of(request)
+    state = state_of(request)
     body = await body_of(request, RESPONSES)
     if body.previous_response_id is not None:
         raise response_not_found(body.previous_response_id)
-    options = responses_options(body, door.model, tenant_of(request), door.new_seed)
+    options = responses_options(body, state.model, tenant_of(request), state.new_seed)
     prompts: list[Prompt] = [responses_prompt(body)]
     call = _call(request, "response", prompts, options, RESPONSES_NAMES)
-    form = responses_format(door, body, "resp_" + call.request_id)
-    return Answer(door, call, form, bool(body.stream), end=b"")
+    serializer = responses_serializer(state, body, "resp_" + call.request_id)
+    return GenerationResponse(state, call, serializer, bool(body.stream), end=b"")
 
 
-def responses_format(
-    door: Door, body: ResponsesBody, response_id: str, stream_id: str | None = None
-) -> ResponsesFormat:
+def responses_serializer(
+    state: ServerState, body: ResponsesBody, response_id: str, stream_id: str | None = None
+) -> ResponsesSerializer:
     """Return the format of one response."""
     include = body.include or ()
-    header = Header(
+    metadata = ReplyMetadata(
         id=response_id,
-        created=int(door.now()),
-        model=door.model.name,
+        created=int(state.now()),
+        model=state.model.name,
         logprobs=LOGPROBS in include,
         origins=ORIGINS in include,
     )
-    return ResponsesFormat(header, body, door.now, stream_id)
+    return ResponsesSerializer(metadata, body, state.now, stream_id)
 
 
 def response_not_found(response_id: str) -> ApiError:
@@ -97,24 +97,28 @@ def response_not_found(response_id: str) -> ApiError:
 
 
 async def _answer(
-    door: Door, call: Call, form: ChatFormat | CompletionFormat, body: OpenAIBody
-) -> Answer:
-    wish = body.stream_options
+    state: ServerState,
+    call: Call,
+    serializer: ChatSerializer | CompletionSerializer,
+    body: OpenAIBody,
+) -> GenerationResponse:
+    requested = body.stream_options
     count = None
-    if wish is not None and wish.continuous_usage_stats:
-        count = await count_tokens(door, call.prompts)
-    return Answer(door, call, form, bool(body.stream), count)
+    if requested is not None and requested.continuous_usage_stats:
+        count = await count_tokens(state, call.prompts)
+    return GenerationResponse(state, call, serializer, bool(body.stream), count)
 
 
-def _header(request: Request, body: OpenAIBody, prefix: str, logprobs: bool) -> Header:
-    door, wish = door_of(request), body.stream_options
-    return Header(
+def _metadata(request: Request, body: OpenAIBody, prefix: str, logprobs: bool) -> ReplyMetadata:
+    state, requested = state_of(request), body.stream_options
+    return ReplyMetadata(
         id=prefix + request.scope["request_id"],
-        created=int(door.now()),
-        model=door.model.name,
+        created=int(state.now()),
+        model=state.model.name,
         logprobs=logprobs,
         origins="token_origins" in (body.include or ()),
-        usage=wish is not None and bool(wish.include_usage or wish.continuous_usage_stats),
+        usage=requested is not None
+        and bool(requested.include_usage or requested.continuous_usage_stats),
     )
 
 
@@ -134,17 +138,17 @@ def _call(
     )
 
 
-async def count_tokens(door: Door, prompts: list[Prompt]) -> int:
+async def count_tokens(state: ServerState, prompts: list[Prompt]) -> int:
     """Return the prompts' length in tokens, counted on a worker thread."""
-    return sum([len(await encoded(door, prompt)) for prompt in prompts])
+    return sum([len(await encoded(state, prompt)) for prompt in prompts])
 
 
-async def encoded(door: Door, prompt: Prompt) -> list[int]:
+async def encoded(state: ServerState, prompt: Prompt) -> list[int]:
     """Return a prompt's tokens; encoding is too slow for the event loop."""
     field = "messages" if isinstance(prompt, Chat) else "prompt"
     try:
         async with asyncio.timeout(ENCODE_S):
-            return await asyncio.to_thread(_encode, door.text_tools, prompt)
+            return await asyncio.to_thread(_encode, state.text_tools, prompt)
     except ValueError as error:
         raise refused(str(error), field, "invalid") from None
     except TimeoutError:
@@ -163,16 +167,16 @@ def _encode(tools: TextTools, prompt: Prompt) -> list[int]:
 
 async def body_of(request: Request, decoder: msgspec.json.Decoder[Body]) -> Body:
     """Return the request's checked body."""
-    settings = door_of(request).settings
+    settings = state_of(request).settings
     raw = await read_body(
         request.scope, request.receive, settings.body_bytes, settings.body_deadline_s
     )
     return decoded(raw, decoder)
 
 
-def door_of(request: Request) -> Door:
+def state_of(request: Request) -> ServerState:
     """Return the door that the app was made with."""
-    return request.app.state.door
+    return request.app.state.server
 
 
 def tenant_of(request: Request) -> str:

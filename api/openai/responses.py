@@ -9,14 +9,13 @@ from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Options, TokenText
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.ports import ModelCard
-from draftwerk.api.openai.formats import Choice, Header, token_logprobs
+from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.openai.grammars import flat_grammar_of
 from draftwerk.api.openai.replies import RequestMetrics, Usage
 from draftwerk.api.openai.responses_events import (
     Completed,
     Created,
-    Hypothesis,
+    HypothesisEvent,
     Incomplete,
     InProgress,
     ItemAdded,
@@ -40,6 +39,7 @@ from draftwerk.api.openai.responses_schema import (
     ResponseUsage,
     TextConfig,
 )
+from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata, token_logprobs
 from draftwerk.api.openai.translate import check_message, neutral_temperature, options, plain
 
 LOGPROBS = "message.output_text.logprobs"
@@ -52,7 +52,7 @@ RESPONSES_NAMES = {
 }
 """What Responses calls the fields that the engine may blame."""
 
-Kind = TypeVar("Kind", bound=ResponseEvent)
+EventKind = TypeVar("EventKind", bound=ResponseEvent)
 
 
 def responses_prompt(body: ResponsesBody, earlier: Sequence[ChatMessage] = ()) -> Chat:
@@ -71,7 +71,7 @@ def responses_prompt(body: ResponsesBody, earlier: Sequence[ChatMessage] = ()) -
 
 
 def responses_options(
-    body: ResponsesBody, model: ModelCard, tenant: str, new_seed: Callable[[], int]
+    body: ResponsesBody, model: ServedModel, tenant: str, new_seed: Callable[[], int]
 ) -> Options:
     """Return the options of a response."""
     if body.generate is False:
@@ -99,19 +99,19 @@ def responses_options(
 
 
 @dataclass(slots=True)
-class ResponsesFormat:
+class ResponsesSerializer:
     """One response as it comes to be; its text is kept, since the last events repeat it."""
 
-    header: Header
+    metadata: ReplyMetadata
     body: ResponsesBody
     completed_at: Callable[[], float]
     stream_id: str | None = None
     sequence_number: int = 0
-    choice: Choice = field(default_factory=lambda: Choice(0))
+    choice: GatheredChoice = field(default_factory=lambda: GatheredChoice(0))
 
-    def opening(self) -> list[msgspec.Struct]:
+    def first_chunks(self) -> list[msgspec.Struct]:
         """Return the events that come before any text."""
-        item_id, empty = self.item_id, OutputText("", origins=self.header.shown(()))
+        item_id, empty = self.item_id, OutputText("", origins=self.metadata.shown(()))
         return [
             self._state(Created, "in_progress"),
             self._state(InProgress, "in_progress"),
@@ -122,12 +122,12 @@ class ResponsesFormat:
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return a delta for new text, and what closes the text at its end."""
         self.choice.add(event)
-        header, said = self.header, list[msgspec.Struct]()
+        metadata, said = self.metadata, list[msgspec.Struct]()
         tokens: tuple[TokenText, ...] = ()
         origins: tuple[str, ...] = ()
         if isinstance(event, Delta):
-            tokens = event.logprobs if header.logprobs else ()
-            origins = event.origins if header.origins else ()
+            tokens = event.logprobs if metadata.logprobs else ()
+            origins = event.origins if metadata.origins else ()
         if event.text or tokens or origins:
             said.append(
                 TextDelta(
@@ -135,14 +135,14 @@ class ResponsesFormat:
                     item_id=self.item_id,
                     delta=event.text,
                     logprobs=token_logprobs(tokens),
-                    origins=header.shown(origins),
+                    origins=metadata.shown(origins),
                 )
             )
         if isinstance(event, Delta) and event.hypothesis:
-            said.append(Hypothesis(*self._next(), item_id=self.item_id, text=event.hypothesis))
+            said.append(HypothesisEvent(*self._next(), item_id=self.item_id, text=event.hypothesis))
         return said + self._text_done() if isinstance(event, Ended) else said
 
-    def closing(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
+    def last_chunks(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
         """Return the response whole, with usage and metrics."""
         kind = Completed if self.status == "completed" else Incomplete
         return [self._state(kind, self.status, usage, metrics)]
@@ -161,7 +161,7 @@ class ResponsesFormat:
         return [self._state(ResponseFailed, "failed", fault=fault)]
 
     def reply(
-        self, choices: Sequence[Choice], usage: Usage, metrics: RequestMetrics
+        self, choices: Sequence[GatheredChoice], usage: Usage, metrics: RequestMetrics
     ) -> ResponseObject:
         """Return the whole response for a client that does not stream."""
         self.choice = choices[0]
@@ -170,7 +170,7 @@ class ResponsesFormat:
     @property
     def item_id(self) -> str:
         """The id of the one message that a response has."""
-        return self.header.id.replace("resp_", "msg_", 1)
+        return self.metadata.id.replace("resp_", "msg_", 1)
 
     @property
     def status(self) -> str:
@@ -187,11 +187,11 @@ class ResponsesFormat:
         ]
 
     def _part(self) -> OutputText:
-        logprobs = self.choice.logprobs if self.header.logprobs else ()
+        logprobs = self.choice.logprobs if self.metadata.logprobs else ()
         return OutputText(
             self.choice.text,
             logprobs=token_logprobs(logprobs),
-            origins=self.header.shown(tuple(self.choice.origins)),
+            origins=self.metadata.shown(tuple(self.choice.origins)),
         )
 
     def _message(self) -> OutputMessage:
@@ -200,12 +200,12 @@ class ResponsesFormat:
 
     def _state(
         self,
-        kind: type[Kind],
+        kind: type[EventKind],
         status: str,
         usage: Usage | None = None,
         metrics: RequestMetrics | None = None,
         fault: ResponseFault | None = None,
-    ) -> Kind:
+    ) -> EventKind:
         response = self._response(status, usage, metrics, fault)
         return kind(*self._next(), response=response)
 
@@ -216,14 +216,14 @@ class ResponsesFormat:
         metrics: RequestMetrics | None,
         fault: ResponseFault | None = None,
     ) -> ResponseObject:
-        body, header = self.body, self.header
+        body, metadata = self.body, self.metadata
         over = status not in ("in_progress", "failed")
         return ResponseObject(
-            id=header.id,
-            created_at=header.created,
+            id=metadata.id,
+            created_at=metadata.created,
             completed_at=int(self.completed_at()) if status == "completed" else None,
             status=status,
-            model=header.model,
+            model=metadata.model,
             output=(self._message(),) if over else (),
             error=fault,
             incomplete_details=(
@@ -237,7 +237,9 @@ class ResponsesFormat:
             temperature=neutral_temperature(body) if body.temperature is None else body.temperature,
             top_p=1.0 if body.top_p is None else body.top_p,
             top_logprobs=body.top_logprobs or 0,
-            text=TextConfig(wish) if body.text and (wish := body.text.format) else TextConfig(),
+            text=TextConfig(requested)
+            if body.text and (requested := body.text.format)
+            else TextConfig(),
             usage=None if usage is None else response_usage(usage),
             metrics=metrics,
         )

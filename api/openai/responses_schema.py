@@ -8,11 +8,11 @@ from draftwerk.api.openai.replies import RequestMetrics, TokenLogprob
 from draftwerk.api.openai.schema import (
     MESSAGES_MAX,
     NOTHING,
+    BodyText,
     Content,
     FlatFormat,
-    Refused,
+    RefusedField,
     SamplingBody,
-    Text,
     TokenCount,
 )
 
@@ -30,10 +30,10 @@ class InputMessage(Struct, frozen=True):
     role: Literal["system", "developer", "user", "assistant"]
     content: Content
     type: Literal["message"] | None = None
-    phase: Refused = NOTHING
+    phase: RefusedField = NOTHING
 
 
-class TextWish(Struct, frozen=True):
+class TextRequest(Struct, frozen=True):
     format: FlatFormat | None = None
     verbosity: Literal["medium"] | None = None
 
@@ -43,35 +43,35 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
 
     generate: bool | None = None
     """Only true is served."""
-    input: Text | Annotated[list[InputMessage], Meta(min_length=1, max_length=MESSAGES_MAX)]
-    instructions: Text | None = None
+    input: BodyText | Annotated[list[InputMessage], Meta(min_length=1, max_length=MESSAGES_MAX)]
+    instructions: BodyText | None = None
     max_output_tokens: TokenCount | None = None
     metadata: Metadata | None = None
     previous_response_id: ResponseId | None = None
-    text: TextWish | None = None
+    text: TextRequest | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
 
-    access_programs: Refused = NOTHING
-    background: Refused = NOTHING
-    context_management: Refused = NOTHING
-    conversation: Refused = NOTHING
-    image: Refused = NOTHING
-    max_tool_calls: Refused = NOTHING
-    prompt: Refused = NOTHING
-    reasoning: Refused = NOTHING
-    tool_choice: Refused = NOTHING
-    tools: Refused = NOTHING
-    truncation: Refused = NOTHING
-    store: Refused = NOTHING
+    access_programs: RefusedField = NOTHING
+    background: RefusedField = NOTHING
+    context_management: RefusedField = NOTHING
+    conversation: RefusedField = NOTHING
+    image: RefusedField = NOTHING
+    max_tool_calls: RefusedField = NOTHING
+    prompt: RefusedField = NOTHING
+    reasoning: RefusedField = NOTHING
+    tool_choice: RefusedField = NOTHING
+    tools: RefusedField = NOTHING
+    truncation: RefusedField = NOTHING
+    store: RefusedField = NOTHING
     """Nothing is kept beyond a socket's life, so only false can be obeyed."""
-    best_of: Refused = NOTHING
-    echo: Refused = NOTHING
-    logprobs: Refused = NOTHING
-    max_completion_tokens: Refused = NOTHING
-    max_tokens: Refused = NOTHING
-    n: Refused = NOTHING
-    stream_options: Refused = NOTHING
-    response_format: Refused = NOTHING
+    best_of: RefusedField = NOTHING
+    echo: RefusedField = NOTHING
+    logprobs: RefusedField = NOTHING
+    max_completion_tokens: RefusedField = NOTHING
+    max_tokens: RefusedField = NOTHING
+    n: RefusedField = NOTHING
+    stream_options: RefusedField = NOTHING
+    response_format: RefusedField = NOTHING
 
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
         **SamplingBody.harmless,

@@ -17,7 +17,7 @@ from draftwerk.api.openai.schema import (
     TokenizeBody,
 )
 
-Json = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 class Operation(Struct, frozen=True):
@@ -56,7 +56,7 @@ ERRORS = {
 }
 
 
-def document() -> Json:
+def document() -> JsonObject:
     """Return the document of `/openapi.json`."""
     structs = [ErrorReply]
     for each in OPERATIONS:
@@ -64,7 +64,7 @@ def document() -> Json:
     _, schemas = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
     for kind in (*structs, Message, InputMessage):
         _drop_refused(kind, schemas[kind.__name__])
-    paths: dict[str, Json] = {}
+    paths: dict[str, JsonObject] = {}
     for each in OPERATIONS:
         paths.setdefault(each.path, {})[each.method] = _operation(each)
     return {
@@ -79,9 +79,9 @@ def document() -> Json:
     }
 
 
-def _operation(operation: Operation) -> Json:
+def _operation(operation: Operation) -> JsonObject:
     schema = _reference(operation.reply) if operation.reply else {}
-    answers: Json = {
+    answers: JsonObject = {
         "200": {"description": "Done.", "content": {operation.media_type: {"schema": schema}}}
     }
     if operation.reply is not None:
@@ -89,7 +89,7 @@ def _operation(operation: Operation) -> Json:
     error = {"application/json": {"schema": _reference(ErrorReply)}}
     for status, words in ERRORS.items():
         answers[status] = {"description": words, "content": error}
-    found: Json = {"summary": operation.summary, "responses": answers}
+    found: JsonObject = {"summary": operation.summary, "responses": answers}
     if operation.body is not None:
         content = {"application/json": {"schema": _reference(operation.body)}}
         found["requestBody"] = {"required": True, "content": content}
@@ -102,11 +102,11 @@ def _operation(operation: Operation) -> Json:
     return found
 
 
-def _reference(struct: type[Struct]) -> Json:
+def _reference(struct: type[Struct]) -> JsonObject:
     return {"$ref": f"#/components/schemas/{struct.__name__}"}
 
 
-def _drop_refused(struct: type[Struct], schema: Json) -> None:
+def _drop_refused(struct: type[Struct], schema: JsonObject) -> None:
     """Leave out what is known only to be refused."""
     for field in msgspec.structs.fields(struct):
         if field.type is msgspec.Raw:

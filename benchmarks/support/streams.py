@@ -41,15 +41,15 @@ def streams(count: int, tokens: int) -> list[Stream]:
     found: list[Stream] = []
     for number in range(count - 1):
         question = f"Write a story about {SUBJECTS[number % len(SUBJECTS)]}, number {number}."
-        law: dict[str, Any] = {"temperature": 0 if number % 4 < 2 else 1, "seed": number}
+        sampling: dict[str, Any] = {"temperature": 0 if number % 4 < 2 else 1, "seed": number}
         if number % 2 == 0:
             messages = [{"role": "user", "content": question}]
             limits = {"max_tokens": tokens, "ignore_eos": True, "stream": True}
-            body = {"messages": messages, **law, **limits}
+            body = {"messages": messages, **sampling, **limits}
             found.append(Stream(f"sse {number}", "sse", body))
         else:
             asked = {"type": "response.create", "input": question, "max_output_tokens": tokens}
-            found.append(Stream(f"ws {number}", "ws", {**asked, **law, "ignore_eos": True}))
+            found.append(Stream(f"ws {number}", "ws", {**asked, **sampling, "ignore_eos": True}))
     search = {"prompt": "Once upon a time", "beam_width": 3, "n": 3, "max_tokens": tokens}
     found.append(Stream("beams", "beams", {**search, "stream": True}))
     return found

@@ -9,7 +9,7 @@ import msgspec
 
 from draftwerk.loadtest.client.target import PATHS, Target
 from draftwerk.loadtest.client.transport import open_session
-from draftwerk.loadtest.options import Endpoint, Isolate, Options
+from draftwerk.loadtest.options import Endpoint, Isolate, LoadTestOptions
 from draftwerk.loadtest.schedule.isolation import SALT, Isolation
 from draftwerk.loadtest.workloads.catalogue import open_workload
 
@@ -19,7 +19,7 @@ DEPTH_MAX = 8
 Document = dict[str, object]
 
 
-async def isolation_of(options: Options, how: Isolate) -> Isolation:
+async def isolation_of(options: LoadTestOptions, how: Isolate) -> Isolation:
     """Choose how the runs of a sweep over this server are isolated."""
     return Isolation(
         key=secrets.token_hex(4),
@@ -29,7 +29,7 @@ async def isolation_of(options: Options, how: Isolate) -> Isolation:
     )
 
 
-async def takes_salt(options: Options) -> bool:
+async def takes_salt(options: LoadTestOptions) -> bool:
     """Whether `/v1/capabilities`, or the OpenAPI page, names the field for the endpoint."""
     target = Target.of(options.url, os.environ.get(options.api_key_env, ""))
     async with open_session(options, target) as session:

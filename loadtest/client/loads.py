@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from draftwerk.loadtest.options import Options, Over, SweepOptions
+from draftwerk.loadtest.options import LoadTestOptions, Over, SweepOptions
 from draftwerk.loadtest.schedule.draw import DEFAULT_REQUESTS
 from draftwerk.loadtest.schedule.isolation import Isolation
 
@@ -16,10 +16,10 @@ WARM_PROMPT_TOKENS = 64
 WARM_USERS_MAX = 64
 
 
-class Step(Struct, frozen=True):
+class SweepStep(Struct, frozen=True):
     """One run of a sweep."""
 
-    options: Options
+    options: LoadTestOptions
     load: float
     repeat: int
 
@@ -32,7 +32,7 @@ def loads_of(text: str) -> list[float]:
         raise ValueError(f"--loads: {text!r} is not a list of numbers") from error
 
 
-def at_load(options: Options, over: Over, load: float, waves: int) -> Options:
+def at_load(options: LoadTestOptions, over: Over, load: float, waves: int) -> LoadTestOptions:
     """Set the load, and enough requests for it."""
     options = replace(options, concurrency=None, rate=None)
     if over == "rate":
@@ -44,29 +44,31 @@ def at_load(options: Options, over: Over, load: float, waves: int) -> Options:
     return replace(options, concurrency=users)
 
 
-def variants_of(options: Options, texts: Sequence[str]) -> list[Options]:
+def variants_of(options: LoadTestOptions, texts: Sequence[str]) -> list[LoadTestOptions]:
     """Read `NAME={…}`: the same options under another name, with more merged into the body."""
     return [_variant(options, text) for text in texts] or [options]
 
 
-def steps(options: Options, asked: SweepOptions, isolation: Isolation) -> Iterator[Step]:
+def steps(
+    options: LoadTestOptions, asked: SweepOptions, isolation: Isolation
+) -> Iterator[SweepStep]:
     """Order the runs: variants side by side at each load, in turned order every other repeat."""
     variants = variants_of(options, asked.variant)
     for repeat in range(asked.repeats):
         for load in loads_of(asked.loads):
             for place, variant in enumerate(reversed(variants) if repeat % 2 else variants):
                 at = at_load(variant, asked.over, load, asked.waves)
-                yield Step(isolation.placed(at, side_by_side=place > 0), load, repeat)
+                yield SweepStep(isolation.placed(at, side_by_side=place > 0), load, repeat)
 
 
-def warming(options: Options, users: float) -> Options:
+def warming(options: LoadTestOptions, users: float) -> LoadTestOptions:
     """Return an uncounted run that reaches the load, so that no run pays for the first steps."""
     count = min(max(1, round(users)), WARM_USERS_MAX)
     asked = made_up(options, WARM_PROMPT_TOKENS, WARM_TOKENS)
     return replace(asked, concurrency=count, requests=count)
 
 
-def made_up(options: Options, prompt_tokens: int, answer_tokens: int) -> Options:
+def made_up(options: LoadTestOptions, prompt_tokens: int, answer_tokens: int) -> LoadTestOptions:
     """Return options that ask made-up prompts instead, all of them measured."""
     return replace(
         options,
@@ -81,7 +83,7 @@ def made_up(options: Options, prompt_tokens: int, answer_tokens: int) -> Options
     )
 
 
-def _variant(options: Options, text: str) -> Options:
+def _variant(options: LoadTestOptions, text: str) -> LoadTestOptions:
     name, _, fields = text.partition("=")
     try:
         mine = msgspec.json.decode(fields or "{}", type=dict[str, object])

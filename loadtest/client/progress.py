@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from draftwerk.loadtest.client.clock import Clock
-from draftwerk.loadtest.results.rows import Row
+from draftwerk.loadtest.results.rows import RequestRow
 
 WIDTH = 24
 
@@ -28,7 +28,7 @@ class Progress:
     def note(self, change: int) -> None:
         self.in_flight += change
 
-    def count(self, row: Row) -> None:
+    def count(self, row: RequestRow) -> None:
         self.ended += 1
         self.ok += row.ok
         self.tokens += row.output_tokens or 0

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from draftwerk.loadtest.client.isolate import isolation_of
-from draftwerk.loadtest.client.loads import Step, at_load
+from draftwerk.loadtest.client.loads import SweepStep, at_load
 from draftwerk.loadtest.client.sweep import now, run_step
 from draftwerk.loadtest.measure.proportion import Proportion, wilson
 from draftwerk.loadtest.measure.search import Bounds, Trial, highest, next_load
-from draftwerk.loadtest.options import Options, SearchOptions
+from draftwerk.loadtest.options import LoadTestOptions, SearchOptions
 from draftwerk.loadtest.results.environment import environment
 from draftwerk.loadtest.results.result import Run, Sweep
 from draftwerk.loadtest.schedule.isolation import Isolation
@@ -15,7 +15,7 @@ from draftwerk.loadtest.schedule.isolation import Isolation
 ROUNDS_MAX = 3
 
 
-async def search(options: Options, asked: SearchOptions, argv: list[str]) -> Sweep:
+async def search(options: LoadTestOptions, asked: SearchOptions, argv: list[str]) -> Sweep:
     """Find the highest load at which the wanted share of requests keeps the SLOs."""
     if not options.slo:
         raise ValueError("search needs at least one --slo")
@@ -52,13 +52,17 @@ def decided(share: Proportion, attain: float) -> bool:
 
 
 async def _try(
-    options: Options, asked: SearchOptions, load: float, isolation: Isolation, argv: list[str]
+    options: LoadTestOptions,
+    asked: SearchOptions,
+    load: float,
+    isolation: Isolation,
+    argv: list[str],
 ) -> list[Run]:
     """Run at one load, again while the share is too close to the target to call."""
     runs: list[Run] = []
     for repeat in range(ROUNDS_MAX):
         at = isolation.placed(at_load(options, asked.over, load, asked.waves))
-        runs.append(await run_step(Step(at, load, repeat), argv))
+        runs.append(await run_step(SweepStep(at, load, repeat), argv))
         if runs[-1].interrupted or decided(pooled(runs), asked.attain):
             break
     return runs

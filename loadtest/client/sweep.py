@@ -5,15 +5,15 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from draftwerk.loadtest.client.isolate import isolation_of
-from draftwerk.loadtest.client.loads import Step, loads_of, steps, variants_of, warming
+from draftwerk.loadtest.client.loads import SweepStep, loads_of, steps, variants_of, warming
 from draftwerk.loadtest.client.run import run_load
-from draftwerk.loadtest.options import Options, SweepOptions
+from draftwerk.loadtest.options import LoadTestOptions, SweepOptions
 from draftwerk.loadtest.results.curves import knees
 from draftwerk.loadtest.results.environment import environment
 from draftwerk.loadtest.results.result import Run, Sweep
 
 
-async def sweep(options: Options, asked: SweepOptions, argv: list[str]) -> Sweep:
+async def sweep(options: LoadTestOptions, asked: SweepOptions, argv: list[str]) -> Sweep:
     """Run every step; an interruption ends the sweep and keeps what was measured."""
     began = environment(now(), argv)
     isolation = await isolation_of(options, asked.isolate)
@@ -35,7 +35,7 @@ async def sweep(options: Options, asked: SweepOptions, argv: list[str]) -> Sweep
     return found
 
 
-async def run_step(step: Step, argv: list[str]) -> Run:
+async def run_step(step: SweepStep, argv: list[str]) -> Run:
     """Run one step; the run knows its place in the sweep."""
     name = f"{step.options.label} {step.load:g}".strip()
     run = await run_load(replace(step.options, label=name), argv)

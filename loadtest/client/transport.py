@@ -9,10 +9,10 @@ import aiohttp
 
 from draftwerk.loadtest.client.clock import Clock
 from draftwerk.loadtest.client.exchange import Exchange, Failure
+from draftwerk.loadtest.client.reply_types import error_message
 from draftwerk.loadtest.client.sse import SSEParser
 from draftwerk.loadtest.client.target import Target
-from draftwerk.loadtest.client.wire import error_message
-from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.options import LoadTestOptions
 
 CLOSE_S = 2.0
 
@@ -162,7 +162,7 @@ async def refusal(response: aiohttp.ClientResponse) -> Failure:
     return Failure(f"HTTP {response.status}", detail, response.status, retry_after)
 
 
-def open_session(options: Options, target: Target) -> aiohttp.ClientSession:
+def open_session(options: LoadTestOptions, target: Target) -> aiohttp.ClientSession:
     """Open a session without any limit on connections: the plan alone decides how many."""
     connector = (
         aiohttp.TCPConnector(limit=0, keepalive_timeout=15)
@@ -189,7 +189,7 @@ def _reuse_noted() -> aiohttp.TraceConfig:
     return config
 
 
-def open_transport(options: Options, target: Target, clock: Clock) -> Transport:
+def open_transport(options: LoadTestOptions, target: Target, clock: Clock) -> Transport:
     """Choose the transport; call it inside a running loop."""
     session = open_session(options, target)
     if options.transport == "ws":

@@ -22,7 +22,7 @@ Arrived = queue.Queue[list[int] | None]
 Messages = list[dict[str, str]]
 
 
-class Engine(Protocol):
+class PeerEngine(Protocol):
     """Yields pieces of text; the last item is the counts (prompt tokens, output tokens)."""
 
     def answer(
@@ -125,7 +125,7 @@ class OpenVino:
 class Handler(BaseHTTPRequestHandler):
     """`/v1/models` and streamed `/v1/chat/completions`."""
 
-    engine: Engine
+    engine: PeerEngine
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -169,7 +169,7 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing: a line per request is work that others are not asked to do."""
 
 
-class Server(ThreadingHTTPServer):
+class PeerServer(ThreadingHTTPServer):
     request_queue_size = 256
 
 
@@ -184,7 +184,7 @@ def main() -> None:
         Handler.engine = Transformers(given.model, given.prompt_lookup)
     else:
         Handler.engine = OpenVino(given.model)
-    Server(("127.0.0.1", given.port), Handler).serve_forever()
+    PeerServer(("127.0.0.1", given.port), Handler).serve_forever()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from draftwerk.loadtest.client.loads import at_load, loads_of, made_up, warming
 from draftwerk.loadtest.client.run import run_load
-from draftwerk.loadtest.options import Options, PeersOptions, SweepOptions
+from draftwerk.loadtest.options import LoadTestOptions, PeersOptions, SweepOptions
 from draftwerk.loadtest.peers.catalogue import (
     Entrant,
     definitions,
@@ -35,7 +35,7 @@ ROUND_SEEDS = 1000
 
 
 async def tournament(
-    options: Options, asked: SweepOptions, chosen: PeersOptions, argv: list[str]
+    options: LoadTestOptions, asked: SweepOptions, chosen: PeersOptions, argv: list[str]
 ) -> Sweep:
     """Start, measure and stop each peer in every round; the order turns with the round."""
     if asked.variant:
@@ -91,7 +91,7 @@ class Visit:
 
     def __init__(
         self,
-        options: Options,
+        options: LoadTestOptions,
         asked: SweepOptions,
         chosen: PeersOptions,
         one: Entrant,
@@ -135,7 +135,7 @@ class Visit:
         """Say where a question was asked twice in this visit."""
         return self._isolation.repeated()
 
-    def _loads(self) -> Sequence[tuple[float, Options]]:
+    def _loads(self) -> Sequence[tuple[float, LoadTestOptions]]:
         """Return the loads that this server is asked; a load left out keeps its questions."""
         asked, load_max = self._asked, self._one.peer.load_max
         placed = [
@@ -144,13 +144,13 @@ class Visit:
         ]
         return [(load, at) for load, at in placed if load_max is None or load <= load_max]
 
-    def _prefill(self) -> Options:
+    def _prefill(self) -> LoadTestOptions:
         chosen = self._chosen
         reading = made_up(self._options, chosen.prefill_tokens, PREFILL_ANSWER_TOKENS)
         reading = replace(reading, concurrency=1, requests=chosen.prefill_requests)
         return self._isolation.placed(reading)
 
-    async def _run(self, at: Options, what: str, load: float) -> Run:
+    async def _run(self, at: LoadTestOptions, what: str, load: float) -> Run:
         one = self._one
         run = await run_load(replace(at, label=f"{one.name} {what}"), self._argv)
         run.label, run.group, run.family = one.name, one.peer.group, one.peer.family
@@ -158,7 +158,7 @@ class Visit:
         return run
 
 
-def _for_peer(options: Options, one: Entrant, url: str) -> Options:
+def _for_peer(options: LoadTestOptions, one: Entrant, url: str) -> LoadTestOptions:
     common = msgspec.json.decode(options.extra or "{}", type=dict[str, object])
     extra = msgspec.json.encode(common | one.peer.extra).decode()
     return replace(options, url=url, extra=extra)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.options import LoadTestOptions
 
 SALT = "cache_salt"
 MADE_UP = "synthetic"
@@ -36,11 +36,11 @@ class Isolation:
     _groups: int = field(default=0, init=False)
     """Runs that are asked the same are one group."""
     _skip: int = field(default=0, init=False)
-    _questions: int = field(default=0, init=False)
+    _round_requests: int = field(default=0, init=False)
     _uncounted: bool = field(default=False, init=False)
     _by_hand: bool = field(default=False, init=False)
 
-    def placed(self, at: Options, side_by_side: bool = False) -> Options:
+    def placed(self, at: LoadTestOptions, side_by_side: bool = False) -> LoadTestOptions:
         """Return the options of the next run.
 
         With `side_by_side` it is to be compared with the run before, and asks the same if it may.
@@ -76,20 +76,20 @@ class Isolation:
             return
         if self._uncounted:
             yield "runs that end by time are asked the file in orders of their own, which overlap"
-        elif self._questions > self.distinct:
+        elif self._round_requests > self.distinct:
             yield (
-                f"{self._questions} questions are asked of the workload's {self.distinct}: some "
+                f"{self._round_requests} questions are asked of the workload's {self.distinct}: some "
                 "come again, and a cache may answer them"
             )
 
-    def _begin_group(self, at: Options) -> None:
+    def _begin_group(self, at: LoadTestOptions) -> None:
         self._groups += 1
         if at.workload != MADE_UP:
-            self._skip = self._questions
-            self._questions += at.requests or 0
+            self._skip = self._round_requests
+            self._round_requests += at.requests or 0
             self._uncounted |= at.requests is None
 
-    def _with_salt(self, at: Options) -> Options:
+    def _with_salt(self, at: LoadTestOptions) -> LoadTestOptions:
         fields = msgspec.json.decode(at.extra or "{}", type=dict[str, object])
         if SALT in fields:
             self._by_hand = True

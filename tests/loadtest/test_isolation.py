@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from draftwerk.loadtest.client.loads import WARM_TOKENS
 from draftwerk.loadtest.client.sweep import sweep as sweep_loads
 from draftwerk.loadtest.measure.student import mean_interval, pooled, t_quantile
-from draftwerk.loadtest.options import Options, SweepOptions
+from draftwerk.loadtest.options import LoadTestOptions, SweepOptions
 from draftwerk.loadtest.report.page import result_page
 from draftwerk.loadtest.results.differences import difference_lines, differences
 from draftwerk.loadtest.results.result import Sweep
@@ -25,7 +25,7 @@ EQUAL = ["one={}", "two={}"]
 
 
 def swept(url: str, variants: list[str], **asked: Any) -> Sweep:
-    options = Options(url=url, requests=3, progress=False, scrape=False)
+    options = LoadTestOptions(url=url, requests=3, progress=False, scrape=False)
     usual: dict[str, Any] = {"loads": "1", "waves": 1, "repeats": 3, "variant": variants}
     return asyncio.run(sweep_loads(options, SweepOptions(**(usual | asked)), []))
 
@@ -100,7 +100,7 @@ def test_where_it_has_none_no_question_is_asked_in_two_runs() -> None:
 def test_a_file_too_small_for_that_is_named(tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("".join(f'{{"prompt": "question {n}"}}\n' for n in range(20)))
-    options = Options(workload=f"jsonl:{prompts}", requests=3, concurrency=1)
+    options = LoadTestOptions(workload=f"jsonl:{prompts}", requests=3, concurrency=1)
     isolation = Isolation(key="k", salted=False, distinct=20, seed=0)
     skips = [isolation.placed(options, side_by_side=n % 2 == 1).skip for n in range(7)]
     assert skips == [0, 3, 6, 9, 12, 15, 18]
@@ -143,6 +143,6 @@ def test_a_noisy_load_keeps_its_own_spread() -> None:
 
 def test_the_seed_alone_makes_the_questions() -> None:
     first, second = (Isolation(key=key, salted=False, distinct=None, seed=3) for key in "ab")
-    options = Options(requests=2, concurrency=1)
+    options = LoadTestOptions(requests=2, concurrency=1)
     assert [first.placed(options) for _ in range(3)] == [second.placed(options) for _ in range(3)]
     assert replace(first.placed(options), seed=0) == replace(options, seed=0)
