@@ -27,6 +27,7 @@ from draftwerk.api.core.ports import RunningServer
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.http_protocol import protocols
 from draftwerk.api.http.startup import StartupApp
+from draftwerk.speculative.protocol.frames import OnProgress
 
 COLLECTOR = (400, 2, 500)
 """When Python's garbage collector looks at the young, the middle and all; see the function."""
@@ -36,7 +37,6 @@ LAG_PERIOD_S = 0.1
 MEMORY_PERIOD_S = 1.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-OnProgress = Callable[[str], None]
 Build = Callable[[Settings, OnProgress], AbstractAsyncContextManager[RunningServer]]
 
 log = logging.getLogger("draftwerk")

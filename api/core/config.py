@@ -160,7 +160,7 @@ def load(
 
 
 def check(settings: Settings) -> None:
-    """Refuse combinations that would surprise somebody."""
+    """Refuse combinations of settings that contradict each other."""
     if settings.audit and settings.verify != "keyed":
         raise ConfigError(
             f"audit compares texts, and verify {settings.verify} does not say the same one twice"

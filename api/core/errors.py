@@ -167,5 +167,5 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def on_client_gone(request: Request, error: Exception) -> Response:
-    """Answer a client that left before its body was whole: nobody will read it."""
+    """Answer a client that left before its body was whole; the answer is not read."""
     return Response(status_code=400)

@@ -147,7 +147,7 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
     user: Label | None = None
     safety_identifier: Label | None = None
     prompt_cache_key: Label | None = None
-    """Like the two before it, of use to whoever keeps the log: prefixes are found without it."""
+    """Like the two before it, kept for the client's own logs: prefixes are found without it."""
     parallel_tool_calls: bool | None = None
     """Either is kept: there are no tools."""
     cache_salt: Salt | None = None

@@ -3,7 +3,7 @@
     python -m benchmarks.drafting.record prompts.jsonl FILE [--head FILE|auto|off]
 
 What `python -m benchmarks.drafting.sources FILE` reads: one JSON object a line with the prompt, the
-seeded output and what the target and its draft head gave as likely at each position.
+seeded output, the target's top-k and its draft head's tree at each position.
 """
 
 import argparse
@@ -77,8 +77,8 @@ class Live:
                 "category": self.category,
                 "prompt": self.tokens[: self.prompt_count],
                 "output": self.tokens[self.prompt_count :],
-                "outlooks": self.topk,
-                "thoughts": self.head_tree,
+                "topk": self.topk,
+                "head_tree": self.head_tree,
                 "temperature": self.sampling.temperature,
                 "seed": self.sampling.seed,
             }

@@ -36,7 +36,7 @@ class Isolation:
     _groups: int = field(default=0, init=False)
     """Runs that are asked the same are one group."""
     _skip: int = field(default=0, init=False)
-    _round_requests: int = field(default=0, init=False)
+    _asked: int = field(default=0, init=False)
     _uncounted: bool = field(default=False, init=False)
     _by_hand: bool = field(default=False, init=False)
 
@@ -76,17 +76,17 @@ class Isolation:
             return
         if self._uncounted:
             yield "runs that end by time are asked the file in orders of their own, which overlap"
-        elif self._round_requests > self.distinct:
+        elif self._asked > self.distinct:
             yield (
-                f"{self._round_requests} questions are asked of the workload's {self.distinct}: some "
+                f"{self._asked} questions are asked of the workload's {self.distinct}: some "
                 "come again, and a cache may answer them"
             )
 
     def _begin_group(self, at: LoadTestOptions) -> None:
         self._groups += 1
         if at.workload != MADE_UP:
-            self._skip = self._round_requests
-            self._round_requests += at.requests or 0
+            self._skip = self._asked
+            self._asked += at.requests or 0
             self._uncounted |= at.requests is None
 
     def _with_salt(self, at: LoadTestOptions) -> LoadTestOptions:

@@ -25,7 +25,7 @@ READINGS = 5
 
 
 class Part(IntEnum):
-    """Mirrors `Part` in source/model.h."""
+    """Mirrors `Part` in source/forward/model.h."""
 
     QKV = 0
     OUTPUT = 1
@@ -35,7 +35,7 @@ class Part(IntEnum):
 
 
 class Vector(IntEnum):
-    """Mirrors `Vector` in source/model.h."""
+    """Mirrors `Vector` in source/forward/model.h."""
 
     ATTENTION_NORM = 0
     FFN_NORM = 1
@@ -173,7 +173,7 @@ def _shape(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         head_size=config.head_size,
         ffn=config.ffn_size,
         format=FORMATS[dtype],
-        rounds=dtype == "bf16",
+        in_bf16=dtype == "bf16",
         kv_format=FORMATS[kv_dtype],
         norm_epsilon=config.norm_eps,
         rope_magnitude=config.rope_magnitude,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from draftwerk.model.native.gumbel import SEED_MASK
-from draftwerk.model.native.library import ChooseArguments, LogprobArguments, library
+from draftwerk.model.native.library import LogprobRequest, SamplingArguments, library
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.sampler import SamplingRequest, TopTokens, candidates, ranked
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
@@ -26,11 +26,11 @@ class NativeSampler:
     def choose_many(self, logits: Tensor, requests: Sequence[SamplingRequest]) -> list[int]:
         """Return the seeded target's token for each ask."""
         _check_logits(logits)
-        arguments = (ChooseArguments * len(requests))()
+        arguments = (SamplingArguments * len(requests))()
         for to, request in zip(arguments, requests, strict=True):
             _fill(to, logits, request)
         chosen = (ctypes.c_int32 * len(requests))()
-        library().choose_many(self._pool.handle, arguments, len(requests), logits.shape[1], chosen)
+        library().sample_many(self._pool.handle, arguments, len(requests), logits.shape[1], chosen)
         return list(chosen)
 
     def logprobs(
@@ -54,7 +54,7 @@ class NativeSampler:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return logprobs [n] of the chosen tokens, and the best tokens [n, most] with theirs."""
         _check_logits(logits)
-        arguments = (LogprobArguments * len(asked))()
+        arguments = (LogprobRequest * len(asked))()
         widest = min(max((count for _, _, count in asked), default=0), logits.shape[1])
         chosen = torch.empty(len(asked), dtype=torch.float64)
         tokens = torch.empty(len(asked), widest, dtype=torch.int32)
@@ -84,7 +84,7 @@ class NativeSampler:
         return [next(fast).top if request.is_plain else next(slow) for request, _ in asked]
 
 
-def _fill(to: ChooseArguments, logits: Tensor, request: SamplingRequest) -> None:
+def _fill(to: SamplingArguments, logits: Tensor, request: SamplingRequest) -> None:
     _check_range(request.logits_row, len(logits))
     sampling = request.sampling
     to.logits = logits.data_ptr() + request.logits_row * logits.shape[1] * logits.element_size()
