@@ -1,9 +1,12 @@
 """A page of metrics in Prometheus' text format, read once for everybody."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
+
+if TYPE_CHECKING:  # reports read pages without an HTTP client
+    import aiohttp
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -47,7 +50,7 @@ class MetricsPage:
         }
 
 
-async def fetch_metrics(session: aiohttp.ClientSession, url: str) -> MetricsPage:
+async def fetch_metrics(session: "aiohttp.ClientSession", url: str) -> MetricsPage:
     """Return what the server's `/metrics` holds now."""
     async with session.get(f"{url}/metrics") as response:
         return MetricsPage.read(await response.text())

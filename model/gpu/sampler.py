@@ -133,7 +133,7 @@ def keyed_kernel(
         tl.store(tokens + index, tl.min(tl.where(sums == best, token, NO_TOKEN), 0))
 
 
-@triton.jit(do_not_specialize=["asks"])
+@triton.jit(do_not_specialize=["requests"])
 def choose_kernel(
     totals,
     tokens,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk.api.__main__ import main as draftwerk
+from draftwerk.__main__ import main as draftwerk
 from draftwerk.loadtest.__main__ import main
 from tests.loadtest.stub import Manner, stub
 

@@ -156,7 +156,7 @@ class BeamWorld:
             if row.branch is not None and row.branch.head_candidates and row.sequence_id in texts:
                 assert not row.branch.known, "the target has spoken already"
                 assert row.branch.head_candidates == head_candidates(texts[row.sequence_id])
-                self.counters["hunches"] += 1
+                self.counters["head_candidates"] += 1
 
     def commit(self) -> None:
         """Hand the oldest verdict back and be the clients."""

@@ -25,7 +25,7 @@ def test_any_company_any_cancel_any_pool_gives_the_naive_texts() -> None:
         "copies",
         "moves",
         "accepted steps",
-        "hunches",
+        "head_candidates",
         "preempted searches",
     ):
         assert counters[happened] > 10, counters

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from draftwerk.api.core.config import ConfigError, Settings, bytes_of
+from draftwerk.api.core.config import ConfigError, EngineSettings, bytes_of
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 
 SOURCES = ("ngram", "suffix", "store", "recycle", "grammar", "head")
@@ -18,7 +18,7 @@ BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2, "int8": 2, "int4": 2}
 DTYPE = "bf16"
 
 
-class ModelSizes(Protocol):
+class Card(Protocol):
     """What must be known of a model before it is loaded."""
 
     @property
@@ -42,7 +42,7 @@ class Plan:
     limits: RoundLimits
 
 
-def plan(settings: Settings, target: ModelSizes, draft: ModelSizes | None) -> Plan:
+def plan(settings: EngineSettings, target: Card, draft: Card | None) -> Plan:
     """Return the plan. Raises ConfigError for settings that contradict the models."""
     if draft is not None and draft.vocab_size != target.vocab_size:
         raise ConfigError(
