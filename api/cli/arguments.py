@@ -11,6 +11,8 @@ from draftwerk.api.core.config import ConfigError, SettingField, Settings, field
 from draftwerk.version import __version__
 
 DEFAULT_URL = "http://127.0.0.1:8000"
+LOADTEST = "loadtest"
+"""The command with a parser of its own, for all that follows it."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -35,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
             "doctor", help="tell whether this machine can serve", argument_default=absent
         )
     )
+    commands.add_parser(LOADTEST, help="measure any OpenAI-compatible server under load")
     return root
 
 

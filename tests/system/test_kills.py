@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from benchmarks.kills import KillRun, Recovery, Server, compare, parser, started
+from benchmarks.reliability.kills import KillRun, KillServer, Recovery, compare, parser, started
 from draftwerk.actors.devices.process import SILENCE_S
 from tests.support.tiny_models import save_tiny_with_text
 
@@ -20,7 +20,7 @@ SERVE = ("--dtype", "fp32", "--kv-memory", "64MiB", "--stall-s", "1")
 class Disturbed:
     """One server for all signals, and what its streams say undisturbed."""
 
-    server: Server
+    server: KillServer
     words: tuple[str, ...]
     plain: KillRun
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.replay import Recording, Replay
+from benchmarks.drafting.replay import Recording, Replay
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
