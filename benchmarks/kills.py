@@ -11,8 +11,8 @@ import json
 import os
 import random
 import signal
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import cycle, pairwise
@@ -161,29 +161,47 @@ def compare(undisturbed: KillRun, disturbed: KillRun) -> None:
         assert other.texts == plain.texts, f"{other.name}: {plain.texts} became {other.texts}"
 
 
-async def experiment(arguments: argparse.Namespace) -> dict[str, object]:
-    """Run the streams twice on one server and compare; returns what was measured."""
+@dataclass(slots=True, frozen=True)
+class Server:
+    """A server in a process of its own, and a client."""
+
+    http: aiohttp.ClientSession
+    url: str
+    process: int
+
+    async def run(self, arguments: argparse.Namespace, count: int) -> KillRun:
+        """Run the streams while `count` signals are sent."""
+        rng, what = random.Random(arguments.seed), SIGNALS[arguments.signal]
+        chaos = Chaos(self.http, self.url, self.process, arguments.process, what, count, rng)
+        make = partial(streams, arguments.streams, arguments.tokens)
+        return await run_streams(self.http, self.url, make, chaos)
+
+
+@asynccontextmanager
+async def started(arguments: argparse.Namespace) -> AsyncGenerator[Server]:
+    """Serve the model, with a draft model if its process is the one to be killed."""
     options = list(arguments.serve)
     if arguments.model:
         options = [arguments.model, *options]
     if arguments.process == "draft":
         draft = arguments.draft or str(locate(arguments.model or None).directory)
         options += ["--draft", draft]
-    what = SIGNALS[arguments.signal]
     timeout = aiohttp.ClientTimeout(total=None, sock_read=300)
     connector = aiohttp.TCPConnector(limit=0)
     async with (
         serving(options) as (url, server),
         aiohttp.ClientSession(timeout=timeout, connector=connector) as http,
     ):
-        passes: list[KillRun] = []
-        for count in (0, arguments.count):
-            rng = random.Random(arguments.seed)
-            chaos = Chaos(http, url, server, arguments.process, what, count, rng)
-            make = partial(streams, arguments.streams, arguments.tokens)
-            passes.append(await run_streams(http, url, make, chaos))
-    compare(*passes)
-    return report(arguments, *passes)
+        yield Server(http, url, server)
+
+
+async def experiment(arguments: argparse.Namespace) -> dict[str, object]:
+    """Run the streams twice on one server and compare; returns what was measured."""
+    async with started(arguments) as server:
+        plain = await server.run(arguments, 0)
+        disturbed = await server.run(arguments, arguments.count)
+    compare(plain, disturbed)
+    return report(arguments, plain, disturbed)
 
 
 def report(arguments: argparse.Namespace, plain: KillRun, disturbed: KillRun) -> dict[str, object]:

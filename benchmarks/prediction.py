@@ -108,12 +108,14 @@ async def measure(running: Engine, prompt: str, arguments: argparse.Namespace) -
     prediction = before(first.text, random.Random(prompt))
     plain: list[float] = []
     predicted: list[float] = []
+    steps = 0
     for _ in range(arguments.repeats):
         one = await decode(running, prompt, arguments.tokens, off)
         two = await decode(running, prompt, arguments.tokens, Speculation(prediction=prediction))
         assert one.text == two.text == first.text, prompt
         plain.append(one.seconds)
         predicted.append(two.seconds)
+        steps = two.steps
     matches = SequenceMatcher(None, prediction, first.text, autojunk=False).get_matching_blocks()
     return Task(
         prompt,
@@ -121,7 +123,7 @@ async def measure(running: Engine, prompt: str, arguments: argparse.Namespace) -
         round(sum(match.size for match in matches) / max(1, len(first.text)), 3),
         round(first.tokens / median(plain), 1),
         round(first.tokens / median(predicted), 1),
-        round(first.tokens / two.steps, 2),
+        round(first.tokens / steps, 2),
         round(median(plain) / median(predicted), 2),
     )
 

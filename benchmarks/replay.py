@@ -103,7 +103,7 @@ class Replay:
     """A draft model: (recording, tokens said, length) to guesses."""
     model_ms: float = 0.0
     """What each of its tokens costs, for all rows together."""
-    tenant: str = ""
+    name_space: str = ""
     report: ReplayReport = field(default_factory=ReplayReport)
     _closed: tuple[int, ...] = ()
     _cost: tuple[int, float] = (0, 0.0)
@@ -175,7 +175,7 @@ class Replay:
                 recording.prompt,
                 stop,
                 recording.sampling,
-                tenant=self.tenant,
+                name_space=self.name_space,
                 prediction=recording.prediction,
             )
         return Row(

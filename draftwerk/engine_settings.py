@@ -52,7 +52,7 @@ def settings_of(model: StrPath, keywords: Mapping[str, object]) -> Settings:
         name: fspath(cast("PathLike[str]", value)) if isinstance(value, PathLike) else value
         for name, value in given.items()
     }
-    # A caller in the same process waits as long as it takes: there is no other server to try.
+    # A caller waits as long as it takes: there is no other server to send a request to.
     values |= {"queue_max": QUEUE_MAX, "queue_wait_s": QUEUE_WAIT_S}
     settings = converted(values, Settings)
     check_engine(settings)

@@ -16,7 +16,6 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
-from pathlib import Path
 from typing import ClassVar
 
 from draftwerk.model.native.build import library_path
@@ -151,17 +150,13 @@ SIGNATURES = {
 
 
 @functools.cache
-def library() -> ctypes.CDLL:
-    """Return the loaded library; raises NativeUnavailable where it cannot be built.
+def library(isa: str | None = None) -> ctypes.CDLL:
+    """Return the loaded library of an instruction set, by default the one to be used here.
 
-    Its functions that can refuse raise ValueError.
+    Raises NativeUnavailable where it cannot be built. Its functions that can refuse raise
+    ValueError.
     """
-    return load(library_path())
-
-
-def load(path: Path) -> ctypes.CDLL:
-    """Return the library at a path, its functions typed and its structs' sizes checked."""
-    loaded = ctypes.CDLL(str(path))
+    loaded = ctypes.CDLL(str(library_path(isa)))
     for name, (result, arguments) in SIGNATURES.items():
         function = getattr(loaded, name)
         function.restype, function.argtypes = result, arguments

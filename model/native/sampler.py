@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from draftwerk.model.native.gumbel import SEED_MASK
-from draftwerk.model.native.library import LogprobRequest, SamplingArguments, library
+from draftwerk.model.native.library import LogprobRequest, SamplingArguments
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.sampler import SamplingRequest, TopTokens, candidates, ranked
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
@@ -30,7 +30,9 @@ class NativeSampler:
         for to, request in zip(arguments, requests, strict=True):
             _fill(to, logits, request)
         chosen = (ctypes.c_int32 * len(requests))()
-        library().sample_many(self._pool.handle, arguments, len(requests), logits.shape[1], chosen)
+        self._pool.library.sample_many(
+            self._pool.handle, arguments, len(requests), logits.shape[1], chosen
+        )
         return list(chosen)
 
     def logprobs(
@@ -71,7 +73,9 @@ class NativeSampler:
             to.logprob = logprob_at + index * chosen.element_size()
             to.top_tokens = token_at + index * widest * tokens.element_size()
             to.top_logprobs = value_at + index * widest * values.element_size()
-        library().report_logprobs(self._pool.handle, arguments, len(asked), logits.shape[1])
+        self._pool.library.report_logprobs(
+            self._pool.handle, arguments, len(asked), logits.shape[1]
+        )
         return chosen, tokens, values
 
     def candidates(

@@ -231,9 +231,7 @@ class DraftRunner:
         """Extend chains by one token at a time, the rows together."""
         while guesses:
             asked = [
-                (guess, request)
-                for guess in guesses
-                if (request := guess.request()) is not None
+                (guess, request) for guess in guesses if (request := guess.request()) is not None
             ]
             tokens = self._chosen(logits, asked)
             pairs = zip(asked, tokens, strict=True)

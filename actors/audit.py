@@ -89,7 +89,7 @@ def plain(options: Options) -> Options:
     return msgspec.structs.replace(
         options,
         speculation=Speculation(enabled=False),
-        cache_salt=PREFIX + (options.cache_salt or options.tenant),
+        cache_salt=PREFIX + options.name_space,
         priority=LAST,
     )
 
