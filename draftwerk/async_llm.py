@@ -47,7 +47,7 @@ class AsyncLLM:
         self._report = report
         self._host: asyncio.Task[None] | None = None
         """Runs the engine: its scopes must be left by the task that entered them."""
-        self._door: ServerState | None = None
+        self._server: ServerState | None = None
         """While the engine runs."""
         self._loaded = False
         """Whether the engine runs, or ran."""
@@ -163,24 +163,24 @@ class AsyncLLM:
                         raise error_of(event, call)
                     builder.add(event)
                     take(delta_of(event))
-                return builder.output(generation.meter)
+                return builder.output(generation.timer)
         except ApiError as error:
             raise error_of_api(error) from None
 
     def _call(self, prompt: Prompt | Chat, params: SamplingParams | None) -> Call:
-        door = self._running()
-        return call_of(prompt, params, door.model, door.new_seed)
+        server = self._running()
+        return call_of(prompt, params, server.model, server.new_seed)
 
     def _running(self) -> ServerState:
-        if self._door is None:
+        if self._server is None:
             state = "was not started" if self._host is None else "has ended"
             raise ClosedError(f"The LLM {state}.")
-        return self._door
+        return self._server
 
     async def _run(self, started: asyncio.Future[RunningEngine]) -> None:
         """Run the engine until `close`; it fails where the engine does."""
         async with build_engine(self.settings, self._report) as running:
-            self._door = door = ServerState(
+            self._server = server = ServerState(
                 engine=running.engine,
                 text_tools=running.text_tools,
                 model=running.model,
@@ -191,7 +191,7 @@ class AsyncLLM:
             try:
                 await self._stop.wait()
             finally:
-                self._door = None
-                door.abort_all()
+                self._server = None
+                server.abort_all()
                 # Requests that wait for a place get one now, and are refused.
                 running.engine.stop("the LLM is closed")

@@ -81,8 +81,8 @@ async def build_engine(
     async with load_models(settings, report) as models:
         parts = await engine_parts(models, settings)
         async with running(parts) as engine:
-            card = model_card(models, settings, parts.tokens_max)
-            yield RunningEngine(engine=engine, text_tools=models.text, model=card)
+            served = served_model(models, settings, parts.tokens_max)
+            yield RunningEngine(engine=engine, text_tools=models.text, model=served)
 
 
 @asynccontextmanager
@@ -90,12 +90,11 @@ async def load_models(
     settings: EngineSettings, report: Report
 ) -> AsyncGenerator[LoadedModels, None]:
     """Run the model processes while the block lasts. Raises ConfigError."""
-    target_info, draft_info = await to_thread.run_sync(read_cards, settings, report)
+    target_info, draft_info = await to_thread.run_sync(read_infos, settings, report)
     planned = plan(settings, target_info, draft_info)
     target = device("target", planned.target_options, Verdict, Proposal, settings.silence_s)
     draft = None
     if planned.draft_options is not None:
-        # A tuple of a Struct is a type only to msgspec.
         kind: type[tuple[Draft, ...]] = tuple[Draft, ...]
         draft = device("draft", planned.draft_options, kind, Round, settings.silence_s)
     try:
@@ -143,7 +142,7 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
     )
 
 
-def model_card(models: LoadedModels, settings: EngineSettings, tokens_max: int) -> ServedModel:
+def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int) -> ServedModel:
     """Return what clients may know of the models."""
     return ServedModel(
         name=settings.served_name or models.target_info.name,
@@ -162,8 +161,8 @@ def measure(settings: EngineSettings) -> Ready:
     """Start the target model, and return what its process measured. Raises ConfigError."""
 
     async def start() -> Ready:
-        card, _ = read_cards(settings, print)
-        options = plan(settings, card, None).target_options
+        info, _ = read_infos(settings, print)
+        options = plan(settings, info, None).target_options
         target = device("target", options, Verdict, Proposal, settings.silence_s)
         try:
             return await target.start(lambda _: None)
@@ -176,7 +175,7 @@ def measure(settings: EngineSettings) -> Ready:
         raise ConfigError(str(error)) from None
 
 
-def read_cards(settings: EngineSettings, report: Report) -> tuple[ModelInfo, ModelInfo | None]:
+def read_infos(settings: EngineSettings, report: Report) -> tuple[ModelInfo, ModelInfo | None]:
     """Find the models, fetching or converting them first if need be. Raises ConfigError."""
     try:
         target = read_info(locate(settings.model or None, report))
@@ -186,10 +185,10 @@ def read_cards(settings: EngineSettings, report: Report) -> tuple[ModelInfo, Mod
     return target, draft
 
 
-def read_text(card: ModelInfo) -> TextTokenizer:
+def read_text(info: ModelInfo) -> TextTokenizer:
     """Return a model's tokenizer and chat template. Raises ConfigError."""
     try:
-        return TextTokenizer(Path(card.directory))
+        return TextTokenizer(Path(info.directory))
     except Refused as error:
         raise ConfigError(str(error)) from None
 

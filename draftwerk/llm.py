@@ -37,7 +37,7 @@ class LLM:
     ) -> None:
         self._llm = AsyncLLM(model, report=report, **settings)
         self._loop = LoopThread()
-        # Also at the end of the program, for an LLM that nobody closes.
+        # Also at the end of the program, for an LLM that is never closed.
         self._close = finalize(self, _close, self._llm, self._loop)
         try:
             self._loop.run(self._llm.start())

@@ -27,7 +27,7 @@ class Feed:
         self.changed.set()
 
     def end(self, task: asyncio.Task[RequestOutput]) -> None:
-        """Wake the reader when the task has ended; he may have gone, and then nobody asks why."""
+        """Wake the reader at the task's end, and mark its error as seen: the reader may be gone."""
         if not task.cancelled():
             task.exception()
         self.changed.set()

@@ -101,12 +101,12 @@ class OutputBuilder:
         else:
             self.deltas.setdefault(event.choice, []).append(event)
 
-    def output(self, meter: RequestTimer) -> RequestOutput:
+    def output(self, timer: RequestTimer) -> RequestOutput:
         """Return the output, now that every text has ended."""
         return RequestOutput(
             choices=tuple(self._choice(self.ends[index]) for index in sorted(self.ends)),
-            usage=meter.usage(),
-            metrics=meter.metrics(),
+            usage=timer.usage(),
+            metrics=timer.metrics(),
         )
 
     def _choice(self, ended: Ended) -> CompletionOutput:
