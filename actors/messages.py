@@ -186,6 +186,15 @@ class TokenText(msgspec.Struct, frozen=True):
     top: tuple["TokenText", ...] = ()
 
 
+class Started(Message, frozen=True):
+    """The first event of a request that was taken: its prompt has been tokenized."""
+
+    request_id: str
+    prompt_count: int
+    choice: int = 0
+    """The first choice of the prompt."""
+
+
 class Delta(Message, frozen=True):
     """New text of one choice; it may lag behind its tokens (half a code point or stop string)."""
 
@@ -231,7 +240,7 @@ class Closed(Message, frozen=True):
     request_id: str
 
 
-Event = Delta | Ended | Failed
+Event = Started | Delta | Ended | Failed
 
 
 class Delivery(Message, frozen=True):

@@ -217,6 +217,7 @@ async def _metrics() -> list[str]:
         labels: tuple[str, ...] = getattr(family, "_labelnames", ())
         shown = ", ".join(f"`{label}`" for label in labels)
         rows.append((f"`{name}`", family.type, shown, family.documentation))
+    rows.append(("`process_*`", "", "", "The server's own process, as prometheus-client has it."))
     return ["## Metrics\n", *table(("metric", "type", "labels", "what it counts"), rows)]
 
 

@@ -3,7 +3,7 @@
 import asyncio
 
 import msgspec
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,7 +15,7 @@ from draftwerk.api.openai.endpoints import body_of, door_of, encoded
 from draftwerk.api.openai.schema import DetokenizeBody, TokenizeBody
 from draftwerk.api.openai.translate import chat_prompt, check_model
 from draftwerk.api.service.capabilities import capabilities
-from draftwerk.api.service.metrics import DoorCollector
+from draftwerk.api.service.metrics import registry
 from draftwerk.api.service.openapi import document
 
 OPENAPI = msgspec.json.encode(document())
@@ -90,9 +90,8 @@ def not_ready(door: Door, snapshot: Snapshot) -> str:
 
 async def metrics(request: Request) -> Response:
     """`GET /metrics`, in Prometheus' text format."""
-    registry = CollectorRegistry()
-    registry.register(DoorCollector(door_of(request)))
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+    found = generate_latest(registry(door_of(request)))
+    return Response(found, media_type=CONTENT_TYPE_LATEST)
 
 
 async def trace(request: Request) -> Response:

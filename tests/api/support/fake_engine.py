@@ -24,6 +24,7 @@ from draftwerk.actors.messages import (
     Options,
     Prompt,
     SequenceStats,
+    Started,
     TokenText,
 )
 from draftwerk.actors.monitoring.histogram import Histogram
@@ -146,6 +147,7 @@ class FakeEngine:
         tokens = prompt if isinstance(prompt, tuple) else tuple(ByteText().encode(text))
         await asyncio.sleep(self.step_s)
         if "!hang" in text:
+            yield Started(request_id=request_id, prompt_count=len(tokens))
             await asyncio.Event().wait()
         if "!silent" in text:
             return
@@ -153,6 +155,7 @@ class FakeEngine:
             field_name = "messages" if isinstance(prompt, Chat) else "prompt"
             yield Failed(request_id=request_id, kind="refused", reason="too long", field=field_name)
             return
+        yield Started(request_id=request_id, prompt_count=len(tokens))
         choices = [
             FakeChoice(request_id, index, text, len(tokens), options)
             for index in range(options.choices)
