@@ -20,6 +20,7 @@ from draftwerk.api.core.state import Door
 from draftwerk.api.http.auth import Guard
 from draftwerk.api.http.connection import ClientGoneError
 from draftwerk.api.http.page import page
+from draftwerk.api.http.refusal_log import RefusalLog
 from draftwerk.api.http.request_id import Identity
 from draftwerk.api.openai import endpoints as generate
 from draftwerk.api.openai.responses_socket import ResponsesSocket
@@ -67,7 +68,7 @@ def create_app(door: Door) -> ASGIApp:
             allow_headers=("*",),
             expose_headers=("x-request-id", "retry-after", "retry-after-ms"),
         )
-    return Identity(layers)
+    return Identity(RefusalLog(layers, door))
 
 
 async def nowhere(scope: Scope, receive: Receive, send: Send) -> None:

@@ -27,6 +27,9 @@ from draftwerk.api.core.ports import Generator, ModelCard
 SEED_BITS = 53
 """Of the seeds we choose: as many as a JSON number keeps in every language."""
 
+WRITTEN_MAX = 200
+"""Characters that the log takes from what a client wrote."""
+
 log = logging.getLogger("draftwerk")
 
 
@@ -139,6 +142,19 @@ class Door:
         for generation in list(self.live):
             generation.abort("The server is shutting down.", "draining")
 
+    def account_refusal(self, request_id: str, tenant: str, what: str, error: ApiError) -> None:
+        """Count a request that the engine never heard of, and write its one line in the log."""
+        self.outcomes[error.outcome] += 1
+        log.info(
+            "id=%s tenant=%s %s %s status=%d param=%s",
+            request_id,
+            tenant or "-",
+            printable(what),
+            error.outcome,
+            error.status,
+            printable(error.param or "-"),
+        )
+
     def _account(self, call: Call, meter: Meter, outcome: str) -> None:
         """Count the request and write its one line in the log."""
         self.outcomes[outcome] += 1
@@ -161,6 +177,11 @@ class Door:
         )
         if self.settings.log_prompts:
             log.info("id=%s prompts=%r", call.request_id, call.prompts)
+
+
+def printable(text: str) -> str:
+    """Return what a client wrote so that it stays a part of one line."""
+    return text[:WRITTEN_MAX].encode("unicode_escape").decode()
 
 
 def signed(seed: int) -> int:

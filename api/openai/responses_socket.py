@@ -253,6 +253,7 @@ class Socket:
 
     async def say_error(self, error: ApiError, stream_id: str | None) -> None:
         """Answer an event that cannot be obeyed."""
+        self.door.account_refusal(self.scope["request_id"], self.scope["tenant"], "WS event", error)
         event = ErrorEvent(
             status=error.status,
             error=error.reply.error,

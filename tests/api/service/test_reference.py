@@ -31,7 +31,7 @@ def test_the_committed_file_is_what_the_code_says() -> None:
 
 def test_every_code_of_an_error_is_explained_and_no_other() -> None:
     made = set[str]()
-    for path in (ROOT / "api").glob("*.py"):
+    for path in (ROOT / "api").rglob("*.py"):
         made |= codes_in(path.read_text(encoding="utf-8"))
     assert made == set(CODES)
 
