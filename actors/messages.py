@@ -16,6 +16,10 @@ class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 class ChatMessage(msgspec.Struct, frozen=True):
     role: str
     content: str
+    name: str = ""
+    """Of the participant, for templates that show it."""
+    tokens: tuple[int, ...] = ()
+    """Of an earlier answer: the tokens that it was generated as, where they are known."""
 
 
 class Chat(msgspec.Struct, frozen=True, tag=True):
