@@ -146,7 +146,9 @@ async def build_engine(
         )
         async with running(parts) as engine:
             card = ModelCard(
-                name=settings.served_name or target_card.name,
+                name=(*settings.served_model_name, target_card.name)[0],
+                aliases=settings.served_model_name[1:],
+                reasons=text.reasons,
                 context_max=parts.tokens_max,
                 vocab_size=target_card.vocab_size,
                 draft_model="" if draft_card is None else draft_card.name,

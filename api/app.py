@@ -31,6 +31,7 @@ ROUTES = [
     Route("/v1/completions", generate.completion, methods=["POST"]),
     Route("/v1/responses", generate.respond, methods=["POST"]),
     WebSocketRoute("/v1/responses", ResponsesSocket()),
+    Route("/v1/responses/{response_id}", generate.stored_response, methods=["GET", "DELETE"]),
     Route("/v1/models", service.models),
     Route("/v1/models/{name:path}", service.model),
     Route("/v1/capabilities", service.abilities),
@@ -64,7 +65,7 @@ def create_app(door: Door) -> ASGIApp:
         layers = CORSMiddleware(
             layers,
             allow_origins=door.settings.cors_origin,
-            allow_methods=("GET", "POST"),
+            allow_methods=("GET", "POST", "DELETE"),
             allow_headers=("*",),
             expose_headers=("x-request-id", "retry-after", "retry-after-ms"),
         )

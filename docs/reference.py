@@ -131,6 +131,17 @@ def _body(operation: Operation, body: type[Struct]) -> Iterator[str]:
     yield from table(("field", "what it may hold"), rows)
     if raw:
         yield f"Refused by name unless they ask for nothing: {', '.join(f'`{n}`' for n in raw)}.\n"
+    instead: dict[str, str] = getattr(body, "instead", {})
+    if instead:
+        yield from table(
+            ("refused", "use"), [(f"`{name}`", said) for name, said in instead.items()]
+        )
+    hints: dict[str, str] = getattr(body, "hints", {})
+    if hints:
+        yield from table(
+            ("taken without effect", "because"),
+            [(f"`{name}`", said) for name, said in hints.items()],
+        )
 
 
 def fields_in(kind: inspect.Type, path: str = "") -> Iterator[tuple[str, str]]:

@@ -23,6 +23,7 @@ from draftwerk.api.core.histogram import Histograms
 from draftwerk.api.core.memory import MemoryGuard
 from draftwerk.api.core.meter import Clock, Meter
 from draftwerk.api.core.ports import Generator, ModelCard
+from draftwerk.api.openai.response_store import ResponseStore
 
 SEED_BITS = 53
 """Of the seeds we choose: as many as a JSON number keeps in every language."""
@@ -66,6 +67,7 @@ class Door:
     sockets: Counter[str] = field(default_factory=Counter[str])
     """Open WebSockets by tenant."""
     memory: MemoryGuard = field(init=False)
+    responses: ResponseStore = field(init=False)
     loop_lag_s: float = 0.0
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the server takes no more requests."""
@@ -77,6 +79,7 @@ class Door:
             limits.requests_max, limits.queue_max, limits.queue_wait_s, self.clock
         )
         self.memory = MemoryGuard(bytes_of(limits.memory_max))
+        self.responses = ResponseStore(limits.responses_max)
 
     @property
     def draining(self) -> bool:

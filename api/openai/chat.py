@@ -78,7 +78,14 @@ class ChatFormat:
             for choice in choices
         )
         return ChatReply(
-            header.id, "chat.completion", header.created, header.model, worded, usage, metrics
+            header.id,
+            "chat.completion",
+            header.created,
+            header.model,
+            worded,
+            usage,
+            metrics,
+            header.tier,
         )
 
     def _wrapped(
@@ -89,7 +96,9 @@ class ChatFormat:
     ) -> ChatChunk:
         header = self.header
         shown = usage if header.usage else UNSET
-        return ChatChunk(header.id, CHUNK, header.created, header.model, choices, shown, metrics)
+        return ChatChunk(
+            header.id, CHUNK, header.created, header.model, choices, shown, metrics, header.tier
+        )
 
 
 def chat_logprobs(tokens: Sequence[TokenText]) -> ChatLogprobs:

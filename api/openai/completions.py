@@ -100,7 +100,7 @@ class CompletionFormat:
     ) -> CompletionReply:
         header = self.header
         return CompletionReply(
-            header.id, OBJECT, header.created, header.model, choices, usage, metrics
+            header.id, OBJECT, header.created, header.model, choices, usage, metrics, header.tier
         )
 
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import inspect
 
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.openai.schema import refused_fields
+from draftwerk.api.openai.schema import instead_of, refused_fields
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
@@ -41,7 +41,8 @@ def decoded(raw: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
     except RecursionError:
         raise refused("The body is nested too deeply.", code="invalid") from None
     for field in refused_fields(body):
-        raise refused(f"`{field}` is not supported by this server.", field, "unsupported")
+        said = f"`{field}` is not supported by this server{instead_of(body, field)}"
+        raise refused(said, field, "unsupported")
     return body
 
 

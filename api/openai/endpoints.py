@@ -1,11 +1,13 @@
 """The generating endpoints: a body comes in, an Answer that owns its generation goes out."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 
 import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
 
-from draftwerk.actors.messages import Chat, Options, Prompt
+from draftwerk.actors.messages import Chat, ChatMessage, Options, Prompt
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.state import Call, Door
@@ -15,21 +17,24 @@ from draftwerk.api.openai.chat import ChatFormat
 from draftwerk.api.openai.completions import CompletionFormat
 from draftwerk.api.openai.decode import Body, decoded
 from draftwerk.api.openai.formats import Header
+from draftwerk.api.openai.response_store import KeptResponses, StoredResponse
 from draftwerk.api.openai.responses import (
     LOGPROBS,
     ORIGINS,
     RESPONSES_NAMES,
     ResponsesFormat,
+    conversation_of,
     responses_options,
     responses_prompt,
 )
-from draftwerk.api.openai.responses_schema import ResponsesBody
+from draftwerk.api.openai.responses_schema import DeletedResponse, ResponseObject, ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody, OpenAIBody
 from draftwerk.api.openai.translate import (
     chat_options,
     chat_prompt,
     completion_options,
     completion_prompts,
+    tier_of,
 )
 
 ENCODE_S = 10.0
@@ -64,21 +69,108 @@ async def completion(request: Request) -> Answer:
 
 async def respond(request: Request) -> Answer:
     """`POST /v1/responses`."""
-    door = door_of(request)
+    door, tenant = door_of(request), tenant_of(request)
     body = await body_of(request, RESPONSES)
-    if body.previous_response_id is not None:
-        raise response_not_found(body.previous_response_id)
-    options = responses_options(body, door.model, tenant_of(request), door.new_seed)
-    prompts: list[Prompt] = [responses_prompt(body)]
+    conversation = conversation_of(body, earlier_of(body, door.responses.of(tenant)))
+    options = responses_options(body, door.model, tenant, door.new_seed)
+    prompts: list[Prompt] = [await fitted_prompt(door, body, conversation)]
     call = _call(request, "response", prompts, options, RESPONSES_NAMES)
-    form = responses_format(door, body, "resp_" + call.request_id)
+    form = responses_format(door, body, response_id_of(door, tenant, call.request_id))
+    if form.stored:
+        form.on_over = keeper(form, conversation, door.responses.of(tenant))
     return Answer(door, call, form, bool(body.stream), end=b"")
+
+
+async def stored_response(request: Request) -> Response:
+    """`GET` and `DELETE /v1/responses/{response_id}`: what is kept for this API key."""
+    response_id: str = request.path_params["response_id"]
+    kept = door_of(request).responses.of(tenant_of(request))
+    if request.query_params.get("stream", "false") != "false":
+        said = "`stream` is not supported here; a response is kept once it is whole."
+        raise refused(said, "stream", "unsupported")
+    found = kept.find(response_id)
+    if found is None:
+        said = f"The response {response_id[:80]!r} is not kept here."
+        raise ApiError(404, said, param="response_id", code="response_not_found")
+    if request.method != "DELETE":
+        return Response(found.body, media_type="application/json")
+    kept.forget(response_id)
+    gone = DeletedResponse(response_id)
+    return Response(msgspec.json.encode(gone), media_type="application/json")
+
+
+def earlier_of(body: ResponsesBody, *places: KeptResponses) -> tuple[ChatMessage, ...]:
+    """Return the conversation that a response goes on from; looks at one place after the other."""
+    previous = body.previous_response_id
+    if previous is None:
+        return ()
+    for kept in places:
+        found = kept.find(previous)
+        if found is not None:
+            return found.conversation
+    raise response_not_found(previous)
+
+
+def keeper(
+    form: ResponsesFormat, conversation: Sequence[ChatMessage], *places: KeptResponses
+) -> Callable[[ResponseObject], None]:
+    """Return what keeps a response once it has ended: its answer as the tokens it came in."""
+
+    def keep(response: ResponseObject) -> None:
+        answer = ChatMessage("assistant", form.choice.text, tokens=tuple(form.choice.tokens))
+        stored = StoredResponse((*conversation, answer), msgspec.json.encode(response))
+        for kept in places:
+            kept.keep(response.id, stored)
+
+    return keep
+
+
+def response_id_of(door: Door, tenant: str, request_id: str) -> str:
+    """Return a new response's id; a client may repeat its request ids, but not these."""
+    kept, response_id, number = door.responses.of(tenant).kept, "resp_" + request_id, 1
+    while response_id in kept:
+        number += 1
+        response_id = f"resp_{request_id}_{number}"
+    return response_id
+
+
+async def fitted_prompt(
+    door: Door, body: ResponsesBody, conversation: Sequence[ChatMessage]
+) -> Chat:
+    """Return a response's prompt; with `truncation` auto, without the turns that do not fit."""
+    whole = responses_prompt(body, conversation)
+    if body.truncation != "auto":
+        return whole
+    room = door.model.context_max - (body.max_output_tokens or 1)
+    candidates = shorter(conversation)
+    low, high = 0, len(candidates) - 1
+    while low < high:  # each is shorter than the one before
+        middle = (low + high) // 2
+        prompt = responses_prompt(body, candidates[middle])
+        if await count_tokens(door, [prompt]) <= room:
+            high = middle
+        else:
+            low = middle + 1
+    return responses_prompt(body, candidates[low])
+
+
+def shorter(conversation: Sequence[ChatMessage]) -> list[Sequence[ChatMessage]]:
+    """Return a conversation whole, and without its first turns, one after the other.
+
+    What the system says at first stays; what is left begins with a user's turn.
+    """
+    start = next((at for at, each in enumerate(conversation) if each.role != "system"), 0)
+    later = [at for at in range(start + 1, len(conversation)) if conversation[at].role == "user"]
+    return [[*conversation[:start], *conversation[at:]] for at in (start, *later)]
 
 
 def responses_format(
     door: Door, body: ResponsesBody, response_id: str, stream_id: str | None = None
 ) -> ResponsesFormat:
     """Return the format of one response."""
+    keeps = door.responses.count_max > 0
+    if body.store and not keeps:
+        raise refused("`store` is off here (--responses-max 0).", "store", "unsupported")
     include = body.include or ()
     header = Header(
         id=response_id,
@@ -87,7 +179,7 @@ def responses_format(
         logprobs=LOGPROBS in include,
         origins=ORIGINS in include,
     )
-    return ResponsesFormat(header, body, door.now, stream_id)
+    return ResponsesFormat(header, body, door.now, stream_id, keeps and body.store is not False)
 
 
 def response_not_found(response_id: str) -> ApiError:
@@ -115,6 +207,7 @@ def _header(request: Request, body: OpenAIBody, prefix: str, logprobs: bool) -> 
         logprobs=logprobs,
         origins="token_origins" in (body.include or ()),
         usage=wish is not None and bool(wish.include_usage or wish.continuous_usage_stats),
+        tier=tier_of(body),
     )
 
 

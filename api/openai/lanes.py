@@ -83,10 +83,9 @@ class Wish:
 class Lane:
     """What waits, and what runs."""
 
-    start: Callable[[Wish], Job]
+    start: Callable[[Wish], Awaitable[Job]]
     """Makes the job when its turn has come; raises ApiError if it cannot be."""
     on_error: Callable[[ApiError, str | None], Awaitable[None]]
-    on_done: Callable[[Job], None]
     wishes: deque[Wish] = field(default_factory=deque[Wish])
     job: Job | None = None
     cancelled: bool = False
@@ -110,12 +109,11 @@ class Lane:
         while self.wishes:
             wish = self.wishes.popleft()
             try:
-                self.job = self.start(wish)
+                self.job = await self.start(wish)
             except ApiError as error:
                 self.cancelled = False
                 await self.on_error(error, wish.stream_id)
                 continue
             self.job.cancelled, self.cancelled = self.cancelled, False
             await self.job.run()
-            self.on_done(self.job)
             self.job = None

@@ -9,7 +9,6 @@ A client that does not read what is said is closed with 1008, whether it learns 
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -17,16 +16,22 @@ import msgspec
 from msgspec import UNSET
 from starlette.types import Message, Receive, Scope, Send
 
-from draftwerk.actors.messages import Chat, ChatMessage
 from draftwerk.api.core.errors import ApiError, draining, refused, turned_away
 from draftwerk.api.core.state import Call, Door
 from draftwerk.api.http.auth import SUBPROTOCOL
 from draftwerk.api.http.connection import ClientGoneError, SlowClientError
 from draftwerk.api.http.protocol import abort_of, hang_up_of
 from draftwerk.api.openai.decode import decoded
-from draftwerk.api.openai.endpoints import RESPONSES, response_not_found, responses_format
+from draftwerk.api.openai.endpoints import (
+    RESPONSES,
+    earlier_of,
+    fitted_prompt,
+    keeper,
+    responses_format,
+)
 from draftwerk.api.openai.lanes import Job, Lane, Wish
-from draftwerk.api.openai.responses import RESPONSES_NAMES, responses_options, responses_prompt
+from draftwerk.api.openai.response_store import KeptResponses
+from draftwerk.api.openai.responses import RESPONSES_NAMES, conversation_of, responses_options
 from draftwerk.api.openai.responses_events import ErrorEvent
 from draftwerk.api.openai.responses_schema import ClientEvent
 
@@ -97,9 +102,8 @@ class Socket:
     send: Send
     lanes: dict[str | None, Lane] = field(default_factory=dict[str | None, Lane])
     tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
-    remembered: OrderedDict[str, tuple[ChatMessage, ...]] = field(
-        default_factory=OrderedDict[str, tuple[ChatMessage, ...]]
-    )
+    remembered: KeptResponses = field(default_factory=lambda: KeptResponses(REMEMBERED_MAX))
+    """Those that are not stored too: `store` is about what outlives the socket."""
     serial: int = 0
     refusals: int = 0
     """Since a response was last let in."""
@@ -179,7 +183,7 @@ class Socket:
             return
         if len(self.lanes) >= LANES_MAX:
             raise ApiError(429, f"{LANES_MAX} lanes are busy.", code="too_many_lanes")
-        lane = self.lanes[stream_id] = Lane(self._start, self.say_error, self._remember)
+        lane = self.lanes[stream_id] = Lane(self._start, self.say_error)
         lane.add(wish)
         task = group.create_task(self._run_lane(stream_id, lane))
         self.tasks.add(task)
@@ -210,34 +214,22 @@ class Socket:
                 return
         raise ApiError(404, "No such response is under way.", code="response_not_found")
 
-    def _start(self, wish: Wish) -> Job:
+    async def _start(self, wish: Wish) -> Job:
         """Make the job of a response whose turn has come."""
         door, body = self.door, wish.body
-        previous = body.previous_response_id
-        if previous is not None and previous not in self.remembered:
-            raise response_not_found(previous)
-        earlier = self.remembered[previous] if previous is not None else ()
+        stored = door.responses.of(self.scope["tenant"])
+        conversation = conversation_of(body, earlier_of(body, self.remembered, stored))
         call = Call(
             request_id=wish.response_id.removeprefix("resp_"),
             kind="socket",
-            prompts=[responses_prompt(body, earlier)],
+            prompts=[await fitted_prompt(door, body, conversation)],
             options=responses_options(body, door.model, self.scope["tenant"], door.new_seed),
             names=RESPONSES_NAMES,
         )
         form = responses_format(door, body, wish.response_id, wish.stream_id)
+        places = (self.remembered, stored) if form.stored else (self.remembered,)
+        form.on_over = keeper(form, conversation, *places)
         return Job(door, call, form, self.say)
-
-    def _remember(self, job: Job) -> None:
-        """Keep a finished conversation, so that a later response may go on from it."""
-        if job.format.status not in ("completed", "incomplete"):
-            return
-        (prompt,) = job.call.prompts
-        assert isinstance(prompt, Chat)
-        said = prompt.messages[1:] if job.format.body.instructions else prompt.messages
-        answer = ChatMessage("assistant", job.format.choice.text)
-        self.remembered[job.format.header.id] = (*said, answer)
-        if len(self.remembered) > REMEMBERED_MAX:
-            self.remembered.popitem(last=False)
 
     async def say(self, events: Sequence[msgspec.Struct]) -> None:
         """Send events; a client that takes too long to read one is gone."""

@@ -24,14 +24,16 @@ TOKENIZE = msgspec.json.Decoder(TokenizeBody)
 
 
 async def models(request: Request) -> Response:
-    """`GET /v1/models`: the one model served."""
-    return _json({"object": "list", "data": [_model(request)]})
+    """`GET /v1/models`: the one model served, once for each of its names."""
+    names = door_of(request).model.names
+    return _json({"object": "list", "data": [_model(request, name) for name in names]})
 
 
 async def model(request: Request) -> Response:
     """`GET /v1/models/{name}`."""
-    check_model(request.path_params["name"], door_of(request).model)
-    return _json(_model(request))
+    name = request.path_params["name"]
+    check_model(name, door_of(request).model)
+    return _json(_model(request, name))
 
 
 async def health(request: Request) -> Response:
@@ -138,13 +140,14 @@ async def detokenize(request: Request) -> Response:
     return _json({"prompt": text})
 
 
-def _model(request: Request) -> dict[str, object]:
+def _model(request: Request, name: str) -> dict[str, object]:
     card = door_of(request).model
     return {
-        "id": card.name,
+        "id": name,
         "object": "model",
         "created": card.created,
         "owned_by": "draftwerk",
+        "root": card.name,
         "max_model_len": card.context_max,
     }
 

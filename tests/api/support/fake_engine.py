@@ -31,6 +31,7 @@ from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import Snapshot
 
 END = 256
+NEWLINE = 10
 WORDS = ("draft ", "target ", "ünï ", "東京 ", "🙂", "e\u0301", "\n", "the ", "<b>", '"q" ')
 
 
@@ -43,7 +44,11 @@ class ByteText:
         return list(text.encode())
 
     def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
-        return self.encode("".join(f"{each.role}: {each.content}\n" for each in messages))
+        turns = [
+            [*self.encode(f"{each.role}: "), *(each.tokens or self.encode(each.content)), NEWLINE]
+            for each in messages
+        ]
+        return [token for turn in turns for token in turn]
 
     def encode_continuation(self, text: str) -> list[int]:
         return self.encode(text)
