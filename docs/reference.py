@@ -19,7 +19,7 @@ from draftwerk.api.core.errors import CLOSE_CODES, CODES, KINDS
 from draftwerk.api.core.ports import Generator, ModelCard
 from draftwerk.api.core.state import Door
 from draftwerk.api.openai import responses_events
-from draftwerk.api.openai.decode import alternatives, described
+from draftwerk.api.openai.decode import alternatives, described, items
 from draftwerk.api.service.metrics import DoorCollector
 from draftwerk.api.service.openapi import OPERATIONS, Operation
 
@@ -174,11 +174,10 @@ def _short(kind: inspect.Type) -> str:
         case inspect.StructType():
             return "an object"
         case (
-            inspect.ListType(item_type=item, max_length=most)
-            | inspect.VarTupleType(item_type=item, max_length=most)
+            inspect.ListType(item_type=item, min_length=least, max_length=most)
+            | inspect.VarTupleType(item_type=item, min_length=least, max_length=most)
         ):
-            limit = f"at most {most} items" if most else "items"
-            return f"a list of {limit}, each {_short(item)}"
+            return f"a list of {items(least, most)}, each {_short(item)}"
         case _:
             return described(kind)
 

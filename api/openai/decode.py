@@ -129,11 +129,10 @@ def described(kind: inspect.Type) -> str:
             start = "a non-empty string" if least else "a string"
             return f"{start} of at most {most} characters" if most else start
         case (
-            inspect.ListType(item_type=item, max_length=most)
-            | inspect.VarTupleType(item_type=item, max_length=most)
+            inspect.ListType(item_type=item, min_length=least, max_length=most)
+            | inspect.VarTupleType(item_type=item, min_length=least, max_length=most)
         ):
-            limit = f"at most {most} items" if most else "items"
-            return f"a list of {limit}, each {described(item)}"
+            return f"a list of {items(least, most)}, each {described(item)}"
         case inspect.DictType(key_type=key, value_type=value, max_length=most):
             limit = f" of at most {most} entries" if most else ""
             return f"an object{limit} from {described(key)} to {described(value)}"
@@ -151,6 +150,13 @@ def described(kind: inspect.Type) -> str:
             return "an object with " + ", ".join(f"`{field.encode_name}`" for field in fields)
         case _:
             return "valid"
+
+
+def items(least: int | None, most: int | None) -> str:
+    """Say how many a list may have."""
+    if not most:
+        return "items"
+    return f"{least} to {most} items" if least else f"at most {most} items"
 
 
 def _range(kind: inspect.IntType | inspect.FloatType) -> str:

@@ -170,6 +170,12 @@ def test_alternatives_are_of_refused_fields_and_hints_of_taken_ones() -> None:
         assert all(fields[name.split(".")[0]] is not msgspec.Raw for name in body.hints)
 
 
+async def test_an_empty_conversation_is_refused_in_clear_words(served: Served) -> None:
+    reply = await served.chat(messages=[])
+    said = reply.json()["error"]["message"]
+    assert said.startswith("`messages` must be a list of 1 to 4096 items")
+
+
 BAD_BODIES = {
     "nothing": b"",
     "half an object": b'{"messages": [',
