@@ -28,12 +28,15 @@ def beam_refusal(
         return "texts that are drawn do not compete by length", "length_penalty"
     if sampling.temperature > 0.0 and options.early_stopping:
         return "texts that are drawn must all be drawn", "early_stopping"
-    if sampling.logprobs >= 0 and _changes_law(sampling):
-        return "a beam search reports raw log-probabilities of an unchanged law alone", "logprobs"
+    if sampling.logprobs >= 0 and _changes_distribution(sampling):
+        return (
+            "a beam search reports raw log-probabilities of an unchanged distribution alone",
+            "logprobs",
+        )
     return _crowding(width, prompt_count, tokens_max, blocks)
 
 
-def _changes_law(sampling: Sampling) -> bool:
+def _changes_distribution(sampling: Sampling) -> bool:
     return sampling.edits_logits or sampling.grammar is not None or sampling.temperature > 0.0
 
 

@@ -27,8 +27,8 @@ from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.beams.search import SEARCH_ROOM
 from draftwerk.speculative.protocol.rounds import Round
-from draftwerk.speculative.scheduler.scheduler import Planner, expand
-from draftwerk.speculative.sequence import Progress, Sequence
+from draftwerk.speculative.scheduler.scheduler import Scheduler, expand
+from draftwerk.speculative.sequence import Sequence, SequenceProgress
 
 TICKS_TO_DEVICE = 3
 """Turns of the event loop until a round has passed the drafter and the verifier."""
@@ -39,7 +39,7 @@ class Cache:
     inbox: Inbox[CacheMessage]
     draft: Outbox[Round]
     detokenizer: Outbox[DetokenizerMessage]
-    planner: Planner
+    scheduler: Scheduler
     namer: BlockNamer
     stop_token_ids: tuple[int, ...]
     context_max: int
@@ -59,50 +59,51 @@ class Cache:
         while True:
             messages = await receive_all(self.inbox)
             with self.trace.span("cache", "commit and plan"):
-                news = [self._handle(message) for message in messages]
-                while (round_ := self.planner.plan()) is not None:
-                    # A round has one of `lanes` lanes and the mailbox holds `lanes`: never full.
+                results = [self._handle(message) for message in messages]
+                while (round_ := self.scheduler.plan()) is not None:
+                    # A round has one of `pipeline_depth` lanes and the mailbox holds
+                    # `pipeline_depth`: never full.
                     self.draft.send_nowait(round_)
             for _ in range(TICKS_TO_DEVICE):
                 await checkpoint()
-            for one in news:
+            for one in results:
                 message = generated(one) if isinstance(one, list) else one
                 if message is not None:
                     await self.detokenizer.send(message)
-            if self.planner.idle:
-                self.planner.check()
+            if self.scheduler.idle:
+                self.scheduler.check()
 
     def progress_age_s(self) -> float:
         """Return how long no round was committed while work was pending; 0 when idle."""
-        return 0.0 if self.planner.idle else self.clock() - self.progress_at
+        return 0.0 if self.scheduler.idle else self.clock() - self.progress_at
 
-    def _handle(self, message: CacheMessage) -> DetokenizerMessage | list[Progress]:
+    def _handle(self, message: CacheMessage) -> DetokenizerMessage | list[SequenceProgress]:
         """Apply one message; returns what the detokenizer must hear of it, worded or not yet."""
         match message:
             case Encoded():
                 return self._open(message)
             case Cancel():
-                self.planner.cancel(message.request_id, message.choice)
+                self.scheduler.cancel(message.request_id, message.choice)
                 return message
             case Decided():
                 self.progress_at = self.clock()
                 self.committed += 1
-                return self.planner.commit(message.verdict, message.drafts)
+                return self.scheduler.commit(message.verdict, message.drafts)
             case _:
                 assert_never(message)
 
     def _open(self, encoded: Encoded) -> Opened:
-        if self.planner.idle:
+        if self.scheduler.idle:
             self.progress_at = self.clock()
         if encoded.options.beam_width > 1:
-            self.planner.submit(self._search(encoded))
+            self.scheduler.submit(self._search(encoded))
         else:
             for sequence in expand(
                 self._sequence(encoded, choice)
                 for choice in range(encoded.options.choices)
                 if choice not in encoded.ended
             ):
-                self.planner.submit(sequence)
+                self.scheduler.submit(sequence)
         return Opened(
             request_id=encoded.request_id,
             prompt=encoded.tokens,
@@ -114,7 +115,7 @@ class Cache:
     def _search(self, encoded: Encoded) -> Sequence:
         """Return the one sequence that all branches of a beam search will come from."""
         root = self._sequence(encoded, 0)
-        root.draft_max = draft_max(encoded, SEARCH_ROOM * self.planner.limits.draft_max)
+        root.draft_max = draft_max(encoded, SEARCH_ROOM * self.scheduler.limits.draft_max)
         del root.tokens[root.prompt_count :]  # sent before a crash; the search finds them again
         root.search = search_of(
             encoded.options,
@@ -142,8 +143,8 @@ class Cache:
                 stop_token_ids=() if options.ignore_eos else self.stop_token_ids,
             ),
             tokens_max=room if options.tokens_max is None else min(room, options.tokens_max),
-            table=BlockTable(self.planner.pool, self.namer, options.cache_salt or options.tenant),
-            draft_max=draft_max(encoded, self.planner.limits.draft_max),
+            table=BlockTable(self.scheduler.pool, self.namer, options.cache_salt or options.tenant),
+            draft_max=draft_max(encoded, self.scheduler.limits.draft_max),
             priority=options.priority,
             methods=options.speculation.methods,
             tenant=options.tenant,
@@ -160,12 +161,12 @@ def draft_max(encoded: Encoded, server_max: int) -> int:
     return server_max if speculation.draft_max is None else min(server_max, speculation.draft_max)
 
 
-def generated(progress: list[Progress]) -> Generated | None:
+def generated(progress: list[SequenceProgress]) -> Generated | None:
     """Return what a verdict meant, for the detokenizer, if it meant anything."""
     return Generated(pieces=tuple(map(piece, progress))) if progress else None
 
 
-def piece(progress: Progress) -> Piece:
+def piece(progress: SequenceProgress) -> Piece:
     """Return what the detokenizer must know of one sequence's progress."""
     sequence = progress.sequence
     return Piece(

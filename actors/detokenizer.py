@@ -24,7 +24,7 @@ from draftwerk.actors.messages import (
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.stops import StopScanner
 from draftwerk.actors.text import TextStream, TextTools
-from draftwerk.speculative.protocol.rounds import TokenLogprob
+from draftwerk.speculative.protocol.rounds import ChosenLogprob
 
 
 @dataclass(slots=True)
@@ -156,7 +156,7 @@ class Detokenizer:
                 return kept, "".join(texts), stop
         return len(tokens), "".join(texts), ""
 
-    def _logprob(self, token: int, logprob: TokenLogprob) -> TokenText:
+    def _logprob(self, token: int, logprob: ChosenLogprob) -> TokenText:
         top = tuple(self._token_text(other, value) for other, value in logprob.top)
         return self._token_text(token, logprob.logprob, top)
 

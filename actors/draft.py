@@ -44,7 +44,8 @@ class Drafter:
                 with self.trace.span("draft", f"round {round_.round_id}"):
                     model_drafts, model_ms = await self._model_drafts(round_, beside)
                     drafts = self.proposer.propose(round_, model_drafts, model_ms)
-                # One proposal per round under way, and the mailbox holds `lanes`: never full.
+                # One proposal per round under way, and the mailbox holds `pipeline_depth`: never
+                # full.
                 self.verifier.send_nowait(Proposal(round_, drafts))
             beside.cancel_scope.cancel()
 
@@ -56,7 +57,7 @@ class Drafter:
         if self.model is None or self.lost:
             return nothing, 0.0
         wanted = self.proposer.wants_model(round_)
-        reading = Reading(limited(round_, wanted), any(wanted))
+        reading = DraftReading(limited(round_, wanted), any(wanted))
         begun = anyio.current_time()
         beside.start_soon(self._read, reading, beside)
         with anyio.move_on_after(self.wait_s) as patience:
@@ -67,7 +68,7 @@ class Drafter:
             return nothing, 0.0
         return reading.drafts, 1e3 * (anyio.current_time() - begun)
 
-    async def _read(self, reading: "Reading", beside: TaskGroup) -> None:
+    async def _read(self, reading: "DraftReading", beside: TaskGroup) -> None:
         """Let the model read a round before any later one, even if nobody waits any longer."""
         assert self.model is not None
         async with self._in_order:
@@ -106,7 +107,7 @@ class Drafter:
 
 
 @dataclass(slots=True)
-class Reading:
+class DraftReading:
     """A round on its way through the draft model."""
 
     round: Round

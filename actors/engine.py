@@ -5,9 +5,9 @@
                  │                       └──┼───── verdict ─────┘
                  └── ledger <── Detokenizer <┘
 
-Cache → Draft → Verifier → Cache is the only cycle; it runs on credits (`lanes`), so it never waits.
-If an actor or a device dies, all actors are built anew and each live request is submitted again,
-with the tokens that its client already has: a crash is only a preemption.
+Cache → Draft → Verifier → Cache is the only cycle; it runs on credits (`pipeline_depth`), so it
+never waits. If an actor or a device dies, all actors are built anew and each live request is
+submitted again, with the tokens that its client already has: a crash is only a preemption.
 """
 
 import logging
@@ -48,8 +48,8 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
-from draftwerk.speculative.scheduler.scheduler import Limits, Planner
-from draftwerk.speculative.scheduler.stats import PlannerStats
+from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.scheduler.stats import SchedulerStats
 
 M = TypeVar("M")
 CHOICES_MAX = 16
@@ -58,7 +58,7 @@ MAILBOXES = ("tokenizer", "cache", "draft", "verifier", "detokenizer", "ledger")
 WAITS_S = (
     0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0,
 )  # fmt: skip
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = RoundLimits()
 THREADS = ThreadWorker()
 INSPECT_S = 5.0
 LONG_LIFE_S = 30.0
@@ -73,7 +73,7 @@ def text_proposer() -> Proposer:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Parts:
+class EngineParts:
     """What an engine is made of; devices come from factories, so that they can be made again."""
 
     text: TextTools
@@ -85,7 +85,7 @@ class Parts:
     context_max: int
     """Tokens that the model can attend to."""
     stop_token_ids: tuple[int, ...]
-    limits: Limits = DEFAULT_LIMITS
+    limits: RoundLimits = DEFAULT_LIMITS
     proposer: Callable[[], Proposer] = text_proposer
     """The draft sources that the server runs; with none and no draft model nothing is drafted."""
     requests_max: int = 256
@@ -117,19 +117,23 @@ class Port(Generic[M]):
 class Pipeline:
     """One generation of actors and their mailboxes; after a crash comes the next."""
 
-    def __init__(self, parts: Parts, stats: PlannerStats, waits: dict[str, Histogram]) -> None:
-        lanes = parts.limits.lanes
+    def __init__(
+        self, parts: EngineParts, stats: SchedulerStats, waits: dict[str, Histogram]
+    ) -> None:
+        pipeline_depth = parts.limits.pipeline_depth
         # A live request sends one Submit, a Cancel for each choice at most, and one for the whole.
         messages_max = parts.requests_max * (CHOICES_MAX + 2)
 
         self.to_tokenizer = Port[TokenizerMessage](messages_max, waits["tokenizer"])
         # Whatever the tokenizer passes on, and a verdict for each lane.
-        self.to_cache = Port[CacheMessage](messages_max + lanes, waits["cache"])
+        self.to_cache = Port[CacheMessage](messages_max + pipeline_depth, waits["cache"])
         # The cycle's credits: a round is in one place at a time.
-        self.to_draft = Port[Round](lanes, waits["draft"])
-        self.to_verifier = Port[Proposal](lanes, waits["verifier"])
+        self.to_draft = Port[Round](pipeline_depth, waits["draft"])
+        self.to_verifier = Port[Proposal](pipeline_depth, waits["verifier"])
         # The cache may wait here, but never long: from here on nobody waits for the cache.
-        self.to_detokenizer = Port[DetokenizerMessage](messages_max + lanes, waits["detokenizer"])
+        self.to_detokenizer = Port[DetokenizerMessage](
+            messages_max + pipeline_depth, waits["detokenizer"]
+        )
         # For each request a refusal or a Started, and what one round can cause: a delta and an
         # ending a choice.
         self.to_ledger = Port[RouterMessage](
@@ -153,7 +157,7 @@ class Pipeline:
             self.to_cache.inbox,
             self.to_draft.outbox,
             self.to_detokenizer.outbox,
-            Planner(BlockPool(parts.block_count, parts.block_size), parts.limits, stats),
+            Scheduler(BlockPool(parts.block_count, parts.block_size), parts.limits, stats),
             BlockNamer(parts.name_secret),
             parts.stop_token_ids,
             parts.tokens_max,
@@ -194,7 +198,7 @@ class Pipeline:
 
     def check(self) -> None:
         """Assert what must hold between rounds."""
-        self.cache.planner.check()
+        self.cache.scheduler.check()
         self.drafter.proposer.check()
 
     async def _inspect(self) -> None:
@@ -202,7 +206,7 @@ class Pipeline:
         checked = 0
         while True:
             await anyio.sleep(INSPECT_S)
-            if self.cache.planner.idle and self.cache.committed > checked:
+            if self.cache.scheduler.idle and self.cache.committed > checked:
                 checked = self.cache.committed
                 self.check()
 
@@ -226,9 +230,9 @@ class Pipeline:
 class Engine:
     """The way in: takes requests, hands back streams, and keeps the actors running."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: EngineParts) -> None:
         self._parts = parts
-        self._stats = PlannerStats()
+        self._stats = SchedulerStats()
         self._waits = {name: Histogram(WAITS_S) for name in MAILBOXES}
         self._pipeline = Pipeline(parts, self._stats, self._waits)
         self._ledger = Ledger(send=self._send, on_closed=self._on_closed)
@@ -266,13 +270,13 @@ class Engine:
 
     def snapshot(self) -> Snapshot:
         """Return the state and the counters of this moment."""
-        planner = self._pipeline.cache.planner
+        scheduler = self._pipeline.cache.scheduler
         return Snapshot(
-            running=planner.running,
-            waiting=planner.waiting,
-            blocks_total=planner.pool.capacity,
-            blocks_used=planner.pool.used,
-            blocks_cached=planner.pool.cached,
+            running=scheduler.running,
+            waiting=scheduler.waiting,
+            blocks_total=scheduler.pool.capacity,
+            blocks_used=scheduler.pool.used,
+            blocks_cached=scheduler.pool.cached,
             restarts=self._restarts,
             mailbox_depths={name: port.inbox.depth for name, port in self._pipeline.ports.items()},
             mailbox_waits={name: waits.copy() for name, waits in self._waits.items()},
@@ -322,7 +326,7 @@ class Engine:
                 self._restarts += 1
                 self._pipeline = Pipeline(self._parts, self._stats, self._waits)
                 # A model that did not even come up was not failed by any request.
-                self._ledger.resubmit(cache.planner.reach() if had_model else {})
+                self._ledger.resubmit(cache.scheduler.computed_counts() if had_model else {})
             except BaseExceptionGroup as group:
                 raise without_bugs(group) from None
 
@@ -385,7 +389,7 @@ def leaves(error: BaseException) -> list[BaseException]:
 
 
 @asynccontextmanager
-async def running(parts: Parts) -> AsyncGenerator[Engine]:
+async def running(parts: EngineParts) -> AsyncGenerator[Engine]:
     """Run an engine for the length of the block; who still waits at its end gets a last word."""
     engine = Engine(parts)
     try:

@@ -48,7 +48,7 @@ class Entry:
     failed: bool = False
     suspicion: int = 0
     """Of restarts since its client was last sent a token."""
-    reach: int = -1
+    computed_count: int = -1
     """How far the actors had come with it at the latest restart."""
     ended_early: bool = False
     """A choice was cancelled by itself, so the actors may still hold something of the request."""
@@ -76,10 +76,10 @@ class Entry:
                 self.failed = True
                 self.ended.update(range(len(self.committed)))
 
-    def suspect(self, reach: int) -> None:
-        """Note a restart that found it at `reach`."""
-        self.suspicion += SAME_PLACE if reach == self.reach else ELSEWHERE
-        self.reach = reach
+    def suspect(self, computed_count: int) -> None:
+        """Note a restart that found it at `computed_count`."""
+        self.suspicion += SAME_PLACE if computed_count == self.computed_count else ELSEWHERE
+        self.computed_count = computed_count
 
     def resubmission(self) -> Submit:
         """Return the message that takes the request up where its client's text ends."""
@@ -121,7 +121,7 @@ class Ledger:
             return
         match message:
             case Closed():
-                self._close(entry)
+                self._forget(entry)
             case Delivery():
                 for event in message.events:
                     self._tell(entry, event)
@@ -130,17 +130,18 @@ class Ledger:
             case _:
                 assert_never(message)
 
-    def resubmit(self, reach: Mapping[str, int]) -> None:
+    def resubmit(self, computed_counts: Mapping[str, int]) -> None:
         """Send every request that still matters to a new generation of actors.
 
-        `reach` says how far the last ones had come with those that may be the cause. Who has been
-        one at the same place several times is taken for it and fails, so that the others can live.
+        `computed_counts` has the tokens that the last ones had computed with those that may be the
+        cause. Who has been one at the same place several times is taken for it and fails, so that
+        the others can live.
         """
         for entry in list(self.entries.values()):
-            if (found := reach.get(entry.submit.request_id)) is not None:
+            if (found := computed_counts.get(entry.submit.request_id)) is not None:
                 entry.suspect(found)
             if entry.over or entry.cancelled:
-                self._close(entry)  # Nothing of it is left in the new actors.
+                self._forget(entry)  # Nothing of it is left in the new actors.
             elif entry.suspicion > SUSPICION_MAX:
                 self._end(entry, "the engine was restarted again and again during this request")
             else:
@@ -157,16 +158,16 @@ class Ledger:
             failed = Failed(request_id=entry.submit.request_id, kind="failed", reason=reason)
             entry.record(failed)
             _hand_over(entry, failed)
-        self._close(entry)
+        self._forget(entry)
 
     def _tell(self, entry: Entry, event: Event) -> None:
         told_before = isinstance(event, Started) and entry.started
         if not entry.over and not told_before:
             entry.record(event)
             _hand_over(entry, event)
-            self._settle(entry, event)
+            self._release(entry, event)
 
-    def _settle(self, entry: Entry, event: Event) -> None:
+    def _release(self, entry: Entry, event: Event) -> None:
         """Tell the actors what they do not know yet, and free the place if they know it all.
 
         Only the detokenizer sees a stop string, and a failed row leaves its siblings running: there
@@ -181,12 +182,12 @@ class Ledger:
             if not cache_knows or entry.ended_early:
                 self.leave(entry)
             elif not entry.cancelled:
-                self._close(entry)
+                self._forget(entry)
         elif isinstance(event, Ended) and not cache_knows:
             entry.ended_early = True
             self.send(Cancel(request_id=event.request_id, choice=event.choice))
 
-    def _close(self, entry: Entry) -> None:
+    def _forget(self, entry: Entry) -> None:
         entry.events.close()
         del self.entries[entry.submit.request_id]
         self.on_closed()

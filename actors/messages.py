@@ -2,11 +2,11 @@
 
 import msgspec
 
-from draftwerk.speculative.protocol.rounds import Draft, TokenLogprob, Verdict
+from draftwerk.speculative.protocol.rounds import ChosenLogprob, Draft, Verdict
 from draftwerk.speculative.sampling.params import Sampling
 
 
-class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+class ActorMessage(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Base of all messages; the tag makes a logged one self-describing."""
 
 
@@ -76,7 +76,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 # --- to the tokenizer --------------------------------------------------------------------------
 
 
-class Submit(Message, frozen=True):
+class Submit(ActorMessage, frozen=True):
     request_id: str
     prompt: Prompt
     options: Options
@@ -86,7 +86,7 @@ class Submit(Message, frozen=True):
     """Choices that ended before a crash."""
 
 
-class Cancel(Message, frozen=True):
+class Cancel(ActorMessage, frozen=True):
     """Follows the data's path, so it never overtakes the request it ends."""
 
     request_id: str
@@ -100,7 +100,7 @@ TokenizerMessage = Submit | Cancel
 # --- to the cache -------------------------------------------------------------------------------
 
 
-class Encoded(Message, frozen=True):
+class Encoded(ActorMessage, frozen=True):
     request_id: str
     tokens: tuple[int, ...]
     options: Options
@@ -109,7 +109,7 @@ class Encoded(Message, frozen=True):
     ended: tuple[int, ...] = ()
 
 
-class Decided(Message, frozen=True):
+class Decided(ActorMessage, frozen=True):
     verdict: Verdict
     drafts: tuple[Draft, ...]
     """What was verified, one draft per row."""
@@ -148,7 +148,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     tokens: tuple[int, ...]
     origins: tuple[str, ...] = ()
     """Per token: the source whose draft was accepted, or "corrected" or "bonus"."""
-    logprobs: tuple[TokenLogprob, ...] = ()
+    logprobs: tuple[ChosenLogprob, ...] = ()
     hypothesis: tuple[int, ...] = ()
     """All tokens of the best text of a beam search so far, if its client wants to know."""
     finish_reason: str = ""
@@ -158,7 +158,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """So far."""
 
 
-class Opened(Message, frozen=True):
+class Opened(ActorMessage, frozen=True):
     """Comes before the first piece of a request."""
 
     request_id: str
@@ -168,7 +168,7 @@ class Opened(Message, frozen=True):
     ended: tuple[int, ...] = ()
 
 
-class Generated(Message, frozen=True):
+class Generated(ActorMessage, frozen=True):
     """One message per round: every choice that got tokens or ended."""
 
     pieces: tuple[Piece, ...]
@@ -190,7 +190,7 @@ class TokenText(msgspec.Struct, frozen=True):
     top: tuple["TokenText", ...] = ()
 
 
-class Started(Message, frozen=True):
+class Started(ActorMessage, frozen=True):
     """The first event of a request that was taken: its prompt has been tokenized."""
 
     request_id: str
@@ -199,7 +199,7 @@ class Started(Message, frozen=True):
     """The first choice of the prompt."""
 
 
-class Delta(Message, frozen=True):
+class Delta(ActorMessage, frozen=True):
     """New text of one choice; it may lag behind its tokens (half a code point or stop string)."""
 
     request_id: str
@@ -212,7 +212,7 @@ class Delta(Message, frozen=True):
     """The best text of a beam search so far, which may still change behind what was settled."""
 
 
-class Ended(Message, frozen=True):
+class Ended(ActorMessage, frozen=True):
     """The end of one choice, with any text still held back."""
 
     request_id: str
@@ -227,7 +227,7 @@ class Ended(Message, frozen=True):
     """The stop string that was found, if one was."""
 
 
-class Failed(Message, frozen=True):
+class Failed(ActorMessage, frozen=True):
     """The last word of a request that could not be served."""
 
     request_id: str
@@ -238,7 +238,7 @@ class Failed(Message, frozen=True):
     """The request's field that is to blame."""
 
 
-class Closed(Message, frozen=True):
+class Closed(ActorMessage, frozen=True):
     """The answer to a Cancel of a whole request: no message of it will follow."""
 
     request_id: str
@@ -247,7 +247,7 @@ class Closed(Message, frozen=True):
 Event = Started | Delta | Ended | Failed
 
 
-class Delivery(Message, frozen=True):
+class Delivery(ActorMessage, frozen=True):
     """What one piece means for its client: a crash loses all of it or nothing."""
 
     request_id: str

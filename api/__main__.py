@@ -12,7 +12,7 @@ from draftwerk.api.core.config import ConfigError, Settings
 from draftwerk.child_python import python_command
 
 if TYPE_CHECKING:
-    from draftwerk.api.core.ports import Running
+    from draftwerk.api.core.ports import RunningServer
     from draftwerk.speculative.protocol.frames import Ready
 
 
@@ -54,12 +54,12 @@ def measure(settings: Settings) -> "Ready":
     from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
     from draftwerk.api.plan import plan
     from draftwerk.model.checkpoint.hub import locate
-    from draftwerk.model.checkpoint.info import read_card
+    from draftwerk.model.checkpoint.info import read_info
     from draftwerk.model.checkpoint.unsupported import Refused
     from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 
     async def start() -> "Ready":
-        planned = plan(settings, read_card(locate(settings.model or None, print)), None)
+        planned = plan(settings, read_info(locate(settings.model or None, print)), None)
         target = ProcessDevice[Proposal, Verdict](
             partial(spawn, _worker("target", planned.target_options)), Verdict, settings.silence_s
         )
@@ -77,7 +77,7 @@ def measure(settings: Settings) -> "Ready":
 @asynccontextmanager
 async def build_engine(
     settings: Settings, report: Callable[[str], None]
-) -> AsyncGenerator["Running", None]:
+) -> AsyncGenerator["RunningServer", None]:
     """Run the models, each in a process of its own, and the engine while the block lasts.
 
     `report` gets progress lines. Raises ConfigError for a model that cannot be served.
@@ -90,31 +90,31 @@ async def build_engine(
     from draftwerk.actors.devices.child import spawn
     from draftwerk.actors.devices.device import DeviceLostError
     from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
-    from draftwerk.actors.engine import Parts, running
+    from draftwerk.actors.engine import EngineParts, running
     from draftwerk.actors.monitoring.audit import Audit
-    from draftwerk.api.core.ports import ModelCard, Running
+    from draftwerk.api.core.ports import RunningServer, ServedModel
     from draftwerk.api.plan import available, plan
     from draftwerk.model.checkpoint.hub import locate
-    from draftwerk.model.checkpoint.info import read_card
+    from draftwerk.model.checkpoint.info import read_info
     from draftwerk.model.checkpoint.unsupported import Refused
     from draftwerk.model.native.gumbel import fastest
-    from draftwerk.model.text.tokenizer import Text
+    from draftwerk.model.text.tokenizer import TextTokenizer
     from draftwerk.speculative.drafting.proposer import Proposer
-    from draftwerk.speculative.drafting.rejection_proposer import Chains
+    from draftwerk.speculative.drafting.rejection_proposer import RejectionProposer
     from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
     from draftwerk.speculative.sources.store import Memories
 
     try:
-        target_card = read_card(locate(settings.model or None, report))
-        draft_card = read_card(locate(settings.draft, report)) if settings.draft else None
-        text = Text(Path(target_card.directory))
+        target_info = read_info(locate(settings.model or None, report))
+        draft_info = read_info(locate(settings.draft, report)) if settings.draft else None
+        text = TextTokenizer(Path(target_info.directory))
     except Refused as error:
         raise ConfigError(str(error)) from None
-    planned = plan(settings, target_card, draft_card)
+    planned = plan(settings, target_info, draft_info)
     target = ProcessDevice[Proposal, Verdict](
         partial(spawn, _worker("target", planned.target_options)), Verdict, settings.silence_s
     )
-    proposer = Proposer if settings.verify == "keyed" else Chains
+    proposer = Proposer if settings.verify == "keyed" else RejectionProposer
     memories = Memories()  # of finished outputs; they outlive a restart of the actors
     draft = None
     if planned.draft_options is not None:
@@ -129,14 +129,14 @@ async def build_engine(
             await draft.start(report)
         methods = available(planned.methods, ready.draft_head, settings.speculate)
         noise = await to_thread.run_sync(fastest)  # compiles, if no model has
-        parts = Parts(
+        parts = EngineParts(
             text=text,
             target=target.fresh,
             draft=lambda: None if draft is None else draft.fresh(),
             block_count=planned.block_count,
             block_size=planned.block_size,
-            context_max=target_card.context_max,
-            stop_token_ids=target_card.eos_token_ids,
+            context_max=target_info.context_max,
+            stop_token_ids=target_info.eos_token_ids,
             limits=planned.limits,
             proposer=lambda: proposer(methods, ready.step_costs, memories, noise),
             # The door lets in as many as the settings say; some of those before are still leaving.
@@ -145,20 +145,20 @@ async def build_engine(
             audit=Audit(settings.audit),
         )
         async with running(parts) as engine:
-            card = ModelCard(
-                name=(*settings.served_model_name, target_card.name)[0],
+            card = ServedModel(
+                name=(*settings.served_model_name, target_info.name)[0],
                 aliases=settings.served_model_name[1:],
                 reasons=text.reasons,
                 context_max=parts.tokens_max,
-                vocab_size=target_card.vocab_size,
-                draft_model="" if draft_card is None else draft_card.name,
+                vocab_size=target_info.vocab_size,
+                draft_model="" if draft_info is None else draft_info.name,
                 draft_sources=methods,
                 device=ready.device,
                 dtype=planned.dtype,
                 attention=ready.attention,
                 exact=ready.exact and settings.verify == "keyed",
             )
-            yield Running(engine=engine, text_tools=text, model=card)
+            yield RunningServer(engine=engine, text_tools=text, model=card)
     except (ModelRefusedError, DeviceLostError) as error:
         raise ConfigError(str(error)) from None
     finally:

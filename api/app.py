@@ -16,12 +16,12 @@ from draftwerk.api.core.errors import (
     on_http_exception,
     turned_away,
 )
-from draftwerk.api.core.state import Door
-from draftwerk.api.http.auth import Guard
+from draftwerk.api.core.state import ServerState
+from draftwerk.api.http.auth import AuthMiddleware
 from draftwerk.api.http.connection import ClientGoneError
 from draftwerk.api.http.page import page
 from draftwerk.api.http.refusal_log import RefusalLog
-from draftwerk.api.http.request_id import Identity
+from draftwerk.api.http.request_id import RequestIdMiddleware
 from draftwerk.api.openai import endpoints as generate
 from draftwerk.api.openai.responses_socket import ResponsesSocket
 from draftwerk.api.service import endpoints as service
@@ -48,28 +48,28 @@ DEBUG_ROUTES = [Route("/debug/trace", service.trace)]
 """Only with `--debug`."""
 
 
-def create_app(door: Door) -> ASGIApp:
+def create_app(state: ServerState) -> ASGIApp:
     """Return the ASGI application of a door whose engine runs."""
     handlers: Any = {
         ApiError: on_api_error,
         HTTPException: on_http_exception,
         ClientGoneError: on_client_gone,
     }
-    routes = ROUTES + DEBUG_ROUTES if door.settings.debug else ROUTES
+    routes = ROUTES + DEBUG_ROUTES if state.settings.debug else ROUTES
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     app.router.default = nowhere
-    app.state.door = door
-    layers: ASGIApp = Guard(app, door.settings)
-    if door.settings.cors_origin:
+    app.state.server = state
+    layers: ASGIApp = AuthMiddleware(app, state.settings)
+    if state.settings.cors_origin:
         layers = CORSMiddleware(
             layers,
-            allow_origins=door.settings.cors_origin,
+            allow_origins=state.settings.cors_origin,
             allow_methods=("GET", "POST", "DELETE"),
             allow_headers=("*",),
             expose_headers=("x-request-id", "retry-after", "retry-after-ms"),
         )
-    return Identity(RefusalLog(layers, door))
+    return RequestIdMiddleware(RefusalLog(layers, state))
 
 
 async def nowhere(scope: Scope, receive: Receive, send: Send) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from draftwerk.api.core.config import ConfigError, Settings, bytes_of
-from draftwerk.speculative.scheduler.scheduler import Limits
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
 
 SOURCES = ("ngram", "suffix", "store", "recycle", "grammar", "head")
 """Draft sources that need no second model, in the order of the documentation."""
@@ -18,7 +18,7 @@ BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2, "int8": 2, "int4": 2}
 DTYPE = "bf16"
 
 
-class Card(Protocol):
+class ModelSizes(Protocol):
     """What must be known of a model before it is loaded."""
 
     @property
@@ -39,10 +39,10 @@ class Plan:
     block_size: int
     dtype: str
     methods: tuple[str, ...]
-    limits: Limits
+    limits: RoundLimits
 
 
-def plan(settings: Settings, target: Card, draft: Card | None) -> Plan:
+def plan(settings: Settings, target: ModelSizes, draft: ModelSizes | None) -> Plan:
     """Return the plan. Raises ConfigError for settings that contradict the models."""
     if draft is not None and draft.vocab_size != target.vocab_size:
         raise ConfigError(
@@ -89,7 +89,7 @@ def plan(settings: Settings, target: Card, draft: Card | None) -> Plan:
         block_size=block_size,
         dtype=dtype,
         methods=methods,
-        limits=Limits(draft_max=DRAFT_MAX if methods else 0),
+        limits=RoundLimits(draft_max=DRAFT_MAX if methods else 0),
     )
 
 

@@ -23,10 +23,10 @@ from draftwerk.api.app import create_app
 from draftwerk.api.cli.banner import banner
 from draftwerk.api.core.config import ConfigError, Settings
 from draftwerk.api.core.memory import resident_bytes
-from draftwerk.api.core.ports import Running
-from draftwerk.api.core.state import Door
-from draftwerk.api.http.protocol import protocols
-from draftwerk.api.http.startup import Gate
+from draftwerk.api.core.ports import RunningServer
+from draftwerk.api.core.state import ServerState
+from draftwerk.api.http.http_protocol import protocols
+from draftwerk.api.http.startup import StartupApp
 
 COLLECTOR = (400, 2, 500)
 """When Python's garbage collector looks at the young, the middle and all; see the function."""
@@ -38,8 +38,8 @@ LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 MEMORY_PERIOD_S = 1.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-Report = Callable[[str], None]
-Build = Callable[[Settings, Report], AbstractAsyncContextManager[Running]]
+OnProgress = Callable[[str], None]
+Build = Callable[[Settings, OnProgress], AbstractAsyncContextManager[RunningServer]]
 
 log = logging.getLogger("draftwerk")
 
@@ -62,8 +62,8 @@ def bind(settings: Settings) -> socket.socket:
         listener.bind((settings.host, settings.port))
     except OSError as error:
         listener.close()
-        place = f"{settings.host}:{settings.port}"
-        raise ConfigError(f"cannot listen on {place}: {error.strerror}") from None
+        address = f"{settings.host}:{settings.port}"
+        raise ConfigError(f"cannot listen on {address}: {error.strerror}") from None
     return listener
 
 
@@ -82,17 +82,17 @@ class Server:
     settings: Settings
     build: Build
     listener: socket.socket
-    gate: Gate = field(default_factory=Gate)
+    startup: StartupApp = field(default_factory=StartupApp)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
-    door: Door | None = None
+    state: ServerState | None = None
     signals: list[int] = field(default_factory=list[int])
     main: asyncio.Task[object] | None = None
 
     async def run(self) -> int:
         """Serve; returns the exit code."""
         self.main = asyncio.current_task()
-        host = Host(uvicorn_config(self.settings, self.gate))
+        host = Host(uvicorn_config(self.settings, self.startup))
         hosting = asyncio.create_task(host.serve(sockets=[self.listener]))
         try:
             with self._signals_caught():
@@ -114,27 +114,27 @@ class Server:
     async def _engine(self) -> None:
         """Build the engine, open the gate, wait for the end, drain."""
         async with self.build(self.settings, self._report) as running:
-            self.door = door = Door(
+            self.state = state = ServerState(
                 engine=running.engine,
                 text_tools=running.text_tools,
                 model=running.model,
                 settings=self.settings,
             )
-            self.gate.app = create_app(door)
+            self.startup.app = create_app(state)
             self.ready.set()
             bound_collections()
             print(banner(running.model, self.url, self.url_elsewhere), flush=True)
             watches = [
-                asyncio.create_task(_watch_lag(door)),
-                asyncio.create_task(_watch_memory(door)),
+                asyncio.create_task(_watch_lag(state)),
+                asyncio.create_task(_watch_memory(state)),
             ]
             try:
                 await self.stop.wait()
-                await drain(door, self.settings.drain_s)
+                await drain(state, self.settings.drain_s)
             finally:
                 for watch in watches:
                     watch.cancel()
-                door.abort_all()
+                state.abort_all()
 
     @property
     def url(self) -> str:
@@ -150,7 +150,7 @@ class Server:
 
     def _report(self, line: str) -> None:
         """Show one line of progress while loading; callable from any thread."""
-        self.gate.progress = line
+        self.startup.progress = line
         print(f"  {line}", flush=True)
 
     @contextlib.contextmanager
@@ -196,45 +196,45 @@ def bound_collections() -> None:
     gc.set_threshold(*COLLECTOR)
 
 
-async def drain(door: Door, limit_s: float) -> None:
+async def drain(state: ServerState, limit_s: float) -> None:
     """Refuse new requests, let live ones finish within the limit, then end them with an error."""
-    door.leaving.set()
+    state.leaving.set()
     try:
         async with asyncio.timeout(limit_s):
-            await door.engine.drain()
-            await door.wait_idle()
+            await state.engine.drain()
+            await state.wait_idle()
     except TimeoutError:
-        log.warning("ending %d live requests", len(door.live))
-        door.abort_all()
+        log.warning("ending %d live requests", len(state.live))
+        state.abort_all()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
-                await door.wait_idle()
+                await state.wait_idle()
 
 
-async def _watch_lag(door: Door) -> None:
+async def _watch_lag(state: ServerState) -> None:
     """Measure how late the event loop wakes a sleeper."""
     loop = asyncio.get_running_loop()
     while True:
         due = loop.time() + LAG_PERIOD_S
         await asyncio.sleep(LAG_PERIOD_S)
-        door.loop_lag_s = loop.time() - due
-        door.histograms.loop_lag.observe(door.loop_lag_s)
+        state.loop_lag_s = loop.time() - due
+        state.histograms.loop_lag.observe(state.loop_lag_s)
 
 
-async def _watch_memory(door: Door) -> None:
+async def _watch_memory(state: ServerState) -> None:
     """Measure what the server and its model processes hold."""
     while True:
-        door.memory.saw(await asyncio.to_thread(resident_bytes, os.getpid()))
+        state.memory.observe(await asyncio.to_thread(resident_bytes, os.getpid()))
         await asyncio.sleep(MEMORY_PERIOD_S)
 
 
-def uvicorn_config(settings: Settings, gate: Gate) -> uvicorn.Config:
+def uvicorn_config(settings: Settings, startup: StartupApp) -> uvicorn.Config:
     """Return uvicorn's configuration: transport only, no logging, no proxies, no lifespan."""
-    # Its errors are what clients do; what breaks in here, `Identity` has logged.
+    # Its errors are what clients do; what breaks in here, `RequestIdMiddleware` has logged.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     http, websocket = protocols(settings)
     return uvicorn.Config(
-        gate,
+        startup,
         http=http,
         ws=websocket,
         interface="asgi3",

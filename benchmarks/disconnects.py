@@ -132,7 +132,7 @@ class Leaver:
 
 
 @dataclass(slots=True)
-class Trial:
+class DisconnectTrial:
     """Leavers in batches, with a look at the server after each."""
 
     url: str
@@ -173,7 +173,7 @@ class Trial:
 async def run(count: int, seed: int, options: list[str]) -> int:
     """Return the exit code."""
     async with server("--requests-max", "4", "--queue-max", "64", *options) as (url, pid):
-        trial = Trial(url, pid, random.Random(seed))
+        trial = DisconnectTrial(url, pid, random.Random(seed))
         warm = Leaver(url, random.Random(0), 20)
         for _ in range(12):
             await warm.leave()
@@ -190,7 +190,7 @@ async def run(count: int, seed: int, options: list[str]) -> int:
     return 0 if good else 1
 
 
-def report(trial: Trial, done: int) -> None:
+def report(trial: DisconnectTrial, done: int) -> None:
     """Print who left when, and how soon nothing was left of them."""
     phases = sorted({phase for _, phase in trial.left})
     print(f"{'':8s}" + "".join(f"{phase:>16s}" for phase in phases))

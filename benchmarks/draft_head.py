@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from benchmarks.prompts import by_category
-from draftwerk.model.batch.builder import Layout
+from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.build import ModelOptions, build
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.draft_head.head import Step
+from draftwerk.model.draft_head.head import HeadStep
 from draftwerk.model.draft_head.tree import LEVELS, LOOKED, Start, guesses
-from draftwerk.model.step.ops import Parts
-from draftwerk.model.text.tokenizer import Text
+from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from draftwerk.speculative.sources.sequence_noise import GREEDY
 
@@ -40,36 +40,36 @@ class Told(NamedTuple):
     logits: Tensor
     """Of each of its tokens."""
     step_ms: list[float]
-    think_ms: list[float]
+    head_ms: list[float]
 
 
-def decode(parts: Parts, step: Step, prompt: Sequence[int], count: int) -> Told:
+def decode(parts: LoadedModel, step: HeadStep, prompt: Sequence[int], count: int) -> Told:
     """Say `count` tokens, and have the head think after each."""
     size, known = parts.pages.block_size, list(prompt)
     blocks = tuple(range(-(-(len(prompt) + count) // size)))
     tokens, states, said = list[int](), list[Tensor](), list[Tensor]()
-    steps, thoughts = list[float](), list[float]()
+    steps, head_tree = list[float](), list[float]()
     start = 0
     for _ in range(count):
-        layout = Layout(size)
-        layout.add(known[start:], start, blocks[: -(-len(known) // size)], NO_DRAFT, True)
+        builder = BatchBuilder(size)
+        builder.add(known[start:], start, blocks[: -(-len(known) // size)], NO_DRAFT, True)
         begun = perf_counter()
-        logits = parts.run(layout)
+        logits = parts.run(builder)
         steps.append(1e3 * (perf_counter() - begun))
         start, token = len(known), int(logits[0].argmax())
         assert parts.states is not None
         state = parts.states[0]
         begun = perf_counter()
         guesses(step, [Start(state, token, start + 1, GREEDY)])
-        thoughts.append(1e3 * (perf_counter() - begun))
+        head_tree.append(1e3 * (perf_counter() - begun))
         known.append(token)
         tokens.append(token)
         states.append(state)
         said.append(logits[0].clone())
-    return Told(tokens, torch.stack(states), torch.stack(said), steps[1:], thoughts)
+    return Told(tokens, torch.stack(states), torch.stack(said), steps[1:], head_tree)
 
 
-def right(step: Step, told: Told) -> list[tuple[int, int]]:
+def right(step: HeadStep, told: Told) -> list[tuple[int, int]]:
     """Return by depth how often the head's first choice is what the target says, of how many."""
     states, found = told.states, list[tuple[int, int]]()
     for depth in range(1, LEVELS + 1):
@@ -80,7 +80,7 @@ def right(step: Step, told: Told) -> list[tuple[int, int]]:
     return found
 
 
-def drawn(step: Step, told: Told, temperature: float, dice: torch.Generator) -> list[float]:
+def drawn(step: HeadStep, told: Told, temperature: float, dice: torch.Generator) -> list[float]:
     """Return by sharpness the share of places where the head's best guess is what is drawn."""
     between = told.tokens[:-1]
     logits = told.logits[1:] / temperature
@@ -99,8 +99,8 @@ def run(arguments: argparse.Namespace) -> None:
     parts = build(options, print).parts
     if parts.step is None:
         raise SystemExit("there is no draft head for this model")
-    text = Text(locate(arguments.model).directory)
-    steps, thoughts = list[float](), list[float]()
+    text = TextTokenizer(locate(arguments.model).directory)
+    steps, head_tree = list[float](), list[float]()
     totals = [(0, 0)] * LEVELS
     dice = torch.Generator().manual_seed(1)
     draws: dict[float, list[list[float]]] = {temperature: [] for temperature in TEMPERATURES}
@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace) -> None:
             )
             told = decode(parts, parts.step, prompt[-room:], arguments.tokens)
             steps += told.step_ms
-            thoughts += told.think_ms
+            head_tree += told.head_ms
             sums = _added(sums, right(parts.step, told))
             for temperature, found in draws.items():
                 found.append(drawn(parts.step, told, temperature, dice))
@@ -125,7 +125,7 @@ def run(arguments: argparse.Namespace) -> None:
     for temperature, found in draws.items():
         means = [fmean(column) for column in zip(*found, strict=True)]
         print(f"{f'temperature {temperature:g}':24s}", *(f"{mean:.3f}" for mean in means))
-    print(f"a step {median(steps):.2f} ms, thinking {median(thoughts):.3f} ms")
+    print(f"a step {median(steps):.2f} ms, thinking {median(head_tree):.3f} ms")
 
 
 def _added(some: list[tuple[int, int]], more: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -1,8 +1,8 @@
 """What drafting costs, and what it would save: `python -m benchmarks.drafting [RECORDINGS]`.
 
 RECORDINGS, as `python -m benchmarks.record` writes them, hold one JSON object a line: `prompt`,
-`output` (token ids) and, if recorded, `outlooks` (what the target thought at each output position:
-a token, its best successors, their losses), `thoughts` (a draft head's), `prediction`, `category`,
+`output` (token ids) and, if recorded, `topk` (what the target thought at each output position:
+a token, its best successors, their losses), `head_tree` (a draft head's), `prediction`, `category`,
 `temperature` and `seed`.
 Without them, texts are made up: words by Zipf's law and phrases that come again.
 """
@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.replay import Recording, Replay, Report
+from benchmarks.replay import Recording, Replay, ReplayReport
 from draftwerk.model.native.gumbel import fastest
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.protocol.rounds import Outlook, Thought
+from draftwerk.speculative.protocol.rounds import HeadNode, TokenTopK
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.sources.recycle import RANKS
 
@@ -55,13 +55,11 @@ def made_up(rng: random.Random, count: int) -> list[Recording]:
             text += (
                 rng.choice(own) if rng.random() < 0.4 else rng.choices(range(VOCAB), weights, k=4)
             )
-        outlooks = tuple(
-            Outlook(token, tuple(rng.choices(range(VOCAB), weights, k=RANKS)), LOSSES)
+        topk = tuple(
+            TokenTopK(token, tuple(rng.choices(range(VOCAB), weights, k=RANKS)), LOSSES)
             for token in text[199:-1]
         )
-        recordings.append(
-            Recording(tuple(text[:200]), tuple(text[200:]), outlooks, category="made up")
-        )
+        recordings.append(Recording(tuple(text[:200]), tuple(text[200:]), topk, category="made up"))
     return recordings
 
 
@@ -74,15 +72,15 @@ def read(path: Path) -> list[Recording]:
             tuple(found["prompt"]),
             tuple(found["output"]),
             tuple(
-                Outlook(token, tuple(best), tuple(losses))
+                TokenTopK(token, tuple(best), tuple(losses))
                 for token, best, losses in found.get("outlooks", ())
             ),
             tuple(found.get("prediction", ())),
             Sampling(temperature=found.get("temperature", 0.0), seed=found.get("seed", 0)),
             category=str(found.get("category", "")),
-            thoughts=tuple(
-                msgspec.convert(thoughts, tuple[Thought, ...])
-                for thoughts in found.get("thoughts", ())
+            head_tree=tuple(
+                msgspec.convert(head_tree, tuple[HeadNode, ...])
+                for head_tree in found.get("thoughts", ())
             ),
         )
 
@@ -109,7 +107,7 @@ def edited(recordings: list[Recording], rng: random.Random) -> list[Recording]:
 
 def play(
     recordings: list[Recording], rows: int, methods: tuple[str, ...] = METHODS
-) -> tuple[Report, float]:
+) -> tuple[ReplayReport, float]:
     """Return what a replay came to, and its speed-up over no drafts."""
     plain = Replay(Proposer(()), cost, 0).run(recordings, rows)
     proposer = Proposer(methods, COSTS, noise=fastest())
@@ -117,7 +115,7 @@ def play(
     return report, plain.ms / report.ms
 
 
-def show(name: str, rows: int, played: tuple[Report, float]) -> None:
+def show(name: str, rows: int, played: tuple[ReplayReport, float]) -> None:
     report, gain = played
     share = report.accepted / max(1, report.drafted)
     print(

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.checkpoint.info import read_card
+from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
-from draftwerk.model.reference.sampler import Ask
-from draftwerk.model.step.ops import TORCH_KIT, Choose
+from draftwerk.model.reference.sampler import SamplingRequest
+from draftwerk.model.step.backend import TORCH_BACKEND, Choose
 from draftwerk.model.text.grammar import Grammars, Matcher, grammars_of
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 
@@ -55,12 +55,14 @@ GRAMMARS = {
 def main() -> None:
     """Print a line for each grammar, then what masking costs."""
     location = locate(None)
-    vocab_size = read_card(location).vocab_size
+    vocab_size = read_info(location).vocab_size
     begun = perf_counter()
     grammars = grammars_of(location.directory, vocab_size, STOPS)
     assert grammars is not None
     print(f"tokens read in {(perf_counter() - begun) * 1e3:.0f} ms\n")
-    print(f"{'':16}{'compile':>9}{'first':>7}{'advance':>9}{'mask p50':>10}{'p99':>7}{'forced':>8}")
+    print(
+        f"{'':16}{'compile':>9}{'first':>7}{'advance':>9}{'mask p50':>10}{'p99':>7}{'jump_forward':>8}"
+    )
     for name, grammar in GRAMMARS.items():
         print(f"{name:16}" + followed(grammars, grammar))
     masking(vocab_size)
@@ -73,19 +75,19 @@ def followed(grammars: Grammars, grammar: Grammar) -> str:
     _, first = timed(matcher.allowed)
     advances: list[float] = []
     masks: list[float] = []
-    forced: list[float] = []
+    jump_forward: list[float] = []
     while len(masks) < TOKENS:
         matcher = grammars.matcher(grammar, STOPS)
         for _ in range(TEXT_MAX):
             mask, took = timed(matcher.allowed)
             masks.append(took)
-            forced.append(timed(matcher.forced)[1])
+            jump_forward.append(timed(matcher.jump_forward)[1])
             token = chosen(rng, mask)
             if token in STOPS:
                 break
             advances.append(timed(advancing(matcher, token))[1])
     median, last = quantiles(masks, n=100)[49], quantiles(masks, n=100)[98]
-    spread = [quantiles(each, n=2)[0] for each in (advances, forced)]
+    spread = [quantiles(each, n=2)[0] for each in (advances, jump_forward)]
     return f"{compiling:9.0f}{first:7.0f}{spread[0]:9.1f}{median:10.1f}{last:7.0f}{spread[1]:8.1f}"
 
 
@@ -102,24 +104,26 @@ def chosen(rng: Random, mask: np.ndarray) -> int:
 
 def masking(vocab_size: int) -> None:
     """Print what a mask adds to choosing, for 16 rows."""
-    samplers: dict[str, Choose] = {"torch": TORCH_KIT.choose}
+    samplers: dict[str, Choose] = {"torch": TORCH_BACKEND.choose}
     try:
         samplers["native"] = NativeSampler(Pool(2)).choose_many
     except NativeUnavailable as error:
         print(f"no native sampler: {error}")
     logits = torch.randn(16, vocab_size, generator=torch.Generator().manual_seed(1)) * 3
     mask = np.random.default_rng(1).integers(-(2**31), 2**31, -(-vocab_size // 32), np.int32)
-    law = Sampling(seed=1)
+    sampling = Sampling(seed=1)
     for name, choose in samplers.items():
         costs: list[float] = []
         for allowed in (None, mask):
-            asks = [Ask(row, 9, law, None, allowed) for row in range(16)]
+            asks = [SamplingRequest(row, 9, sampling, None, allowed) for row in range(16)]
             costs.append(min(timed(choosing(choose, logits, asks))[1] for _ in range(30)) / 16)
         print(f"\nchoosing, {name:7} {costs[0]:7.1f} a row; under a mask {costs[1]:7.1f}", end="")
     print()
 
 
-def choosing(choose: Choose, logits: torch.Tensor, asks: list[Ask]) -> Callable[[], list[int]]:
+def choosing(
+    choose: Choose, logits: torch.Tensor, asks: list[SamplingRequest]
+) -> Callable[[], list[int]]:
     return lambda: choose(logits, asks)
 
 

@@ -23,7 +23,7 @@ from time import perf_counter
 import aiohttp
 
 from benchmarks.processes import metrics, model_process, serving
-from benchmarks.streams import Stream, run_all, streams, wait_ready
+from benchmarks.streams import TimedStream, run_all, streams, wait_ready
 from draftwerk.model.checkpoint.hub import locate
 
 POLL_S = 0.01
@@ -47,10 +47,10 @@ class Recovery:
 
 
 @dataclass(slots=True)
-class Run:
+class KillRun:
     """All streams, once or several times."""
 
-    streams: list[Stream]
+    streams: list[TimedStream]
     seconds: float
     recoveries: list[Recovery]
     counted: dict[str, float]
@@ -75,7 +75,7 @@ class Chaos:
     count: int
     rng: random.Random
 
-    async def play(self, found: list[Stream]) -> list[Recovery]:
+    async def play(self, found: list[TimedStream]) -> list[Recovery]:
         """Send the signals, each at a random moment at which text flows."""
         begun = perf_counter()
         recoveries: list[Recovery] = []
@@ -86,7 +86,7 @@ class Chaos:
             recoveries.append(await self._signal(found, begun))
         return recoveries
 
-    async def _signal(self, found: list[Stream], begun: float) -> Recovery:
+    async def _signal(self, found: list[TimedStream], begun: float) -> Recovery:
         victim = model_process(self.server, self.role)
         assert victim is not None, f"there is no {self.role} process"
         sent = perf_counter()
@@ -119,17 +119,17 @@ class Chaos:
         return (await metrics(self.http, self.url))[f"draftwerk_device_up{{{self.role}}}"] == 1
 
 
-def _arrivals(found: list[Stream]) -> int:
+def _arrivals(found: list[TimedStream]) -> int:
     return sum(len(stream.arrivals) for stream in found)
 
 
 async def run_streams(
-    http: aiohttp.ClientSession, url: str, make: Callable[[], list[Stream]], chaos: Chaos
-) -> Run:
+    http: aiohttp.ClientSession, url: str, make: Callable[[], list[TimedStream]], chaos: Chaos
+) -> KillRun:
     """Run all streams, again and again until all that is to happen to them has happened."""
     before = await metrics(http, url)
     begun = perf_counter()
-    found: list[Stream] = []
+    found: list[TimedStream] = []
     signals = asyncio.create_task(chaos.play(found))
     while not found or not signals.done():
         more = make()
@@ -145,7 +145,7 @@ async def run_streams(
         "generated_tokens": "vllm:generation_tokens_total{" + _model(after) + "}",
     }
     counted = {name: after[metric] - before.get(metric, 0) for name, metric in names.items()}
-    return Run(found, seconds, recoveries, counted)
+    return KillRun(found, seconds, recoveries, counted)
 
 
 def _model(found: dict[str, float]) -> str:
@@ -153,7 +153,7 @@ def _model(found: dict[str, float]) -> str:
     return name.partition("{")[2].rstrip("}")
 
 
-def compare(undisturbed: Run, disturbed: Run) -> None:
+def compare(undisturbed: KillRun, disturbed: KillRun) -> None:
     """Raise AssertionError unless every stream ended, with the same texts."""
     for plain, other in zip(cycle(undisturbed.streams), disturbed.streams, strict=False):
         assert plain.texts, f"{plain.name} said nothing: {plain.ending}"
@@ -176,7 +176,7 @@ async def experiment(arguments: argparse.Namespace) -> dict[str, object]:
         serving(options) as (url, server),
         aiohttp.ClientSession(timeout=timeout, connector=connector) as http,
     ):
-        passes: list[Run] = []
+        passes: list[KillRun] = []
         for count in (0, arguments.count):
             rng = random.Random(arguments.seed)
             chaos = Chaos(http, url, server, arguments.process, what, count, rng)
@@ -186,7 +186,7 @@ async def experiment(arguments: argparse.Namespace) -> dict[str, object]:
     return report(arguments, *passes)
 
 
-def report(arguments: argparse.Namespace, plain: Run, disturbed: Run) -> dict[str, object]:
+def report(arguments: argparse.Namespace, plain: KillRun, disturbed: KillRun) -> dict[str, object]:
     """Print and return what the signals did."""
     print(
         f"{len(disturbed.streams)} streams, {arguments.count} x SIG{arguments.signal}: "

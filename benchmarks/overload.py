@@ -33,7 +33,7 @@ REFUSAL_MS, GOODPUT, JAIN = 10.0, 0.8, 0.95
 
 
 @dataclass(slots=True)
-class Tally:
+class OverloadTally:
     """What came back."""
 
     tokens: Counter[str] = field(default_factory=Counter[str])
@@ -43,12 +43,12 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Load:
+class OverloadPhase:
     """Clients that ask the same kind of thing."""
 
     url: str
     dice: random.Random
-    tally: Tally = field(default_factory=Tally)
+    tally: OverloadTally = field(default_factory=OverloadTally)
     until: float = 0.0
     """When the window ends, on the performance counter."""
 
@@ -136,11 +136,11 @@ async def run(arguments: argparse.Namespace) -> int:
     places = ["--requests-max", str(arguments.places), "--queue-max", str(arguments.queue)]
     async with server(*keys, *places) as (url, _):
         dice = random.Random(arguments.seed)
-        await Load(url, dice).closed(arguments.places, 3)
-        peak = await Load(url, dice).closed(arguments.places, arguments.seconds)
+        await OverloadPhase(url, dice).closed(arguments.places, 3)
+        peak = await OverloadPhase(url, dice).closed(arguments.places, arguments.seconds)
         rate = arguments.times * peak / TOKENS
         print(f"closed loop: {peak:.1f} tok/s; offered: {rate:.1f} requests/s", flush=True)
-        load = Load(url, dice)
+        load = OverloadPhase(url, dice)
         before = processor_ticks()
         goodput = await load.open(rate, arguments.share, arguments.seconds)
         stolen, ticks = (now - then for now, then in zip(processor_ticks(), before, strict=True))

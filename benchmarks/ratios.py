@@ -13,7 +13,7 @@ from statistics import median
 
 import anyio
 
-from benchmarks.engine_overhead import Batch, batching, overhead
+from benchmarks.engine_overhead import EngineBatch, batching, overhead
 from benchmarks.server import engine
 from draftwerk.api.core.config import Settings
 from draftwerk.model.native.benchmark import Bench
@@ -49,7 +49,7 @@ async def engine_ratios(tokens: int, repeats: int) -> dict[str, float]:
     """Return what the engine adds to the device's time, and what batching gains."""
     found: dict[str, list[float]] = {}
     async with engine(Settings(speculate="off")) as running:
-        await Batch(["warmth"], 16).run(running)
+        await EngineBatch(["warmth"], 16).run(running)
         for _ in range(repeats):
             for sequences in SEQUENCES:
                 cost = await overhead(running, sequences, tokens)

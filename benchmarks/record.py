@@ -13,16 +13,16 @@ import msgspec
 from benchmarks.prompts import by_category
 from draftwerk.model.build import ModelOptions, build_runner
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.step.target_runner import Runner
-from draftwerk.model.text.tokenizer import Text
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.protocol.rounds import (
     LOSS_NATS,
     NO_DRAFT,
-    Opening,
+    HeadNode,
+    NewSequence,
     Proposal,
     Round,
     Row,
-    Thought,
 )
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.sources.recycle import RANKS
@@ -37,21 +37,23 @@ STOP = (2,)
 class Live:
     """One text while it is written, in blocks of its own."""
 
-    def __init__(self, place: int, category: str, prompt: Sequence[int], law: Sampling) -> None:
-        self.place, self.category, self.law = place, category, law
+    def __init__(
+        self, place: int, category: str, prompt: Sequence[int], sampling: Sampling
+    ) -> None:
+        self.place, self.category, self.sampling = place, category, sampling
         self.tokens, self.prompt_count = list(prompt), len(prompt)
         self.computed = 0
         self.news: tuple[int, ...] = ()
-        self.outlooks: list[tuple[int, list[int], list[int]]] = []
-        self.thoughts: list[tuple[Thought, ...]] = []
+        self.topk: list[tuple[int, list[int], list[int]]] = []
+        self.head_tree: list[tuple[HeadNode, ...]] = []
 
     def row(self) -> Row:
         """Return what is to be computed next."""
         stop = min(len(self.tokens), self.computed + CHUNK_MAX)
         first = 1 + self.place * BLOCKS_EACH
-        opening = None
+        new_sequence = None
         if not self.computed:
-            opening = Opening(tuple(self.tokens), self.prompt_count, self.law)
+            new_sequence = NewSequence(tuple(self.tokens), self.prompt_count, self.sampling)
         blocks = tuple(range(first, first + BLOCKS_EACH))
         row = Row(
             self.place,
@@ -61,7 +63,7 @@ class Live:
             0,
             blocks,
             self.news,
-            opening,
+            new_sequence,
         )
         self.computed, self.news = stop, ()
         return row
@@ -73,30 +75,30 @@ class Live:
                 "category": self.category,
                 "prompt": self.tokens[: self.prompt_count],
                 "output": self.tokens[self.prompt_count :],
-                "outlooks": self.outlooks,
-                "thoughts": self.thoughts,
-                "temperature": self.law.temperature,
-                "seed": self.law.seed,
+                "outlooks": self.topk,
+                "thoughts": self.head_tree,
+                "temperature": self.sampling.temperature,
+                "seed": self.sampling.seed,
             }
         ).decode()
 
 
-def write(runner: Runner, lives: list[Live], count: int) -> None:
+def write(runner: TargetRunner, lives: list[Live], count: int) -> None:
     """Write texts of up to `count` tokens, all at once."""
     writing, number = list(lives), 0
-    closed: tuple[int, ...] = ()
+    finished_ids: tuple[int, ...] = ()
     while writing:
         number += 1
-        round_ = Round(number, 0, tuple(live.row() for live in writing), closed=closed)
+        round_ = Round(number, 0, tuple(live.row() for live in writing), finished_ids=finished_ids)
         verdict = runner.step(Proposal(round_, (NO_DRAFT,) * len(writing)))
         for live, decision in zip(writing, verdict.decisions, strict=True):
             assert not decision.error, decision.error
             if decision.tokens:
                 live.tokens.extend(decision.tokens)
                 live.news = decision.tokens
-                live.thoughts.append(decision.thoughts)
+                live.head_tree.append(decision.head_tree)
                 best = decision.logprobs[0].top
-                live.outlooks.append(
+                live.topk.append(
                     (
                         live.tokens[-2],
                         [token for token, _ in best],
@@ -108,9 +110,9 @@ def write(runner: Runner, lives: list[Live], count: int) -> None:
             for live in writing
             if len(live.tokens) - live.prompt_count == count or live.tokens[-1] in STOP
         ]
-        closed = tuple(live.place for live in ended)
+        finished_ids = tuple(live.place for live in ended)
         writing = [live for live in writing if live not in ended]
-    runner.histories.close(closed)
+    runner.histories.close(finished_ids)
 
 
 def main() -> None:
@@ -133,8 +135,8 @@ def main() -> None:
             threads=arguments.threads,
         )
     )
-    text = Text(locate(None).directory)
-    law = Sampling(temperature=arguments.temperature, logprobs=RANKS, stop_token_ids=STOP)
+    text = TextTokenizer(locate(None).directory)
+    sampling = Sampling(temperature=arguments.temperature, logprobs=RANKS, stop_token_ids=STOP)
     found: list[tuple[str, list[int]]] = []
     for category, prompts in by_category(arguments.prompts, arguments.count).items():
         for prompt in prompts:
@@ -146,7 +148,7 @@ def main() -> None:
     with arguments.output.open("w") as file:
         for first in range(0, len(found), AT_ONCE):
             lives = [
-                Live(place, category, tokens, msgspec.structs.replace(law, seed=first + place))
+                Live(place, category, tokens, msgspec.structs.replace(sampling, seed=first + place))
                 for place, (category, tokens) in enumerate(found[first : first + AT_ONCE])
             ]
             write(runner, lives, arguments.tokens)

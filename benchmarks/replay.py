@@ -9,15 +9,15 @@ from time import perf_counter
 from typing import NamedTuple
 
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.drafting.token_weights import Refill
+from draftwerk.speculative.drafting.token_weights import Occupancy
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     Draft,
-    Opening,
-    Outlook,
+    HeadNode,
+    NewSequence,
     Round,
     Row,
-    Thought,
+    TokenTopK,
     chain,
 )
 from draftwerk.speculative.sampling.params import Sampling
@@ -28,17 +28,17 @@ class Recording(NamedTuple):
 
     prompt: tuple[int, ...]
     output: tuple[int, ...]
-    outlooks: tuple[Outlook, ...] = ()
+    topk: tuple[TokenTopK, ...] = ()
     """Of each output position, what the target thought."""
     prediction: tuple[int, ...] = ()
     sampling: Sampling = Sampling()
     category: str = ""
-    thoughts: tuple[tuple[Thought, ...], ...] = ()
+    head_tree: tuple[tuple[HeadNode, ...], ...] = ()
     """After each output position, what a draft head thought could follow."""
 
 
 @dataclass(slots=True)
-class Report:
+class ReplayReport:
     """What a replay came to; times in ms, `propose_s` in seconds of this process."""
 
     tokens: int = 0
@@ -78,14 +78,16 @@ class _Player:
     sequence_id: int
     recording: Recording
     said: int = 0
-    news: tuple[int, ...] = ()
-    outlooks: tuple[Outlook, ...] = ()
+    new_token_ids: tuple[int, ...] = ()
+    topk: tuple[TokenTopK, ...] = ()
 
     @property
-    def thoughts(self) -> tuple[Thought, ...]:
+    def head_tree(self) -> tuple[HeadNode, ...]:
         """What the head thought when the last token was said."""
         return (
-            self.recording.thoughts[self.said - 1] if self.recording.thoughts and self.said else ()
+            self.recording.head_tree[self.said - 1]
+            if self.recording.head_tree and self.said
+            else ()
         )
 
 
@@ -102,27 +104,27 @@ class Replay:
     model_ms: float = 0.0
     """What each of its tokens costs, for all rows together."""
     tenant: str = ""
-    report: Report = field(default_factory=Report)
+    report: ReplayReport = field(default_factory=ReplayReport)
     _closed: tuple[int, ...] = ()
     _cost: tuple[int, float] = (0, 0.0)
     _opened: int = 0
-    _refill: Refill = field(default_factory=Refill)
+    _occupancy: Occupancy = field(default_factory=Occupancy)
 
-    def run(self, recordings: Sequence[Recording], rows: int) -> Report:
+    def run(self, recordings: Sequence[Recording], rows: int) -> ReplayReport:
         """Play all recordings, and return what it came to."""
         waiting = list(reversed(recordings))
         players: list[_Player] = []
         while waiting or players:
             while waiting and len(players) < rows:
                 self._opened += 1
-                self._refill.started()
+                self._occupancy.started()
                 players.append(_Player(self._opened, waiting.pop()))
             self._round(players, len(waiting))
             ended = [p for p in players if p.said == len(p.recording.output)]
             self._closed = tuple(player.sequence_id for player in ended)
             players = [player for player in players if player not in ended]
             for _ in ended:
-                self._refill.ended(len(players))
+                self._occupancy.ended(len(players))
         return self.report
 
     def close(self) -> None:
@@ -138,9 +140,9 @@ class Replay:
             report.rounds,
             0,
             tuple(map(self._row, players)),
-            closed=self._closed,
+            finished_ids=self._closed,
             step_cost=self._cost,
-            refill=self._refill.share(waiting),
+            occupancy=self._occupancy.share(waiting),
         )
         begun = perf_counter()
         model_drafts, model_ms = self._ask(round_, players)
@@ -167,9 +169,9 @@ class Replay:
         recording, said = player.recording, player.said
         stop = len(recording.prompt) + said
         room = min(self.draft_max, len(recording.output) - said - 1) if said else 0
-        opening = None
+        new_sequence = None
         if not said:
-            opening = Opening(
+            new_sequence = NewSequence(
                 recording.prompt,
                 stop,
                 recording.sampling,
@@ -183,11 +185,11 @@ class Replay:
             True,
             room,
             (),
-            player.news,
-            opening,
-            player.outlooks,
-            left=len(recording.output) - said,
-            thoughts=player.thoughts,
+            player.new_token_ids,
+            new_sequence,
+            player.topk,
+            tokens_left=len(recording.output) - said,
+            head_tree=player.head_tree,
         )
 
     def _commit(self, player: _Player, draft: Draft) -> None:
@@ -202,7 +204,7 @@ class Replay:
         ) is not None:
             path.append(node)
         self.report.count(draft, path)
-        player.news = output[said : said + len(path) + 1]
-        player.outlooks = player.recording.outlooks[said : said + len(path) + 1]
-        player.said += len(player.news)
-        self.report.tokens += len(player.news)
+        player.new_token_ids = output[said : said + len(path) + 1]
+        player.topk = player.recording.topk[said : said + len(path) + 1]
+        player.said += len(player.new_token_ids)
+        self.report.tokens += len(player.new_token_ids)

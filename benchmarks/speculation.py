@@ -30,7 +30,7 @@ LOOP_SHARE = 0.5
 
 
 @dataclass(slots=True)
-class Decoded:
+class SpeculationRun:
     """One decoding of one prompt."""
 
     category: str
@@ -51,14 +51,14 @@ class Decoded:
 class Pair:
     """One prompt decoded both ways."""
 
-    plain: Decoded
-    drafted: Decoded
+    plain: SpeculationRun
+    drafted: SpeculationRun
 
 
-async def decode(running: Engine, prompt: str, options: Options) -> Decoded | None:
+async def decode(running: Engine, prompt: str, options: Options) -> SpeculationRun | None:
     """Decode one prompt; None if it does not fit."""
     drafts = options.speculation.enabled
-    found = Decoded(options.tenant, options.sampling.temperature, drafts, 0.0, [], 0)
+    found = SpeculationRun(options.tenant, options.sampling.temperature, drafts, 0.0, [], 0)
     begun = 0.0
     chat = Chat((ChatMessage("user", prompt),))
     name = f"{options.tenant}-{perf_counter()}"

@@ -14,7 +14,7 @@ SUBJECTS = ("rivers", "copper", "winter", "letters", "gardens", "markets", "engi
 
 
 @dataclass(slots=True)
-class Stream:
+class TimedStream:
     """One client."""
 
     name: str
@@ -33,29 +33,31 @@ class Stream:
             self.arrivals.append(perf_counter())
 
 
-def streams(count: int, tokens: int) -> list[Stream]:
+def streams(count: int, tokens: int) -> list[TimedStream]:
     """Return clients of all kinds: half over SSE, half over WebSocket, half of each greedy.
 
     The last one is a beam search whose choices all come back.
     """
-    found: list[Stream] = []
+    found: list[TimedStream] = []
     for number in range(count - 1):
         question = f"Write a story about {SUBJECTS[number % len(SUBJECTS)]}, number {number}."
-        law: dict[str, Any] = {"temperature": 0 if number % 4 < 2 else 1, "seed": number}
+        sampling: dict[str, Any] = {"temperature": 0 if number % 4 < 2 else 1, "seed": number}
         if number % 2 == 0:
             messages = [{"role": "user", "content": question}]
             limits = {"max_tokens": tokens, "ignore_eos": True, "stream": True}
-            body = {"messages": messages, **law, **limits}
-            found.append(Stream(f"sse {number}", "sse", body))
+            body = {"messages": messages, **sampling, **limits}
+            found.append(TimedStream(f"sse {number}", "sse", body))
         else:
             asked = {"type": "response.create", "input": question, "max_output_tokens": tokens}
-            found.append(Stream(f"ws {number}", "ws", {**asked, **law, "ignore_eos": True}))
+            found.append(
+                TimedStream(f"ws {number}", "ws", {**asked, **sampling, "ignore_eos": True})
+            )
     search = {"prompt": "Once upon a time", "beam_width": 3, "n": 3, "max_tokens": tokens}
-    found.append(Stream("beams", "beams", {**search, "stream": True}))
+    found.append(TimedStream("beams", "beams", {**search, "stream": True}))
     return found
 
 
-async def run(http: aiohttp.ClientSession, url: str, stream: Stream) -> None:
+async def run(http: aiohttp.ClientSession, url: str, stream: TimedStream) -> None:
     """Read one stream to its end; its texts and its last word are in it then."""
     match stream.kind:
         case "sse":
@@ -66,14 +68,14 @@ async def run(http: aiohttp.ClientSession, url: str, stream: Stream) -> None:
             await _socket(http, url + "/v1/responses", stream)
 
 
-async def run_all(http: aiohttp.ClientSession, url: str, found: list[Stream]) -> None:
+async def run_all(http: aiohttp.ClientSession, url: str, found: list[TimedStream]) -> None:
     """Read all streams at once."""
     async with asyncio.TaskGroup() as tasks:
         for stream in found:
             tasks.create_task(run(http, url, stream))
 
 
-async def _sse(http: aiohttp.ClientSession, url: str, stream: Stream) -> None:
+async def _sse(http: aiohttp.ClientSession, url: str, stream: TimedStream) -> None:
     async with http.post(url, json=stream.body) as response:
         if response.status != 200:
             stream.ending = f"{response.status}: {await response.text()}"
@@ -93,7 +95,7 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, A
             yield json.loads(line[6:])
 
 
-async def _socket(http: aiohttp.ClientSession, url: str, stream: Stream) -> None:
+async def _socket(http: aiohttp.ClientSession, url: str, stream: TimedStream) -> None:
     async with http.ws_connect(url, max_msg_size=0) as socket:
         await socket.send_json(stream.body)
         async for message in socket:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import ROOT, BlockNamer
 
-Copy = tuple[int, int]
+BlockCopy = tuple[int, int]
 """(from, to): a block's content to copy before the round writes anything."""
 
 
@@ -56,7 +56,7 @@ class BlockTable:
         self.blocks.extend(blocks)
         return True
 
-    def own(self, start: int) -> list[Copy] | None:
+    def own(self, start: int) -> list[BlockCopy] | None:
         """Make every slot from `start` on safe to write: shared blocks are replaced by copies.
 
         Returns the copies to make, or None (and changes nothing) if the pool is too empty.

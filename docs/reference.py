@@ -16,11 +16,11 @@ from draftwerk.actors.text import TextTools
 from draftwerk.api.cli.arguments import parser
 from draftwerk.api.core.config import PREFIX, SettingField, Settings, fields_of
 from draftwerk.api.core.errors import CLOSE_CODES, CODES, KINDS
-from draftwerk.api.core.ports import Generator, ModelCard
-from draftwerk.api.core.state import Door
+from draftwerk.api.core.ports import EngineClient, ServedModel
+from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai import responses_events
 from draftwerk.api.openai.decode import alternatives, described, items
-from draftwerk.api.service.metrics import DoorCollector
+from draftwerk.api.service.metrics import MetricsCollector
 from draftwerk.api.service.openapi import OPERATIONS, Operation
 
 PATH = Path("docs/reference.md")
@@ -215,14 +215,14 @@ class _Idle:
 
 async def _metrics() -> list[str]:
     nothing: Any = None
-    door = Door(
-        engine=cast(Generator, _Idle()),
+    state = ServerState(
+        engine=cast(EngineClient, _Idle()),
         text_tools=cast(TextTools, nothing),
-        model=ModelCard(name="", context_max=1),
+        model=ServedModel(name="", context_max=1),
         settings=Settings(),
     )
     rows: list[tuple[str, ...]] = []
-    for family in DoorCollector(door).collect():
+    for family in MetricsCollector(state).collect():
         name = family.name + ("_total" if family.type == "counter" else "")
         labels: tuple[str, ...] = getattr(family, "_labelnames", ())
         shown = ", ".join(f"`{label}`" for label in labels)

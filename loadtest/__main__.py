@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from draftwerk.loadtest import commands
 from draftwerk.loadtest.arguments import add_options
-from draftwerk.loadtest.options import Options, PeersOptions, SearchOptions, SweepOptions
+from draftwerk.loadtest.options import LoadTestOptions, PeersOptions, SearchOptions, SweepOptions
 
 Command = Callable[[argparse.Namespace, list[str]], int]
 # What a sweep or a search sets itself.
@@ -21,14 +21,16 @@ def parser() -> argparse.ArgumentParser:
     """Build the parser; every option comes from a struct in `options`."""
     top = argparse.ArgumentParser(prog="loadtest", description="Load tests for LLM servers.")
     subs = top.add_subparsers(required=True, metavar="COMMAND")
-    _loading(subs.add_parser("run", help="one load"), commands.run, (Options,))
+    _loading(subs.add_parser("run", help="one load"), commands.run, (LoadTestOptions,))
     _loading(
-        subs.add_parser("sweep", help="several loads"), commands.sweep, (Options, SweepOptions)
+        subs.add_parser("sweep", help="several loads"),
+        commands.sweep,
+        (LoadTestOptions, SweepOptions),
     )
     searching = subs.add_parser("search", help="the highest load that keeps the SLOs")
-    _loading(searching, commands.search, (Options, SearchOptions))
+    _loading(searching, commands.search, (LoadTestOptions, SearchOptions))
     racing = subs.add_parser("peers", help="start several servers in turn and sweep each")
-    _loading(racing, commands.peers, (Options, SweepOptions, PeersOptions), url=False)
+    _loading(racing, commands.peers, (LoadTestOptions, SweepOptions, PeersOptions), url=False)
     _files(subs.add_parser("compare", help="two results"), commands.compare, ("before", "after"))
     reporting = subs.add_parser("report", help="a result as an HTML page")
     _files(reporting, commands.report, ("result",))

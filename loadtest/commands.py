@@ -8,7 +8,7 @@ from draftwerk.loadtest.arguments import read_options
 from draftwerk.loadtest.client.run import run_load
 from draftwerk.loadtest.client.sweep import search as search_load
 from draftwerk.loadtest.client.sweep import sweep as sweep_loads
-from draftwerk.loadtest.options import Options, PeersOptions, SearchOptions, SweepOptions
+from draftwerk.loadtest.options import LoadTestOptions, PeersOptions, SearchOptions, SweepOptions
 from draftwerk.loadtest.peers.tournament import tournament
 from draftwerk.loadtest.report.page import result_page
 from draftwerk.loadtest.results.comparison import comparison_text
@@ -18,22 +18,22 @@ from draftwerk.loadtest.results.table import run_text, sweep_text, write_csv
 
 
 def run(given: argparse.Namespace, argv: list[str]) -> int:
-    options = read_options(given, Options)
+    options = read_options(given, LoadTestOptions)
     return leave(asyncio.run(run_load(options, argv)), options)
 
 
 def sweep(given: argparse.Namespace, argv: list[str]) -> int:
-    options, asked = read_options(given, Options), read_options(given, SweepOptions)
+    options, asked = read_options(given, LoadTestOptions), read_options(given, SweepOptions)
     return leave(asyncio.run(sweep_loads(options, asked, argv)), options)
 
 
 def search(given: argparse.Namespace, argv: list[str]) -> int:
-    options, asked = read_options(given, Options), read_options(given, SearchOptions)
+    options, asked = read_options(given, LoadTestOptions), read_options(given, SearchOptions)
     return leave(asyncio.run(search_load(options, asked, argv)), options)
 
 
 def peers(given: argparse.Namespace, argv: list[str]) -> int:
-    options, asked = read_options(given, Options), read_options(given, SweepOptions)
+    options, asked = read_options(given, LoadTestOptions), read_options(given, SweepOptions)
     found = asyncio.run(tournament(options, asked, read_options(given, PeersOptions), argv))
     return leave(found, options)
 
@@ -50,7 +50,7 @@ def report(given: argparse.Namespace, argv: list[str]) -> int:
     return 0
 
 
-def leave(found: Result, options: Options) -> int:
+def leave(found: Result, options: LoadTestOptions) -> int:
     """Print the table, write the files asked for; the exit code says whether anything worked."""
     runs = [found] if isinstance(found, Run) else found.runs
     print(run_text(found) if isinstance(found, Run) else sweep_text(found))

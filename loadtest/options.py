@@ -8,10 +8,10 @@ Endpoint = Literal["chat", "completions", "responses"]
 Transport = Literal["sse", "ws", "json"]
 Over = Literal["concurrency", "rate"]
 Count = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[float, Meta(gt=0)]
+SecondsText = Annotated[float, Meta(gt=0)]
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class LoadTestOptions(Struct, frozen=True, kw_only=True):
     """One run: the target, the request, the workload, the load, what to judge, what to keep."""
 
     url: str = "http://127.0.0.1:8000"
@@ -81,7 +81,9 @@ class Options(Struct, frozen=True, kw_only=True):
     requests: Annotated[Count | None, Meta(description="sessions to run; 100 if no duration")] = (
         None
     )
-    duration_s: Annotated[Seconds | None, Meta(description="start no session after this")] = None
+    duration_s: Annotated[SecondsText | None, Meta(description="start no session after this")] = (
+        None
+    )
     warmup: Annotated[int, Meta(description="first sessions left out of the numbers", ge=0)] = 0
     user_ramp_s: Annotated[
         float, Meta(description="closed loop: spread the users' start", ge=0)

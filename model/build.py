@@ -7,8 +7,8 @@ import msgspec
 import torch
 
 from draftwerk.model.attention.choice import Needs, choose_attention
-from draftwerk.model.checkpoint.hub import Progress
-from draftwerk.model.checkpoint.loader import LoadedModel, load
+from draftwerk.model.checkpoint.hub import OnProgress
+from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head import DraftHead, TorchStep, find
 from draftwerk.model.native.build import NativeUnavailable
@@ -19,9 +19,9 @@ from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.model.step.draft_runner import Drafter
-from draftwerk.model.step.ops import Kit, Parts
-from draftwerk.model.step.target_runner import Runner
+from draftwerk.model.step.backend import Backend, LoadedModel
+from draftwerk.model.step.draft_runner import DraftRunner
+from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
 from draftwerk.model.text.grammar import Grammars, grammars_of
 from draftwerk.speculative.sampling.verification import Verify
@@ -63,7 +63,7 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
 class Built(NamedTuple):
     """A model, and what "auto" came to."""
 
-    parts: Parts
+    parts: LoadedModel
     device: str
     attention: str
     exact: bool
@@ -73,7 +73,7 @@ class Built(NamedTuple):
 
 
 def build(
-    options: ModelOptions, progress: Progress = lambda _: None, *, drafts: bool = False
+    options: ModelOptions, progress: OnProgress = lambda _: None, *, drafts: bool = False
 ) -> Built:
     """Load a model and make it ready to run, to draft for another or not. Raises Refused."""
     if options.kv_dtype not in KV_DTYPES:
@@ -95,16 +95,16 @@ def build(
     return _torch(options, device, progress)
 
 
-def build_runner(options: ModelOptions, progress: Progress = lambda _: None) -> Runner:
+def build_runner(options: ModelOptions, progress: OnProgress = lambda _: None) -> TargetRunner:
     """Return a target model. Raises Refused."""
-    return Runner(
+    return TargetRunner(
         build(options, progress).parts, options.successor_count, rule=rule_of(options.verify)
     )
 
 
-def build_drafter(
-    options: ModelOptions, target_vocab_size: int, progress: Progress = lambda _: None
-) -> Drafter:
+def build_draft_runner(
+    options: ModelOptions, target_vocab_size: int, progress: OnProgress = lambda _: None
+) -> DraftRunner:
     """Return a draft model. Raises Refused, also for another vocabulary than the target's."""
     parts = build(options, progress, drafts=True).parts
     if parts.vocab_size != target_vocab_size:
@@ -112,21 +112,21 @@ def build_drafter(
             f"the draft model's vocabulary has {parts.vocab_size} tokens, the target's has "
             f"{target_vocab_size}; they must be the same"
         )
-    return Drafter(parts, verify=options.verify)
+    return DraftRunner(parts, verify=options.verify)
 
 
-def _native(options: ModelOptions, progress: Progress) -> Built:
+def _native(options: ModelOptions, progress: OnProgress) -> Built:
     _check_kv_dtype(options, "int8")
     pool = Pool(options.threads or None)  # first: it fails before anything large is read
     torch.set_num_threads(1)  # a second pool of spinning threads would fight the first
     model = load(options.source, None, progress=progress)
     forward = NativeForward(model.config, model.weights, options.dtype, pool, options.kv_dtype)
     sampler = NativeSampler(pool)
-    kit = Kit(
+    backend = Backend(
         sampler.choose_many,
         sampler.logprobs,
         sampler.rank,
-        sampler.offers,
+        sampler.candidates,
         copy_blocks,
         move_slots,
     )
@@ -139,14 +139,14 @@ def _native(options: ModelOptions, progress: Progress) -> Built:
         forward.page_width,
     )
     step = None
-    if head := _draft_head(options, model):
-        step = NativeStep(head, forward.embedding, model.weights.head, pool)
+    if draft_head := _draft_head(options, model):
+        step = NativeStep(draft_head, forward.embedding, model.weights.lm_head, pool)
         forward.keeps_states = True
-    parts = Parts(forward, pages, model.config.vocab_size, kit, _grammars(model), step)
+    parts = LoadedModel(forward, pages, model.config.vocab_size, backend, _grammars(model), step)
     return Built(parts, "cpu", NATIVE, exact=True, reading=forward.reading())
 
 
-def _gpu(options: ModelOptions, device: torch.device, progress: Progress, drafts: bool) -> Built:
+def _gpu(options: ModelOptions, device: torch.device, progress: OnProgress, drafts: bool) -> Built:
     # Triton is not everywhere, and takes a second to import.
     from draftwerk.model.gpu.build import FORMATS, GpuSettings, gpu_parts
     from draftwerk.model.gpu.graphs import CudaRecorder
@@ -162,12 +162,14 @@ def _gpu(options: ModelOptions, device: torch.device, progress: Progress, drafts
         kv_dtype=options.kv_dtype,
         drafts=drafts,
     )
-    head = _draft_head(options, model)
-    parts, chosen = gpu_parts(model, settings, CudaRecorder(), _grammars(model), progress, head)
+    draft_head = _draft_head(options, model)
+    parts, chosen = gpu_parts(
+        model, settings, CudaRecorder(), _grammars(model), progress, draft_head
+    )
     return Built(parts, device.type, chosen.name, options.exact)
 
 
-def _torch(options: ModelOptions, device: torch.device, progress: Progress) -> Built:
+def _torch(options: ModelOptions, device: torch.device, progress: OnProgress) -> Built:
     dtype = DTYPES.get(options.dtype)
     if dtype is None:
         needed = "Triton" if device.type == "cuda" else "the native kernels of a CPU"
@@ -180,9 +182,11 @@ def _torch(options: ModelOptions, device: torch.device, progress: Progress) -> B
     model = load(options.source, dtype, device, progress)
     forward = TorchForward(model.config, model.weights, attention)
     pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
-    head = _draft_head(options, model)
-    step = TorchStep(head, model.weights) if head else None
-    parts = Parts(forward, pages, model.config.vocab_size, grammars=_grammars(model), step=step)
+    draft_head = _draft_head(options, model)
+    step = TorchStep(draft_head, model.weights) if draft_head else None
+    parts = LoadedModel(
+        forward, pages, model.config.vocab_size, grammars=_grammars(model), step=step
+    )
     return Built(parts, device.type, name, exact=False)
 
 
@@ -193,13 +197,13 @@ def _check_kv_dtype(options: ModelOptions, served: str = "auto") -> None:
         raise Refused(f"kv_dtype {options.kv_dtype!r} needs {needed[options.kv_dtype]}")
 
 
-def _draft_head(options: ModelOptions, model: LoadedModel) -> DraftHead | None:
+def _draft_head(options: ModelOptions, model: Checkpoint) -> DraftHead | None:
     if options.draft_head == "off":
         return None
     return find(options.draft_head, model.config, model.weights)
 
 
-def _grammars(model: LoadedModel) -> Grammars | None:
+def _grammars(model: Checkpoint) -> Grammars | None:
     config = model.config
     return grammars_of(model.directory, config.vocab_size, config.eos_token_ids)
 

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from draftwerk.model.build import Built, ModelOptions, build
-from draftwerk.model.checkpoint.hub import Progress
-from draftwerk.model.step.draft_runner import Drafter
-from draftwerk.model.step.target_runner import Runner
+from draftwerk.model.checkpoint.hub import OnProgress
+from draftwerk.model.step.draft_runner import DraftRunner
+from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
 from draftwerk.speculative.protocol.frames import Ready
-from draftwerk.speculative.protocol.rounds import Draft, Opening, Proposal, Round, Row, chain
+from draftwerk.speculative.protocol.rounds import Draft, NewSequence, Proposal, Round, Row, chain
 from draftwerk.speculative.sampling.params import Sampling
 
 WARM_UP_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -40,26 +40,28 @@ class Role:
         self.step = self.make()
 
 
-def build_role(role: str, options: bytes, progress: Progress) -> Role:
+def build_role(role: str, options: bytes, progress: OnProgress) -> Role:
     """Return the target or the draft model, loaded and warm. Raises Refused."""
     decoded = msgspec.json.decode(options, type=ModelOptions)
     built = build(decoded, progress, drafts=role == "draft")
     if role == "draft":
         # The server compared the vocabularies before it started anybody.
         return Role(
-            Round, lambda: Drafter(built.parts, verify=decoded.verify).propose, _ready(built, ())
+            Round,
+            lambda: DraftRunner(built.parts, verify=decoded.verify).propose,
+            _ready(built, ()),
         )
     progress("measuring the cost of a step")
-    costs = step_costs(Runner(built.parts, decoded.successor_count), decoded)
+    costs = step_costs(TargetRunner(built.parts, decoded.successor_count), decoded)
     rule = rule_of(decoded.verify)
     return Role(
         Proposal,
-        lambda: Runner(built.parts, decoded.successor_count, rule=rule).step,
+        lambda: TargetRunner(built.parts, decoded.successor_count, rule=rule).step,
         _ready(built, costs),
     )
 
 
-def step_costs(runner: Runner, options: ModelOptions) -> tuple[tuple[int, float], ...]:
+def step_costs(runner: TargetRunner, options: ModelOptions) -> tuple[tuple[int, float], ...]:
     """Return (tokens, median milliseconds) of steps that verify drafts, on the first blocks."""
     found: list[tuple[int, float]] = []
     for size in WARM_UP_SIZES:
@@ -79,8 +81,8 @@ def _verification(size: int, block_size: int) -> Proposal:
         count = min(ROW_TOKENS, size - first)
         blocks = tuple(range(block, block + -(-count // block_size)))
         block += len(blocks)
-        opening = Opening((1,), 1, Sampling(temperature=0.0))
-        rows.append(Row(len(rows), 0, 1, True, count - 1, blocks, (), opening))
+        new_sequence = NewSequence((1,), 1, Sampling(temperature=0.0))
+        rows.append(Row(len(rows), 0, 1, True, count - 1, blocks, (), new_sequence))
         drafts.append(chain((1,) * (count - 1), "warm-up"))
     return Proposal(Round(0, 0, tuple(rows)), tuple(drafts))
 

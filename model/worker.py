@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from draftwerk.speculative.protocol.frames import HEADER, Kind, encode, frame
+from draftwerk.speculative.protocol.frames import HEADER, FrameKind, encode, frame
 
 if TYPE_CHECKING:
     from draftwerk.model.role import Role
@@ -32,7 +32,7 @@ class Pipe:
         self._file = file
         self._lock = Lock()
 
-    def send(self, kind: Kind, payload: bytes = b"") -> None:
+    def send(self, kind: FrameKind, payload: bytes = b"") -> None:
         with self._lock:
             self._file.write(frame(kind, payload))
             self._file.flush()
@@ -42,7 +42,7 @@ class Pipe:
         while True:
             sleep(BEAT_S)
             try:
-                self.send(Kind.BEAT)
+                self.send(FrameKind.BEAT)
             except OSError:
                 return
 
@@ -62,15 +62,15 @@ def main(role: str, options: str) -> None:
 
     try:
         model = build_role(
-            role, options.encode(), lambda line: pipe.send(Kind.LOADING, line.encode())
+            role, options.encode(), lambda line: pipe.send(FrameKind.LOADING, line.encode())
         )
     except Refused as error:
-        pipe.send(Kind.REFUSED, str(error).encode())
+        pipe.send(FrameKind.REFUSED, str(error).encode())
         return
     # What is loaded stays: the collector need not look at it again in the middle of a step.
     gc.collect()
     gc.freeze()
-    pipe.send(Kind.READY, encode(model.ready))
+    pipe.send(FrameKind.READY, encode(model.ready))
     serve(work, pipe, model)
 
 
@@ -80,10 +80,10 @@ def serve(work: BinaryIO, pipe: Pipe, model: "Role") -> None:
     while header := work.read(HEADER.size):
         kind, length = HEADER.unpack(header)
         payload = work.read(length)
-        if kind == Kind.RESET:
+        if kind == FrameKind.RESET:
             model.reset()
         else:
-            pipe.send(Kind.DONE, encode(model.step(decoder.decode(payload))))
+            pipe.send(FrameKind.DONE, encode(model.step(decoder.decode(payload))))
 
 
 def yield_to_the_door() -> None:

@@ -1,16 +1,16 @@
-"""A sequence: one decoding branch of a request, as the planner sees it."""
+"""A sequence: one decoding branch of a request, as the scheduler sees it."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.protocol.rounds import (
+    ChosenLogprob,
     Decision,
     Draft,
-    Opening,
-    Outlook,
-    Thought,
-    TokenLogprob,
+    HeadNode,
+    NewSequence,
+    TokenTopK,
 )
 from draftwerk.speculative.sampling.params import Sampling
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """Tokens and where their KV is; only the planner changes one.
+    """Tokens and where their KV is; only the scheduler changes one.
 
     tokens   0 ........ prompt_count ........ computed ........ len(tokens)
              |  the prompt  |        generated, committed            |
@@ -48,13 +48,13 @@ class Sequence:
     """What becomes of this sequence once its prompt is read, if it is not to be sampled from."""
 
     computed: int = 0
-    told: int = 0
+    sent_count: int = 0
     """Tokens that the devices know of; 0 means that they must be sent an Opening."""
-    outlooks: tuple[Outlook, ...] = ()
+    topk: tuple[TokenTopK, ...] = ()
     """Of the newest decision, until the draft sources are told."""
-    forced: tuple[int, ...] = ()
+    jump_forward: tuple[int, ...] = ()
     """Likewise."""
-    thoughts: tuple[Thought, ...] = ()
+    head_tree: tuple[HeadNode, ...] = ()
     """Likewise."""
     resumed: bool = False
     """Whether it was submitted before, to actors that failed."""
@@ -82,9 +82,9 @@ class Sequence:
         """Whether the whole prompt is in the pages, so that a sibling can find it there."""
         return self.ended or self.computed >= self.prompt_count
 
-    def opening(self) -> Opening:
+    def new_sequence(self) -> NewSequence:
         """Return all that the devices must know before this sequence's first row."""
-        return Opening(
+        return NewSequence(
             tuple(self.tokens),
             self.prompt_count,
             self.sampling,
@@ -139,13 +139,13 @@ class Tally:
 
 
 @dataclass(slots=True, frozen=True)
-class Progress:
+class SequenceProgress:
     """What a verdict meant for one sequence."""
 
     sequence: Sequence
     tokens: tuple[int, ...]
     origins: tuple[str, ...]
-    logprobs: tuple[TokenLogprob, ...]
+    logprobs: tuple[ChosenLogprob, ...]
     finish_reason: str = ""
     error: str = ""
     hypothesis: tuple[int, ...] = ()

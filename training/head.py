@@ -242,7 +242,7 @@ def train(arguments: argparse.Namespace) -> None:
         begun = find(str(arguments.start), target.config, weights)
         assert begun is not None
         head.take(begun)
-    course = Course(corpus, weights.embedding, weights.head[vocabulary], head, arguments.batch)
+    course = Course(corpus, weights.embedding, weights.lm_head[vocabulary], head, arguments.batch)
 
     def rest() -> None:
         print(f"held out: {course.judge()}", flush=True)

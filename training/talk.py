@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.text.tokenizer import Text
+from draftwerk.model.text.tokenizer import TextTokenizer
 
 OPENINGS = (
     "", "", "", "", "What is ", "What are ", "How do ", "How does ", "How can I ", "Why ",
@@ -60,7 +60,7 @@ LONG_SHARE = 0.1
 class Talk:
     """A server, and how its model writes conversations down."""
 
-    def __init__(self, url: str, text: Text, seed: int, passages: Sequence[str]) -> None:
+    def __init__(self, url: str, text: TextTokenizer, seed: int, passages: Sequence[str]) -> None:
         self.http = httpx.AsyncClient(base_url=url, timeout=600)
         self.text = text
         self.dice = random.Random(seed)
@@ -76,10 +76,10 @@ class Talk:
     async def _question(self, number: int) -> str:
         if self.passages:
             return self.dice.choice(TASKS).format(self.dice.choice(self.passages))
-        opening = self.dice.choice(OPENINGS)
-        begun = self._render(MARK).split(MARK)[0] + opening
+        new_sequence = self.dice.choice(OPENINGS)
+        begun = self._render(MARK).split(MARK)[0] + new_sequence
         room = QUESTION_TOKENS * (4 if self.dice.random() < LONG_SHARE else 1)
-        return opening + await self._say(begun, room, QUESTION_TEMPERATURE, number)
+        return new_sequence + await self._say(begun, room, QUESTION_TEMPERATURE, number)
 
     async def _say(self, text: str, tokens: int, temperature: float, seed: int) -> str:
         body: dict[str, Any] = {
@@ -102,7 +102,7 @@ class Talk:
 
 async def run(arguments: argparse.Namespace) -> None:
     lines = arguments.passages.read_text().splitlines() if arguments.passages else []
-    text = Text(locate(arguments.model).directory)
+    text = TextTokenizer(locate(arguments.model).directory)
     talk = Talk(arguments.url, text, arguments.seed, [json.loads(line) for line in lines])
     numbers = itertools.islice(itertools.count(arguments.seed * 1_000_000), arguments.count)
     total = 0

@@ -17,8 +17,8 @@ import torch
 
 from draftwerk.model.build import ModelOptions, build_runner
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.step.target_runner import Runner
-from draftwerk.model.text.tokenizer import Text
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.beam_searching import Found, Server, found_by_transformers
@@ -40,7 +40,7 @@ def main() -> None:
 
     arguments = _arguments()
     directory = locate(None).directory
-    prompts = prompts_of(arguments.path, arguments.prompts, Text(directory))
+    prompts = prompts_of(arguments.path, arguments.prompts, TextTokenizer(directory))
     model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
     options = ModelOptions(dtype="fp32", block_size=BLOCK_SIZE, block_count=4096)
     runner = build_runner(options)
@@ -54,7 +54,7 @@ def main() -> None:
         wanted = [found_by_transformers(model, tuple(prompt), rules) for prompt, rules in cases]
         alone, accepted = _alone(runner, cases)
         crowd = _crowd(runner, cases)
-        stats = crowd.planner.stats
+        stats = crowd.scheduler.stats
         pairs = zip(wanted, alone, _results(crowd, len(cases)), strict=True)
         differing = [not _same(one, truth) or not _same(two, truth) for truth, one, two in pairs]
         wrong += sum(differing)
@@ -80,7 +80,9 @@ def _rules(width: int, tokens: int, number: int) -> BeamRules:
     )
 
 
-def _alone(runner: Runner, cases: list[tuple[list[int], BeamRules]]) -> tuple[list[Found], int]:
+def _alone(
+    runner: TargetRunner, cases: list[tuple[list[int], BeamRules]]
+) -> tuple[list[Found], int]:
     """Run one search after another, every other group of four with drafts.
 
     Returns what was found, and how many drafted tokens were accepted.
@@ -92,18 +94,18 @@ def _alone(runner: Runner, cases: list[tuple[list[int], BeamRules]]) -> tuple[li
         name = server.submit(prompt, rules, Sampling(temperature=0.0, stop_token_ids=(STOP,)))
         server.run()
         found.append(server.result(name))
-        accepted += server.planner.stats.accepted_tokens
+        accepted += server.scheduler.stats.accepted_tokens
     return found, accepted
 
 
-def _crowd(runner: Runner, cases: list[tuple[list[int], BeamRules]]) -> Server:
+def _crowd(runner: TargetRunner, cases: list[tuple[list[int], BeamRules]]) -> Server:
     """Run all searches beside ordinary requests, in as many blocks as three of them need."""
     most = max(len(prompt) + rules.width * rules.tokens_max for prompt, rules in cases)
     blocks = 3 * -(-most // BLOCK_SIZE) + DRAFT_MAX
     server = Server(runner, DRAFT_MAX, blocks, ROUND_TOKENS)
-    law = Sampling(temperature=0.0, stop_token_ids=(STOP,))
+    distribution = Sampling(temperature=0.0, stop_token_ids=(STOP,))
     for prompt, rules in cases:
-        server.submit(prompt, rules, law)
+        server.submit(prompt, rules, distribution)
     for number, (prompt, rules) in enumerate(cases[::4]):
         server.submit(prompt, None, Sampling(seed=number), rules.tokens_max)
     server.run()

@@ -1,10 +1,10 @@
-"""The right law: texts of the whole engine against the model's own conditionals.
+"""The right distribution: texts of the whole engine against the model's own conditionals.
 
 `python -m validation.distribution --output FILE` decodes one prompt under thousands of seeds on
 the default model, with drafts from every source, and compares single tokens and consecutive pairs
-with the law that one forward pass over the prefixes gives: chi-squared, corrected for the number of
-tests. Then the same with two planted faults, which must be noticed: a verifier that takes a wrong
-draft now and then, and noise that serves two positions, which only pairs can show.
+with the distribution that one forward pass over the prefixes gives: chi-squared, corrected for the
+number of tests. Then the same with two planted faults, which must be noticed: a verifier that takes
+a wrong draft now and then, and noise that serves two positions, which only pairs can show.
 """
 
 import argparse
@@ -21,19 +21,19 @@ import msgspec
 from torch import Tensor
 
 from draftwerk.actors.devices.device import ThreadDevice
-from draftwerk.actors.engine import Parts, running
+from draftwerk.actors.engine import EngineParts, running
 from draftwerk.actors.messages import Delta, Ended, Options
-from draftwerk.model.batch.builder import Layout
+from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.build import ModelOptions, build_runner
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.reference.sampler import Ask, scores_of, truncated
-from draftwerk.model.step.sequences import Sequence
-from draftwerk.model.step.target_runner import Runner
-from draftwerk.model.step.tree_walk import Walk
-from draftwerk.model.text.tokenizer import Text
+from draftwerk.model.reference.sampler import SamplingRequest, scores_of, truncated
+from draftwerk.model.step.sequences import CachedSequence
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.tree_walk import RowVerification
+from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Row
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import Limits
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.chi_square import least, p_value
 from tests.support.toy import ToyText
 from validation.matrix import BLOCK_SIZE, SOURCES, DefaultWords, Everything
@@ -64,28 +64,28 @@ class Sampled:
 
 @dataclass
 class LawTest:
-    """A model, a prompt and a law."""
+    """A model, a prompt and a distribution."""
 
-    runner: Runner
+    runner: TargetRunner
     text: ToyText
     prompt: Prefix
     sampling: Sampling
     block_count: int
     known: dict[Prefix, dict[int, float]] = field(default_factory=dict[Prefix, dict[int, float]])
-    """Laws of the next token that were computed already."""
+    """Distributions of the next token that were computed already."""
 
-    async def sample(self, count: int, target: Callable[[], Runner]) -> Sampled:
+    async def sample(self, count: int, target: Callable[[], TargetRunner]) -> Sampled:
         """Decode the prompt under `count` seeds."""
         texts: list[Prefix] = [()] * count
         seeds = iter(range(count))
-        parts = Parts(
+        parts = EngineParts(
             text=self.text,
             target=lambda: ThreadDevice(target().step),
             block_count=self.block_count,
             block_size=BLOCK_SIZE,
             context_max=256,
             stop_token_ids=(),
-            limits=Limits(rows_max=AT_ONCE, tokens_max=256, draft_max=7),
+            limits=RoundLimits(rows_max=AT_ONCE, tokens_max=256, draft_max=7),
             proposer=partial(Everything, SOURCES),
         )
         async with running(parts) as engine:
@@ -107,30 +107,31 @@ class LawTest:
             seen = engine.snapshot()
         return Sampled(texts, seen.accepted_tokens, seen.draft_tokens - seen.accepted_tokens)
 
-    def laws(self, prefixes: Iterable[Prefix]) -> None:
-        """Find the laws after some prefixes, in one forward pass of rows without drafts."""
+    def distributions(self, prefixes: Iterable[Prefix]) -> None:
+        """Find the distributions after some prefixes, in one forward pass of rows without
+        drafts."""
         wanted = [prefix for prefix in dict.fromkeys(prefixes) if prefix not in self.known]
         each = (len(self.prompt) + LENGTH) // BLOCK_SIZE + 1
         at_once = self.block_count // each
         for first in range(0, len(wanted), at_once):
-            layout = Layout(BLOCK_SIZE)
+            builder = BatchBuilder(BLOCK_SIZE)
             asked = wanted[first : first + at_once]
             for place, prefix in enumerate(asked):
                 blocks = tuple(range(place * each, place * each + each))
-                layout.add([*self.prompt, *prefix], 0, blocks, NO_DRAFT, True)
-            logits = self.runner.parts.run(layout)
+                builder.add([*self.prompt, *prefix], 0, blocks, NO_DRAFT, True)
+            logits = self.runner.parts.run(builder)
             for row, prefix in enumerate(asked):
-                self.known[prefix] = self._law(logits, row, prefix)
+                self.known[prefix] = self._distribution(logits, row, prefix)
 
-    def _law(self, logits: Tensor, row: int, prefix: Prefix) -> dict[int, float]:
-        known = Sequence([*self.prompt, *prefix], len(self.prompt), self.sampling)
-        scores = scores_of(logits, known.ask(row, [])) / self.sampling.temperature
+    def _distribution(self, logits: Tensor, row: int, prefix: Prefix) -> dict[int, float]:
+        known = CachedSequence([*self.prompt, *prefix], len(self.prompt), self.sampling)
+        scores = scores_of(logits, known.request(row, [])) / self.sampling.temperature
         tokens, values = truncated(scores, self.sampling)
         return dict(zip(tokens.tolist(), values.softmax(-1).tolist(), strict=True))
 
     def p_values(self, texts: list[Prefix]) -> dict[str, float]:
         """Test single tokens and pairs: from the first token on, and after common prefixes."""
-        self.laws([()])
+        self.distributions([()])
         found = {"token 1": p_value(Counter(text[0] for text in texts), self.known[()])}
         for length in range(LENGTH - 1):
             followed = Counter(text[:length] for text in texts if len(text) >= length + 2)
@@ -139,7 +140,7 @@ class LawTest:
                     after = [text[length:] for text in texts if text[:length] == prefix]
                     place = f"{length + 1} after prefix {number}"
                     if length:
-                        self.laws([prefix])
+                        self.distributions([prefix])
                         singles = Counter(text[0] for text in after)
                         found[f"token {place}"] = p_value(singles, self.known[prefix])
                     pairs = Counter(text[:2] for text in after)
@@ -147,10 +148,11 @@ class LawTest:
         return found
 
     def _pairs(self, prefix: Prefix, count: int) -> dict[Prefix, float]:
-        """Return the law of the next two tokens, as far as one is expected in `count` pairs."""
-        self.laws([prefix])
+        """Return the distribution of the next two tokens, as far as one is expected in `count`
+        pairs."""
+        self.distributions([prefix])
         firsts = {token: p for token, p in self.known[prefix].items() if p * count >= 1.0}
-        self.laws((*prefix, token) for token in firsts)
+        self.distributions((*prefix, token) for token in firsts)
         return {
             (first, second): p * q
             for first, p in firsts.items()
@@ -162,10 +164,10 @@ class LawTest:
 # --- faults ---------------------------------------------------------------------------------------
 
 
-class LenientWalk(Walk):
+class LenientWalk(RowVerification):
     """Takes a drafted token in place of the target's now and then.
 
-    The lowest one: keyed drafts follow the law nearly as well as the target does.
+    The lowest one: keyed drafts follow the distribution nearly as well as the target does.
     """
 
     rng = random.Random(1)
@@ -177,34 +179,34 @@ class LenientWalk(Walk):
         return super().advance(token)
 
 
-class LenientRunner(Runner):
-    def _open(self, layout: Layout, row: Row, draft: Draft) -> Walk:
-        walk = super()._open(layout, row, draft)
-        assert isinstance(walk, Walk)
+class LenientRunner(TargetRunner):
+    def _open(self, builder: BatchBuilder, row: Row, draft: Draft) -> RowVerification:
+        walk = super()._open(builder, row, draft)
+        assert isinstance(walk, RowVerification)
         return LenientWalk(walk.row, walk.sequence, walk.draft, walk.first)
 
 
-def doubled(runner: Runner, start: int) -> Runner:
+def doubled(runner: TargetRunner, start: int) -> TargetRunner:
     """Return a runner whose noise serves two positions each, from `start` on."""
-    choose = runner.kit.choose
+    choose = runner.backend.choose
 
-    def choose_doubled(logits: Tensor, asks: list[Ask]) -> list[int]:
+    def choose_doubled(logits: Tensor, requests: list[SamplingRequest]) -> list[int]:
         return choose(
             logits,
             [
-                Ask(
-                    ask.logits_row,
-                    (ask.position - start) // 2,
-                    ask.sampling,
-                    ask.edits,
-                    ask.allowed,
+                SamplingRequest(
+                    request.logits_row,
+                    (request.position - start) // 2,
+                    request.sampling,
+                    request.logit_edits,
+                    request.allowed,
                 )
-                for ask in asks
+                for request in requests
             ],
         )
 
-    kit = runner.kit._replace(choose=choose_doubled)
-    return Runner(runner.parts._replace(kit=kit), runner.successor_count)
+    backend = runner.backend._replace(choose=choose_doubled)
+    return TargetRunner(runner.parts._replace(backend=backend), runner.successor_count)
 
 
 # --- the run --------------------------------------------------------------------------------------
@@ -220,8 +222,8 @@ HONEST, LENIENT, DOUBLED = (
 def run(test: LawTest, count: int, faults: tuple[str, ...]) -> dict[str, object]:
     """Sample honestly and with each fault; assert what must come out, and return it."""
     parts, successors = test.runner.parts, test.runner.successor_count
-    targets: dict[str, Callable[[], Runner]] = {
-        HONEST: lambda: Runner(parts, successors),
+    targets: dict[str, Callable[[], TargetRunner]] = {
+        HONEST: lambda: TargetRunner(parts, successors),
         LENIENT: lambda: LenientRunner(parts, successors),
         DOUBLED: lambda: doubled(test.runner, len(test.prompt)),
     }
@@ -258,7 +260,7 @@ def main() -> None:
         block_size=BLOCK_SIZE,
         successor_count=16,
     )
-    text = Text(locate(None).directory)
+    text = TextTokenizer(locate(None).directory)
     prompt = text.encode_continuation(PROMPT)
     test = LawTest(
         build_runner(options), DefaultWords(), tuple(prompt), Sampling(temperature=1.0), blocks

@@ -31,7 +31,7 @@ def numbered(start: bytes, item: bytes, end: bytes) -> bytes:
     return start + b",".join(item % index for index in range(60_000)) + end
 
 
-MONSTERS: dict[str, tuple[str, bytes]] = {
+HOSTILE: dict[str, tuple[str, bytes]] = {
     "lists of one token": (COMPLETION, filled(b'{"prompt": [', b"[1]", b"]}")),
     "lists of eight tokens": (COMPLETION, filled(b'{"prompt": [', b"[1,1,1,1,1,1,1,1]", b"]}")),
     "empty lists": (COMPLETION, filled(b'{"prompt": [', b"[]", b"]}")),
@@ -95,7 +95,7 @@ async def run(url: str, rounds: int) -> int:
     taken = 0
     print(f"{'body':36s}{'status':>7s}{'best':>9s}{'median':>9s}{'health, worst':>15s}")
     async with httpx.AsyncClient(base_url=url, timeout=30) as http:
-        for name, (path, body) in (MONSTERS | OVER).items():
+        for name, (path, body) in (HOSTILE | OVER).items():
             took: list[float] = []
             statuses: set[int] = set()
             async with watched(url) as waits:

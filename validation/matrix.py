@@ -1,7 +1,7 @@
 """One seed, one text, as a matrix: every sampling parameter times every way of drafting.
 
 `python -m validation.matrix --output FILE` runs it on the default model, about as many minutes as
-there are laws; `--laws` runs a part of it. Each text is decoded alone
+there are distributions; `--samplings` runs a part of it. Each text is decoded alone
 without drafts first; then all at once, with drafts, in a pool so small that some are preempted,
 over a prefix that they share. Byte equality is asserted, and so is that drafts were accepted and
 rejected, that sequences were preempted, and that prefixes were found.
@@ -22,19 +22,19 @@ import anyio
 import msgspec
 
 from draftwerk.actors.devices.device import ThreadDevice
-from draftwerk.actors.engine import Engine, Parts, running
+from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.actors.messages import Delta, Ended, Options, Speculation
 from draftwerk.model.build import ModelOptions, build_runner
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.checkpoint.info import read_card
-from draftwerk.model.step.draft_runner import Drafter
-from draftwerk.model.step.target_runner import Runner
-from draftwerk.speculative.drafting.budget import Bid, Outcome, auction
-from draftwerk.speculative.drafting.controller import Controller, Load
+from draftwerk.model.checkpoint.info import read_info
+from draftwerk.model.step.draft_runner import DraftRunner
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.speculative.drafting.budget import BudgetChoice, CandidateNodes, choose_nodes
+from draftwerk.speculative.drafting.controller import Controller, RoundLoad
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round, Row, chain
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import Limits
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.simulation import Reckless
 from tests.support.toy import ToyText
 
@@ -43,7 +43,7 @@ PROMPTS = 8
 SHARED = 20
 TOKENS = 24
 
-LAWS: dict[str, Sampling] = {
+SAMPLINGS: dict[str, Sampling] = {
     "greedy": Sampling(temperature=0.0),
     "temperature": Sampling(temperature=1.0),
     "cool": Sampling(temperature=0.5),
@@ -89,12 +89,12 @@ class Oracle:
         return tuple(self._draft(row) for row in round_.rows)
 
     def _draft(self, row: Row) -> Draft:
-        if row.opening is not None:
-            count = row.opening.prompt_count
-            known = len(row.opening.tokens) - count
-            self.left[row.sequence_id] = (row.opening.tokens[:count], known)
+        if row.new_sequence is not None:
+            count = row.new_sequence.prompt_count
+            known = len(row.new_sequence.tokens) - count
+            self.left[row.sequence_id] = (row.new_sequence.tokens[:count], known)
         prompt, known = self.left[row.sequence_id]
-        known += len(row.news)
+        known += len(row.new_token_ids)
         self.left[row.sequence_id] = (prompt, known)
         future = self.answers[prompt][known : known + row.draft_max] if row.samples else []
         match self.how:
@@ -125,8 +125,10 @@ class Oracle:
 class Spendthrift(Controller):
     """Thinks that drafts cost nothing."""
 
-    def admit(self, bids: Sequence[Bid], load: Load, spent_ms: float = 0.0) -> Outcome:
-        return auction(bids, load.row_count, [1.0] * (1 + load.room))
+    def admit(
+        self, bids: Sequence[CandidateNodes], load: RoundLoad, spent_ms: float = 0.0
+    ) -> BudgetChoice:
+        return choose_nodes(bids, load.row_count, [1.0] * (1 + load.room))
 
 
 class Everything(Proposer):
@@ -151,7 +153,7 @@ class Matrix:
     options: ModelOptions
     text: ToyText
     stop_token_ids: tuple[int, ...]
-    runner: Runner = field(init=False)
+    runner: TargetRunner = field(init=False)
 
     def __post_init__(self) -> None:
         self.runner = build_runner(self.options)
@@ -163,15 +165,15 @@ class Matrix:
         proposer: Callable[[], Proposer],
         draft: Callable[[], ThreadDevice[Round, tuple[Draft, ...]] | None] = lambda: None,
     ) -> AsyncGenerator[Engine]:
-        parts = Parts(
+        parts = EngineParts(
             text=self.text,
-            target=lambda: ThreadDevice(Runner(self.runner.parts, 8).step),
+            target=lambda: ThreadDevice(TargetRunner(self.runner.parts, 8).step),
             draft=draft,
             block_count=block_count,
             block_size=BLOCK_SIZE,
             context_max=512,
             stop_token_ids=self.stop_token_ids,
-            limits=Limits(rows_max=PROMPTS, tokens_max=96, draft_max=7),
+            limits=RoundLimits(rows_max=PROMPTS, tokens_max=96, draft_max=7),
             proposer=proposer,
         )
         async with running(parts) as one:
@@ -215,18 +217,20 @@ def predicted(answer: list[int]) -> str:
     return "".join(f"w{token} " for token in guess)
 
 
-async def check_law(matrix: Matrix, law: Sampling, ways: list[str]) -> dict[str, Counter[str]]:
+async def check_distribution(
+    matrix: Matrix, sampling: Sampling, ways: list[str]
+) -> dict[str, Counter[str]]:
     """Decode all prompts plainly, then in every way; returns what happened, by way."""
     prompts = matrix.prompts()
-    laws = [msgspec.structs.replace(law, seed=number) for number in range(PROMPTS)]
+    samplings = [msgspec.structs.replace(sampling, seed=number) for number in range(PROMPTS)]
     answers: list[list[int]] = []
     async with matrix.engine(256, partial(Proposer, ())) as roomy:
         for number, prompt in enumerate(prompts):
             off = Speculation(enabled=False)
-            answers.append(await decode(roomy, prompt, laws[number], off, str(number)))
+            answers.append(await decode(roomy, prompt, samplings[number], off, str(number)))
     found: dict[str, Counter[str]] = {}
     for way in ways:
-        found[way] = await check_way(matrix, way, prompts, laws, answers)
+        found[way] = await check_way(matrix, way, prompts, samplings, answers)
     return found
 
 
@@ -234,7 +238,7 @@ async def check_way(
     matrix: Matrix,
     way: str,
     prompts: list[tuple[int, ...]],
-    laws: list[Sampling],
+    samplings: list[Sampling],
     answers: list[list[int]],
 ) -> Counter[str]:
     """Decode all prompts at once in one way; every text must be the plain one."""
@@ -250,13 +254,13 @@ async def check_way(
                     prediction=predicted(answers[number]) if way == "prediction" else "",
                 )
                 texts[number] = await decode(
-                    tight, prompts[number], laws[number], speculation, f"{turn}-{number}"
+                    tight, prompts[number], samplings[number], speculation, f"{turn}-{number}"
                 )
 
             async with anyio.create_task_group() as tasks:
                 for number in range(PROMPTS):
                     tasks.start_soon(ask, number)
-            assert texts == answers, (way, laws[0])
+            assert texts == answers, (way, samplings[0])
         tight.check()
         snapshot = tight.snapshot()
     return Counter(
@@ -280,7 +284,7 @@ def drafting(
     if way == "draft model":
         # The target itself, with pages of its own.
         parts = build_runner(matrix.options).parts
-        return partial(Everything, ("draft",)), lambda: ThreadDevice(Drafter(parts).propose)
+        return partial(Everything, ("draft",)), lambda: ThreadDevice(DraftRunner(parts).propose)
     oracle = Oracle(known, matrix.text.vocab_size, way)
     return partial(Reckless, ()), lambda: ThreadDevice(oracle.propose)
 
@@ -299,20 +303,22 @@ WAYS = [
 
 async def check(
     matrix: Matrix,
-    laws: Iterable[str] = tuple(LAWS),
+    samplings: Iterable[str] = tuple(SAMPLINGS),
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, dict[str, Counter[str]]]:
-    """Run the matrix for some laws; returns counters by law and way."""
+    """Run the matrix for some distributions; returns counters by distribution and way."""
     found: dict[str, dict[str, Counter[str]]] = {}
-    for name in laws:
-        found[name] = await check_law(matrix, LAWS[name], WAYS)
+    for name in samplings:
+        found[name] = await check_distribution(matrix, SAMPLINGS[name], WAYS)
         progress(name)
     return found
 
 
 def totals(found: dict[str, dict[str, Counter[str]]]) -> dict[str, Counter[str]]:
     """Return the counters by way, and assert that what was to be tested happened."""
-    by_way = {way: sum((laws[way] for laws in found.values()), Counter[str]()) for way in WAYS}
+    by_way = {
+        way: sum((samplings[way] for samplings in found.values()), Counter[str]()) for way in WAYS
+    }
     for way, counter in by_way.items():
         assert counter["preemptions"] > 0, (way, counter)
         assert counter["prefix_hits"] > 0, (way, counter)
@@ -338,9 +344,9 @@ def report(
 ) -> dict[str, object]:
     """Return what is kept of a run."""
     return {
-        "model": read_card(locate(None)).name,
+        "model": read_info(locate(None)).name,
         "dtype": arguments.dtype,
-        "laws": {name: msgspec.to_builtins(LAWS[name]) for name in found},
+        "samplings": {name: msgspec.to_builtins(SAMPLINGS[name]) for name in found},
         "ways": WAYS,
         "requests_at_once": PROMPTS,
         "texts_compared": len(found) * len(WAYS) * 2 * PROMPTS,
@@ -353,7 +359,9 @@ def report(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtype", default="fp32")
-    parser.add_argument("--laws", nargs="+", choices=LAWS, default=list(LAWS), metavar="LAW")
+    parser.add_argument(
+        "--samplings", nargs="+", choices=SAMPLINGS, default=list(SAMPLINGS), metavar="SAMPLING"
+    )
     parser.add_argument("--threads", type=int, default=0, help="0: one per core")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
@@ -366,7 +374,7 @@ def main() -> None:
     )
     matrix = Matrix(options, DefaultWords(), (2,))
     progress = partial(print, flush=True)
-    found = anyio.run(check, matrix, arguments.laws, progress)
+    found = anyio.run(check, matrix, arguments.samplings, progress)
     for way, counter in totals(found).items():
         print(f"{way:14s} " + "  ".join(f"{key} {value}" for key, value in counter.items()))
     kept = report(arguments, found)

@@ -23,17 +23,17 @@ import anyio
 from jsonschema import Draft202012Validator, FormatChecker
 
 from draftwerk.actors.devices.device import ThreadDevice
-from draftwerk.actors.engine import Engine, Parts, running
+from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.actors.messages import Delta, Ended, Options, Speculation
 from draftwerk.api.plan import SOURCES, SUCCESSORS
 from draftwerk.model.build import ModelOptions, build_runner
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.checkpoint.info import read_card
-from draftwerk.model.step.target_runner import Runner
-from draftwerk.model.text.tokenizer import Text
+from draftwerk.model.checkpoint.info import read_info
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.sampling.params import Grammar, Sampling
-from draftwerk.speculative.scheduler.scheduler import Limits
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
 
 AT_ONCE = 8
 FLAT = ((1, 1000.0), (64, 1001.0))
@@ -165,7 +165,7 @@ class Answer:
 
 
 @dataclass
-class Outcome:
+class SchemaOutcome:
     """What came of all the schemas."""
 
     count: int = 0
@@ -185,10 +185,10 @@ class Outcome:
         assert 0 < self.accepted < self.drafted
 
 
-def law(number: int, rng: Random, wanted: Schema) -> Sampling:
+def sampling_of(number: int, rng: Random, wanted: Schema) -> Sampling:
     """Return how schema `number` is sampled under."""
-    laws = ({"temperature": 0.0}, {"temperature": 0.7, "top_p": 0.95}, {"top_k": 40}, {})
-    found = rng.choice(laws)
+    samplings = ({"temperature": 0.0}, {"temperature": 0.7, "top_p": 0.95}, {"top_k": 40}, {})
+    found = rng.choice(samplings)
     if rng.random() < 0.25:
         found = found | {"presence_penalty": 0.6, "logit_bias": ((28, -4.0), (17, 2.0))}
     grammar = Grammar("json_schema", json.dumps(wanted, ensure_ascii=False))
@@ -198,19 +198,19 @@ def law(number: int, rng: Random, wanted: Schema) -> Sampling:
 @asynccontextmanager
 async def engine(model: str | None) -> AsyncGenerator[Engine]:
     """Run a model with every draft source."""
-    card = read_card(locate(model))
+    card = read_info(locate(model))
     runner = build_runner(
         ModelOptions(source=model, dtype="fp32", block_count=1024, block_size=BLOCK_SIZE)
     )
-    parts = Parts(
-        text=Text(Path(card.directory)),
-        target=lambda: ThreadDevice(Runner(runner.parts, SUCCESSORS).step),
+    parts = EngineParts(
+        text=TextTokenizer(Path(card.directory)),
+        target=lambda: ThreadDevice(TargetRunner(runner.parts, SUCCESSORS).step),
         block_count=1024,
         block_size=BLOCK_SIZE,
         context_max=card.context_max,
         stop_token_ids=card.eos_token_ids,
         proposer=lambda: Proposer(SOURCES, FLAT),
-        limits=Limits(rows_max=AT_ONCE, tokens_max=256),
+        limits=RoundLimits(rows_max=AT_ONCE, tokens_max=256),
     )
     async with running(parts) as one:
         yield one
@@ -230,11 +230,11 @@ async def answer(one: Engine, options: Options, prompt: str, request_id: str) ->
     return "no last word"
 
 
-async def compare(one: Engine, outcome: Outcome, number: int, seed: int, tokens: int) -> None:
+async def compare(one: Engine, outcome: SchemaOutcome, number: int, seed: int, tokens: int) -> None:
     """Generate under one schema, plainly and speculatively."""
     rng = Random(f"{seed} {number}")
     wanted = whole(rng)
-    sampling = law(number, rng, wanted)
+    sampling = sampling_of(number, rng, wanted)
     prompt = f"Write JSON that satisfies this schema.\n{json.dumps(wanted)}\n"[:600]
     plainly = Options(sampling=sampling, tokens_max=tokens, speculation=Speculation(enabled=False))
     first = await answer(one, plainly, prompt, f"{number} plain")
@@ -274,9 +274,9 @@ def fault(wanted: Schema, text: str) -> str:
     return next((error.message for error in errors), "")
 
 
-async def run(model: str | None, numbers: Sequence[int], seed: int, tokens: int) -> Outcome:
+async def run(model: str | None, numbers: Sequence[int], seed: int, tokens: int) -> SchemaOutcome:
     """Take all the schemas, several at once."""
-    outcome = Outcome()
+    outcome = SchemaOutcome()
     left = iter(numbers)
 
     async def take(one: Engine) -> None:

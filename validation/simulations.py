@@ -20,7 +20,7 @@ def setting(seed: int) -> Setting:
         seed,
         requests=rng.randint(4, 16),
         block_count=rng.choice([16, 20, 28, 60]),
-        lanes=rng.choice([1, 1, 2, 3]),
+        pipeline_depth=rng.choice([1, 1, 2, 3]),
         lost=rng.choice([0.0, 0.02, 0.1]),
         draft_lost=rng.choice([0.0, 0.1]),
         late=rng.choice([0.0, 0.0, 0.05]),

@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from draftwerk.model.build import ModelOptions, build_drafter, build_runner
+from draftwerk.model.build import ModelOptions, build_draft_runner, build_runner
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.step.draft_runner import Drafter
-from draftwerk.model.step.target_runner import Runner
-from draftwerk.model.text.tokenizer import Text
+from draftwerk.model.step.draft_runner import DraftRunner
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.model_driver import Driver, Live, random_tree
@@ -31,7 +31,7 @@ BLOCKS = 2048
 def main() -> None:
     """Compare, print a line per mode, and exit with 1 on any difference."""
     arguments = _arguments()
-    text = Text(locate(None).directory)
+    text = TextTokenizer(locate(None).directory)
     prompts = prompts_of(arguments.path, arguments.prompts, text)
     begun = perf_counter()
     truths = transformers_greedy(prompts, arguments.tokens)
@@ -52,7 +52,7 @@ def main() -> None:
     raise SystemExit(1 if wrong else 0)
 
 
-def prompts_of(path: Path, count: int, text: Text) -> list[list[int]]:
+def prompts_of(path: Path, count: int, text: TextTokenizer) -> list[list[int]]:
     """Return the first turns of a file as the model reads them."""
     turns = [json.loads(line)["turns"][0] for line in path.open()]
     chats = [[{"role": "user", "content": turn}] for turn in turns[:count]]
@@ -73,17 +73,17 @@ def transformers_greedy(prompts: list[list[int]], count: int) -> list[list[int]]
 
 
 def run(
-    runner: Runner,
+    runner: TargetRunner,
     prompts: list[list[int]],
     count: int,
     guess: Callable[[Live, int], Draft] = lambda live, room: NO_DRAFT,
-    drafter: Drafter | None = None,
+    drafter: DraftRunner | None = None,
 ) -> Driver:
     """Generate for all prompts at once."""
     driver = Driver(runner, Random(1), guess, drafter, chunk_max=64)
-    law = Sampling(temperature=0.0, stop_token_ids=(2,))
+    distribution = Sampling(temperature=0.0, stop_token_ids=(2,))
     for index, prompt in enumerate(prompts):
-        driver.add(index, prompt, law, count)
+        driver.add(index, prompt, distribution, count)
     driver.run()
     runner.histories.close(range(len(prompts)))
     return driver
@@ -117,7 +117,7 @@ def count(driver: Driver) -> tuple[int, int]:
 
 
 def _modes(
-    options: ModelOptions, runner: Runner, truths: list[list[int]]
+    options: ModelOptions, runner: TargetRunner, truths: list[list[int]]
 ) -> dict[str, dict[str, Any]]:
     rng, vocab = Random(2), runner.vocab_size
     smaller = ModelOptions(dtype="bf16", attention=options.attention, block_count=BLOCKS)
@@ -129,7 +129,7 @@ def _modes(
         "no speculation": {},
         "n-grams": {"guess": ngram},
         "random trees": {"guess": tree},
-        "draft model": {"drafter": build_drafter(smaller, vocab)},
+        "draft model": {"drafter": build_draft_runner(smaller, vocab)},
     }
 
 

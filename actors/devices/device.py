@@ -7,7 +7,7 @@ import anyio
 from anyio.to_thread import run_sync
 
 Work = TypeVar("Work", contravariant=True)
-Result = TypeVar("Result", covariant=True)
+WorkResult = TypeVar("WorkResult", covariant=True)
 W = TypeVar("W")
 R = TypeVar("R")
 
@@ -29,7 +29,7 @@ class DeviceLostError(Exception):
     """The model behind a device is gone; whatever it knew of sequences is gone with it."""
 
 
-class Device(Protocol[Work, Result]):
+class Device(Protocol[Work, WorkResult]):
     """Runs one piece of work at a time; plain data in, plain data out."""
 
     @property
@@ -37,7 +37,7 @@ class Device(Protocol[Work, Result]):
         """Whether work can be done at once."""
         ...
 
-    async def run(self, work: Work) -> Result:
+    async def run(self, work: Work) -> WorkResult:
         """Do the work off the event loop. Raises DeviceLostError."""
         ...
 

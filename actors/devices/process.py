@@ -9,11 +9,11 @@ import msgspec
 
 from draftwerk.actors.devices.child import Child
 from draftwerk.actors.devices.device import DeviceLostError
-from draftwerk.speculative.protocol.frames import Kind, Ready, decode, encode, frame
+from draftwerk.speculative.protocol.frames import FrameKind, Ready, decode, encode, frame
 
 W = TypeVar("W")
 R = TypeVar("R")
-Report = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 BEAT_S = 1.0
 """How often a process says that it lives."""
@@ -60,7 +60,7 @@ class ProcessDevice(Generic[W, R]):
         """Whether work can be done at once."""
         return self._child is not None
 
-    async def start(self, report: Report = lambda _: None) -> Ready:
+    async def start(self, report: OnProgress = lambda _: None) -> Ready:
         """Start the child and wait until it can work; `report` gets its progress lines.
 
         Raises ModelRefusedError, and DeviceLostError if it dies before.
@@ -75,15 +75,15 @@ class ProcessDevice(Generic[W, R]):
                 raise DeviceLostError(f"the model process died: {error!r}") from error
             raise
 
-    async def _wait_until_ready(self, report: Report) -> Ready:
+    async def _wait_until_ready(self, report: OnProgress) -> Ready:
         with anyio.move_on_after(LOAD_S):
             while True:
                 kind, payload = await self._receive()
-                if kind == Kind.READY:
+                if kind == FrameKind.READY:
                     return decode(payload, type=Ready)
-                if kind == Kind.REFUSED:
+                if kind == FrameKind.REFUSED:
                     raise ModelRefusedError(payload.decode(errors="replace"))
-                if kind == Kind.LOADING:
+                if kind == FrameKind.LOADING:
                     report(payload.decode(errors="replace"))
         raise DeviceLostError(f"the model took longer than {LOAD_S:g} s to load")
 
@@ -150,13 +150,13 @@ class ProcessDevice(Generic[W, R]):
     async def _step(self, payload: bytes) -> bytes:
         if self._child is None:
             raise DeviceLostError("it was gone before")
-        begin = frame(Kind.RESET) if self._stale else b""
+        begin = frame(FrameKind.RESET) if self._stale else b""
         self._stale = False
         with anyio.move_on_after(STEP_S):
-            await self._send(begin + frame(Kind.WORK, payload))
+            await self._send(begin + frame(FrameKind.WORK, payload))
             while True:
                 kind, result = await self._receive()
-                if kind == Kind.DONE:
+                if kind == FrameKind.DONE:
                     return result
         raise DeviceLostError(f"a step took longer than {STEP_S:g} s")
 

@@ -1,17 +1,17 @@
 """What the person who started the server reads first."""
 
-from draftwerk.api.core.ports import ModelCard
+from draftwerk.api.core.ports import ServedModel
 
 
-def banner(card: ModelCard, url: str, elsewhere: str = "") -> str:
+def banner(model: ServedModel, url: str, elsewhere: str = "") -> str:
     """Return what is served, where, and how to try it; `elsewhere` is its URL on other machines."""
-    facts = [card.name, card.device, card.dtype, card.attention]
-    drafts = ", ".join((*card.draft_sources, card.draft_model)).strip(", ") or "none"
-    exact = "yes" if card.exact else "up to near-ties"
+    facts = [model.name, model.device, model.dtype, model.attention]
+    drafts = ", ".join((*model.draft_sources, model.draft_model)).strip(", ") or "none"
+    exact = "yes" if model.exact else "up to near-ties"
     others = f"\n  {elsewhere}    from other machines\n" if elsewhere else ""
     return f"""
   {" · ".join(fact for fact in facts if fact)}
-  context {card.context_max} tokens · drafts: {drafts} · exact: {exact}
+  context {model.context_max} tokens · drafts: {drafts} · exact: {exact}
 
   {url}    a page to try it; any OpenAI client at {url}/v1
 {others}

@@ -169,11 +169,11 @@ def _gpu() -> Finding:
 
 def _cache() -> Finding:
     cache = Path.home() / ".cache"
-    place = cache if cache.exists() else Path.home()
-    free = shutil.disk_usage(place).free / GIB
-    if not os.access(place, os.W_OK):
-        return Finding("bad", "cache", f"{place} cannot be written")
-    return Finding("good" if free > 1 else "poor", "cache", f"{place}, {free:.1f} GiB free")
+    folder = cache if cache.exists() else Path.home()
+    free = shutil.disk_usage(folder).free / GIB
+    if not os.access(folder, os.W_OK):
+        return Finding("bad", "cache", f"{folder} cannot be written")
+    return Finding("good" if free > 1 else "poor", "cache", f"{folder}, {free:.1f} GiB free")
 
 
 def _port(settings: Settings) -> Finding:

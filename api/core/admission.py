@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from draftwerk.api.core.errors import overloaded, refused
-from draftwerk.api.core.meter import Clock
+from draftwerk.api.core.request_timer import Clock
 
 COST_GUESS = 256.0
 """Tokens that a request is charged before anything is known."""

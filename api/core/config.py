@@ -62,7 +62,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["keyed", "ratio", "block"],
         Meta(
             description="how drafts are verified: keyed keeps one seed, one text; ratio and block "
-            "keep the law alone, and take drafts from the draft model only"
+            "keep the distribution alone, and take drafts from the draft model only"
         ),
     ] = "keyed"
     dtype: Annotated[

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, Options, Prompt, Started
-from draftwerk.api.core.meter import Meter
-from draftwerk.api.core.ports import Generator
+from draftwerk.api.core.ports import EngineClient
+from draftwerk.api.core.request_timer import RequestTimer
 
 Told = Delta | Ended | Failed
 """What a client is told of."""
@@ -29,7 +29,7 @@ class Generation:
     """The events of one client request; choice numbers run over all its prompts."""
 
     request_id: str
-    meter: Meter
+    timer: RequestTimer
     sources_left: int
     choices_left: int
     pending: list[Told] = field(default_factory=list[Told])
@@ -65,7 +65,7 @@ class Generation:
         """Add an event behind the others; after the last word there is none."""
         if self.finished:
             return
-        self.meter.saw(event)
+        self.timer.observe(event)
         match event:
             case Started():
                 return
@@ -88,10 +88,10 @@ class Generation:
 
     def _merge(self, delta: Delta) -> None:
         # Only the last few events can be of this choice's round; a scan from the end is short.
-        for place in range(len(self.pending) - 1, -1, -1):
-            event = self.pending[place]
+        for index in range(len(self.pending) - 1, -1, -1):
+            event = self.pending[index]
             if isinstance(event, Delta) and event.choice == delta.choice:
-                self.pending[place] = merged(event, delta)
+                self.pending[index] = merged(event, delta)
                 return
         self.pending.append(delta)
 
@@ -111,7 +111,11 @@ def merged(first: Delta, then: Delta) -> Delta:
 
 @asynccontextmanager
 async def opened(
-    engine: Generator, prompts: Sequence[Prompt], options: Options, request_id: str, meter: Meter
+    engine: EngineClient,
+    prompts: Sequence[Prompt],
+    options: Options,
+    request_id: str,
+    timer: RequestTimer,
 ) -> AsyncGenerator[Generation, None]:
     """Submit every prompt and yield their joint events; raises what `engine.generate` raises."""
     async with AsyncExitStack() as stack:
@@ -121,7 +125,7 @@ async def opened(
             )
             for index, prompt in enumerate(prompts)
         ]
-        generation = Generation(request_id, meter, len(prompts), len(prompts) * options.choices)
+        generation = Generation(request_id, timer, len(prompts), len(prompts) * options.choices)
         pumps = [
             asyncio.create_task(_pump(source, generation, index * options.choices))
             for index, source in enumerate(sources)

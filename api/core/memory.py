@@ -16,7 +16,7 @@ class MemoryGuard:
     used_bytes: int = 0
     full: bool = False
 
-    def saw(self, used_bytes: int) -> None:
+    def observe(self, used_bytes: int) -> None:
         """Take in a measurement."""
         self.used_bytes = used_bytes
         self.full = bool(self.limit_bytes) and used_bytes >= self.limit_bytes * (

@@ -11,7 +11,7 @@ from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.text import TextTools
 
 
-class Generator(Protocol):
+class EngineClient(Protocol):
     """The part of `actors.engine.Engine` that the door uses."""
 
     def generate(
@@ -29,7 +29,7 @@ class Generator(Protocol):
     async def drain(self) -> None: ...
 
 
-class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
+class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """What clients and the banner may know of the models; counts of tokens unless said."""
 
     name: str
@@ -57,9 +57,9 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
         return (self.name, *self.aliases)
 
 
-class Running(msgspec.Struct, frozen=True, kw_only=True):
+class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
     """A system that serves: what `build` yields."""
 
-    engine: Generator
+    engine: EngineClient
     text_tools: TextTools
-    model: ModelCard
+    model: ServedModel

@@ -21,8 +21,8 @@ from draftwerk.api.core.errors import ApiError, draining, overloaded
 from draftwerk.api.core.generation import Generation, opened
 from draftwerk.api.core.histogram import Histograms
 from draftwerk.api.core.memory import MemoryGuard
-from draftwerk.api.core.meter import Clock, Meter
-from draftwerk.api.core.ports import Generator, ModelCard
+from draftwerk.api.core.ports import EngineClient, ServedModel
+from draftwerk.api.core.request_timer import Clock, RequestTimer
 from draftwerk.api.openai.response_store import ResponseStore
 
 SEED_BITS = 53
@@ -47,12 +47,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True, eq=False)
-class Door:
+class ServerState:
     """Plain state of the door; one per server, reachable from every request."""
 
-    engine: Generator
+    engine: EngineClient
     text_tools: TextTools
-    model: ModelCard
+    model: ServedModel
     settings: Settings
     clock: Clock = time.monotonic
     now: Callable[[], float] = time.time
@@ -93,8 +93,10 @@ class Door:
         Raises ApiError if the engine takes no request now.
         """
         options = call.options
-        meter = Meter(self.clock, self.histograms, options.choices, signed(options.sampling.seed))
-        meter.predicted = bool(options.speculation.prediction)
+        timer = RequestTimer(
+            self.clock, self.histograms, options.choices, signed(options.sampling.seed)
+        )
+        timer.predicted = bool(options.speculation.prediction)
         outcome = "cancelled"
         # A client may repeat a request id; the engine must not see it twice.
         engine_id = f"{call.request_id}.{next(self.serials)}"
@@ -107,16 +109,16 @@ class Door:
                 self.admission.turn(
                     call.options.tenant, len(call.prompts), call.options.priority
                 ) as ticket,
-                opened(self.engine, call.prompts, call.options, engine_id, meter) as generation,
+                opened(self.engine, call.prompts, call.options, engine_id, timer) as generation,
             ):
-                meter.admit()
+                timer.admit()
                 self.live.add(generation)
                 try:
                     yield generation
                 finally:
                     self._gone(generation)
                     outcome = generation.outcome
-                    ticket.cost = max(meter.cost(), ticket.charged if not meter.ends else 0)
+                    ticket.cost = max(timer.cost(), ticket.charged if not timer.ends else 0)
         except ApiError as error:
             outcome = error.code if outcome == "cancelled" and error.code else outcome
             raise
@@ -127,7 +129,7 @@ class Door:
             outcome = "draining"
             raise draining() from None
         finally:
-            self._account(call, meter, outcome)
+            self._account(call, timer, outcome)
 
     async def wait_idle(self) -> None:
         """Return when every client has been told its last word."""
@@ -158,12 +160,12 @@ class Door:
             printable(error.param or "-"),
         )
 
-    def _account(self, call: Call, meter: Meter, outcome: str) -> None:
+    def _account(self, call: Call, timer: RequestTimer, outcome: str) -> None:
         """Count the request and write its one line in the log."""
         self.outcomes[outcome] += 1
         if outcome in ("stop", "length"):
-            meter.finish()
-        usage, times = meter.usage(), meter.metrics()
+            timer.finish()
+        usage, times = timer.usage(), timer.metrics()
         speculation = times.speculative_decoding
         log.info(
             "id=%s tenant=%s %s %s prompt=%d tokens=%d ttft_ms=%s itl_ms=%s tok_s=%s accepted=%s",
@@ -172,7 +174,7 @@ class Door:
             call.kind,
             outcome,
             usage.prompt_tokens,
-            meter.token_count,
+            timer.token_count,
             times.time_to_first_token_ms,
             times.mean_itl_ms,
             times.tokens_per_second,

@@ -18,25 +18,25 @@ SUBPROTOCOL = "openai-insecure-api-key."
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ApiKey:
     """An API key by its digest; comparing digests takes the same time for keys of any length."""
 
     name: str
     digest: bytes
 
 
-def keys_of(settings: Settings) -> list[Key]:
+def keys_of(settings: Settings) -> list[ApiKey]:
     """Return the keys of `--api-key KEY` or `NAME:KEY`."""
-    keys: list[Key] = []
-    for place, given in enumerate(settings.api_key, start=1):
+    keys: list[ApiKey] = []
+    for number, given in enumerate(settings.api_key, start=1):
         name, colon, secret = given.partition(":")
         if not colon:
-            name, secret = f"key-{place}", given
-        keys.append(Key(name, sha256(secret.encode()).digest()))
+            name, secret = f"key-{number}", given
+        keys.append(ApiKey(name, sha256(secret.encode()).digest()))
     return keys
 
 
-def tenant_of_key(keys: Sequence[Key], secret: str) -> str | None:
+def tenant_of_key(keys: Sequence[ApiKey], secret: str) -> str | None:
     """Return the name of the key that was sent; looks at all, so that time tells nothing."""
     digest = sha256(secret.encode()).digest()
     found = None
@@ -46,7 +46,7 @@ def tenant_of_key(keys: Sequence[Key], secret: str) -> str | None:
     return found
 
 
-class Guard:
+class AuthMiddleware:
     """The layer that lets requests through by key and by origin, before any body is read."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:

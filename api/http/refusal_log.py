@@ -3,15 +3,15 @@
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from draftwerk.api.core.errors import REFUSAL, ApiError
-from draftwerk.api.core.state import Door
+from draftwerk.api.core.state import ServerState
 
 
 class RefusalLog:
     """Counts and logs what ended in an error without a generation, which accounts for itself."""
 
-    def __init__(self, app: ASGIApp, door: Door) -> None:
+    def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self.app = app
-        self.door = door
+        self.state = state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -22,4 +22,4 @@ class RefusalLog:
                 method = scope.get("method", "WS")
                 tenant = scope.get("tenant", "")
                 what = f"{method} {scope['path']}"
-                self.door.account_refusal(scope["request_id"], tenant, what, error)
+                self.state.account_refusal(scope["request_id"], tenant, what, error)

@@ -15,7 +15,7 @@ STARTS = ("http.response.start", "websocket.http.response.start", "websocket.acc
 log = logging.getLogger("draftwerk")
 
 
-class Identity:
+class RequestIdMiddleware:
     """The outermost layer: gives each HTTP request its id, and turns what escapes into a 500."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -11,11 +11,11 @@ from starlette.types import Receive, Scope, Send
 from draftwerk.actors.messages import Failed
 from draftwerk.api.core.errors import ApiError, internal, response
 from draftwerk.api.core.generation import Generation
-from draftwerk.api.core.state import Call, Door, error_of
+from draftwerk.api.core.state import Call, ServerState, error_of
 from draftwerk.api.http.connection import ClientGoneError, SlowClientError, while_connected
-from draftwerk.api.http.protocol import abort_of
-from draftwerk.api.openai.formats import Choice, Format
+from draftwerk.api.http.http_protocol import abort_of
 from draftwerk.api.openai.replies import Usage
+from draftwerk.api.openai.serializer import GatheredChoice, Serializer
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -30,12 +30,12 @@ log = logging.getLogger("draftwerk")
 
 
 @dataclass(slots=True)
-class Answer:
+class GenerationResponse:
     """An ASGI response: the generation lives exactly as long as this call."""
 
-    door: Door
+    state: ServerState
     call: Call
-    format: Format
+    serializer: Serializer
     stream: bool
     prompt_count: int | None = None
     """Tokens of the prompts, when every chunk must carry usage."""
@@ -46,10 +46,10 @@ class Answer:
         try:
             async with (
                 while_connected(receive) as unwatch,
-                self.door.generation(self.call) as generation,
+                self.state.generation(self.call) as generation,
             ):
                 if self.stream:
-                    await Stream(self, generation, send, unwatch).run()
+                    await EventStream(self, generation, send, unwatch).run()
                 else:
                     body = await self._whole(generation)
                     unwatch()
@@ -64,13 +64,13 @@ class Answer:
 
     async def _whole(self, generation: Generation) -> bytes:
         """Gather every choice; returns the reply."""
-        choices = [Choice(index) for index in range(generation.choices_left)]
+        choices = [GatheredChoice(index) for index in range(generation.choices_left)]
         async for event in generation.events():
             if isinstance(event, Failed):
                 raise error_of(event, self.call)
             choices[event.choice].add(event)
-        meter = generation.meter
-        reply = self.format.reply(choices, meter.usage(), meter.metrics())
+        timer = generation.timer
+        reply = self.serializer.reply(choices, timer.usage(), timer.metrics())
         return msgspec.json.encode(reply)
 
 
@@ -81,10 +81,10 @@ async def _send_json(body: bytes, send: Send) -> None:
 
 
 @dataclass(slots=True)
-class Stream:
+class EventStream:
     """One streamed reply: the status waits for the first event, so that early errors have one."""
 
-    answer: Answer
+    answer: GenerationResponse
     generation: Generation
     send: Send
     unwatch: Callable[[], bool]
@@ -92,7 +92,7 @@ class Stream:
 
     async def run(self) -> None:
         """Send events as they come until the last word, comments while nothing comes."""
-        generation, idle_s = self.generation, self.answer.door.settings.keep_alive_s
+        generation, idle_s = self.generation, self.answer.state.settings.keep_alive_s
         try:
             while not generation.over:
                 events = await generation.take(idle_s)
@@ -105,9 +105,9 @@ class Stream:
                 for event in events:
                     if isinstance(event, Failed):
                         raise error_of(event, self.answer.call)
-                    await self._say(self.answer.format.chunks(event, self._usage()))
-            meter = generation.meter
-            await self._say(self.answer.format.closing(meter.usage(), meter.metrics()))
+                    await self._say(self.answer.serializer.chunks(event, self._usage()))
+            timer = generation.timer
+            await self._say(self.answer.serializer.last_chunks(timer.usage(), timer.metrics()))
         except ClientGoneError:
             raise
         except Exception as error:
@@ -118,7 +118,7 @@ class Stream:
     async def _start(self) -> None:
         self.started = True
         await self.send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
-        await self._say(self.answer.format.opening())
+        await self._say(self.answer.serializer.first_chunks())
 
     async def _fail(self, error: Exception) -> None:
         """Make an error the stream's last event, or the whole reply if nothing was sent."""
@@ -127,7 +127,7 @@ class Stream:
             error = internal()
         if not self.started:
             raise error
-        await self._say(self.answer.format.failure(error))
+        await self._say(self.answer.serializer.failure(error))
 
     async def _say(self, chunks: list[msgspec.Struct]) -> None:
         for chunk in chunks:
@@ -135,14 +135,14 @@ class Stream:
 
     async def _write(self, body: bytes, more: bool = True) -> None:
         try:
-            async with asyncio.timeout(self.answer.door.settings.write_deadline_s):
+            async with asyncio.timeout(self.answer.state.settings.write_deadline_s):
                 await self.send({"type": "http.response.body", "body": body, "more_body": more})
         except TimeoutError:
             raise SlowClientError from None
 
     def _usage(self) -> Usage | None:
         count = self.answer.prompt_count
-        return None if count is None else self.generation.meter.running_usage(count)
+        return None if count is None else self.generation.timer.running_usage(count)
 
 
 def framed(chunk: msgspec.Struct) -> bytes:

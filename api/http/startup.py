@@ -6,7 +6,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from draftwerk.api.core.errors import ApiError, turned_away
 from draftwerk.api.http.page import HEADERS, PAGE
-from draftwerk.api.http.request_id import Identity
+from draftwerk.api.http.request_id import RequestIdMiddleware
 
 RETRY_MS = 1000
 ANSWERS = {
@@ -15,11 +15,11 @@ ANSWERS = {
 }
 
 
-class Gate:
+class StartupApp:
     """Hands requests to `app`: its own answers, until there is the real one."""
 
     def __init__(self) -> None:
-        self.app: ASGIApp = Identity(self._answer)
+        self.app: ASGIApp = RequestIdMiddleware(self._answer)
         self.progress = "starting"
         """What the loading is at, for whoever asks."""
 

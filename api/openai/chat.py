@@ -8,7 +8,6 @@ from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.core.errors import ApiError
-from draftwerk.api.openai.formats import Choice, Header, score_of, token_logprobs
 from draftwerk.api.openai.replies import (
     ChatChoice,
     ChatChunk,
@@ -20,33 +19,34 @@ from draftwerk.api.openai.replies import (
     RequestMetrics,
     Usage,
 )
+from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata, score_of, token_logprobs
 
 CHUNK = "chat.completion.chunk"
 
 
 @dataclass(slots=True)
-class ChatFormat:
+class ChatSerializer:
     """Remembers which choices have been given their role: it comes with their first token."""
 
-    header: Header
+    metadata: ReplyMetadata
     started: set[int] = field(default_factory=set[int])
 
-    def opening(self) -> list[msgspec.Struct]:
+    def first_chunks(self) -> list[msgspec.Struct]:
         """Say nothing: a chunk before the first token would lie about its time."""
         return []
 
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return the chunk for an event; tokens without text yet say nothing by themselves."""
-        header = self.header
+        metadata = self.metadata
         role = "" if event.choice in self.started else "assistant"
         if isinstance(event, Ended):
             delta = ChatDelta(role, event.text if event.text or role else None)
             choice = ChatChunkChoice(
                 event.choice, delta, None, event.finish_reason, score=score_of(event)
             )
-        elif event.text or (event.tokens and (header.logprobs or header.origins)):
-            logprobs = chat_logprobs(event.logprobs) if header.logprobs else None
-            origins = header.shown(event.origins)
+        elif event.text or (event.tokens and (metadata.logprobs or metadata.origins)):
+            logprobs = chat_logprobs(event.logprobs) if metadata.logprobs else None
+            origins = metadata.shown(event.origins)
             choice = ChatChunkChoice(
                 event.choice, ChatDelta(role, event.text), logprobs, None, origins
             )
@@ -55,37 +55,39 @@ class ChatFormat:
         self.started.add(event.choice)
         return [self._wrapped((choice,), usage)]
 
-    def closing(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
+    def last_chunks(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
         """Return the chunk without choices that `include_usage` asks for."""
-        return [self._wrapped((), usage, metrics)] if self.header.usage else []
+        return [self._wrapped((), usage, metrics)] if self.metadata.usage else []
 
     def failure(self, error: ApiError) -> list[msgspec.Struct]:
         """Return the error body."""
         return [error.reply]
 
-    def reply(self, choices: Sequence[Choice], usage: Usage, metrics: RequestMetrics) -> ChatReply:
+    def reply(
+        self, choices: Sequence[GatheredChoice], usage: Usage, metrics: RequestMetrics
+    ) -> ChatReply:
         """Return the whole answer."""
-        header = self.header
+        metadata = self.metadata
         worded = tuple(
             ChatChoice(
                 index=choice.index,
                 message=ChatMessageReply(choice.text),
-                logprobs=chat_logprobs(choice.logprobs) if header.logprobs else None,
+                logprobs=chat_logprobs(choice.logprobs) if metadata.logprobs else None,
                 finish_reason=choice.finish_reason,
-                origins=header.shown(tuple(choice.origins)),
+                origins=metadata.shown(tuple(choice.origins)),
                 score=choice.score,
             )
             for choice in choices
         )
         return ChatReply(
-            header.id,
+            metadata.id,
             "chat.completion",
-            header.created,
-            header.model,
+            metadata.created,
+            metadata.model,
             worded,
             usage,
             metrics,
-            header.tier,
+            metadata.tier,
         )
 
     def _wrapped(
@@ -94,10 +96,17 @@ class ChatFormat:
         usage: Usage | None,
         metrics: RequestMetrics | UnsetType = UNSET,
     ) -> ChatChunk:
-        header = self.header
-        shown = usage if header.usage else UNSET
+        metadata = self.metadata
+        shown = usage if metadata.usage else UNSET
         return ChatChunk(
-            header.id, CHUNK, header.created, header.model, choices, shown, metrics, header.tier
+            metadata.id,
+            CHUNK,
+            metadata.created,
+            metadata.model,
+            choices,
+            shown,
+            metrics,
+            metadata.tier,
         )
 
 

@@ -9,7 +9,6 @@ from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.core.errors import ApiError
-from draftwerk.api.openai.formats import Choice, Header, score_of
 from draftwerk.api.openai.replies import (
     CompletionChoice,
     CompletionLogprobs,
@@ -17,60 +16,61 @@ from draftwerk.api.openai.replies import (
     RequestMetrics,
     Usage,
 )
+from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata, score_of
 
 OBJECT = "text_completion"
 
 
 @dataclass(slots=True)
-class CompletionFormat:
+class CompletionSerializer:
     """Remembers how far each choice's text has come, for the offsets of its tokens."""
 
-    header: Header
+    metadata: ReplyMetadata
     generated: int = 1
     """Choices generated per prompt."""
     kept: int = 1
     """Choices returned per prompt: the best of the generated."""
     offsets: defaultdict[int, int] = field(default_factory=lambda: defaultdict[int, int](int))
 
-    def opening(self) -> list[msgspec.Struct]:
+    def first_chunks(self) -> list[msgspec.Struct]:
         """Say nothing before the first text."""
         return []
 
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return the chunk for an event; tokens without text yet say nothing by themselves."""
-        header = self.header
+        metadata = self.metadata
         if isinstance(event, Ended):
             choice = CompletionChoice(
                 event.choice, event.text, None, event.finish_reason, score=score_of(event)
             )
-        elif event.text or (event.tokens and (header.logprobs or header.origins)):
-            origins = header.shown(event.origins)
-            logprobs = self._logprobs(event) if header.logprobs else None
+        elif event.text or (event.tokens and (metadata.logprobs or metadata.origins)):
+            origins = metadata.shown(event.origins)
+            logprobs = self._logprobs(event) if metadata.logprobs else None
             choice = CompletionChoice(event.choice, event.text, logprobs, None, origins)
         else:
             return []
-        return [self._wrapped((choice,), usage if header.usage else UNSET)]
+        return [self._wrapped((choice,), usage if metadata.usage else UNSET)]
 
-    def closing(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
+    def last_chunks(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
         """Return the chunk without choices that `include_usage` asks for."""
-        return [self._wrapped((), usage, metrics)] if self.header.usage else []
+        return [self._wrapped((), usage, metrics)] if self.metadata.usage else []
 
     def failure(self, error: ApiError) -> list[msgspec.Struct]:
         """Return the error body."""
         return [error.reply]
 
     def reply(
-        self, choices: Sequence[Choice], usage: Usage, metrics: RequestMetrics
+        self, choices: Sequence[GatheredChoice], usage: Usage, metrics: RequestMetrics
     ) -> CompletionReply:
         """Return the whole answer."""
-        header = self.header
+        metadata = self.metadata
         worded = tuple(
             CompletionChoice(
                 index=index,
                 text=choice.text,
-                logprobs=completion_logprobs(choice.logprobs, 0) if header.logprobs else None,
+                logprobs=completion_logprobs(choice.logprobs, 0) if metadata.logprobs else None,
                 finish_reason=choice.finish_reason,
-                origins=header.shown(tuple(choice.origins)),
+                origins=metadata.shown(tuple(choice.origins)),
                 score=choice.score,
             )
             for index, choice in enumerate(self._best(choices))
@@ -82,11 +82,11 @@ class CompletionFormat:
         self.offsets[event.choice] += sum(len(each.text) for each in event.logprobs)
         return logprobs
 
-    def _best(self, choices: Sequence[Choice]) -> list[Choice]:
+    def _best(self, choices: Sequence[GatheredChoice]) -> list[GatheredChoice]:
         """Return `kept` choices of each prompt, most likely per token first if some must go."""
         if self.kept == self.generated:
             return list(choices)
-        best: list[Choice] = []
+        best: list[GatheredChoice] = []
         for start in range(0, len(choices), self.generated):
             group = choices[start : start + self.generated]
             best += sorted(group, key=lambda each: -each.mean_logprob)[: self.kept]
@@ -98,9 +98,16 @@ class CompletionFormat:
         usage: Usage | UnsetType | None,
         metrics: RequestMetrics | UnsetType = UNSET,
     ) -> CompletionReply:
-        header = self.header
+        metadata = self.metadata
         return CompletionReply(
-            header.id, OBJECT, header.created, header.model, choices, usage, metrics, header.tier
+            metadata.id,
+            OBJECT,
+            metadata.created,
+            metadata.model,
+            choices,
+            usage,
+            metrics,
+            metadata.tier,
         )
 
 

@@ -71,16 +71,16 @@ def _malformed(message: str) -> ApiError:
 def invalid(message: str, struct: type[msgspec.Struct]) -> ApiError:
     """Turn a validation error into our words, the field's own type telling what is allowed."""
     found = PLACE.search(message)
-    place = found[1] if found else ""
+    field = found[1] if found else ""
     missing = MISSING.search(message)
     if missing:
-        path = f"{place}.{missing[1]}" if place else missing[1]
+        path = f"{field}.{missing[1]}" if field else missing[1]
         return refused(f"`{path}` is required.", path, "missing")
-    if not place:
+    if not field:
         return refused("The body must be a JSON object.", code="invalid")
-    kinds = _kinds_at([inspect.type_info(struct)], STEP.findall(place))
+    kinds = _kinds_at([inspect.type_info(struct)], STEP.findall(field))
     words = " or ".join(dict.fromkeys(described(kind) for kind in kinds)) or "valid"
-    return refused(f"`{place}` must be {words}.", place, "invalid")
+    return refused(f"`{field}` must be {words}.", field, "invalid")
 
 
 def _kinds_at(kinds: list[inspect.Type], steps: list[str]) -> list[inspect.Type]:

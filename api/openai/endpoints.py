@@ -10,25 +10,25 @@ from starlette.responses import Response
 from draftwerk.actors.messages import Chat, ChatMessage, Options, Prompt
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.state import Call, Door
+from draftwerk.api.core.state import Call, ServerState
 from draftwerk.api.http.connection import read_body
-from draftwerk.api.http.sse import Answer
-from draftwerk.api.openai.chat import ChatFormat
-from draftwerk.api.openai.completions import CompletionFormat
+from draftwerk.api.http.sse import GenerationResponse
+from draftwerk.api.openai.chat import ChatSerializer
+from draftwerk.api.openai.completions import CompletionSerializer
 from draftwerk.api.openai.decode import Body, decoded
-from draftwerk.api.openai.formats import Header
 from draftwerk.api.openai.response_store import KeptResponses, StoredResponse
 from draftwerk.api.openai.responses import (
     LOGPROBS,
     ORIGINS,
     RESPONSES_NAMES,
-    ResponsesFormat,
+    ResponsesSerializer,
     conversation_of,
     responses_options,
     responses_prompt,
 )
 from draftwerk.api.openai.responses_schema import DeletedResponse, ResponseObject, ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody, OpenAIBody
+from draftwerk.api.openai.serializer import ReplyMetadata
 from draftwerk.api.openai.translate import (
     chat_options,
     chat_prompt,
@@ -44,47 +44,47 @@ RESPONSES = msgspec.json.Decoder(ResponsesBody)
 COMPLETION = msgspec.json.Decoder(CompletionBody)
 
 
-async def chat(request: Request) -> Answer:
+async def chat(request: Request) -> GenerationResponse:
     """`POST /v1/chat/completions`."""
-    door = door_of(request)
+    state = state_of(request)
     body = await body_of(request, CHAT)
-    options = chat_options(body, door.model, tenant_of(request), door.new_seed)
+    options = chat_options(body, state.model, tenant_of(request), state.new_seed)
     prompts: list[Prompt] = [chat_prompt(body.messages)]
-    header = _header(request, body, "chatcmpl-", bool(body.logprobs))
+    metadata = _metadata(request, body, "chatcmpl-", bool(body.logprobs))
     names = {"max_tokens": "max_completion_tokens"} if body.max_completion_tokens else {}
     call = _call(request, "chat", prompts, options, names)
-    return await _answer(door, call, ChatFormat(header), body)
+    return await _answer(state, call, ChatSerializer(metadata), body)
 
 
-async def completion(request: Request) -> Answer:
+async def completion(request: Request) -> GenerationResponse:
     """`POST /v1/completions`."""
-    door = door_of(request)
+    state = state_of(request)
     body = await body_of(request, COMPLETION)
     prompts = completion_prompts(body)
-    options = completion_options(body, door.model, tenant_of(request), door.new_seed)
-    header = _header(request, body, "cmpl-", body.logprobs is not None)
-    form = CompletionFormat(header, options.choices, body.n or 1)
-    return await _answer(door, _call(request, "completion", prompts, options), form, body)
+    options = completion_options(body, state.model, tenant_of(request), state.new_seed)
+    metadata = _metadata(request, body, "cmpl-", body.logprobs is not None)
+    serializer = CompletionSerializer(metadata, options.choices, body.n or 1)
+    return await _answer(state, _call(request, "completion", prompts, options), serializer, body)
 
 
-async def respond(request: Request) -> Answer:
+async def respond(request: Request) -> GenerationResponse:
     """`POST /v1/responses`."""
-    door, tenant = door_of(request), tenant_of(request)
+    state, tenant = state_of(request), tenant_of(request)
     body = await body_of(request, RESPONSES)
-    conversation = conversation_of(body, earlier_of(body, door.responses.of(tenant)))
-    options = responses_options(body, door.model, tenant, door.new_seed)
-    prompts: list[Prompt] = [await fitted_prompt(door, body, conversation)]
+    conversation = conversation_of(body, earlier_of(body, state.responses.of(tenant)))
+    options = responses_options(body, state.model, tenant, state.new_seed)
+    prompts: list[Prompt] = [await fitted_prompt(state, body, conversation)]
     call = _call(request, "response", prompts, options, RESPONSES_NAMES)
-    form = responses_format(door, body, response_id_of(door, tenant, call.request_id))
-    if form.stored:
-        form.on_over = keeper(form, conversation, door.responses.of(tenant))
-    return Answer(door, call, form, bool(body.stream), end=b"")
+    serializer = responses_serializer(state, body, response_id_of(state, tenant, call.request_id))
+    if serializer.stored:
+        serializer.on_over = keeper(serializer, conversation, state.responses.of(tenant))
+    return GenerationResponse(state, call, serializer, bool(body.stream), end=b"")
 
 
 async def stored_response(request: Request) -> Response:
     """`GET` and `DELETE /v1/responses/{response_id}`: what is kept for this API key."""
     response_id: str = request.path_params["response_id"]
-    kept = door_of(request).responses.of(tenant_of(request))
+    kept = state_of(request).responses.of(tenant_of(request))
     if request.query_params.get("stream", "false") != "false":
         said = "`stream` is not supported here; a response is kept once it is whole."
         raise refused(said, "stream", "unsupported")
@@ -112,12 +112,14 @@ def earlier_of(body: ResponsesBody, *places: KeptResponses) -> tuple[ChatMessage
 
 
 def keeper(
-    form: ResponsesFormat, conversation: Sequence[ChatMessage], *places: KeptResponses
+    serializer: ResponsesSerializer, conversation: Sequence[ChatMessage], *places: KeptResponses
 ) -> Callable[[ResponseObject], None]:
     """Return what keeps a response once it has ended: its answer as the tokens it came in."""
 
     def keep(response: ResponseObject) -> None:
-        answer = ChatMessage("assistant", form.choice.text, tokens=tuple(form.choice.tokens))
+        answer = ChatMessage(
+            "assistant", serializer.choice.text, tokens=tuple(serializer.choice.tokens)
+        )
         stored = StoredResponse((*conversation, answer), msgspec.json.encode(response))
         for kept in places:
             kept.keep(response.id, stored)
@@ -125,9 +127,9 @@ def keeper(
     return keep
 
 
-def response_id_of(door: Door, tenant: str, request_id: str) -> str:
+def response_id_of(state: ServerState, tenant: str, request_id: str) -> str:
     """Return a new response's id; a client may repeat its request ids, but not these."""
-    kept, response_id, number = door.responses.of(tenant).kept, "resp_" + request_id, 1
+    kept, response_id, number = state.responses.of(tenant).kept, "resp_" + request_id, 1
     while response_id in kept:
         number += 1
         response_id = f"resp_{request_id}_{number}"
@@ -135,19 +137,19 @@ def response_id_of(door: Door, tenant: str, request_id: str) -> str:
 
 
 async def fitted_prompt(
-    door: Door, body: ResponsesBody, conversation: Sequence[ChatMessage]
+    state: ServerState, body: ResponsesBody, conversation: Sequence[ChatMessage]
 ) -> Chat:
     """Return a response's prompt; with `truncation` auto, without the turns that do not fit."""
     whole = responses_prompt(body, conversation)
     if body.truncation != "auto":
         return whole
-    room = door.model.context_max - (body.max_output_tokens or 1)
+    room = state.model.context_max - (body.max_output_tokens or 1)
     candidates = shorter(conversation)
     low, high = 0, len(candidates) - 1
     while low < high:  # each is shorter than the one before
         middle = (low + high) // 2
         prompt = responses_prompt(body, candidates[middle])
-        if await count_tokens(door, [prompt]) <= room:
+        if await count_tokens(state, [prompt]) <= room:
             high = middle
         else:
             low = middle + 1
@@ -164,22 +166,24 @@ def shorter(conversation: Sequence[ChatMessage]) -> list[Sequence[ChatMessage]]:
     return [[*conversation[:start], *conversation[at:]] for at in (start, *later)]
 
 
-def responses_format(
-    door: Door, body: ResponsesBody, response_id: str, stream_id: str | None = None
-) -> ResponsesFormat:
+def responses_serializer(
+    state: ServerState, body: ResponsesBody, response_id: str, stream_id: str | None = None
+) -> ResponsesSerializer:
     """Return the format of one response."""
-    keeps = door.responses.count_max > 0
+    keeps = state.responses.count_max > 0
     if body.store and not keeps:
         raise refused("`store` is off here (--responses-max 0).", "store", "unsupported")
     include = body.include or ()
-    header = Header(
+    metadata = ReplyMetadata(
         id=response_id,
-        created=int(door.now()),
-        model=door.model.name,
+        created=int(state.now()),
+        model=state.model.name,
         logprobs=LOGPROBS in include,
         origins=ORIGINS in include,
     )
-    return ResponsesFormat(header, body, door.now, stream_id, keeps and body.store is not False)
+    return ResponsesSerializer(
+        metadata, body, state.now, stream_id, keeps and body.store is not False
+    )
 
 
 def response_not_found(response_id: str) -> ApiError:
@@ -189,24 +193,28 @@ def response_not_found(response_id: str) -> ApiError:
 
 
 async def _answer(
-    door: Door, call: Call, form: ChatFormat | CompletionFormat, body: OpenAIBody
-) -> Answer:
-    wish = body.stream_options
+    state: ServerState,
+    call: Call,
+    serializer: ChatSerializer | CompletionSerializer,
+    body: OpenAIBody,
+) -> GenerationResponse:
+    requested = body.stream_options
     count = None
-    if wish is not None and wish.continuous_usage_stats:
-        count = await count_tokens(door, call.prompts)
-    return Answer(door, call, form, bool(body.stream), count)
+    if requested is not None and requested.continuous_usage_stats:
+        count = await count_tokens(state, call.prompts)
+    return GenerationResponse(state, call, serializer, bool(body.stream), count)
 
 
-def _header(request: Request, body: OpenAIBody, prefix: str, logprobs: bool) -> Header:
-    door, wish = door_of(request), body.stream_options
-    return Header(
+def _metadata(request: Request, body: OpenAIBody, prefix: str, logprobs: bool) -> ReplyMetadata:
+    state, requested = state_of(request), body.stream_options
+    return ReplyMetadata(
         id=prefix + request.scope["request_id"],
-        created=int(door.now()),
-        model=door.model.name,
+        created=int(state.now()),
+        model=state.model.name,
         logprobs=logprobs,
         origins="token_origins" in (body.include or ()),
-        usage=wish is not None and bool(wish.include_usage or wish.continuous_usage_stats),
+        usage=requested is not None
+        and bool(requested.include_usage or requested.continuous_usage_stats),
         tier=tier_of(body),
     )
 
@@ -227,17 +235,17 @@ def _call(
     )
 
 
-async def count_tokens(door: Door, prompts: list[Prompt]) -> int:
+async def count_tokens(state: ServerState, prompts: list[Prompt]) -> int:
     """Return the prompts' length in tokens, counted on a worker thread."""
-    return sum([len(await encoded(door, prompt)) for prompt in prompts])
+    return sum([len(await encoded(state, prompt)) for prompt in prompts])
 
 
-async def encoded(door: Door, prompt: Prompt) -> list[int]:
+async def encoded(state: ServerState, prompt: Prompt) -> list[int]:
     """Return a prompt's tokens; encoding is too slow for the event loop."""
     field = "messages" if isinstance(prompt, Chat) else "prompt"
     try:
         async with asyncio.timeout(ENCODE_S):
-            return await asyncio.to_thread(_encode, door.text_tools, prompt)
+            return await asyncio.to_thread(_encode, state.text_tools, prompt)
     except ValueError as error:
         raise refused(str(error), field, "invalid") from None
     except TimeoutError:
@@ -256,16 +264,16 @@ def _encode(tools: TextTools, prompt: Prompt) -> list[int]:
 
 async def body_of(request: Request, decoder: msgspec.json.Decoder[Body]) -> Body:
     """Return the request's checked body."""
-    settings = door_of(request).settings
+    settings = state_of(request).settings
     raw = await read_body(
         request.scope, request.receive, settings.body_bytes, settings.body_deadline_s
     )
     return decoded(raw, decoder)
 
 
-def door_of(request: Request) -> Door:
+def state_of(request: Request) -> ServerState:
     """Return the door that the app was made with."""
-    return request.app.state.door
+    return request.app.state.server
 
 
 def tenant_of(request: Request) -> str:

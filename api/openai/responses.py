@@ -9,14 +9,13 @@ from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Options, TokenText
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.ports import ModelCard
-from draftwerk.api.openai.formats import Choice, Header, token_logprobs
+from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.openai.grammars import flat_grammar_of
 from draftwerk.api.openai.replies import RequestMetrics, Usage
 from draftwerk.api.openai.responses_events import (
     Completed,
     Created,
-    Hypothesis,
+    HypothesisEvent,
     Incomplete,
     InProgress,
     ItemAdded,
@@ -39,9 +38,10 @@ from draftwerk.api.openai.responses_schema import (
     ResponsesBody,
     ResponseUsage,
     TextConfig,
-    TextWish,
+    TextRequest,
 )
 from draftwerk.api.openai.schema import FlatFormat
+from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata, token_logprobs
 from draftwerk.api.openai.translate import (
     check_message,
     check_reasoning,
@@ -63,7 +63,7 @@ RESPONSES_NAMES = {
 }
 """What Responses calls the fields that the engine may blame."""
 
-Kind = TypeVar("Kind", bound=ResponseEvent)
+EventKind = TypeVar("EventKind", bound=ResponseEvent)
 
 
 def conversation_of(
@@ -86,7 +86,7 @@ def responses_prompt(body: ResponsesBody, conversation: Sequence[ChatMessage]) -
 
 
 def responses_options(
-    body: ResponsesBody, model: ModelCard, tenant: str, new_seed: Callable[[], int]
+    body: ResponsesBody, model: ServedModel, tenant: str, new_seed: Callable[[], int]
 ) -> Options:
     """Return the options of a response."""
     if body.reasoning is not None:
@@ -116,10 +116,10 @@ def responses_options(
 
 
 @dataclass(slots=True)
-class ResponsesFormat:
+class ResponsesSerializer:
     """One response as it comes to be; its text is kept, since the last events repeat it."""
 
-    header: Header
+    metadata: ReplyMetadata
     body: ResponsesBody
     completed_at: Callable[[], float]
     stream_id: str | None = None
@@ -128,11 +128,11 @@ class ResponsesFormat:
     on_over: Callable[[ResponseObject], None] | None = None
     """Called with the whole response once it has ended well or at its limit."""
     sequence_number: int = 0
-    choice: Choice = field(default_factory=lambda: Choice(0))
+    choice: GatheredChoice = field(default_factory=lambda: GatheredChoice(0))
 
-    def opening(self) -> list[msgspec.Struct]:
+    def first_chunks(self) -> list[msgspec.Struct]:
         """Return the events that come before any text."""
-        item_id, empty = self.item_id, OutputText("", origins=self.header.shown(()))
+        item_id, empty = self.item_id, OutputText("", origins=self.metadata.shown(()))
         return [
             self._state(Created, "in_progress"),
             self._state(InProgress, "in_progress"),
@@ -143,12 +143,12 @@ class ResponsesFormat:
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return a delta for new text, and what closes the text at its end."""
         self.choice.add(event)
-        header, said = self.header, list[msgspec.Struct]()
+        metadata, said = self.metadata, list[msgspec.Struct]()
         tokens: tuple[TokenText, ...] = ()
         origins: tuple[str, ...] = ()
         if isinstance(event, Delta):
-            tokens = event.logprobs if header.logprobs else ()
-            origins = event.origins if header.origins else ()
+            tokens = event.logprobs if metadata.logprobs else ()
+            origins = event.origins if metadata.origins else ()
         if event.text or tokens or origins:
             said.append(
                 TextDelta(
@@ -156,14 +156,14 @@ class ResponsesFormat:
                     item_id=self.item_id,
                     delta=event.text,
                     logprobs=token_logprobs(tokens),
-                    origins=header.shown(origins),
+                    origins=metadata.shown(origins),
                 )
             )
         if isinstance(event, Delta) and event.hypothesis:
-            said.append(Hypothesis(*self._next(), item_id=self.item_id, text=event.hypothesis))
+            said.append(HypothesisEvent(*self._next(), item_id=self.item_id, text=event.hypothesis))
         return said + self._text_done() if isinstance(event, Ended) else said
 
-    def closing(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
+    def last_chunks(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
         """Return the response whole, with usage and metrics."""
         kind = Completed if self.status == "completed" else Incomplete
         last = self._state(kind, self.status, usage, metrics)
@@ -184,7 +184,7 @@ class ResponsesFormat:
         return [self._state(ResponseFailed, "failed", fault=fault)]
 
     def reply(
-        self, choices: Sequence[Choice], usage: Usage, metrics: RequestMetrics
+        self, choices: Sequence[GatheredChoice], usage: Usage, metrics: RequestMetrics
     ) -> ResponseObject:
         """Return the whole response for a client that does not stream."""
         self.choice = choices[0]
@@ -199,7 +199,7 @@ class ResponsesFormat:
     @property
     def item_id(self) -> str:
         """The id of the one message that a response has."""
-        return self.header.id.replace("resp_", "msg_", 1)
+        return self.metadata.id.replace("resp_", "msg_", 1)
 
     @property
     def status(self) -> str:
@@ -216,11 +216,11 @@ class ResponsesFormat:
         ]
 
     def _part(self) -> OutputText:
-        logprobs = self.choice.logprobs if self.header.logprobs else ()
+        logprobs = self.choice.logprobs if self.metadata.logprobs else ()
         return OutputText(
             self.choice.text,
             logprobs=token_logprobs(logprobs),
-            origins=self.header.shown(tuple(self.choice.origins)),
+            origins=self.metadata.shown(tuple(self.choice.origins)),
         )
 
     def _message(self) -> OutputMessage:
@@ -229,12 +229,12 @@ class ResponsesFormat:
 
     def _state(
         self,
-        kind: type[Kind],
+        kind: type[EventKind],
         status: str,
         usage: Usage | None = None,
         metrics: RequestMetrics | None = None,
         fault: ResponseFault | None = None,
-    ) -> Kind:
+    ) -> EventKind:
         response = self._response(status, usage, metrics, fault)
         return kind(*self._next(), response=response)
 
@@ -245,14 +245,14 @@ class ResponsesFormat:
         metrics: RequestMetrics | None,
         fault: ResponseFault | None = None,
     ) -> ResponseObject:
-        body, header = self.body, self.header
+        body, metadata = self.body, self.metadata
         over = status not in ("in_progress", "failed")
         return ResponseObject(
-            id=header.id,
-            created_at=header.created,
+            id=metadata.id,
+            created_at=metadata.created,
             completed_at=int(self.completed_at()) if status == "completed" else None,
             status=status,
-            model=header.model,
+            model=metadata.model,
             output=(self._message(),) if over else (),
             error=fault,
             incomplete_details=(
@@ -283,8 +283,8 @@ class ResponsesFormat:
 
 
 def _text_config(body: ResponsesBody) -> TextConfig:
-    wish = body.text or TextWish()
-    return TextConfig(wish.format or FlatFormat("text"), wish.verbosity or UNSET)
+    requested = body.text or TextRequest()
+    return TextConfig(requested.format or FlatFormat("text"), requested.verbosity or UNSET)
 
 
 def response_usage(usage: Usage) -> ResponseUsage:

@@ -73,7 +73,9 @@ class TextDelta(ServerEvent, frozen=True, kw_only=True, tag="response.output_tex
     origins: tuple[str, ...] | UnsetType = UNSET
 
 
-class Hypothesis(ServerEvent, frozen=True, kw_only=True, tag="response.output_text.hypothesis"):
+class HypothesisEvent(
+    ServerEvent, frozen=True, kw_only=True, tag="response.output_text.hypothesis"
+):
     """Ours, on request: the whole of a beam search's best text so far; deltas settle it."""
 
     item_id: str

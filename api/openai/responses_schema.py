@@ -8,14 +8,14 @@ from draftwerk.api.openai.replies import RequestMetrics, TokenLogprob
 from draftwerk.api.openai.schema import (
     MESSAGES_MAX,
     NOTHING,
+    BodyText,
     Content,
     Effort,
     FlatFormat,
     Metadata,
-    Refused,
+    RefusedField,
     SamplingBody,
     ServiceTier,
-    Text,
     TokenCount,
     Verbosity,
 )
@@ -30,10 +30,10 @@ class InputMessage(Struct, frozen=True):
     role: Literal["system", "developer", "user", "assistant"]
     content: Content
     type: Literal["message"] | None = None
-    phase: Refused = NOTHING
+    phase: RefusedField = NOTHING
 
 
-class TextWish(Struct, frozen=True):
+class TextRequest(Struct, frozen=True):
     format: FlatFormat | None = None
     verbosity: Verbosity | None = None
 
@@ -54,36 +54,36 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
 
     generate: bool | None = None
     """Only true is served."""
-    input: Text | Annotated[list[InputMessage], Meta(min_length=1, max_length=MESSAGES_MAX)]
-    instructions: Text | None = None
+    input: BodyText | Annotated[list[InputMessage], Meta(min_length=1, max_length=MESSAGES_MAX)]
+    instructions: BodyText | None = None
     max_output_tokens: TokenCount | None = None
     metadata: Metadata | None = None
     previous_response_id: ResponseId | None = None
     reasoning: ReasoningWish | None = None
     store: bool | None = None
     """Whether it is kept for `previous_response_id` and GET; true if absent."""
-    text: TextWish | None = None
+    text: TextRequest | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     truncation: Literal["disabled", "auto"] | None = None
     """With auto, the earliest turns go where the conversation does not fit into the context."""
 
-    access_programs: Refused = NOTHING
-    background: Refused = NOTHING
-    context_management: Refused = NOTHING
-    conversation: Refused = NOTHING
-    image: Refused = NOTHING
-    max_tool_calls: Refused = NOTHING
-    prompt: Refused = NOTHING
-    tool_choice: Refused = NOTHING
-    tools: Refused = NOTHING
-    best_of: Refused = NOTHING
-    echo: Refused = NOTHING
-    logprobs: Refused = NOTHING
-    max_completion_tokens: Refused = NOTHING
-    max_tokens: Refused = NOTHING
-    n: Refused = NOTHING
-    stream_options: Refused = NOTHING
-    response_format: Refused = NOTHING
+    access_programs: RefusedField = NOTHING
+    background: RefusedField = NOTHING
+    context_management: RefusedField = NOTHING
+    conversation: RefusedField = NOTHING
+    image: RefusedField = NOTHING
+    max_tool_calls: RefusedField = NOTHING
+    prompt: RefusedField = NOTHING
+    tool_choice: RefusedField = NOTHING
+    tools: RefusedField = NOTHING
+    best_of: RefusedField = NOTHING
+    echo: RefusedField = NOTHING
+    logprobs: RefusedField = NOTHING
+    max_completion_tokens: RefusedField = NOTHING
+    max_tokens: RefusedField = NOTHING
+    n: RefusedField = NOTHING
+    stream_options: RefusedField = NOTHING
+    response_format: RefusedField = NOTHING
 
     hints: ClassVar[dict[str, str]] = {
         **SamplingBody.hints,

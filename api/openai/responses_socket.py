@@ -17,26 +17,26 @@ from msgspec import UNSET
 from starlette.types import Message, Receive, Scope, Send
 
 from draftwerk.api.core.errors import ApiError, draining, refused, turned_away
-from draftwerk.api.core.state import Call, Door
+from draftwerk.api.core.state import Call, ServerState
 from draftwerk.api.http.auth import SUBPROTOCOL
 from draftwerk.api.http.connection import ClientGoneError, SlowClientError
-from draftwerk.api.http.protocol import abort_of, hang_up_of
+from draftwerk.api.http.http_protocol import abort_of, hang_up_of
 from draftwerk.api.openai.decode import decoded
 from draftwerk.api.openai.endpoints import (
     RESPONSES,
     earlier_of,
     fitted_prompt,
     keeper,
-    responses_format,
+    responses_serializer,
 )
-from draftwerk.api.openai.lanes import Job, Lane, Wish
 from draftwerk.api.openai.response_store import KeptResponses
+from draftwerk.api.openai.response_streams import PendingResponse, ResponseStream, ResponseTask
 from draftwerk.api.openai.responses import RESPONSES_NAMES, conversation_of, responses_options
 from draftwerk.api.openai.responses_events import ErrorEvent
 from draftwerk.api.openai.responses_schema import ClientEvent
 
 CLIENT_EVENT = msgspec.json.Decoder(ClientEvent)
-LANES_MAX = 8
+STREAMS_MAX = 8
 REFUSALS_MAX = 8
 """Times in a row that a client may ask a full server before it must go away for a while."""
 REMEMBERED_MAX = 32
@@ -60,30 +60,30 @@ class ResponsesSocket:
     """The ASGI endpoint: who may come in is settled before the handshake ends."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        door: Door = scope["app"].state.door
+        state: ServerState = scope["app"].state.server
         tenant: str = scope["tenant"]
         await receive()
         try:
-            _check_room(door, tenant)
+            _check_room(state, tenant)
         except ApiError as error:
             await turned_away(error, scope, receive, send)
             return
-        door.sockets[tenant] += 1
+        state.sockets[tenant] += 1
         try:
             await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope)})
-            await Socket(door, scope, receive, send).run()
+            await Socket(state, scope, receive, send).run()
         finally:
-            door.sockets[tenant] -= 1
+            state.sockets[tenant] -= 1
 
 
-def _check_room(door: Door, tenant: str) -> None:
-    if door.draining:
+def _check_room(state: ServerState, tenant: str) -> None:
+    if state.draining:
         raise draining()
-    if door.sockets[tenant] >= SOCKETS_MAX:
+    if state.sockets[tenant] >= SOCKETS_MAX:
         raise ApiError(
             429, f"{SOCKETS_MAX} sockets are open.", code="too_many_sockets", retry_after_ms=1000
         )
-    door.admission.check_room()
+    state.admission.check_room()
 
 
 def _subprotocol(scope: Scope) -> str | None:
@@ -96,11 +96,13 @@ def _subprotocol(scope: Scope) -> str | None:
 class Socket:
     """One open connection."""
 
-    door: Door
+    state: ServerState
     scope: Scope
     receive: Receive
     send: Send
-    lanes: dict[str | None, Lane] = field(default_factory=dict[str | None, Lane])
+    streams: dict[str | None, ResponseStream] = field(
+        default_factory=dict[str | None, ResponseStream]
+    )
     tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     remembered: KeptResponses = field(default_factory=lambda: KeptResponses(REMEMBERED_MAX))
     """Those that are not stored too: `store` is about what outlives the socket."""
@@ -122,8 +124,8 @@ class Socket:
             hang_up_of(self.scope)(1008, "Too much was left unread.")
         except* ClientGoneError:
             abort_of(self.scope)()
-        except* CloseError as closing:
-            error = closing.exceptions[0]
+        except* CloseError as last_chunks:
+            error = last_chunks.exceptions[0]
             assert isinstance(error, CloseError)
             await self._close(error.code, error.reason)
         except* Exception:
@@ -152,10 +154,10 @@ class Socket:
         """Return the next message; a socket with nothing under way may be idle for so long only."""
         while True:
             try:
-                async with asyncio.timeout(self.door.settings.socket_idle_s):
+                async with asyncio.timeout(self.state.settings.socket_idle_s):
                     return await self.receive()
             except TimeoutError:
-                if not self.lanes:
+                if not self.streams:
                     raise CloseError(1001, "Idle.") from None
 
     def _handle(self, raw: bytes, group: asyncio.TaskGroup) -> None:
@@ -168,75 +170,75 @@ class Socket:
             raise refused(f"There is no event {event.type!r}.", "type", "unknown_event")
 
     def _create(self, raw: bytes, stream_id: str | None, group: asyncio.TaskGroup) -> None:
-        if self.door.draining:
+        if self.state.draining:
             raise draining()
         self.serial += 1
         response_id = f"resp_{self.scope['request_id']}_{self.serial}"
         body = decoded(raw, RESPONSES)
         if body.stream is False:
             raise refused("A socket always streams.", "stream", "unsupported")
-        wish = Wish(body, response_id, stream_id)
+        requested = PendingResponse(body, response_id, stream_id)
         self._check_room()
-        lane = self.lanes.get(stream_id)
-        if lane is not None:
-            lane.add(wish)
+        stream = self.streams.get(stream_id)
+        if stream is not None:
+            stream.add(requested)
             return
-        if len(self.lanes) >= LANES_MAX:
-            raise ApiError(429, f"{LANES_MAX} lanes are busy.", code="too_many_lanes")
-        lane = self.lanes[stream_id] = Lane(self._start, self.say_error)
-        lane.add(wish)
-        task = group.create_task(self._run_lane(stream_id, lane))
+        if len(self.streams) >= STREAMS_MAX:
+            raise ApiError(429, f"{STREAMS_MAX} lanes are busy.", code="too_many_lanes")
+        stream = self.streams[stream_id] = ResponseStream(self._start, self.say_error)
+        stream.add(requested)
+        task = group.create_task(self._run_lane(stream_id, stream))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
     def _check_room(self) -> None:
         """Refuse at once what would be refused at its turn; with lanes under way, nobody leaves."""
         try:
-            self.door.admission.check_room()
+            self.state.admission.check_room()
         except ApiError:
-            self.refusals += not self.lanes
+            self.refusals += not self.streams
             raise
         self.refusals = 0
 
-    async def _run_lane(self, stream_id: str | None, lane: Lane) -> None:
+    async def _run_lane(self, stream_id: str | None, stream: ResponseStream) -> None:
         try:
-            await lane.run()
+            await stream.run()
         finally:
-            del self.lanes[stream_id]
+            del self.streams[stream_id]
 
     def _cancel(self, event: ClientEvent) -> None:
-        for stream_id, lane in self.lanes.items():
-            wanted, job = event.response_id, lane.job
+        for stream_id, stream in self.streams.items():
+            wanted, response_task = event.response_id, stream.response_task
             if (wanted is None and stream_id == event.stream_id) or (
-                job is not None and wanted == job.format.header.id
+                response_task is not None and wanted == response_task.serializer.metadata.id
             ):
-                lane.cancel()
+                stream.cancel()
                 return
         raise ApiError(404, "No such response is under way.", code="response_not_found")
 
-    async def _start(self, wish: Wish) -> Job:
+    async def _start(self, requested: PendingResponse) -> ResponseTask:
         """Make the job of a response whose turn has come."""
-        door, body = self.door, wish.body
-        stored = door.responses.of(self.scope["tenant"])
+        state, body = self.state, requested.body
+        stored = state.responses.of(self.scope["tenant"])
         conversation = conversation_of(body, earlier_of(body, self.remembered, stored))
         call = Call(
-            request_id=wish.response_id.removeprefix("resp_"),
+            request_id=requested.response_id.removeprefix("resp_"),
             kind="socket",
-            prompts=[await fitted_prompt(door, body, conversation)],
-            options=responses_options(body, door.model, self.scope["tenant"], door.new_seed),
+            prompts=[await fitted_prompt(state, body, conversation)],
+            options=responses_options(body, state.model, self.scope["tenant"], state.new_seed),
             names=RESPONSES_NAMES,
         )
-        form = responses_format(door, body, wish.response_id, wish.stream_id)
+        form = responses_serializer(state, body, requested.response_id, requested.stream_id)
         places = (self.remembered, stored) if form.stored else (self.remembered,)
         form.on_over = keeper(form, conversation, *places)
-        return Job(door, call, form, self.say)
+        return ResponseTask(state, call, form, self.say)
 
     async def say(self, events: Sequence[msgspec.Struct]) -> None:
         """Send events; a client that takes too long to read one is gone."""
         for event in events:
             text = msgspec.json.encode(event).decode()
             try:
-                async with asyncio.timeout(self.door.settings.write_deadline_s):
+                async with asyncio.timeout(self.state.settings.write_deadline_s):
                     await self.send({"type": "websocket.send", "text": text})
             except TimeoutError:
                 raise SlowClientError from None
@@ -245,7 +247,9 @@ class Socket:
 
     async def say_error(self, error: ApiError, stream_id: str | None) -> None:
         """Answer an event that cannot be obeyed."""
-        self.door.account_refusal(self.scope["request_id"], self.scope["tenant"], "WS event", error)
+        self.state.account_refusal(
+            self.scope["request_id"], self.scope["tenant"], "WS event", error
+        )
         event = ErrorEvent(
             status=error.status,
             error=error.reply.error,
@@ -256,14 +260,14 @@ class Socket:
 
     async def _leave(self) -> None:
         """Once the server drains, let the lanes end, then say that it restarts."""
-        await self.door.leaving.wait()
+        await self.state.leaving.wait()
         while self.tasks:
             await asyncio.wait(self.tasks)
         raise CloseError(1012, "The server is shutting down.")
 
     async def _close(self, code: int, reason: str) -> None:
         try:
-            async with asyncio.timeout(self.door.settings.write_deadline_s):
+            async with asyncio.timeout(self.state.settings.write_deadline_s):
                 await self.send({"type": "websocket.close", "code": code, "reason": reason})
         except (OSError, RuntimeError, TimeoutError):
             abort_of(self.scope)()

@@ -1,7 +1,7 @@
 """What clients may send: every field with its bounds in the type.
 
 All fields may be null, which means absent. Fields not named here are ignored; a field of type
-`Refused` is known and not served, so anything but its harmless values is an error. Fields in a
+`RefusedField` is known and not served, so anything but its harmless values is an error. Fields in a
 body's `hints` are taken and change nothing: what they ask for is kept without them.
 """
 
@@ -27,7 +27,7 @@ TEXT_MAX = 2**20
 TOKENS_MAX = 2**18
 TOKEN_ID_MAX = 2**31 - 1
 
-Text = Annotated[str, Meta(max_length=TEXT_MAX)]
+BodyText = Annotated[str, Meta(max_length=TEXT_MAX)]
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Label = Annotated[str, Meta(max_length=1024)]
 Salt = Annotated[str, Meta(max_length=256)]
@@ -47,7 +47,7 @@ Metadata = Annotated[
     Meta(max_length=16),
 ]
 Include = Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(max_length=8)]
-Refused = msgspec.Raw
+RefusedField = msgspec.Raw
 UNSENT = msgspec.Raw()
 """The one value of every refused field that a body did not have; `is` tells it from the rest."""
 NOTHING = msgspec.field(default_factory=lambda: UNSENT)
@@ -55,10 +55,10 @@ NOTHING = msgspec.field(default_factory=lambda: UNSENT)
 
 class TextPart(Struct, frozen=True):
     type: Literal["text", "input_text", "output_text"]
-    text: Text
+    text: BodyText
 
 
-Content = Text | Annotated[list[TextPart], Meta(max_length=MESSAGES_MAX)]
+Content = BodyText | Annotated[list[TextPart], Meta(max_length=MESSAGES_MAX)]
 
 
 class Message(Struct, frozen=True):
@@ -66,10 +66,10 @@ class Message(Struct, frozen=True):
     content: Content | None = None
     name: Annotated[str, Meta(max_length=256)] | None = None
     """For the model's chat template; few show it to the model."""
-    refusal: Refused = NOTHING
-    audio: Refused = NOTHING
-    tool_calls: Refused = NOTHING
-    function_call: Refused = NOTHING
+    refusal: RefusedField = NOTHING
+    audio: RefusedField = NOTHING
+    tool_calls: RefusedField = NOTHING
+    function_call: RefusedField = NOTHING
 
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {"refusal": (b'""',)}
 
@@ -105,7 +105,7 @@ class JsonSchema(Struct, frozen=True):
     schema: msgspec.Raw
     name: Name | None = None
     strict: bool | None = None
-    description: Text | None = None
+    description: BodyText | None = None
 
 
 FormatType = Literal["text", "json_object", "json_schema", "regex", "grammar"]
@@ -127,7 +127,7 @@ class FlatFormat(Struct, frozen=True, omit_defaults=True):
     schema: msgspec.Raw | UnsetType = UNSET
     name: Name | None = None
     strict: bool | None = None
-    description: Text | None = None
+    description: BodyText | None = None
     pattern: GrammarText | None = None
     grammar: GrammarText | None = None
 
@@ -165,25 +165,25 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
     early_stopping: bool | None = None
     priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
 
-    guided_choice: Refused = NOTHING
-    guided_grammar: Refused = NOTHING
-    guided_json: Refused = NOTHING
-    guided_regex: Refused = NOTHING
-    structured_outputs: Refused = NOTHING
-    bad_words: Refused = NOTHING
-    stop_token_ids: Refused = NOTHING
-    prompt_logprobs: Refused = NOTHING
-    chat_template: Refused = NOTHING
-    chat_template_kwargs: Refused = NOTHING
-    allowed_token_ids: Refused = NOTHING
-    include_stop_str_in_output: Refused = NOTHING
-    logits_processors: Refused = NOTHING
-    moderation: Refused = NOTHING
-    prompt_cache_options: Refused = NOTHING
-    skip_special_tokens: Refused = NOTHING
-    truncate_prompt_tokens: Refused = NOTHING
-    typical_p: Refused = NOTHING
-    use_beam_search: Refused = NOTHING
+    guided_choice: RefusedField = NOTHING
+    guided_grammar: RefusedField = NOTHING
+    guided_json: RefusedField = NOTHING
+    guided_regex: RefusedField = NOTHING
+    structured_outputs: RefusedField = NOTHING
+    bad_words: RefusedField = NOTHING
+    stop_token_ids: RefusedField = NOTHING
+    prompt_logprobs: RefusedField = NOTHING
+    chat_template: RefusedField = NOTHING
+    chat_template_kwargs: RefusedField = NOTHING
+    allowed_token_ids: RefusedField = NOTHING
+    include_stop_str_in_output: RefusedField = NOTHING
+    logits_processors: RefusedField = NOTHING
+    moderation: RefusedField = NOTHING
+    prompt_cache_options: RefusedField = NOTHING
+    skip_special_tokens: RefusedField = NOTHING
+    truncate_prompt_tokens: RefusedField = NOTHING
+    typical_p: RefusedField = NOTHING
+    use_beam_search: RefusedField = NOTHING
 
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
         "skip_special_tokens": (b"true",),
@@ -222,7 +222,7 @@ class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
     max_tokens: TokenCount | None = None
     n: Annotated[int, Meta(ge=1, le=CHOICES_MAX)] | None = None
     response_format: ResponseFormat | None = None
-    max_output_tokens: Refused = NOTHING
+    max_output_tokens: RefusedField = NOTHING
     """Responses' name; a limit that is not obeyed would surprise."""
 
     instead: ClassVar[dict[str, str]] = {
@@ -238,18 +238,18 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
     max_completion_tokens: TokenCount | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    tools: Refused = NOTHING
-    tool_choice: Refused = NOTHING
-    functions: Refused = NOTHING
-    function_call: Refused = NOTHING
-    audio: Refused = NOTHING
-    modalities: Refused = NOTHING
-    web_search_options: Refused = NOTHING
-    add_generation_prompt: Refused = NOTHING
-    best_of: Refused = NOTHING
-    continue_final_message: Refused = NOTHING
-    documents: Refused = NOTHING
-    echo: Refused = NOTHING
+    tools: RefusedField = NOTHING
+    tool_choice: RefusedField = NOTHING
+    functions: RefusedField = NOTHING
+    function_call: RefusedField = NOTHING
+    audio: RefusedField = NOTHING
+    modalities: RefusedField = NOTHING
+    web_search_options: RefusedField = NOTHING
+    add_generation_prompt: RefusedField = NOTHING
+    best_of: RefusedField = NOTHING
+    continue_final_message: RefusedField = NOTHING
+    documents: RefusedField = NOTHING
+    echo: RefusedField = NOTHING
     metadata: Metadata | None = None
     reasoning_effort: Effort | None = None
     store: bool | None = None
@@ -288,14 +288,14 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
 class CompletionBody(OpenAIBody, frozen=True, kw_only=True):
     """`POST /v1/completions`."""
 
-    prompt: Text | Annotated[list[Text | TokenId | TokenIds], Meta(max_length=TOKENS_MAX)]
+    prompt: BodyText | Annotated[list[BodyText | TokenId | TokenIds], Meta(max_length=TOKENS_MAX)]
     best_of: Annotated[int, Meta(ge=1, le=CHOICES_MAX)] | None = None
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    suffix: Refused = NOTHING
-    add_special_tokens: Refused = NOTHING
-    max_completion_tokens: Refused = NOTHING
-    top_logprobs: Refused = NOTHING
+    suffix: RefusedField = NOTHING
+    add_special_tokens: RefusedField = NOTHING
+    max_completion_tokens: RefusedField = NOTHING
+    top_logprobs: RefusedField = NOTHING
 
     instead: ClassVar[dict[str, str]] = {
         **OpenAIBody.instead,
@@ -316,12 +316,12 @@ class TokenizeBody(Struct, frozen=True, kw_only=True):
     """`POST /tokenize`: a prompt or a conversation."""
 
     model: Name | None = None
-    prompt: Text | None = None
+    prompt: BodyText | None = None
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MESSAGES_MAX)] | None = None
-    add_generation_prompt: Refused = NOTHING
-    add_special_tokens: Refused = NOTHING
-    return_token_strs: Refused = NOTHING
-    tools: Refused = NOTHING
+    add_generation_prompt: RefusedField = NOTHING
+    add_special_tokens: RefusedField = NOTHING
+    return_token_strs: RefusedField = NOTHING
+    tools: RefusedField = NOTHING
 
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
         "add_generation_prompt": (b"true",),
@@ -355,7 +355,7 @@ def refused_fields(body: Struct) -> Iterable[str]:
 
 @cache
 def _raw_fields(kind: type[Struct]) -> tuple[str, ...]:
-    return tuple(each.name for each in msgspec.structs.fields(kind) if each.type is Refused)
+    return tuple(each.name for each in msgspec.structs.fields(kind) if each.type is RefusedField)
 
 
 def _says_nothing(raw: bytes, harmless: tuple[bytes, ...] | None) -> bool:

@@ -7,8 +7,8 @@ from msgspec import UNSET, Struct, UnsetType
 
 from draftwerk.actors.messages import Chat, ChatMessage, Options, Prompt, Speculation
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.ports import ModelCard
-from draftwerk.api.openai.grammars import check_company, grammar_of
+from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.openai.grammars import check_conflicts, grammar_of
 from draftwerk.api.openai.schema import (
     PROMPTS_MAX,
     ChatBody,
@@ -45,18 +45,18 @@ def chat_prompt(messages: Sequence[Message]) -> Chat:
 
 
 def _chat_message(message: Message, index: int) -> ChatMessage:
-    place = f"messages[{index}]"
-    check_message(message, place)
+    path = f"messages[{index}]"
+    check_message(message, path)
     if message.content is None and message.role != "assistant":
-        raise refused(f"`{place}.content` is required.", f"{place}.content", "missing")
+        raise refused(f"`{path}.content` is required.", f"{path}.content", "missing")
     role = "system" if message.role == "developer" else message.role
     return ChatMessage(role, plain(message.content), message.name or "")
 
 
-def check_message(message: Struct, place: str) -> None:
+def check_message(message: Struct, path: str) -> None:
     """Refuse what a message has and no model would see."""
     for name in refused_fields(message):
-        raise refused(f"`{place}.{name}` is not supported.", f"{place}.{name}", "unsupported")
+        raise refused(f"`{path}.{name}` is not supported.", f"{path}.{name}", "unsupported")
 
 
 def plain(content: Content | None) -> str:
@@ -84,7 +84,7 @@ def completion_prompts(body: CompletionBody) -> list[Prompt]:
 
 
 def chat_options(
-    body: ChatBody, model: ModelCard, tenant: str, new_seed: Callable[[], int]
+    body: ChatBody, model: ServedModel, tenant: str, new_seed: Callable[[], int]
 ) -> Options:
     """Return the options of a chat request."""
     if body.top_logprobs is not None and not body.logprobs:
@@ -109,7 +109,7 @@ def chat_options(
 
 
 def completion_options(
-    body: CompletionBody, model: ModelCard, tenant: str, new_seed: Callable[[], int]
+    body: CompletionBody, model: ServedModel, tenant: str, new_seed: Callable[[], int]
 ) -> Options:
     """Return the options of a completion; `best_of` choices are generated where asked."""
     choices, kept = body.best_of or body.n or 1, body.n or 1
@@ -142,7 +142,7 @@ def completion_options(
 
 def options(
     body: SamplingBody,
-    model: ModelCard,
+    model: ServedModel,
     tenant: str,
     new_seed: Callable[[], int],
     *,
@@ -157,7 +157,7 @@ def options(
     """Return the options of any body; null and absent fields take their neutral values."""
     check_model(body.model, model)
     _check_include(body, includes)
-    check_company(body, grammar, grammar_field)
+    check_conflicts(body, grammar, grammar_field)
     if (body.min_tokens or 0) > (tokens_max or model.context_max):
         raise refused("`min_tokens` is above the token limit.", "min_tokens", "invalid")
     _check_beams(body)
@@ -199,7 +199,7 @@ def tier_of(body: SamplingBody) -> ServiceTier | UnsetType:
     return SERVED_AS.get(body.service_tier, body.service_tier)
 
 
-def check_reasoning(effort: Effort | None, field: str, model: ModelCard) -> None:
+def check_reasoning(effort: Effort | None, field: str, model: ServedModel) -> None:
     """Refuse an effort for a model that reasons first: its template alone says how much."""
     if effort is not None and model.reasons:
         said = f"`{field}` cannot be set for this model; say it in the prompt."
@@ -221,7 +221,7 @@ def _check_beams(body: SamplingBody) -> None:
         raise refused("`length_penalty` needs `beam_width`.", "length_penalty", "invalid")
 
 
-def check_model(name: str | None, model: ModelCard) -> None:
+def check_model(name: str | None, model: ServedModel) -> None:
     """Refuse a model that is not the one served; no name means that one."""
     if name is not None and name not in model.names:
         sentence = f"The model `{name[:80]}` is not served here; see /v1/models."
@@ -243,7 +243,7 @@ def _check_stream_options(body: ChatBody | CompletionBody) -> None:
         raise refused(f"`{field}` is not supported.", field, "unsupported")
 
 
-def _bias(body: SamplingBody, model: ModelCard) -> tuple[tuple[int, float], ...]:
+def _bias(body: SamplingBody, model: ServedModel) -> tuple[tuple[int, float], ...]:
     bias = body.logit_bias or {}
     for token in bias:
         if model.vocab_size and token >= model.vocab_size:
@@ -253,17 +253,17 @@ def _bias(body: SamplingBody, model: ModelCard) -> tuple[tuple[int, float], ...]
 
 
 def _speculation(
-    wish: SpeculationBody | None, prediction: Prediction | None, model: ModelCard
+    requested: SpeculationBody | None, prediction: Prediction | None, model: ServedModel
 ) -> Speculation:
-    wish = wish or SpeculationBody()
-    for name in wish.methods or ():
+    requested = requested or SpeculationBody()
+    for name in requested.methods or ():
         if name not in model.draft_sources:
             known = ", ".join(model.draft_sources) or "none"
             sentence = f"`speculation.methods` names {name[:80]!r}; this server has {known}."
             raise refused(sentence, "speculation.methods", "unsupported")
     return Speculation(
-        enabled=wish.enabled is not False,
-        methods=None if wish.methods is None else tuple(wish.methods),
-        draft_max=wish.draft_max,
+        enabled=requested.enabled is not False,
+        methods=None if requested.methods is None else tuple(requested.methods),
+        draft_max=requested.draft_max,
         prediction=plain(prediction.content) if prediction else "",
     )

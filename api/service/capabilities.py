@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import Struct, inspect
 
-from draftwerk.api.core.state import Door
+from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.decode import described
 from draftwerk.api.openai.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
@@ -15,9 +15,9 @@ ENDPOINTS: dict[str, type[Struct]] = {
 }
 
 
-def capabilities(door: Door) -> dict[str, object]:
+def capabilities(state: ServerState) -> dict[str, object]:
     """Return the document of `/v1/capabilities`."""
-    card = door.model
+    card = state.model
     return {
         "model": card.name,
         "aliases": card.aliases,

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from draftwerk.actors.messages import Prompt
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.state import Door
-from draftwerk.api.openai.endpoints import body_of, door_of, encoded
+from draftwerk.api.core.state import ServerState
+from draftwerk.api.openai.endpoints import body_of, encoded, state_of
 from draftwerk.api.openai.schema import DetokenizeBody, TokenizeBody
 from draftwerk.api.openai.translate import chat_prompt, check_model
 from draftwerk.api.service.capabilities import capabilities
@@ -25,14 +25,14 @@ TOKENIZE = msgspec.json.Decoder(TokenizeBody)
 
 async def models(request: Request) -> Response:
     """`GET /v1/models`: the one model served, once for each of its names."""
-    names = door_of(request).model.names
+    names = state_of(request).model.names
     return _json({"object": "list", "data": [_model(request, name) for name in names]})
 
 
 async def model(request: Request) -> Response:
     """`GET /v1/models/{name}`."""
     name = request.path_params["name"]
-    check_model(name, door_of(request).model)
+    check_model(name, state_of(request).model)
     return _json(_model(request, name))
 
 
@@ -43,15 +43,15 @@ async def health(request: Request) -> Response:
 
 async def ready(request: Request) -> Response:
     """`GET /ready`: takes requests, and those it has make progress."""
-    door = door_of(request)
-    snapshot = door.engine.snapshot()
+    state = state_of(request)
+    snapshot = state.engine.snapshot()
     health = Health(
         restarts=snapshot.restarts,
         progress_age_s=snapshot.progress_age_s,
         actor_ages_s=snapshot.actor_ages_s,
-        loop_lag_ms=1e3 * door.loop_lag_s,
+        loop_lag_ms=1e3 * state.loop_lag_s,
     )
-    if reason := not_ready(door, snapshot):
+    if reason := not_ready(state, snapshot):
         error = ApiError(503, reason, code="not_ready", retry_after_ms=1000)
         body = {**msgspec.to_builtins(error.reply), **msgspec.to_builtins(health)}
         return Response(msgspec.json.encode(body), 503, error.headers, "application/json")
@@ -71,16 +71,16 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """How late the event loop woke last."""
 
 
-def not_ready(door: Door, snapshot: Snapshot) -> str:
+def not_ready(state: ServerState, snapshot: Snapshot) -> str:
     """Return why no request should be sent here now; empty if one may."""
-    stall_s = door.settings.stall_s
-    if door.draining or snapshot.draining:
+    stall_s = state.settings.stall_s
+    if state.draining or snapshot.draining:
         return "The server is shutting down."
     if not snapshot.target_up:
         return "The model is being started again."
-    if door.memory.full:
+    if state.memory.full:
         return "Memory is short."
-    if door.admission.waiting >= max(door.settings.queue_max, 1):
+    if state.admission.waiting >= max(state.settings.queue_max, 1):
         return "The queue is full."
     if snapshot.progress_age_s > stall_s:
         return f"No round was committed for {snapshot.progress_age_s:.0f} s."
@@ -92,18 +92,18 @@ def not_ready(door: Door, snapshot: Snapshot) -> str:
 
 async def metrics(request: Request) -> Response:
     """`GET /metrics`, in Prometheus' text format."""
-    found = generate_latest(registry(door_of(request)))
+    found = generate_latest(registry(state_of(request)))
     return Response(found, media_type=CONTENT_TYPE_LATEST)
 
 
 async def trace(request: Request) -> Response:
     """`GET /debug/trace`: what the actors did lately, for Chrome's tracing page or Perfetto."""
-    return _json({"traceEvents": door_of(request).engine.trace()})
+    return _json({"traceEvents": state_of(request).engine.trace()})
 
 
 async def abilities(request: Request) -> Response:
     """`GET /v1/capabilities`: what is obeyed and what is refused."""
-    return _json(capabilities(door_of(request)))
+    return _json(capabilities(state_of(request)))
 
 
 async def openapi(request: Request) -> Response:
@@ -113,35 +113,35 @@ async def openapi(request: Request) -> Response:
 
 async def tokenize(request: Request) -> Response:
     """`POST /tokenize`: the tokens of a prompt, or of a conversation as the model sees it."""
-    door = door_of(request)
+    state = state_of(request)
     body = await body_of(request, TOKENIZE)
-    check_model(body.model, door.model)
+    check_model(body.model, state.model)
     if (body.prompt is None) == (body.messages is None):
         raise refused("Give `prompt` or `messages`, one of them.", "prompt", "invalid")
     prompt: Prompt = body.prompt or ""
     if body.messages is not None:
         prompt = chat_prompt(body.messages)
-    tokens = await encoded(door, prompt)
-    most = door.model.context_max
+    tokens = await encoded(state, prompt)
+    most = state.model.context_max
     return _json({"tokens": tokens, "count": len(tokens), "max_model_len": most})
 
 
 async def detokenize(request: Request) -> Response:
     """`POST /detokenize`: the text of tokens."""
-    door = door_of(request)
+    state = state_of(request)
     body = await body_of(request, DETOKENIZE)
-    check_model(body.model, door.model)
-    if body.tokens and max(body.tokens) >= (door.model.vocab_size or 2**31):
-        raise refused(f"`tokens` must be under {door.model.vocab_size}.", "tokens", "invalid")
+    check_model(body.model, state.model)
+    if body.tokens and max(body.tokens) >= (state.model.vocab_size or 2**31):
+        raise refused(f"`tokens` must be under {state.model.vocab_size}.", "tokens", "invalid")
     try:
-        text = await asyncio.to_thread(door.text_tools.decode, body.tokens)
+        text = await asyncio.to_thread(state.text_tools.decode, body.tokens)
     except ValueError:
         raise refused("`tokens` names unknown tokens.", "tokens", "invalid") from None
     return _json({"prompt": text})
 
 
 def _model(request: Request, name: str) -> dict[str, object]:
-    card = door_of(request).model
+    card = state_of(request).model
     return {
         "id": name,
         "object": "model",

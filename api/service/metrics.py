@@ -17,34 +17,34 @@ from prometheus_client.registry import Collector
 
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import Snapshot
-from draftwerk.api.core.state import Door
+from draftwerk.api.core.state import ServerState
 
 
-def registry(door: Door) -> CollectorRegistry:
+def registry(state: ServerState) -> CollectorRegistry:
     """Return everything that one scrape reads; `process_*` is of the server, not of the models."""
     found = CollectorRegistry()
-    found.register(DoorCollector(door))
+    found.register(MetricsCollector(state))
     ProcessCollector(registry=found)
     return found
 
 
-class DoorCollector(Collector):
+class MetricsCollector(Collector):
     """Reads one snapshot per scrape, so that all numbers are of one moment."""
 
-    def __init__(self, door: Door) -> None:
-        self.door = door
+    def __init__(self, state: ServerState) -> None:
+        self.state = state
 
     def collect(self) -> Iterable[Metric]:
         """Yield every metric."""
-        snapshot = self.door.engine.snapshot()
-        yield from _vllm(self.door, snapshot)
-        yield from _ours(self.door, snapshot)
+        snapshot = self.state.engine.snapshot()
+        yield from _vllm(self.state, snapshot)
+        yield from _ours(self.state, snapshot)
 
 
-def _vllm(door: Door, snapshot: Snapshot) -> Iterator[Metric]:
+def _vllm(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     """Yield vLLM's names; each is labelled with the model's name, as there."""
-    labels = {"model_name": door.model.name}
-    waiting = snapshot.waiting + door.admission.waiting
+    labels = {"model_name": state.model.name}
+    waiting = snapshot.waiting + state.admission.waiting
     used = snapshot.blocks_used / snapshot.blocks_total if snapshot.blocks_total else 0.0
     for name, text, value in (
         ("num_requests_running", "Requests in rounds.", snapshot.running),
@@ -71,9 +71,9 @@ def _vllm(door: Door, snapshot: Snapshot) -> Iterator[Metric]:
         positions,
         labels,
     )
-    reasons = {name: door.outcomes[name] for name in ("stop", "length")}
+    reasons = {name: state.outcomes[name] for name in ("stop", "length")}
     yield _split("vllm:request_success", "Finished requests.", "finished_reason", reasons, labels)
-    times = door.histograms
+    times = state.histograms
     for name, text, histogram in (
         ("time_to_first_token_seconds", "From arrival to the first token.", times.first_token),
         ("inter_token_latency_seconds", "Between tokens, per token.", times.between_tokens),
@@ -93,20 +93,20 @@ def _vllm(door: Door, snapshot: Snapshot) -> Iterator[Metric]:
         yield _histogram("vllm:" + name, text, histogram, labels)
 
 
-def _ours(door: Door, snapshot: Snapshot) -> Iterator[Metric]:
+def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     """Yield what no other server counts."""
     for name, text, value in (
         ("blocks", "Blocks of the key-value cache.", snapshot.blocks_total),
         ("blocks_used", "Blocks that sequences hold.", snapshot.blocks_used),
         ("blocks_cached", "Blocks kept for their prefix alone.", snapshot.blocks_cached),
         ("progress_age_seconds", "Since the last round, with work.", snapshot.progress_age_s),
-        ("loop_lag_seconds", "How late the event loop woke last.", door.loop_lag_s),
-        ("memory_bytes", "Resident, of the server and its models.", door.memory.used_bytes),
-        ("speculation_goodput_ratio", "Accepted per drafted token.", _goodput(snapshot)),
-        ("generations", "Requests that the door holds open.", len(door.live)),
+        ("loop_lag_seconds", "How late the event loop woke last.", state.loop_lag_s),
+        ("memory_bytes", "Resident, of the server and its models.", state.memory.used_bytes),
+        ("speculation_goodput_ratio", "Accepted per drafted token.", _acceptance_rate(snapshot)),
+        ("generations", "Requests that the door holds open.", len(state.live)),
         ("tasks", "Tasks of the event loop.", len(asyncio.all_tasks())),
-        ("sockets", "Open WebSockets.", door.sockets.total()),
-        ("draining", "1 while shutting down.", int(door.draining or snapshot.draining)),
+        ("sockets", "Open WebSockets.", state.sockets.total()),
+        ("draining", "1 while shutting down.", int(state.draining or snapshot.draining)),
     ):
         yield _gauge("draftwerk_" + name, text, value, {})
     wasted = snapshot.draft_tokens - snapshot.accepted_tokens
@@ -118,7 +118,7 @@ def _ours(door: Door, snapshot: Snapshot) -> Iterator[Metric]:
     ):
         yield _counter("draftwerk_" + name, text, value, {})
     for name, text, label, values in (
-        ("requests", "Requests by how they ended.", "outcome", door.outcomes),
+        ("requests", "Requests by how they ended.", "outcome", state.outcomes),
         ("accepted_tokens", "Accepted tokens.", "source", snapshot.accepted_by_source),
         ("draft_tokens", "Drafted tokens.", "source", snapshot.drafted_by_source),
         ("drafts", "Rows that a source drafted for.", "source", snapshot.drafts_by_source),
@@ -144,10 +144,10 @@ def _ours(door: Door, snapshot: Snapshot) -> Iterator[Metric]:
         waits.add_metric([actor], histogram.cumulative(), histogram.total)
     yield waits
     lag = "How late the event loop wakes."
-    yield _histogram("draftwerk_event_loop_lag_seconds", lag, door.histograms.loop_lag, {})
+    yield _histogram("draftwerk_event_loop_lag_seconds", lag, state.histograms.loop_lag, {})
 
 
-def _goodput(snapshot: Snapshot) -> float:
+def _acceptance_rate(snapshot: Snapshot) -> float:
     return snapshot.accepted_tokens / snapshot.draft_tokens if snapshot.draft_tokens else 0.0
 
 

@@ -22,7 +22,7 @@ from draftwerk.api.openai.schema import (
     TokenizeBody,
 )
 
-Json = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 class Operation(Struct, frozen=True):
@@ -65,7 +65,7 @@ ERRORS = {
 }
 
 
-def document() -> Json:
+def document() -> JsonObject:
     """Return the document of `/openapi.json`."""
     structs = [ErrorReply]
     for each in OPERATIONS:
@@ -73,7 +73,7 @@ def document() -> Json:
     _, schemas = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
     for kind in (*structs, Message, InputMessage):
         _drop_refused(kind, schemas[kind.__name__])
-    paths: dict[str, Json] = {}
+    paths: dict[str, JsonObject] = {}
     for each in OPERATIONS:
         paths.setdefault(each.path, {})[each.method] = _operation(each)
     return {
@@ -88,9 +88,9 @@ def document() -> Json:
     }
 
 
-def _operation(operation: Operation) -> Json:
+def _operation(operation: Operation) -> JsonObject:
     schema = _reference(operation.reply) if operation.reply else {}
-    answers: Json = {
+    answers: JsonObject = {
         "200": {"description": "Done.", "content": {operation.media_type: {"schema": schema}}}
     }
     if operation.reply is not None and operation.body is not None:
@@ -98,7 +98,7 @@ def _operation(operation: Operation) -> Json:
     error = {"application/json": {"schema": _reference(ErrorReply)}}
     for status, words in ERRORS.items():
         answers[status] = {"description": words, "content": error}
-    found: Json = {"summary": operation.summary, "responses": answers}
+    found: JsonObject = {"summary": operation.summary, "responses": answers}
     if operation.body is not None:
         content = {"application/json": {"schema": _reference(operation.body)}}
         found["requestBody"] = {"required": True, "content": content}
@@ -111,11 +111,11 @@ def _operation(operation: Operation) -> Json:
     return found
 
 
-def _reference(struct: type[Struct]) -> Json:
+def _reference(struct: type[Struct]) -> JsonObject:
     return {"$ref": f"#/components/schemas/{struct.__name__}"}
 
 
-def _drop_refused(struct: type[Struct], schema: Json) -> None:
+def _drop_refused(struct: type[Struct], schema: JsonObject) -> None:
     """Leave out what is known only to be refused."""
     for field in msgspec.structs.fields(struct):
         if field.type is msgspec.Raw:

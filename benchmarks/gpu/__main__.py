@@ -71,14 +71,14 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Run the parts asked for; return their rows, what they ran on, and its limits."""
     import torch
 
-    from benchmarks.gpu.timing import Clock
+    from benchmarks.gpu.timing import GpuClock
     from draftwerk.model.gpu.build import FORMATS
 
     device = torch.device("cpu" if arguments.smoke else "cuda")
     # The interpreter multiplies through NumPy, which has no bfloat16.
     name = "fp32" if arguments.smoke else arguments.dtype
     dtype = FORMATS[name].dtype
-    clock = Clock(device, 1) if arguments.smoke else Clock(device)
+    clock = GpuClock(device, 1) if arguments.smoke else GpuClock(device)
     limits = clock.limits(dtype)
     print(f"copy {limits.bytes_s / 1e12:.2f} TB/s, product {limits.flops / 1e12:.1f} TFLOP/s")
     found: dict[str, Any] = {

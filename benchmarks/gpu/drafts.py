@@ -11,22 +11,22 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu.steps import random_model, shape_of_8b, verify_round, weight_bytes, weight_count
-from benchmarks.gpu.timing import Clock, Limits
-from draftwerk.model.batch.builder import Layout
+from benchmarks.gpu.timing import GpuClock, GpuLimits
+from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.draft_head.chains import Wanted
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.draft_head.tree import EXPANDED, LEVELS, Start
 from draftwerk.model.gpu.build import GpuSettings, gpu_parts
-from draftwerk.model.gpu.draft_tree import GpuThinker
+from draftwerk.model.gpu.draft_tree import GpuDraftTree
 from draftwerk.model.gpu.graphs import Recorder
-from draftwerk.model.reference.sampler import Ask
-from draftwerk.model.step.ops import Parts
+from draftwerk.model.reference.sampler import SamplingRequest
+from draftwerk.model.step.backend import LoadedModel
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.sources.sequence_noise import Key
+from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 
-LAW = Sampling(temperature=0.8, seed=1)
+SAMPLING = Sampling(temperature=0.8, seed=1)
 INNER, VOCABULARY = 4096, 16_384
 """Of a head for an 8B model."""
 SMOKE_HEAD = {"inner": 48, "vocabulary": 64}
@@ -44,15 +44,15 @@ def chain_rows(
     device: torch.device,
     dtype: torch.dtype,
     recorder: Recorder | None,
-    clock: Clock,
-    limits: Limits,
+    clock: GpuClock,
+    limits: GpuLimits,
     cases: list[tuple[int, int, int]],
 ) -> list[dict[str, Any]]:
     """Measure chains of (rows, tokens, context)."""
     model = random_model(config, dtype, device)
     read, parameters = weight_bytes(model, settings.dtype), sum(weight_count(model))
     parts, _ = gpu_parts(model, settings._replace(drafts=True), recorder, progress=print)
-    kv = 2 * config.layer_count * config.kv_head_count * config.head_size
+    kv = 2 * config.layer_count * config.num_kv_heads * config.head_size
     kv *= parts.pages.keys.element_size()
     found: list[dict[str, Any]] = []
     for rows, length, context in cases:
@@ -80,30 +80,38 @@ def chain_rows(
 def _wanted(rows: int, length: int, context: int, block_size: int) -> list[Wanted]:
     width = -(-(context + 1 + length) // block_size)
     return [
-        Wanted(Ask(row, context + 1, LAW), tuple(range(row * width, (row + 1) * width)), length)
+        Wanted(
+            SamplingRequest(row, context + 1, SAMPLING),
+            tuple(range(row * width, (row + 1) * width)),
+            length,
+        )
         for row in range(rows)
     ]
 
 
-def _whole(parts: Parts, logits: Tensor, wanted: list[Wanted]) -> Callable[[], object]:
+def _whole(parts: LoadedModel, logits: Tensor, wanted: list[Wanted]) -> Callable[[], object]:
     chains = parts.chains
     assert chains is not None
     return lambda: chains.begin(logits, wanted)()
 
 
-def _by_token(parts: Parts, logits: Tensor, wanted: list[Wanted]) -> Callable[[], object]:
-    """Return what makes the same chains the other way, as `draft_runner` does for other laws."""
+def _by_token(parts: LoadedModel, logits: Tensor, wanted: list[Wanted]) -> Callable[[], object]:
+    """Return what makes the same chains the other way, as `draft_runner` does for other
+    distributions."""
 
     def work() -> None:
         known = logits
         for count in range(max(one.length for one in wanted)):
-            asks = [Ask(row, one.ask.position + count, LAW) for row, one in enumerate(wanted)]
-            tokens = parts.kit.choose(known, asks)
+            requests = [
+                SamplingRequest(row, one.request.position + count, SAMPLING)
+                for row, one in enumerate(wanted)
+            ]
+            tokens = parts.backend.choose(known, requests)
             if count + 1 < wanted[0].length:
-                layout = Layout(parts.pages.block_size)
+                builder = BatchBuilder(parts.pages.block_size)
                 for one, token in zip(wanted, tokens, strict=True):
-                    layout.add([token], one.ask.position + count, one.blocks, NO_DRAFT, True)
-                known = parts.run(layout)
+                    builder.add([token], one.request.position + count, one.blocks, NO_DRAFT, True)
+                known = parts.run(builder)
 
     return work
 
@@ -113,8 +121,8 @@ def head_rows(
     device: torch.device,
     dtype: torch.dtype,
     recorder: Recorder | None,
-    clock: Clock,
-    limits: Limits,
+    clock: GpuClock,
+    limits: GpuLimits,
     counts: list[int],
     inner: int = INNER,
     vocabulary: int = VOCABULARY,
@@ -131,29 +139,29 @@ def head_rows(
         token_norm=torch.ones(hidden),
         norm=torch.ones(hidden),
     )
-    thinker = GpuThinker(head, model.weights)
+    draft_tree = GpuDraftTree(head, model.weights)
     if recorder is not None:
-        thinker.record(counts, recorder, print)
+        draft_tree.record(counts, recorder, print)
     weights = 5 * hidden * inner + hidden * vocabulary
     found: list[dict[str, Any]] = []
     for rows in counts:
         states = torch.randn(rows, hidden, device=device)
-        keyed = [(Key(LAW), row) for row in range(rows)]
+        keyed = [(SequenceNoise(SAMPLING), row) for row in range(rows)]
         said = torch.ones(rows, dtype=torch.int32, device=device)
-        starts = [Start(state, 1, row, Key(LAW)) for row, state in enumerate(states)]
+        starts = [Start(state, 1, row, SequenceNoise(SAMPLING)) for row, state in enumerate(states)]
         opened = rows * (1 + EXPANDED * (LEVELS - 1))
         floor = limits.floor_us(
-            LEVELS * weights * thinker.small.element_size(), 2.0 * weights * opened
+            LEVELS * weights * draft_tree.small.element_size(), 2.0 * weights * opened
         )
         tree_us = clock.microseconds(
-            lambda states=states, said=said, keyed=keyed: thinker.queue(states, said, keyed)
+            lambda states=states, said=said, keyed=keyed: draft_tree.queue(states, said, keyed)
         )
         found.append(
             {
                 "drafts": "head",
                 "rows": rows,
                 "tree_us": tree_us,
-                "alone_us": clock.wall_us(lambda starts=starts: thinker.grow(starts)),
+                "alone_us": clock.wall_us(lambda starts=starts: draft_tree.grow(starts)),
                 "floor_us": floor,
                 "measured_over_floor": tree_us / floor,
             }

@@ -5,18 +5,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from benchmarks.gpu.timing import Clock, Limits
+from benchmarks.gpu.timing import GpuClock, GpuLimits
 from draftwerk.model.attention.choice import Needs, choose_attention
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.batch.batch import Batch
-from draftwerk.model.batch.builder import Layout
+from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.gpu.kernels.products import dense
 from draftwerk.model.gpu.kernels.quantised import to_int4, to_int8
 from draftwerk.model.gpu.kernels.weight_only import FEW_ROWS, weight_only
 from draftwerk.model.gpu.ops import TORCH_OPS, triton_ops
 from draftwerk.model.gpu.sampler import choose_many
-from draftwerk.model.reference.sampler import Ask
+from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.reference.sampler import choose_many as choose_many_twin
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
 from draftwerk.speculative.sampling.params import Sampling
@@ -50,11 +50,11 @@ def verify_round(shapes: Shapes, rows: int, length: int, page: int, tree: bool) 
         if tree:
             parents = tuple((node - 1) // 2 if node else -1 for node in range(drafted))
             draft = Draft(tuple(range(drafted)), parents, draft.sources)
-    layout, width = Layout(page), -(-(shapes.context + length) // page)
+    builder, width = BatchBuilder(page), -(-(shapes.context + length) // page)
     for row in range(rows):
         blocks = tuple(range(row * width, (row + 1) * width))
-        layout.add([1], shapes.context, blocks, draft, samples=True)
-    return layout.batch(torch.device("cpu"))
+        builder.add([1], shapes.context, blocks, draft, samples=True)
+    return builder.batch(torch.device("cpu"))
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:
@@ -62,7 +62,7 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
 
 
 def attention_rows(
-    shapes: Shapes, device: torch.device, dtype: torch.dtype, clock: Clock, limits: Limits
+    shapes: Shapes, device: torch.device, dtype: torch.dtype, clock: GpuClock, limits: GpuLimits
 ) -> list[dict[str, Any]]:
     """Measure every backend that can be had, for chains and, where it knows them, trees."""
     found: list[dict[str, Any]] = []
@@ -105,8 +105,8 @@ def _attention(
     page: int,
     device: torch.device,
     dtype: torch.dtype,
-    clock: Clock,
-    limits: Limits,
+    clock: GpuClock,
+    limits: GpuLimits,
 ) -> dict[str, float]:
     blocks = int(case.block_tables.max()) + 1
     kv = (blocks, page, shapes.kv_heads, shapes.head_size)
@@ -125,7 +125,7 @@ def _attention(
 
 
 def small_rows(
-    shapes: Shapes, device: torch.device, dtype: torch.dtype, clock: Clock, limits: Limits
+    shapes: Shapes, device: torch.device, dtype: torch.dtype, clock: GpuClock, limits: GpuLimits
 ) -> list[dict[str, Any]]:
     """Measure the fused operations and the sampler at a few batch sizes."""
     ours, found = triton_ops(), []
@@ -158,8 +158,10 @@ def small_rows(
             error = relative_error(run(ours), run(TORCH_OPS))
             found.append(_row(name, tokens, error, clock, lambda r=run: r(ours), limits, moved))
         logits = torch.randn(tokens, shapes.vocab, device=device) * 3
-        asks = [Ask(row, row, Sampling(temperature=0.8, seed=row)) for row in range(tokens)]
-        differ = choose_many(logits, asks) != choose_many_twin(logits, asks)
+        requests = [
+            SamplingRequest(row, row, Sampling(temperature=0.8, seed=row)) for row in range(tokens)
+        ]
+        differ = choose_many(logits, requests) != choose_many_twin(logits, requests)
         moved = 4 * logits.numel()
         found.append(
             _row(
@@ -167,7 +169,7 @@ def small_rows(
                 tokens,
                 float(differ),
                 clock,
-                lambda x=logits, a=asks: choose_many(x, a),
+                lambda x=logits, a=requests: choose_many(x, a),
                 limits,
                 moved,
             )
@@ -176,7 +178,7 @@ def small_rows(
 
 
 def product_rows(
-    shapes: Shapes, device: torch.device, dtype: torch.dtype, clock: Clock, limits: Limits
+    shapes: Shapes, device: torch.device, dtype: torch.dtype, clock: GpuClock, limits: GpuLimits
 ) -> list[dict[str, Any]]:
     """Measure products of few bits beside the plain one, on both sides of FEW_ROWS."""
     found: list[dict[str, Any]] = []
@@ -202,7 +204,13 @@ def product_rows(
 
 
 def _row(
-    name: str, tokens: int, error: float, clock: Clock, work: Any, limits: Limits, moved: float
+    name: str,
+    tokens: int,
+    error: float,
+    clock: GpuClock,
+    work: Any,
+    limits: GpuLimits,
+    moved: float,
 ) -> dict[str, Any]:
     taken, floor = clock.microseconds(work), limits.floor_us(moved)
     return {

@@ -95,10 +95,10 @@ def _batched(model: Any, prompts: list[Any]) -> dict[str, Any]:
 
     asked = [inputs["input_ids"][0].tolist() for inputs in prompts]
     ends = model.generation_config.eos_token_id
-    law = GenerationConfig(max_new_tokens=TOKENS, do_sample=False, eos_token_id=ends)
+    sampling = GenerationConfig(max_new_tokens=TOKENS, do_sample=False, eos_token_id=ends)
 
     def generate() -> list[int]:
-        out = model.generate_batch(inputs=asked, generation_config=law)
+        out = model.generate_batch(inputs=asked, generation_config=sampling)
         return [len(one.generated_tokens) for one in out.values()]
 
     generate()  # compiles
@@ -115,12 +115,12 @@ def nano_vllm_rows(directory: Path) -> Rows:
 
     write_random_qwen3(directory)
     engine: Any = LLM(str(directory), enforce_eager=False, max_model_len=1024)
-    law: Any = SamplingParams(temperature=1.0, ignore_eos=True, max_tokens=TOKENS)
+    sampling: Any = SamplingParams(temperature=1.0, ignore_eos=True, max_tokens=TOKENS)
     rng = Random(1)
     prompts = [[rng.randrange(1000) for _ in range(PROMPT_TOKENS)] for _ in PROMPTS]
 
     def generate(some: list[list[int]]) -> list[int]:
-        return [len(one["token_ids"]) for one in engine.generate(some, law)]
+        return [len(one["token_ids"]) for one in engine.generate(some, sampling)]
 
     generate(prompts[:1])
     counts, seconds = _timed(lambda: [generate([prompt])[0] for prompt in prompts])

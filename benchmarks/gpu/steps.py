@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.timing import Clock, Limits
-from draftwerk.model.batch.builder import Layout
+from benchmarks.gpu.timing import GpuClock, GpuLimits
+from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
-from draftwerk.model.checkpoint.loader import LoadedModel
+from draftwerk.model.checkpoint.loader import Checkpoint
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.model.gpu.build import GpuSettings, gpu_parts
 from draftwerk.model.gpu.graphs import Recorder
-from draftwerk.model.reference.sampler import Ask
-from draftwerk.model.step.ops import Parts
+from draftwerk.model.reference.sampler import SamplingRequest
+from draftwerk.model.step.backend import LoadedModel
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, chain
 from draftwerk.speculative.sampling.params import Sampling
 
@@ -57,7 +57,7 @@ SMOKE: dict[str, int] = {
 }
 
 
-def random_model(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> LoadedModel:
+def random_model(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Checkpoint:
     """Return a model made on the device; its logits stay finite."""
 
     def matrix(rows: int, columns: int) -> torch.Tensor:
@@ -67,8 +67,8 @@ def random_model(config: ModelConfig, dtype: torch.dtype, device: torch.device) 
     def ones() -> torch.Tensor:
         return torch.ones(config.hidden_size, dtype=dtype, device=device)
 
-    hidden, attended = config.hidden_size, config.head_count * config.head_size
-    qkv = attended + 2 * config.kv_head_count * config.head_size
+    hidden, attended = config.hidden_size, config.num_heads * config.head_size
+    qkv = attended + 2 * config.num_kv_heads * config.head_size
     shapes = {
         "qkv": (qkv, hidden),
         "output": (hidden, attended),
@@ -82,7 +82,7 @@ def random_model(config: ModelConfig, dtype: torch.dtype, device: torch.device) 
         layers.append(LayerWeights(**parts | {n: matrix(*s) for n, s in shapes.items()}))
     head = matrix(config.vocab_size, hidden)
     weights = Weights(matrix(config.vocab_size, hidden), layers, ones(), head)
-    return LoadedModel("random", Path(), config, weights)
+    return Checkpoint("random", Path(), config, weights)
 
 
 BITS = {"fp8": 8.0, "int8": 8.5, "int4": 5.0}
@@ -90,20 +90,20 @@ BITS = {"fp8": 8.0, "int8": 8.5, "int4": 5.0}
 HEAD_BITS = {"int8": 8.5, "int4": 8.5}
 
 
-def weight_count(model: LoadedModel) -> tuple[int, int]:
+def weight_count(model: Checkpoint) -> tuple[int, int]:
     """Return how many weights a step multiplies by: in the layers, in the head."""
     layers = sum(
         tensor.numel()
         for one in model.weights.layers
         for tensor in (one.qkv, one.output, one.gate_up, one.down)
     )
-    return layers, model.weights.head.numel()
+    return layers, model.weights.lm_head.numel()
 
 
-def weight_bytes(model: LoadedModel, dtype: str) -> float:
+def weight_bytes(model: Checkpoint, dtype: str) -> float:
     """Return what one step reads: the layers and the head, each in its format."""
     layers, head = weight_count(model)
-    plain = model.weights.head.element_size() * 8.0
+    plain = model.weights.lm_head.element_size() * 8.0
     return (layers * BITS.get(dtype, plain) + head * HEAD_BITS.get(dtype, plain)) / 8
 
 
@@ -113,8 +113,8 @@ def step_rows(
     device: torch.device,
     dtype: torch.dtype,
     recorder: Recorder | None,
-    clock: Clock,
-    limits: Limits,
+    clock: GpuClock,
+    limits: GpuLimits,
     cases: list[tuple[int, int, int]],
 ) -> list[dict[str, Any]]:
     """Measure (rows, new tokens, context) rounds, and a prefill."""
@@ -122,13 +122,13 @@ def step_rows(
     read = weight_bytes(model, settings.dtype)
     parameters = sum(weight_count(model))
     parts, chosen = gpu_parts(model, settings, recorder, progress=print)
-    kv = 2 * config.layer_count * config.kv_head_count * config.head_size
+    kv = 2 * config.layer_count * config.num_kv_heads * config.head_size
     kv *= parts.pages.keys.element_size()
     found: list[dict[str, Any]] = []
     for rows, length, context in cases:
-        layout = verify_round(settings.block_size, rows, length, context)
-        step_us = clock.wall_us(lambda layout=layout: _step(parts, layout))
-        device_us = clock.microseconds(lambda layout=layout: parts.run(layout))
+        builder = verify_round(settings.block_size, rows, length, context)
+        step_us = clock.wall_us(lambda builder=builder: _step(parts, builder))
+        device_us = clock.microseconds(lambda builder=builder: parts.run(builder))
         flops = 2.0 * parameters * rows * length
         floor = limits.floor_us(read + rows * (context + length) * kv, flops)
         found.append(
@@ -149,20 +149,20 @@ def step_rows(
     return found
 
 
-def verify_round(block_size: int, rows: int, length: int, context: int) -> Layout:
+def verify_round(block_size: int, rows: int, length: int, context: int) -> BatchBuilder:
     """Return verify rows with a context, or, with none, prefill chunks of `length`."""
-    layout, width = Layout(block_size), -(-(context + length) // block_size)
+    builder, width = BatchBuilder(block_size), -(-(context + length) // block_size)
     for row in range(rows):
         blocks = tuple(range(row * width, (row + 1) * width))
         if context:
             draft = chain((1,) * (length - 1), "benchmark") if length > 1 else NO_DRAFT
-            layout.add([1], context, blocks, draft, samples=True)
+            builder.add([1], context, blocks, draft, samples=True)
         else:
-            layout.add([1] * length, 0, blocks, NO_DRAFT, samples=True)
-    return layout
+            builder.add([1] * length, 0, blocks, NO_DRAFT, samples=True)
+    return builder
 
 
-def _step(parts: Parts, layout: Layout) -> None:
-    logits = parts.run(layout)
+def _step(parts: LoadedModel, builder: BatchBuilder) -> None:
+    logits = parts.run(builder)
     greedy = Sampling(temperature=0.0)
-    parts.kit.choose(logits, [Ask(row, row, greedy) for row in range(len(logits))])
+    parts.backend.choose(logits, [SamplingRequest(row, row, greedy) for row in range(len(logits))])

@@ -18,16 +18,16 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from benchmarks.gpu.ties import Judge, summary
+from benchmarks.gpu.ties import TieProbe, summary
 from benchmarks.gpu.widen import Widener, widened_config
 from benchmarks.server import engine
-from benchmarks.speculation import Decoded, decode
+from benchmarks.speculation import SpeculationRun, decode
 from draftwerk.actors.messages import ChatMessage, Options, Speculation
 from draftwerk.api.core.config import Settings
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.weights import Weights
-from draftwerk.model.text.tokenizer import Text
+from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.sampling.params import Sampling
 
 SHAPE_OF_8B = {
@@ -62,7 +62,7 @@ def write_small(directory: Path, device: torch.device) -> Path:
     """Write the default model itself in the same way; return where it is."""
     small = load(None, torch.bfloat16, device)
     # A file may not hold one tensor under two names.
-    apart = replace(small.weights, head=small.weights.head.clone())
+    apart = replace(small.weights, head=small.weights.lm_head.clone())
     _write(directory, small.config, apart, small.directory)
     return directory
 
@@ -99,8 +99,8 @@ def _write(directory: Path, config: ModelConfig, weights: Weights, origin: Path)
     source |= {
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.layer_count,
-        "num_attention_heads": config.head_count,
-        "num_key_value_heads": config.kv_head_count,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
         "head_dim": config.head_size,
         "intermediate_size": config.ffn_size,
         "rms_norm_eps": config.norm_eps,
@@ -122,9 +122,9 @@ def named(config: ModelConfig, weights: Weights) -> dict[str, Tensor]:
     tensors = {
         "model.embed_tokens.weight": weights.embedding,
         "model.norm.weight": weights.norm,
-        "lm_head.weight": weights.head,
+        "lm_head.weight": weights.lm_head,
     }
-    query, key = (count * config.head_size for count in (config.head_count, config.kv_head_count))
+    query, key = (count * config.head_size for count in (config.num_heads, config.num_kv_heads))
     for index, layer in enumerate(weights.layers):
         prefix = f"model.layers.{index}."
         q, k, v = layer.qkv.split([query, key, key])
@@ -176,7 +176,7 @@ def _judged(settings: Settings, columns: list[list[list[int]]]) -> list[dict[str
     """Return where the float32 reference differs; the engine has left the device by now."""
     device = torch.device(settings.device)
     model = load(settings.model, torch.float32, device)
-    judge, text = Judge(model), Text(model.directory)
+    judge, text = TieProbe(model), TextTokenizer(model.directory)
     prompts = [text.encode_chat([ChatMessage("user", prompt)]) for prompt in PROMPTS]
     return [
         summary(texts, [judge.differences(*pair) for pair in zip(prompts, texts, strict=True)])
@@ -184,13 +184,13 @@ def _judged(settings: Settings, columns: list[list[list[int]]]) -> list[dict[str
     ]
 
 
-async def _decode_all(settings: Settings) -> list[tuple[Decoded, Decoded]]:
-    told: list[tuple[Decoded, Decoded]] = []
+async def _decode_all(settings: Settings) -> list[tuple[SpeculationRun, SpeculationRun]]:
+    told: list[tuple[SpeculationRun, SpeculationRun]] = []
     async with engine(settings) as running:
         for number, prompt in enumerate(PROMPTS):
-            law = Sampling(temperature=0.0, seed=number)
+            sampling = Sampling(temperature=0.0, seed=number)
             # A tenant of its own, so that no run drafts from another's text.
-            options = Options(sampling=law, tokens_max=TOKENS, tenant=f"plain {number}")
+            options = Options(sampling=sampling, tokens_max=TOKENS, tenant=f"plain {number}")
             off = msgspec.structs.replace(options, speculation=Speculation(enabled=False))
             on = msgspec.structs.replace(options, tenant=f"drafted {number}")
             pair = await decode(running, prompt, off), await decode(running, prompt, on)

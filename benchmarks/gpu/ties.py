@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.attention.padded import PaddedAttention
-from draftwerk.model.batch.builder import Layout
-from draftwerk.model.checkpoint.loader import LoadedModel
+from draftwerk.model.batch.builder import BatchBuilder
+from draftwerk.model.checkpoint.loader import Checkpoint
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, chain
@@ -33,10 +33,10 @@ class Difference(NamedTuple):
     """How far its logit is below the reference's greatest, in nats."""
 
 
-class Judge:
+class TieProbe:
     """The reference on a device: it reads texts and says where it disagrees."""
 
-    def __init__(self, model: LoadedModel) -> None:
+    def __init__(self, model: Checkpoint) -> None:
         """`model` is in float32."""
         self.model = model
         self.forward = TorchForward(model.config, model.weights, PaddedAttention())
@@ -49,9 +49,9 @@ class Judge:
         block_count = -(-(len(prompt) + len(text)) // BLOCK_SIZE)
         pages = allocate(self.model.config, block_count, BLOCK_SIZE, dtype, device)
         draft = chain(tuple(text[:-1]), "text") if len(text) > 1 else NO_DRAFT
-        layout = Layout(BLOCK_SIZE)
-        layout.add(list(prompt), 0, tuple(range(block_count)), draft, samples=True)
-        return self.forward(layout.batch(device), pages)
+        builder = BatchBuilder(BLOCK_SIZE)
+        builder.add(list(prompt), 0, tuple(range(block_count)), draft, samples=True)
+        return self.forward(builder.batch(device), pages)
 
     def differences(self, prompt: Sequence[int], text: Sequence[int]) -> list[Difference]:
         """Return the tokens of a greedy text that the reference would not have said."""

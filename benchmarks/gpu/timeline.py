@@ -23,17 +23,17 @@ from draftwerk.model.batch.batch import Batch, Forward, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.gpu.build import GpuSettings, gpu_parts
 from draftwerk.model.gpu.graphs import Recorder
-from draftwerk.model.step.target_runner import Runner
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Opening, Proposal, Round, Row, chain
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, NewSequence, Proposal, Round, Row, chain
 from draftwerk.speculative.sampling.params import Sampling
 
 STEP, FORWARD = "step", "forward"
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 """Categories of a trace's events."""
-LAW = Sampling(temperature=0.8, seed=1)
+SAMPLING = Sampling(temperature=0.8, seed=1)
 
 
-class Span(NamedTuple):
+class TimelineSpan(NamedTuple):
     """From when to when, in microseconds."""
 
     begin: float
@@ -69,7 +69,7 @@ class Sequences:
         drafted = 0 if self.rounds == 0 else self.length - 1
         rows: list[Row] = []
         for index, text in enumerate(self.texts):
-            opening = None if self.told[index] else Opening(tuple(text), len(text), LAW)
+            opening = None if self.told[index] else NewSequence(tuple(text), len(text), SAMPLING)
             news = tuple(text[self.told[index] :]) if self.told[index] else ()
             place = self.computed[index], len(text)
             rows.append(Row(index, *place, True, drafted, self.blocks[index], news, opening))
@@ -102,7 +102,7 @@ def timeline_rows(
 ) -> list[dict[str, Any]]:
     """Trace so many steps of each (rows, new tokens, context); write the first case's trace."""
     parts, _ = gpu_parts(random_model(config, dtype, device), settings, recorder, progress=print)
-    runner = Runner(parts._replace(forward=Marked(parts.forward)))
+    runner = TargetRunner(parts._replace(forward=Marked(parts.forward)))
     found: list[dict[str, Any]] = []
     for index, (rows, length, context) in enumerate(cases):
         goal = (steps + 3) * length
@@ -112,13 +112,13 @@ def timeline_rows(
         found.append(row)
         if path is not None and index == 0:
             path.write_text(json.dumps(trace | {"draftwerk": row}))
-        closing = Round(0, 0, (), closed=tuple(range(rows)))
+        closing = Round(0, 0, (), finished_ids=tuple(range(rows)))
         runner.step(Proposal(closing, ()))
     return found
 
 
 def _traced(
-    runner: Runner, sequences: Sequences, device: torch.device, steps: int
+    runner: TargetRunner, sequences: Sequences, device: torch.device, steps: int
 ) -> dict[str, Any]:
     def step() -> None:
         proposal = sequences.proposal()
@@ -170,7 +170,7 @@ def times(events: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def covered(spans: list[Span]) -> float:
+def covered(spans: list[TimelineSpan]) -> float:
     """Return how long at least one of the spans, ordered by their beginnings, lasts."""
     total, until = 0.0, -inf
     for begin, end in spans:
@@ -179,5 +179,5 @@ def covered(spans: list[Span]) -> float:
     return total
 
 
-def _spans(events: Iterable[dict[str, Any]]) -> list[Span]:
-    return sorted(Span(event["ts"], event["ts"] + event["dur"]) for event in events)
+def _spans(events: Iterable[dict[str, Any]]) -> list[TimelineSpan]:
+    return sorted(TimelineSpan(event["ts"], event["ts"] + event["dur"]) for event in events)

@@ -12,7 +12,7 @@ FLUSH_BYTES = 256 << 20
 """Written between two runs, so that nothing is still in the cache."""
 
 
-class Limits(NamedTuple):
+class GpuLimits(NamedTuple):
     """Measured on the device at hand, not read off a data sheet."""
 
     bytes_s: float
@@ -23,7 +23,7 @@ class Limits(NamedTuple):
         return max(bytes_ / self.bytes_s, flops / self.flops) * 1e6
 
 
-class Clock:
+class GpuClock:
     """Times work on one device."""
 
     def __init__(self, device: torch.device, repeats: int = REPEATS) -> None:
@@ -60,7 +60,7 @@ class Clock:
             times.append((perf_counter() - begun) * 1e6)
         return median(times)
 
-    def limits(self, dtype: torch.dtype) -> Limits:
+    def limits(self, dtype: torch.dtype) -> GpuLimits:
         """Measure a copy, and a square product."""
         large = self.device.type == "cuda"
         source = torch.empty((1 << 31) if large else 1 << 16, dtype=torch.uint8, device=self.device)
@@ -69,4 +69,4 @@ class Clock:
         size = 8192 if large else 64
         matrix = torch.randn(size, size, device=self.device).to(dtype)
         product_us = self.microseconds(lambda: matrix @ matrix)
-        return Limits(2 * source.numel() / copy_us * 1e6, 2 * size**3 / product_us * 1e6)
+        return GpuLimits(2 * source.numel() / copy_us * 1e6, 2 * size**3 / product_us * 1e6)

@@ -23,7 +23,7 @@ def widened_config(small: ModelConfig, **sizes: int) -> ModelConfig:
     """Return the larger shape; `sizes` are those of ModelConfig that grow."""
     large = msgspec.structs.replace(small, **sizes, tied_embeddings=False)
     step = large.head_size // small.head_size
-    group, wide_group = (c.head_count // c.kv_head_count for c in (small, large))
+    group, wide_group = (c.num_heads // c.num_kv_heads for c in (small, large))
     if large.head_size % small.head_size or wide_group < group:
         raise ValueError("head_size must be a multiple, and no KV head may lose query heads")
     frequencies = [1.0] * (large.head_size // 2)
@@ -46,10 +46,10 @@ class Widener:
         self.place = {"dtype": dtype, "device": device}
         half = torch.arange(small.head_size // 2) * (large.head_size // small.head_size)
         self.lanes = torch.cat([half, half + large.head_size // 2])
-        group, wide_group = (c.head_count // c.kv_head_count for c in (small, large))
-        heads = torch.arange(small.head_count)
+        group, wide_group = (c.num_heads // c.num_kv_heads for c in (small, large))
+        heads = torch.arange(small.num_heads)
         self.heads = heads // group * wide_group + heads % group
-        self.kv_heads = torch.arange(small.kv_head_count)
+        self.kv_heads = torch.arange(small.num_kv_heads)
 
     def weights(self, weights: Weights) -> Weights:
         """Return the larger model; layers beyond the small one's add nothing."""
@@ -59,7 +59,7 @@ class Widener:
         embedding = torch.zeros(small.vocab_size, large.hidden_size, **self.place)
         head = torch.zeros_like(embedding)
         embedding[:, : small.hidden_size] = weights.embedding
-        head[:, : small.hidden_size] = weights.head
+        head[:, : small.hidden_size] = weights.lm_head
         return Weights(embedding, layers, self._norm(weights.norm), head)
 
     def _layer(self, layer: LayerWeights) -> LayerWeights:
@@ -67,13 +67,13 @@ class Widener:
             raise ValueError("only models without biases and head norms can be widened")
         small, large = self.small, self.large
         hidden, ffn = small.hidden_size, small.ffn_size
-        sizes = [small.head_count, small.kv_head_count, small.kv_head_count]
+        sizes = [small.num_heads, small.num_kv_heads, small.num_kv_heads]
         parts = layer.qkv.split([count * small.head_size for count in sizes])
         scale = sqrt(large.head_size / small.head_size)
-        query = self._heads(parts[0].float() * scale, self.heads, large.head_count)
-        key = self._heads(parts[1], self.kv_heads, large.kv_head_count)
-        value = self._heads(parts[2], self.kv_heads, large.kv_head_count)
-        output = torch.zeros(large.hidden_size, large.head_count * large.head_size, **self.place)
+        query = self._heads(parts[0].float() * scale, self.heads, large.num_heads)
+        key = self._heads(parts[1], self.kv_heads, large.num_kv_heads)
+        value = self._heads(parts[2], self.kv_heads, large.num_kv_heads)
+        output = torch.zeros(large.hidden_size, large.num_heads * large.head_size, **self.place)
         output[:hidden, self._rows(self.heads)] = layer.output.to(output)
         gate_up = self._random(2 * large.ffn_size, large.hidden_size)
         gate, up = layer.gate_up.split(ffn)
@@ -98,8 +98,8 @@ class Widener:
 
     def _idle(self, norm: Tensor) -> LayerWeights:
         large = self.large
-        heads = large.head_count + 2 * large.kv_head_count
-        attended = large.head_count * large.head_size
+        heads = large.num_heads + 2 * large.num_kv_heads
+        attended = large.num_heads * large.head_size
         return LayerWeights(
             attention_norm=self._norm(norm),
             qkv=self._random(heads * large.head_size, large.hidden_size),

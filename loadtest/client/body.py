@@ -5,17 +5,17 @@ from typing import Any
 
 import msgspec
 
-from draftwerk.loadtest.options import Options
-from draftwerk.loadtest.workloads.prompt import Prompt
+from draftwerk.loadtest.options import LoadTestOptions
+from draftwerk.loadtest.workloads.prompt import WorkloadPrompt
 
 Fields = dict[str, Any]
-Conversation = list[dict[str, str]]
+MessageList = list[dict[str, str]]
 
 
 class BodyMaker:
     """Turns a conversation into the bytes to send; files and JSON options are read once."""
 
-    def __init__(self, options: Options, model: str) -> None:
+    def __init__(self, options: LoadTestOptions, model: str) -> None:
         self._options = options
         self._fields: Fields = {"model": model} | _sampling(options)
         if options.schema:
@@ -23,7 +23,7 @@ class BodyMaker:
         if options.extra:
             self._fields |= msgspec.json.decode(options.extra, type=Fields)
 
-    def body(self, prompt: Prompt, conversation: Conversation) -> bytes:
+    def body(self, prompt: WorkloadPrompt, conversation: MessageList) -> bytes:
         """Encode one request; `conversation` ends with the user's newest turn."""
         limit = prompt.output_tokens or self._options.max_tokens
         asked = _asked(self._options, prompt, conversation, limit)
@@ -31,7 +31,9 @@ class BodyMaker:
         return msgspec.json.encode(asked | self._fields)
 
 
-def _asked(options: Options, prompt: Prompt, conversation: Conversation, limit: int) -> Fields:
+def _asked(
+    options: LoadTestOptions, prompt: WorkloadPrompt, conversation: MessageList, limit: int
+) -> Fields:
     match options.endpoint:
         case "chat":
             return {"messages": conversation, "max_tokens": limit} | _stream(options)
@@ -45,7 +47,7 @@ def _asked(options: Options, prompt: Prompt, conversation: Conversation, limit: 
             return asked | {"stream": options.transport == "sse"}
 
 
-def _stream(options: Options) -> Fields:
+def _stream(options: LoadTestOptions) -> Fields:
     if options.transport == "json":
         return {"stream": False}
     if not options.usage:
@@ -56,7 +58,7 @@ def _stream(options: Options) -> Fields:
     return {"stream": True, "stream_options": asked}
 
 
-def _sampling(options: Options) -> Fields:
+def _sampling(options: LoadTestOptions) -> Fields:
     fields: Fields = {"temperature": options.temperature}
     if options.request_seed is not None:
         fields["seed"] = options.request_seed
@@ -67,7 +69,7 @@ def _sampling(options: Options) -> Fields:
     return fields
 
 
-def _response_format(options: Options, schema: object) -> Fields:
+def _response_format(options: LoadTestOptions, schema: object) -> Fields:
     named = {"name": "answer", "schema": schema, "strict": True}
     if options.endpoint == "responses":
         return {"text": {"format": {"type": "json_schema"} | named}}

@@ -4,15 +4,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from draftwerk.loadtest.client.wire import (
-    Choice,
+from draftwerk.loadtest.client.reply_types import (
     Chunk,
+    ReplyChoice,
     Response,
-    ResponseEvent,
     ServerTimes,
-    Speculation,
+    SpeculationReply,
+    StreamedEvent,
     Timings,
-    Usage,
+    UsageReply,
     lenient,
     present,
 )
@@ -54,7 +54,7 @@ class Exchange:
     finish_reason: str | None = None
     done: bool = False
     response_id: str = ""
-    usage: Usage | None = None
+    usage: UsageReply | None = None
     times: ServerTimes | None = None
     timings: Timings | None = None
 
@@ -63,7 +63,7 @@ class Exchange:
         return "".join(self.pieces)
 
     @property
-    def speculation(self) -> Speculation | None:
+    def speculation(self) -> SpeculationReply | None:
         return self.times.speculative_decoding if self.times else None
 
     def receive(self, payload: bytes, at_s: float) -> None:
@@ -91,7 +91,7 @@ class Exchange:
         elif self.whole:
             self._response(msgspec.json.decode(payload, type=Response))
         else:
-            self._event(msgspec.json.decode(payload, type=ResponseEvent), at_s)
+            self._event(msgspec.json.decode(payload, type=StreamedEvent), at_s)
 
     def _chunk(self, chunk: Chunk, at_s: float) -> None:
         if present(chunk.error):
@@ -104,17 +104,17 @@ class Exchange:
         if any(choice.has_content for choice in chunk.choices) and not self.whole:
             self._content(at_s, chunk.usage)
 
-    def _choice(self, choice: Choice) -> None:
+    def _choice(self, choice: ReplyChoice) -> None:
         self.finish_reason = choice.finish_reason or self.finish_reason
         if choice.index == 0 and choice.piece:
             self.pieces.append(choice.piece)
 
-    def _content(self, at_s: float, usage: Usage | None = None) -> None:
+    def _content(self, at_s: float, usage: UsageReply | None = None) -> None:
         self.chunk_times.append(at_s)
         if usage and usage.output is not None:
             self.chunk_tokens.append(usage.output)
 
-    def _event(self, event: ResponseEvent, at_s: float) -> None:
+    def _event(self, event: StreamedEvent, at_s: float) -> None:
         if event.type in FAILED_EVENTS:
             raise Failure("error event", _detail(event))
         if event.type.endswith(".delta") and isinstance(event.delta, str) and event.delta:
@@ -138,7 +138,7 @@ class Exchange:
             self.pieces.extend(part.text for part in parts if part.text)
 
 
-def _detail(event: ResponseEvent) -> str:
+def _detail(event: StreamedEvent) -> str:
     """Say what went wrong, from wherever the event says it."""
     inner = event.response.error if event.response else event.error
     return bytes(inner).decode(errors="replace") or event.message or event.type

@@ -5,8 +5,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from draftwerk.loadtest.client.transport import Clock
-from draftwerk.loadtest.results.rows import Row
+from draftwerk.loadtest.client.transport import SteadyClock
+from draftwerk.loadtest.results.rows import RequestRow
 
 WIDTH = 24
 
@@ -15,7 +15,7 @@ WIDTH = 24
 class Progress:
     """Counts rows as they come and draws a bar about four times a second."""
 
-    clock: Clock
+    clock: SteadyClock
     label: str
     total: int | None
     duration_s: float | None
@@ -28,7 +28,7 @@ class Progress:
     def note(self, change: int) -> None:
         self.in_flight += change
 
-    def count(self, row: Row) -> None:
+    def count(self, row: RequestRow) -> None:
         self.ended += 1
         self.ok += row.ok
         self.tokens += row.output_tokens or 0

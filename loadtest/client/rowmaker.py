@@ -4,8 +4,8 @@ import hashlib
 from dataclasses import dataclass
 
 from draftwerk.loadtest.client.exchange import Exchange, Failure
-from draftwerk.loadtest.options import Options
-from draftwerk.loadtest.results.rows import Outcome, Row
+from draftwerk.loadtest.options import LoadTestOptions
+from draftwerk.loadtest.results.rows import RequestOutcome, RequestRow
 from draftwerk.loadtest.schedule.plan import Planned
 from draftwerk.loadtest.workloads.oracle import check_count
 
@@ -29,7 +29,7 @@ class Attempt:
     failure: Failure | HungUp | None = None
 
 
-def outcome_of(failure: Failure | HungUp | None) -> Outcome:
+def outcome_of(failure: Failure | HungUp | None) -> RequestOutcome:
     """Sort an ending: refusals and errors are misses, hanging up is the user's own doing."""
     match failure:
         case None:
@@ -40,10 +40,10 @@ def outcome_of(failure: Failure | HungUp | None) -> Outcome:
             return "refused" if failure.status in REFUSALS else "error"
 
 
-def row_of(attempt: Attempt, options: Options) -> Row:
+def row_of(attempt: Attempt, options: LoadTestOptions) -> RequestRow:
     """Fill in a row; times are rounded to 10 µs, which is less than the clock's own noise."""
     exchange, planned = attempt.exchange, attempt.planned
-    row = Row(
+    row = RequestRow(
         session=planned.index,
         turn=attempt.turn,
         category=planned.prompt.category,
@@ -76,13 +76,13 @@ def _complete(exchange: Exchange) -> list[int]:
     return exchange.chunk_tokens if complete else []
 
 
-def _note_failure(row: Row, failure: Failure | HungUp | None) -> None:
+def _note_failure(row: RequestRow, failure: Failure | HungUp | None) -> None:
     if isinstance(failure, Failure):
         row.error, row.detail = failure.kind, failure.detail
         row.status, row.retry_after = failure.status, failure.retry_after
 
 
-def _note_tokens(row: Row, exchange: Exchange) -> None:
+def _note_tokens(row: RequestRow, exchange: Exchange) -> None:
     usage, timings = exchange.usage, exchange.timings
     row.prompt_tokens = usage.prompt if usage else None
     row.output_tokens = usage.output if usage else None
@@ -93,7 +93,7 @@ def _note_tokens(row: Row, exchange: Exchange) -> None:
         row.output_tokens, row.counted_by_chunks = row.chunks, True
 
 
-def _note_speculation(row: Row, exchange: Exchange) -> None:
+def _note_speculation(row: RequestRow, exchange: Exchange) -> None:
     if exchange.times:
         row.server_first_ms = exchange.times.time_to_first_token_ms
         row.server_queue_ms = exchange.times.queue_time_ms
@@ -108,7 +108,7 @@ def _note_speculation(row: Row, exchange: Exchange) -> None:
         row.spec_accepted = exchange.timings.draft_n_accepted
 
 
-def _note_answer(row: Row, attempt: Attempt) -> None:
+def _note_answer(row: RequestRow, attempt: Attempt) -> None:
     expected = attempt.planned.prompt.counts_from
     if expected is not None and row.ok:
         cut_short = row.finish_reason != "stop"

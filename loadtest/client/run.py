@@ -17,19 +17,19 @@ from draftwerk.loadtest.client.body import BodyMaker
 from draftwerk.loadtest.client.health import LoopWatch
 from draftwerk.loadtest.client.pace import closed_loop, open_loop, think_time
 from draftwerk.loadtest.client.progress import Progress
+from draftwerk.loadtest.client.reply_types import ModelList
 from draftwerk.loadtest.client.scrape import Scraper
 from draftwerk.loadtest.client.session import Asker
 from draftwerk.loadtest.client.target import Target
-from draftwerk.loadtest.client.transport import Clock, open_session, open_transport
-from draftwerk.loadtest.client.wire import ModelList
+from draftwerk.loadtest.client.transport import SteadyClock, open_session, open_transport
 from draftwerk.loadtest.measure.advice import advice
 from draftwerk.loadtest.measure.server_metrics import read_pages
 from draftwerk.loadtest.measure.slo import Slo, parse_slo
 from draftwerk.loadtest.measure.summary import summarise
-from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.options import LoadTestOptions
 from draftwerk.loadtest.results.environment import Environment, environment
 from draftwerk.loadtest.results.result import Run
-from draftwerk.loadtest.results.rows import Row
+from draftwerk.loadtest.results.rows import RequestRow
 from draftwerk.loadtest.schedule.draw import draw, settled
 from draftwerk.loadtest.schedule.plan import Planned
 from draftwerk.loadtest.workloads.catalogue import open_workload
@@ -40,16 +40,18 @@ Helper = Coroutine[Any, Any, None]
 class Load:
     """The state of one run; `rows` fills up as requests end."""
 
-    def __init__(self, options: Options, side: aiohttp.ClientSession, target: Target) -> None:
+    def __init__(
+        self, options: LoadTestOptions, side: aiohttp.ClientSession, target: Target
+    ) -> None:
         self.options = options
         self.target = target
-        self.rows: list[Row] = []
+        self.rows: list[RequestRow] = []
         self.clock = clock_from_now()
         self.watch = LoopWatch(self.clock)
         self.scraper = Scraper(side, f"{target.root}/metrics", self.clock, options.scrape_s)
         self.progress = Progress(self.clock, options.label, options.requests, options.duration_s)
 
-    def keep(self, row: Row) -> None:
+    def keep(self, row: RequestRow) -> None:
         self.rows.append(row)
         self.progress.count(row)
 
@@ -63,13 +65,13 @@ class Load:
         return helpers
 
 
-def clock_from_now() -> Clock:
+def clock_from_now() -> SteadyClock:
     """Return a clock that counts seconds from now."""
     start_s = time.perf_counter()
     return lambda: time.perf_counter() - start_s
 
 
-async def run_load(options: Options, argv: list[str]) -> Run:
+async def run_load(options: LoadTestOptions, argv: list[str]) -> Run:
     """Run the load; an interrupted run returns what it has so far."""
     options = settled(options)
     slos = [parse_slo(text) for text in options.slo]
@@ -123,7 +125,9 @@ async def _perform(load: Load, bodies: BodyMaker, sessions: Iterator[Planned]) -
         await transport.close()
 
 
-async def _pace(options: Options, asker: Asker, clock: Clock, sessions: Iterator[Planned]) -> None:
+async def _pace(
+    options: LoadTestOptions, asker: Asker, clock: SteadyClock, sessions: Iterator[Planned]
+) -> None:
     if options.concurrency is None:
         await open_loop(sessions, asker.run, clock, options.in_flight_max)
         return

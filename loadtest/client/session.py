@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from draftwerk.loadtest.client.body import BodyMaker, Conversation
+from draftwerk.loadtest.client.body import BodyMaker, MessageList
 from draftwerk.loadtest.client.exchange import Exchange, Failure
 from draftwerk.loadtest.client.pace import sleep_until, think_time
 from draftwerk.loadtest.client.rowmaker import Attempt, HungUp, row_of
-from draftwerk.loadtest.client.transport import Clock, Transport
-from draftwerk.loadtest.options import Options
-from draftwerk.loadtest.results.rows import Row
+from draftwerk.loadtest.client.transport import SteadyClock, Transport
+from draftwerk.loadtest.options import LoadTestOptions
+from draftwerk.loadtest.results.rows import RequestRow
 from draftwerk.loadtest.schedule.plan import Planned
 
 
@@ -18,16 +18,16 @@ from draftwerk.loadtest.schedule.plan import Planned
 class Asker:
     """Runs sessions and hands their rows on; `note` is called as requests start and end."""
 
-    options: Options
+    options: LoadTestOptions
     bodies: BodyMaker
     transport: Transport
-    clock: Clock
-    keep: Callable[[Row], None]
+    clock: SteadyClock
+    keep: Callable[[RequestRow], None]
     note: Callable[[int], None]
 
     async def run(self, planned: Planned, due_s: float) -> None:
         """Ask every turn; a turn that fails ends the conversation."""
-        conversation: Conversation = []
+        conversation: MessageList = []
         for turn, question in enumerate(planned.prompt.turns):
             conversation.append({"role": "user", "content": question})
             attempt = await self._ask(planned, turn, due_s, conversation)
@@ -41,7 +41,7 @@ class Asker:
                 await sleep_until(due_s, self.clock)
 
     async def _ask(
-        self, planned: Planned, turn: int, due_s: float, conversation: Conversation
+        self, planned: Planned, turn: int, due_s: float, conversation: MessageList
     ) -> Attempt:
         options = self.options
         exchange = Exchange(options.endpoint, whole=options.transport == "json")

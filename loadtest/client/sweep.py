@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from draftwerk.loadtest.client.run import run_load
 from draftwerk.loadtest.measure.proportion import Proportion, wilson
 from draftwerk.loadtest.measure.search import Bounds, Trial, highest, next_load
-from draftwerk.loadtest.options import Options, Over, SearchOptions, SweepOptions
+from draftwerk.loadtest.options import LoadTestOptions, Over, SearchOptions, SweepOptions
 from draftwerk.loadtest.results.curves import knees
 from draftwerk.loadtest.results.environment import environment
 from draftwerk.loadtest.results.result import Run, Sweep
@@ -19,10 +19,10 @@ from draftwerk.loadtest.schedule.draw import DEFAULT_REQUESTS
 ROUNDS_MAX = 3
 
 
-class Step(Struct, frozen=True):
+class SweepStep(Struct, frozen=True):
     """One run of a sweep."""
 
-    options: Options
+    options: LoadTestOptions
     load: float
     repeat: int
 
@@ -35,7 +35,9 @@ def loads_of(text: str) -> list[float]:
         raise ValueError(f"--loads: {text!r} is not a list of numbers") from error
 
 
-def at_load(options: Options, over: Over, load: float, waves: int, repeat: int) -> Options:
+def at_load(
+    options: LoadTestOptions, over: Over, load: float, waves: int, repeat: int
+) -> LoadTestOptions:
     """Set the load, enough requests for it, and a seed of its own.
 
     A new seed brings new prompts, lest one load profit from the prefixes the last one left cached.
@@ -51,7 +53,7 @@ def at_load(options: Options, over: Over, load: float, waves: int, repeat: int) 
     return replace(options, concurrency=users)
 
 
-def unseen(at: Options, seed: int, asked: int) -> Options:
+def unseen(at: LoadTestOptions, seed: int, asked: int) -> LoadTestOptions:
     """Go on in one order of prompts after the `asked` ones before, if they can be counted.
 
     A file's prompts come again only when all have been asked: one order serves better than a new
@@ -60,12 +62,12 @@ def unseen(at: Options, seed: int, asked: int) -> Options:
     return at if at.requests is None else replace(at, seed=seed, skip=asked)
 
 
-def variants_of(options: Options, texts: Sequence[str]) -> list[Options]:
+def variants_of(options: LoadTestOptions, texts: Sequence[str]) -> list[LoadTestOptions]:
     """Read `NAME={…}`: the same options under another name, with more merged into the body."""
     return [_variant(options, text) for text in texts] or [options]
 
 
-def steps(options: Options, asked: SweepOptions) -> Iterator[Step]:
+def steps(options: LoadTestOptions, asked: SweepOptions) -> Iterator[SweepStep]:
     """Order the runs: variants side by side at each load, in turned order every other repeat."""
     before = 0
     for repeat in range(asked.repeats):
@@ -73,11 +75,11 @@ def steps(options: Options, asked: SweepOptions) -> Iterator[Step]:
             variants = variants_of(options, asked.variant)
             for variant in reversed(variants) if repeat % 2 else variants:
                 at = at_load(variant, asked.over, load, asked.waves, repeat)
-                yield Step(unseen(at, options.seed, before), load, repeat)
+                yield SweepStep(unseen(at, options.seed, before), load, repeat)
             before += at_load(options, asked.over, load, asked.waves, repeat).requests or 0
 
 
-async def sweep(options: Options, asked: SweepOptions, argv: list[str]) -> Sweep:
+async def sweep(options: LoadTestOptions, asked: SweepOptions, argv: list[str]) -> Sweep:
     """Run every step; an interruption ends the sweep and keeps what was measured."""
     began = environment(_now(), argv)
     runs: list[Run] = []
@@ -88,7 +90,7 @@ async def sweep(options: Options, asked: SweepOptions, argv: list[str]) -> Sweep
     return Sweep(environment=began, over=asked.over, runs=runs, knees=knees(runs))
 
 
-async def search(options: Options, asked: SearchOptions, argv: list[str]) -> Sweep:
+async def search(options: LoadTestOptions, asked: SearchOptions, argv: list[str]) -> Sweep:
     """Find the highest load at which the wanted share of requests keeps the SLOs."""
     if not options.slo:
         raise ValueError("search needs at least one --slo")
@@ -122,19 +124,21 @@ def decided(share: Proportion, attain: float) -> bool:
     return not share.low < attain <= share.high
 
 
-async def _one(step: Step, argv: list[str]) -> Run:
+async def _one(step: SweepStep, argv: list[str]) -> Run:
     name = f"{step.options.label} {step.load:g}".strip()
     run = await run_load(replace(step.options, label=name), argv)
     run.label, run.load, run.repeat = step.options.label, step.load, step.repeat
     return run
 
 
-async def _try(options: Options, asked: SearchOptions, load: float, argv: list[str]) -> list[Run]:
+async def _try(
+    options: LoadTestOptions, asked: SearchOptions, load: float, argv: list[str]
+) -> list[Run]:
     """Run at one load, again while the share is too close to the target to call."""
     runs: list[Run] = []
     for repeat in range(ROUNDS_MAX):
         at = at_load(options, asked.over, load, asked.waves, repeat)
-        runs.append(await _one(Step(at, load, repeat), argv))
+        runs.append(await _one(SweepStep(at, load, repeat), argv))
         if runs[-1].interrupted or decided(pooled(runs), asked.attain):
             break
     return runs
@@ -149,7 +153,7 @@ def _verdict(asked: SearchOptions, load: float, share: Proportion) -> str:
     )
 
 
-def _variant(options: Options, text: str) -> Options:
+def _variant(options: LoadTestOptions, text: str) -> LoadTestOptions:
     name, _, fields = text.partition("=")
     try:
         mine = msgspec.json.decode(fields or "{}", type=dict[str, object])

@@ -11,9 +11,9 @@ import aiohttp
 from draftwerk.loadtest.client.exchange import Exchange, Failure
 from draftwerk.loadtest.client.sse import SSEParser
 from draftwerk.loadtest.client.target import Target
-from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.options import LoadTestOptions
 
-Clock = Callable[[], float]
+SteadyClock = Callable[[], float]
 CLOSE_S = 2.0
 
 
@@ -38,7 +38,7 @@ class HttpTransport:
 
     session: aiohttp.ClientSession
     url: str
-    clock: Clock
+    clock: SteadyClock
 
     async def send(self, body: bytes, exchange: Exchange) -> None:
         exchange.sent_s = self.clock()
@@ -89,7 +89,7 @@ class WsTransport:
 
     session: aiohttp.ClientSession
     url: str
-    clock: Clock
+    clock: SteadyClock
     keep_alive: bool
     _idle: list[aiohttp.ClientWebSocketResponse] = field(
         default_factory=list[aiohttp.ClientWebSocketResponse]
@@ -161,7 +161,7 @@ async def refusal(response: aiohttp.ClientResponse) -> Failure:
     return Failure(f"HTTP {response.status}", text, response.status, retry_after)
 
 
-def open_session(options: Options, target: Target) -> aiohttp.ClientSession:
+def open_session(options: LoadTestOptions, target: Target) -> aiohttp.ClientSession:
     """Open a session without any limit on connections: the plan alone decides how many."""
     connector = (
         aiohttp.TCPConnector(limit=0, keepalive_timeout=15)
@@ -188,7 +188,7 @@ def _reuse_noted() -> aiohttp.TraceConfig:
     return config
 
 
-def open_transport(options: Options, target: Target, clock: Clock) -> Transport:
+def open_transport(options: LoadTestOptions, target: Target, clock: SteadyClock) -> Transport:
     """Choose the transport; call it inside a running loop."""
     session = open_session(options, target)
     if options.transport == "ws":

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from draftwerk.loadtest.client.health import ClientHealth
 from draftwerk.loadtest.measure.summary import Summary
-from draftwerk.loadtest.results.rows import Row
+from draftwerk.loadtest.results.rows import RequestRow
 
 LATE_P99_MS = 20.0
 LAG_P99_MS = 10.0
@@ -12,10 +12,10 @@ CPU_SHARE = 0.8
 TICKS_MIN = 50
 ERROR_SHARE = 0.01
 KEPT_UP = 0.9
-REQUESTS_TO_JUDGE = 20
+REQUESTS_TO_CHECK = 20
 
 
-def advice(rows: Sequence[Row], summary: Summary, health: ClientHealth) -> list[str]:
+def advice(rows: Sequence[RequestRow], summary: Summary, health: ClientHealth) -> list[str]:
     """Return one sentence per doubt."""
     measured = [row for row in rows if not row.warmup]
     return [
@@ -38,7 +38,7 @@ def _client_doubts(summary: Summary, health: ClientHealth) -> Iterator[str]:
         yield f"the client used {health.cpu_share:.0%} of a core and may be the bottleneck"
 
 
-def _load_doubts(measured: Sequence[Row], summary: Summary) -> Iterator[str]:
+def _load_doubts(measured: Sequence[RequestRow], summary: Summary) -> Iterator[str]:
     flow = summary.throughput
     failed = sum(row.outcome in ("error", "refused") for row in measured)
     if failed > ERROR_SHARE * len(measured):
@@ -53,7 +53,7 @@ def _load_doubts(measured: Sequence[Row], summary: Summary) -> Iterator[str]:
     if summary.window is None:
         yield "there is no steady window: every request was due at the same time"
     steady, offered = flow.steady_requests_per_s, flow.offered_per_s
-    enough = len(measured) >= REQUESTS_TO_JUDGE
+    enough = len(measured) >= REQUESTS_TO_CHECK
     if offered and steady is not None and enough and not failed and steady < KEPT_UP * offered:
         yield (
             f"the server did not keep up: {steady:.2f} of {offered:.2f} requests/s; "
@@ -61,7 +61,7 @@ def _load_doubts(measured: Sequence[Row], summary: Summary) -> Iterator[str]:
         )
 
 
-def _count_doubts(good: Sequence[Row], summary: Summary) -> Iterator[str]:
+def _count_doubts(good: Sequence[RequestRow], summary: Summary) -> Iterator[str]:
     by_chunks = sum(row.counted_by_chunks for row in good)
     if by_chunks:
         yield f"{by_chunks} answers came without usage: one token per chunk was assumed"

@@ -7,7 +7,7 @@ from typing import Literal, cast
 from msgspec import Struct
 
 from draftwerk.loadtest.measure.proportion import Proportion, wilson
-from draftwerk.loadtest.results.rows import Row
+from draftwerk.loadtest.results.rows import RequestRow
 
 Metric = Literal["ttft", "tpot", "e2e", "gap"]
 METRICS: tuple[Metric, ...] = ("ttft", "tpot", "e2e", "gap")
@@ -36,7 +36,7 @@ def parse_slo(text: str) -> Slo:
     return Slo(cast(Metric, found[1]), seconds)
 
 
-def meets(row: Row, slos: Iterable[Slo]) -> bool:
+def meets(row: RequestRow, slos: Iterable[Slo]) -> bool:
     """Whether a request ended well and kept every limit; what cannot be measured is not a miss."""
     if not row.ok:
         return False
@@ -44,14 +44,14 @@ def meets(row: Row, slos: Iterable[Slo]) -> bool:
     return all(value is None or value <= slo.limit_s for slo, value in values)
 
 
-def goodput(rows: Sequence[Row], slos: Sequence[Slo], elapsed_s: float) -> Goodput:
+def goodput(rows: Sequence[RequestRow], slos: Sequence[Slo], elapsed_s: float) -> Goodput:
     """Judge every request but those the plan itself cancelled."""
     judged = [row for row in rows if row.outcome != "cancelled"]
     met = sum(meets(row, slos) for row in judged)
     return Goodput(wilson(met, len(judged)), round(met / elapsed_s, 4) if elapsed_s > 0 else 0.0)
 
 
-def _value(row: Row, metric: Metric) -> float | None:
+def _value(row: RequestRow, metric: Metric) -> float | None:
     match metric:
         case "ttft":
             return row.ttft_s()

@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 from msgspec import Struct
 
-from draftwerk.loadtest.results.rows import Row
+from draftwerk.loadtest.results.rows import RequestRow
 
 
 class SpeculationSummary(Struct, frozen=True):
@@ -20,7 +20,7 @@ class SpeculationSummary(Struct, frozen=True):
     histogram: list[int]
 
 
-def speculation(rows: Sequence[Row]) -> SpeculationSummary | None:
+def speculation(rows: Sequence[RequestRow]) -> SpeculationSummary | None:
     """Add up the requests whose answer carried draft counts; None if none did."""
     told = [row for row in rows if row.spec_steps is not None or row.spec_drafted is not None]
     if not told:

@@ -11,7 +11,7 @@ from draftwerk.loadtest.measure.quantiles import Quantiles, quantiles
 from draftwerk.loadtest.measure.slo import Goodput, Slo, goodput
 from draftwerk.loadtest.measure.speculation import SpeculationSummary, speculation
 from draftwerk.loadtest.measure.window import Window, ended_per_s, steady_window, tokens_per_s
-from draftwerk.loadtest.results.rows import Row
+from draftwerk.loadtest.results.rows import RequestRow
 
 MS = 1000.0
 
@@ -65,7 +65,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     categories: dict[str, CategorySummary]
 
 
-def summarise(rows: Sequence[Row], slos: Sequence[Slo], offered: bool) -> Summary:
+def summarise(rows: Sequence[RequestRow], slos: Sequence[Slo], offered: bool) -> Summary:
     """Turn rows into a summary; `offered` says that arrivals had times of their own."""
     measured = [row for row in rows if not row.warmup]
     good = [row for row in measured if row.ok]
@@ -87,7 +87,7 @@ def summarise(rows: Sequence[Row], slos: Sequence[Slo], offered: bool) -> Summar
     )
 
 
-def _latencies(measured: Sequence[Row], good: Sequence[Row]) -> Latencies:
+def _latencies(measured: Sequence[RequestRow], good: Sequence[RequestRow]) -> Latencies:
     """Latency is of good answers only, lateness of every request that was sent."""
     return Latencies(
         ttft=quantiles((row.ttft_s() for row in good), MS),
@@ -100,7 +100,9 @@ def _latencies(measured: Sequence[Row], good: Sequence[Row]) -> Latencies:
     )
 
 
-def _throughput(rows: Sequence[Row], measured: Sequence[Row], offered: bool) -> Throughput:
+def _throughput(
+    rows: Sequence[RequestRow], measured: Sequence[RequestRow], offered: bool
+) -> Throughput:
     good = [row for row in measured if row.ok]
     window = steady_window(rows)
     start_s = min((row.scheduled_s for row in measured), default=0.0)
@@ -117,7 +119,7 @@ def _throughput(rows: Sequence[Row], measured: Sequence[Row], offered: bool) -> 
     )
 
 
-def _arrival_span(rows: Sequence[Row]) -> float:
+def _arrival_span(rows: Sequence[RequestRow]) -> float:
     """Return the time from the first arrival to the last: n of them make n - 1 gaps."""
     starts = [row.scheduled_s for row in rows if row.turn == 0]
     return max(starts) - min(starts) if starts else 0.0
@@ -127,24 +129,24 @@ def _rate(count: float, elapsed_s: float) -> float | None:
     return round(count / elapsed_s, 4) if elapsed_s > 0 else None
 
 
-def _cached(good: Sequence[Row]) -> int | None:
+def _cached(good: Sequence[RequestRow]) -> int | None:
     told = [row.cached_tokens for row in good if row.cached_tokens is not None]
     return sum(told) if told else None
 
 
-def _correct(good: Sequence[Row]) -> Proportion | None:
+def _correct(good: Sequence[RequestRow]) -> Proportion | None:
     checked = [row.correct for row in good if row.correct is not None]
     return wilson(sum(checked), len(checked)) if checked else None
 
 
-def _categories(good: Sequence[Row]) -> dict[str, CategorySummary]:
-    groups: defaultdict[str, list[Row]] = defaultdict(list)
+def _categories(good: Sequence[RequestRow]) -> dict[str, CategorySummary]:
+    groups: defaultdict[str, list[RequestRow]] = defaultdict(list)
     for row in good:
         groups[row.category].append(row)
     return {name: _category(groups[name]) for name in sorted(groups)}
 
 
-def _category(rows: Sequence[Row]) -> CategorySummary:
+def _category(rows: Sequence[RequestRow]) -> CategorySummary:
     drafted = speculation(rows)
     return CategorySummary(
         n=len(rows),

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from draftwerk.loadtest.results.rows import Row
+from draftwerk.loadtest.results.rows import RequestRow
 
 
 class Window(Struct, frozen=True):
@@ -19,7 +19,7 @@ class Window(Struct, frozen=True):
         return self.end_s - self.start_s
 
 
-def steady_window(rows: Sequence[Row]) -> Window | None:
+def steady_window(rows: Sequence[RequestRow]) -> Window | None:
     """Return the window, or None if everything started at once.
 
     What comes after the last start is the tail, where the load falls away.
@@ -30,7 +30,7 @@ def steady_window(rows: Sequence[Row]) -> Window | None:
     return Window(min(starts), max(starts))
 
 
-def tokens_within(row: Row, window: Window) -> float:
+def tokens_within(row: RequestRow, window: Window) -> float:
     """Return the output tokens that arrived in the window, counts spread evenly over chunks."""
     inside = slice(
         bisect_left(row.chunk_s, window.start_s), bisect_right(row.chunk_s, window.end_s)
@@ -42,11 +42,11 @@ def tokens_within(row: Row, window: Window) -> float:
     return (row.output_tokens or row.chunks) * chunks / row.chunks if row.chunks else 0.0
 
 
-def tokens_per_s(rows: Iterable[Row], window: Window) -> float:
+def tokens_per_s(rows: Iterable[RequestRow], window: Window) -> float:
     return sum(tokens_within(row, window) for row in rows) / window.length_s
 
 
-def ended_per_s(rows: Iterable[Row], window: Window) -> float:
+def ended_per_s(rows: Iterable[RequestRow], window: Window) -> float:
     """Count good endings within the window, the warm-up's among them: they kept the server busy."""
     ended = sum(row.ok and window.start_s < row.ended_s <= window.end_s for row in rows)
     return ended / window.length_s

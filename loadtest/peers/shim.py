@@ -22,7 +22,7 @@ Arrived = queue.Queue[list[int] | None]
 Messages = list[dict[str, str]]
 
 
-class Engine(Protocol):
+class PeerEngine(Protocol):
     """Yields pieces of text; the last item is the counts (prompt tokens, output tokens)."""
 
     def answer(
@@ -123,7 +123,7 @@ class OpenVino:
 class Handler(BaseHTTPRequestHandler):
     """`/v1/models` and streamed `/v1/chat/completions`."""
 
-    engine: Engine
+    engine: PeerEngine
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -167,7 +167,7 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing: a line per request is work that others are not asked to do."""
 
 
-class Server(ThreadingHTTPServer):
+class PeerServer(ThreadingHTTPServer):
     request_queue_size = 256
 
 
@@ -178,7 +178,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8123)
     given = parser.parse_args()
     Handler.engine = {"transformers": Transformers, "openvino": OpenVino}[given.engine](given.model)
-    Server(("127.0.0.1", given.port), Handler).serve_forever()
+    PeerServer(("127.0.0.1", given.port), Handler).serve_forever()
 
 
 if __name__ == "__main__":

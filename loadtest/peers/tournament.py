@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from draftwerk.loadtest.client.run import run_load
 from draftwerk.loadtest.client.sweep import at_load, loads_of, unseen
-from draftwerk.loadtest.options import Options, PeersOptions, SweepOptions
+from draftwerk.loadtest.options import LoadTestOptions, PeersOptions, SweepOptions
 from draftwerk.loadtest.peers.catalogue import (
     Entrant,
     definitions,
@@ -34,7 +34,7 @@ PREFILL_ANSWER_TOKENS = 4
 
 
 async def tournament(
-    options: Options, asked: SweepOptions, chosen: PeersOptions, argv: list[str]
+    options: LoadTestOptions, asked: SweepOptions, chosen: PeersOptions, argv: list[str]
 ) -> Sweep:
     """Start, measure and stop each peer in every round; the order turns with the round."""
     if asked.variant:
@@ -87,7 +87,7 @@ class Visit:
 
     def __init__(
         self,
-        options: Options,
+        options: LoadTestOptions,
         asked: SweepOptions,
         chosen: PeersOptions,
         one: Entrant,
@@ -119,9 +119,9 @@ class Visit:
                 return not found.prefill[-1].interrupted
         return True
 
-    def _loads(self) -> Sequence[tuple[float, Options]]:
+    def _loads(self) -> Sequence[tuple[float, LoadTestOptions]]:
         asked, load_max = self._asked, self._one.peer.load_max
-        planned: list[tuple[float, Options]] = []
+        planned: list[tuple[float, LoadTestOptions]] = []
         before = 0
         for load in loads_of(asked.loads):
             at = at_load(self._options, asked.over, load, asked.waves, self._repeat)
@@ -131,20 +131,20 @@ class Visit:
                 planned.append((load, at))
         return planned
 
-    def _warming(self) -> Options:
+    def _warming(self) -> LoadTestOptions:
         users = max(round(load) for load, _ in self._loads()) or 1
         return replace(
             _synthetic(self._options, 64, WARM_TOKENS), concurrency=users, requests=users
         )
 
-    def _prefill(self) -> Options:
+    def _prefill(self) -> LoadTestOptions:
         chosen = self._chosen
         reading = _synthetic(self._options, chosen.prefill_tokens, PREFILL_ANSWER_TOKENS)
         # A seed of its own: the warm-up's prompts must not be the beginnings of these.
         seed = self._options.seed + 1000 * self._repeat + 1
         return replace(reading, concurrency=1, requests=chosen.prefill_requests, seed=seed)
 
-    async def _run(self, at: Options, what: str, load: float) -> Run:
+    async def _run(self, at: LoadTestOptions, what: str, load: float) -> Run:
         one = self._one
         run = await run_load(replace(at, label=f"{one.name} {what}"), self._argv)
         run.label, run.group, run.family = one.name, one.peer.group, one.peer.family
@@ -152,7 +152,7 @@ class Visit:
         return run
 
 
-def _synthetic(options: Options, prompt_tokens: int, answer_tokens: int) -> Options:
+def _synthetic(options: LoadTestOptions, prompt_tokens: int, answer_tokens: int) -> LoadTestOptions:
     """Ask made-up prompts instead, all of them measured."""
     return replace(
         options,
@@ -166,7 +166,7 @@ def _synthetic(options: Options, prompt_tokens: int, answer_tokens: int) -> Opti
     )
 
 
-def _for_peer(options: Options, one: Entrant, url: str) -> Options:
+def _for_peer(options: LoadTestOptions, one: Entrant, url: str) -> LoadTestOptions:
     common = msgspec.json.decode(options.extra or "{}", type=dict[str, object])
     extra = msgspec.json.encode(common | one.peer.extra).decode()
     return replace(options, url=url, extra=extra)

@@ -13,14 +13,14 @@ LEFT, RIGHT, TOP, BOTTOM = 68, 14, 12, 44
 NEAR_ZERO = 0.3
 NEAR_X, NEAR_Y = 110, 16
 Points = Sequence[tuple[float, float]]
-Kind = Literal["line", "dots", "steps", "bars"]
+SeriesKind = Literal["line", "dots", "steps", "bars"]
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
     name: str
     points: Points
-    kind: Kind = "line"
+    kind: SeriesKind = "line"
     colour: str | None = None
 
 

@@ -5,15 +5,15 @@ from functools import partial
 
 from draftwerk.loadtest.report.chart import Chart, Points, Series
 from draftwerk.loadtest.results.result import Run
-from draftwerk.loadtest.results.rows import Row
+from draftwerk.loadtest.results.rows import RequestRow
 
 DOTS_MAX = 1500
 CURVE_MAX = 300
 BINS = 60
 GREY = "#94a3b8"
 LATENCIES: dict[str, Callable[..., float | None]] = {
-    "Time to first token": Row.ttft_s,
-    "End-to-end latency": Row.e2e_s,
+    "Time to first token": RequestRow.ttft_s,
+    "End-to-end latency": RequestRow.e2e_s,
 }
 
 
@@ -41,7 +41,7 @@ def cumulative(values: Sequence[float]) -> Points:
     return [(ordered[i], 100 * (i + 1) / count) for i in wanted] if ordered else []
 
 
-def _over_time(run: Run, good: Sequence[Row]) -> Iterator[Chart]:
+def _over_time(run: Run, good: Sequence[RequestRow]) -> Iterator[Chart]:
     window = run.summary.window
     band = (window.start_s, window.end_s) if window else None
     for name, latency in LATENCIES.items():
@@ -60,12 +60,12 @@ def _over_time(run: Run, good: Sequence[Row]) -> Iterator[Chart]:
         )
 
 
-def _dots(rows: Sequence[Row], value: Callable[[Row], float | None]) -> Points:
+def _dots(rows: Sequence[RequestRow], value: Callable[[RequestRow], float | None]) -> Points:
     found = ((row.scheduled_s, value(row)) for row in rows)
     return thinned([(at, 1000 * seconds) for at, seconds in found if seconds is not None], DOTS_MAX)
 
 
-def _curves(good: Sequence[Row]) -> Iterator[Chart]:
+def _curves(good: Sequence[RequestRow]) -> Iterator[Chart]:
     measured = [row for row in good if not row.warmup]
     gaps = [1000 * gap for row in measured for gap in row.gaps_s()]
     yield Chart(
@@ -74,8 +74,8 @@ def _curves(good: Sequence[Row]) -> Iterator[Chart]:
         y_label="% of requests",
         log_x=True,
         series=[
-            Series("TTFT", _cumulative(measured, Row.ttft_s)),
-            Series("E2E", _cumulative(measured, Row.e2e_s)),
+            Series("TTFT", _cumulative(measured, RequestRow.ttft_s)),
+            Series("E2E", _cumulative(measured, RequestRow.e2e_s)),
         ],
     )
     yield Chart(
@@ -85,13 +85,13 @@ def _curves(good: Sequence[Row]) -> Iterator[Chart]:
         y_label="% of requests, of gaps",
         log_x=True,
         series=[
-            Series("TPOT, per request", _cumulative(measured, Row.tpot_s)),
+            Series("TPOT, per request", _cumulative(measured, RequestRow.tpot_s)),
             Series("between chunks, every gap", cumulative([gap for gap in gaps if gap > 0])),
         ],
     )
 
 
-def _cumulative(rows: Sequence[Row], value: Callable[[Row], float | None]) -> Points:
+def _cumulative(rows: Sequence[RequestRow], value: Callable[[RequestRow], float | None]) -> Points:
     found = (value(row) for row in rows)
     return cumulative([1000 * seconds for seconds in found if seconds])
 
@@ -143,7 +143,7 @@ def _so_far(times: Sequence[float]) -> Points:
     return thinned([(at, n + 1.0) for n, at in enumerate(sorted(times))], CURVE_MAX * 2)
 
 
-def _token_rate(rows: Sequence[Row], end_s: float) -> Points:
+def _token_rate(rows: Sequence[RequestRow], end_s: float) -> Points:
     """Count tokens by time bin, each chunk standing for its share of the answer."""
     width = end_s / BINS
     bins = [0.0] * BINS

@@ -42,7 +42,7 @@ def _over_load(sweep: Sweep) -> list[Chart]:
         make("Time to first token, median", "ms", _ttft("p50")),
         make("Time to first token, p99", "ms", _ttft("p99")),
         make("Time per output token, median", "ms", _tpot),
-        make("Requests within the SLOs", "%", _goodput),
+        make("Requests within the SLOs", "%", _acceptance_rate),
         make("Tokens per decoding step", "1 + accepted drafts", _accepted),
     ]
 
@@ -71,7 +71,7 @@ def _tpot(run: Run) -> float | None:
     return level(run.summary.latencies.tpot, "p50")
 
 
-def _goodput(run: Run) -> float | None:
+def _acceptance_rate(run: Run) -> float | None:
     return 100 * run.summary.goodput.share.share if run.summary.goodput else None
 
 

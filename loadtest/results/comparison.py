@@ -7,11 +7,11 @@ from statistics import median
 from msgspec import Struct
 
 from draftwerk.loadtest.results.result import Result, Run
-from draftwerk.loadtest.results.rows import Row
+from draftwerk.loadtest.results.rows import RequestRow
 from draftwerk.loadtest.results.table import aligned, number
 
 RESAMPLES = 400
-PER_REQUEST: dict[str, Callable[[Row], float | None]] = {
+PER_REQUEST: dict[str, Callable[[RequestRow], float | None]] = {
     "TTFT p50 ms": lambda row: row.ttft_s(),
     "TPOT p50 ms": lambda row: row.tpot_s(),
     "E2E p50 ms": lambda row: row.e2e_s(),
@@ -103,7 +103,7 @@ def _cells(change: Change) -> list[str]:
     ]
 
 
-def _values(run: Run, value: Callable[[Row], float | None]) -> list[float]:
+def _values(run: Run, value: Callable[[RequestRow], float | None]) -> list[float]:
     found = (value(row) for row in run.rows if row.ok and not row.warmup)
     return [seconds * 1000 for seconds in found if seconds is not None]
 

@@ -8,9 +8,9 @@ from msgspec import Struct
 from draftwerk.loadtest.client.health import ClientHealth
 from draftwerk.loadtest.measure.server_metrics import ServerMetrics
 from draftwerk.loadtest.measure.summary import Summary
-from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.options import LoadTestOptions
 from draftwerk.loadtest.results.environment import Environment
-from draftwerk.loadtest.results.rows import Row
+from draftwerk.loadtest.results.rows import RequestRow
 
 SCHEMA_VERSION = 1
 
@@ -24,7 +24,7 @@ class Run(Struct, kw_only=True, tag_field="kind", tag="run"):
 
     schema_version: int = SCHEMA_VERSION
     environment: Environment
-    options: Options
+    options: LoadTestOptions
     label: str = ""
     group: str = ""
     family: str = ""
@@ -35,7 +35,7 @@ class Run(Struct, kw_only=True, tag_field="kind", tag="run"):
     health: ClientHealth
     server: ServerMetrics | None = None
     summary: Summary
-    rows: list[Row]
+    rows: list[RequestRow]
 
 
 class Sweep(Struct, kw_only=True, tag_field="kind", tag="sweep"):

@@ -5,10 +5,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-Outcome = Literal["ok", "refused", "error", "cancelled"]
+RequestOutcome = Literal["ok", "refused", "error", "cancelled"]
 
 
-class Row(Struct, kw_only=True, omit_defaults=True):
+class RequestRow(Struct, kw_only=True, omit_defaults=True):
     """Times are seconds from the start of the run; `chunk_s` are the arrivals of content.
 
     `chunk_tokens[i]` is the count of output tokens after chunk i where the server says so.
@@ -20,7 +20,7 @@ class Row(Struct, kw_only=True, omit_defaults=True):
     turn: int
     category: str = ""
     warmup: bool = False
-    outcome: Outcome
+    outcome: RequestOutcome
     error: str | None = None
     status: int | None = None
     detail: str = ""

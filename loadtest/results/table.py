@@ -7,7 +7,7 @@ from pathlib import Path
 from draftwerk.loadtest.measure.quantiles import LEVELS, Quantiles
 from draftwerk.loadtest.measure.summary import Summary
 from draftwerk.loadtest.results.result import Run, Sweep
-from draftwerk.loadtest.results.rows import Row
+from draftwerk.loadtest.results.rows import RequestRow
 
 LATENCY_NAMES = {
     "ttft": "TTFT",
@@ -147,10 +147,10 @@ def _level(found: Quantiles | None, level: str) -> str:
     return number(found.at[level]) + ("*" if level in found.thin else "")
 
 
-def write_csv(path: Path, rows: Sequence[Row]) -> None:
+def write_csv(path: Path, rows: Sequence[RequestRow]) -> None:
     """Write one line per request, without the per-chunk lists."""
-    names = [name for name in Row.__struct_fields__ if name not in CSV_SKIPPED]
-    derived = {"ttft_s": Row.ttft_s, "tpot_s": Row.tpot_s, "e2e_s": Row.e2e_s}
+    names = [name for name in RequestRow.__struct_fields__ if name not in CSV_SKIPPED]
+    derived = {"ttft_s": RequestRow.ttft_s, "tpot_s": RequestRow.tpot_s, "e2e_s": RequestRow.e2e_s}
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow([*names, *derived])

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.options import LoadTestOptions
 from draftwerk.loadtest.schedule.plan import (
     Cancellations,
     Planned,
@@ -18,7 +18,7 @@ from draftwerk.loadtest.workloads.prompt import Workload
 DEFAULT_REQUESTS = 100
 
 
-def settled(options: Options) -> Options:
+def settled(options: LoadTestOptions) -> LoadTestOptions:
     """Fill in what was left open; `ValueError` for what contradicts itself."""
     loops = [options.concurrency is not None, options.rate is not None, options.replay]
     if sum(loops) > 1:
@@ -32,13 +32,13 @@ def settled(options: Options) -> Options:
     return options
 
 
-def draw(options: Options, workload: Workload) -> Iterator[Planned]:
+def draw(options: LoadTestOptions, workload: Workload) -> Iterator[Planned]:
     """Draw the arrivals of an open loop at once; a closed loop's plan comes as it is needed."""
     cancellations = Cancellations(options.cancel_fraction, options.cancel_after_s)
     return plan(workload, _times(options, workload), cancellations, options.seed, options.skip)
 
 
-def _times(options: Options, workload: Workload) -> Iterator[float | None]:
+def _times(options: LoadTestOptions, workload: Workload) -> Iterator[float | None]:
     if options.replay:
         if workload.timestamps_s is None:
             raise ValueError("--replay needs a workload file whose lines all have a timestamp")

@@ -7,7 +7,7 @@ from random import Random
 from msgspec import Struct
 
 from draftwerk.loadtest.schedule.rates import arrivals, parse_rate
-from draftwerk.loadtest.workloads.prompt import Prompt, Workload
+from draftwerk.loadtest.workloads.prompt import Workload, WorkloadPrompt
 
 
 class Planned(Struct, frozen=True):
@@ -18,7 +18,7 @@ class Planned(Struct, frozen=True):
 
     index: int
     at_s: float | None
-    prompt: Prompt
+    prompt: WorkloadPrompt
     cancel_after_s: float | None = None
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.options import LoadTestOptions
 from draftwerk.loadtest.workloads.collection import Collection, chosen
 from draftwerk.loadtest.workloads.oracle import CountUpward
 from draftwerk.loadtest.workloads.prompt import Workload
@@ -10,7 +10,7 @@ from draftwerk.loadtest.workloads.prompt_files import READERS
 from draftwerk.loadtest.workloads.synthetic import Synthetic
 
 
-def open_workload(options: Options) -> Workload:
+def open_workload(options: LoadTestOptions) -> Workload:
     """Make or read the workload; `ValueError` says what is wrong with the name or the file."""
     kind, _, path = options.workload.partition(":")
     if kind == "count":
@@ -22,7 +22,7 @@ def open_workload(options: Options) -> Workload:
     return _collection(options, kind, Path(path))
 
 
-def _synthetic(options: Options) -> Synthetic:
+def _synthetic(options: LoadTestOptions) -> Synthetic:
     if options.token_ids and options.endpoint != "completions":
         raise ValueError("--token-ids needs --endpoint completions")
     return Synthetic(
@@ -38,7 +38,7 @@ def _synthetic(options: Options) -> Synthetic:
     )
 
 
-def _collection(options: Options, kind: str, path: Path) -> Collection:
+def _collection(options: LoadTestOptions, kind: str, path: Path) -> Collection:
     from_file = options.file_lengths or kind == "mooncake"
     prompts = chosen(
         READERS[kind](path),

@@ -6,14 +6,14 @@ from random import Random
 
 from msgspec.structs import replace
 
-from draftwerk.loadtest.workloads.prompt import Prompt
+from draftwerk.loadtest.workloads.prompt import WorkloadPrompt
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
     """Goes round the prompts again and again, in a new order each time unless `in_order`."""
 
-    prompts: Sequence[Prompt]
+    prompts: Sequence[WorkloadPrompt]
     seed: int
     in_order: bool = False
 
@@ -22,7 +22,7 @@ class Collection:
         times = [prompt.at_s for prompt in self.prompts if prompt.at_s is not None]
         return times if len(times) == len(self.prompts) else None
 
-    def prompt(self, index: int) -> Prompt:
+    def prompt(self, index: int) -> WorkloadPrompt:
         lap, place = divmod(index, len(self.prompts))
         return self.prompts[place if self.in_order else self._order(lap)[place]]
 
@@ -33,8 +33,11 @@ class Collection:
 
 
 def chosen(
-    prompts: Sequence[Prompt], categories: Sequence[str], turns_max: int, output_tokens: int | None
-) -> list[Prompt]:
+    prompts: Sequence[WorkloadPrompt],
+    categories: Sequence[str],
+    turns_max: int,
+    output_tokens: int | None,
+) -> list[WorkloadPrompt]:
     """Keep the named categories (all if none) and the first turns (all if 0).
 
     With `output_tokens` every prompt asks for that many, whatever its file says.

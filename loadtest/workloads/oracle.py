@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import count, takewhile
 from random import Random
 
-from draftwerk.loadtest.workloads.prompt import Prompt
+from draftwerk.loadtest.workloads.prompt import WorkloadPrompt
 
 SHOWN = 6
 
@@ -25,11 +25,11 @@ class CountUpward:
     def timestamps_s(self) -> list[float] | None:
         return None
 
-    def prompt(self, index: int) -> Prompt:
+    def prompt(self, index: int) -> WorkloadPrompt:
         start = Random(f"{self.seed}/count/{index}").randrange(1, self.start_max)
         shown = ", ".join(str(start + step) for step in range(SHOWN))
         question = f"Complete the sequence with the next numbers:\n{shown},"
-        return Prompt(turns=(question,), category="count", counts_from=start + SHOWN)
+        return WorkloadPrompt(turns=(question,), category="count", counts_from=start + SHOWN)
 
 
 def check_count(text: str, expected: int, cut_short: bool) -> tuple[int, bool]:

@@ -5,7 +5,7 @@ from typing import Protocol
 from msgspec import Struct
 
 
-class Prompt(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WorkloadPrompt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One conversation's worth of questions; later turns carry the server's own answers.
 
     `output_tokens` overrides the run's limit, `at_s` is the arrival in a recorded trace, and
@@ -23,7 +23,7 @@ class Prompt(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Workload(Protocol):
     """An endless supply of prompts: the i-th is a pure function of the seed and i."""
 
-    def prompt(self, index: int) -> Prompt: ...
+    def prompt(self, index: int) -> WorkloadPrompt: ...
 
     @property
     def timestamps_s(self) -> list[float] | None:

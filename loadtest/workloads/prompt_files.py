@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from draftwerk.loadtest.workloads.prompt import Prompt
+from draftwerk.loadtest.workloads.prompt import WorkloadPrompt
 from draftwerk.loadtest.workloads.words import text_of
 
 MOONCAKE_BLOCK_TOKENS = 512
@@ -39,26 +39,26 @@ class _Arrival(Struct):
     hash_ids: list[int] = []
 
 
-def read_questions(path: Path) -> list[Prompt]:
+def read_questions(path: Path) -> list[WorkloadPrompt]:
     """Read JSONL lines with `turns` or `prompt`, and maybe `category`, `timestamp` (seconds)."""
     questions = msgspec.json.decode(_as_array(path), type=list[_Question])
     return [_asked(question) for question in questions]
 
 
-def read_sharegpt(path: Path) -> list[Prompt]:
+def read_sharegpt(path: Path) -> list[WorkloadPrompt]:
     """Read a ShareGPT list: the human's turns are asked, the first reply sets the length wanted."""
     talks = msgspec.json.decode(path.read_bytes(), type=list[_Shared])
     prompts = (_shared(talk) for talk in talks)
     return [prompt for prompt in prompts if prompt.turns]
 
 
-def read_mooncake(path: Path) -> list[Prompt]:
+def read_mooncake(path: Path) -> list[WorkloadPrompt]:
     """Read a Mooncake trace: equal block hashes become equal text, so prefixes are shared alike."""
     arrivals = msgspec.json.decode(_as_array(path), type=list[_Arrival])
     return [_traced(arrival) for arrival in arrivals]
 
 
-READERS: dict[str, Callable[[Path], list[Prompt]]] = {
+READERS: dict[str, Callable[[Path], list[WorkloadPrompt]]] = {
     "jsonl": read_questions,
     "mt-bench": read_questions,
     "spec-bench": read_questions,
@@ -72,11 +72,11 @@ def _as_array(path: Path) -> bytes:
     return b"[" + b",".join(line for line in lines if line) + b"]"
 
 
-def _asked(question: _Question) -> Prompt:
+def _asked(question: _Question) -> WorkloadPrompt:
     turns = tuple(question.turns) or (question.prompt,)
     if not all(turns):
         raise ValueError("a line of the prompt file has neither `turns` nor `prompt`")
-    return Prompt(
+    return WorkloadPrompt(
         turns=turns,
         category=question.category,
         output_tokens=question.output_tokens,
@@ -84,21 +84,21 @@ def _asked(question: _Question) -> Prompt:
     )
 
 
-def _shared(talk: _Shared) -> Prompt:
+def _shared(talk: _Shared) -> WorkloadPrompt:
     asked = [said.value for said in talk.conversations if said.speaker in ("human", "user")]
     replies = [said.value for said in talk.conversations if said.speaker in ("gpt", "assistant")]
     tokens = len(replies[0]) // CHARACTERS_PER_TOKEN if replies else 0
-    return Prompt(
+    return WorkloadPrompt(
         turns=tuple(filter(None, asked)), category="sharegpt", output_tokens=tokens or None
     )
 
 
-def _traced(arrival: _Arrival) -> Prompt:
+def _traced(arrival: _Arrival) -> WorkloadPrompt:
     blocks = [text_of(MOONCAKE_BLOCK_TOKENS, f"mooncake/{name}") for name in arrival.hash_ids]
     words = " ".join(blocks).split()[: arrival.input_length]
     missing = arrival.input_length - len(words)
     tail = text_of(missing, f"mooncake/tail/{arrival.timestamp}").split() if missing > 0 else []
-    return Prompt(
+    return WorkloadPrompt(
         turns=(" ".join(words + tail),),
         category="mooncake",
         output_tokens=max(1, arrival.output_length),

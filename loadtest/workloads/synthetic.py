@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 
-from draftwerk.loadtest.workloads.prompt import Prompt
+from draftwerk.loadtest.workloads.prompt import WorkloadPrompt
 from draftwerk.loadtest.workloads.words import ids_of, text_of
 
 
@@ -38,14 +38,14 @@ class Synthetic:
     def timestamps_s(self) -> list[float] | None:
         return None
 
-    def prompt(self, index: int) -> Prompt:
+    def prompt(self, index: int) -> WorkloadPrompt:
         rng = Random(f"{self.seed}/synthetic/{index}")
         length = drawn_length(self.prompt_tokens, self.prompt_spread, rng)
         output = drawn_length(self.output_tokens, self.output_spread, rng)
         group = self._group(rng)
         pieces = [] if group is None else [(self.prefix_tokens, f"{self.seed}/prefix/{group}")]
         pieces.append((length, f"{self.seed}/body/{index}"))
-        return Prompt(
+        return WorkloadPrompt(
             turns=(" ".join(text_of(*piece) for piece in pieces),),
             category="synthetic" if group is None else f"prefix {group}",
             output_tokens=output,

@@ -25,7 +25,7 @@ class Needs(NamedTuple):
     """Whether the pages are in e4m3."""
 
 
-class Backend(NamedTuple):
+class AttentionBackend(NamedTuple):
     """One way to attend, and what it declares."""
 
     make: Callable[[Needs], Attention]
@@ -44,7 +44,7 @@ class Chosen(NamedTuple):
 
     name: str
     attention: Attention
-    backend: Backend
+    backend: AttentionBackend
 
 
 def _triton(needs: Needs) -> Attention:
@@ -62,17 +62,17 @@ def _with_trees(chains: Attention, needs: Needs) -> Attention:
     return chains if find_spec("triton") is None else WithTrees(chains, _triton(needs))
 
 
-BACKENDS: dict[str, Backend] = {
-    "padded": Backend(lambda needs: PaddedAttention()),
-    "reference": Backend(lambda needs: reference.attend, fp8=True),
-    "triton": Backend(_triton, graphs=True, exact=True, fp8=True),
-    "flash_attn": Backend(
+BACKENDS: dict[str, AttentionBackend] = {
+    "padded": AttentionBackend(lambda needs: PaddedAttention()),
+    "reference": AttentionBackend(lambda needs: reference.attend, fp8=True),
+    "triton": AttentionBackend(_triton, graphs=True, exact=True, fp8=True),
+    "flash_attn": AttentionBackend(
         lambda needs: _with_trees(flash_attention_2(), needs),
         page_multiple=256,
         trees=False,
         graphs=True,
     ),
-    "flash_attn_3": Backend(
+    "flash_attn_3": AttentionBackend(
         lambda needs: _with_trees(flash_attention_3(), needs), trees=False, graphs=True
     ),
 }

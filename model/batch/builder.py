@@ -14,7 +14,7 @@ MASKED_MAX = 63
 
 
 @dataclass(slots=True)
-class Layout:
+class BatchBuilder:
     """A batch under construction.
 
     tokens    ... known[start:stop]  node 0  node 1 ...  | the next row ...

@@ -10,8 +10,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     vocab_size: int
     hidden_size: int
     layer_count: int
-    head_count: int
-    kv_head_count: int
+    num_heads: int
+    num_kv_heads: int
     head_size: int
     ffn_size: int
     context_max: int

@@ -47,10 +47,10 @@ LLAMA3_DEFAULTS = {
 }
 """Those of every Llama 3.x; a GGUF does not name them."""
 
-Progress = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 
-class Source(NamedTuple):
+class GgufSource(NamedTuple):
     """An open GGUF file and what its metadata is called in it."""
 
     reader: GGUFReader
@@ -62,7 +62,7 @@ class Source(NamedTuple):
         return default if field is None else field.contents()
 
 
-def convert(path: Path, directory: Path, progress: Progress) -> None:
+def convert(path: Path, directory: Path, progress: OnProgress) -> None:
     """Write config.json, model.safetensors and the tokenizer's files into `directory`."""
     progress(f"dequantising {path.name}")
     source = _open(path)
@@ -80,7 +80,7 @@ def convert(path: Path, directory: Path, progress: Progress) -> None:
     _write_tokenizer(path, directory)
 
 
-def hf_config(source: Source) -> dict[str, Any]:
+def hf_config(source: GgufSource) -> dict[str, Any]:
     """Return the metadata as a `config.json` would say it."""
     heads = source.get(".attention.head_count")
     hidden = source.get(".embedding_length")
@@ -112,7 +112,7 @@ def hf_config(source: Source) -> dict[str, Any]:
     }
 
 
-def _open(path: Path) -> Source:
+def _open(path: Path) -> GgufSource:
     reader = GGUFReader(path)
     architecture = reader.fields["general.architecture"].contents()
     if architecture not in ARCHITECTURES:
@@ -120,10 +120,10 @@ def _open(path: Path) -> Source:
         raise Refused(f"GGUF architecture {architecture!r} is not supported (only {served})")
     if ".ssm" in str(reader.fields.keys()) or f"{architecture}.expert_count" in reader.fields:
         raise Refused("a GGUF with experts is not supported")
-    return Source(reader, architecture)
+    return GgufSource(reader, architecture)
 
 
-def _rope_scaling(source: Source, head_size: int) -> dict[str, Any] | None:
+def _rope_scaling(source: GgufSource, head_size: int) -> dict[str, Any] | None:
     kind = source.get(".rope.scaling.type", "none")
     if kind not in ("none", "linear", "yarn"):
         raise Refused(f"GGUF rope scaling {kind!r} is not supported")
@@ -136,7 +136,7 @@ def _rope_scaling(source: Source, head_size: int) -> dict[str, Any] | None:
     return scaling
 
 
-def _llama3_scaling(source: Source, head_size: int) -> dict[str, Any] | None:
+def _llama3_scaling(source: GgufSource, head_size: int) -> dict[str, Any] | None:
     """Read Llama 3.1's rule back from the divisors that `rope_freqs.weight` spells out."""
     tensors = source.reader.tensors
     divisors = next((t.data for t in tensors if t.name == ROPE_DIVISORS), None)
@@ -161,7 +161,7 @@ def _name(name: str) -> str:
     return f"{NAMES[parts[0]]}.{kind}"
 
 
-def _tensors(source: Source, config: dict[str, Any]) -> Iterator[NDArray[np.float32]]:
+def _tensors(source: GgufSource, config: dict[str, Any]) -> Iterator[NDArray[np.float32]]:
     """Yield every tensor in float32, in the order of the file."""
     heads = {
         "attn_q": config["num_attention_heads"],

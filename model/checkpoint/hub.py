@@ -18,7 +18,7 @@ CONVERSION = 1
 PATTERNS = ("*.safetensors", "*.json", "tokenizer*", "*.jinja")
 """All that is ever fetched from a hub: no pickles, no code."""
 
-Progress = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 
 class Location(NamedTuple):
@@ -28,7 +28,7 @@ class Location(NamedTuple):
     directory: Path
 
 
-def locate(source: str | None, progress: Progress = lambda _: None) -> Location:
+def locate(source: str | None, progress: OnProgress = lambda _: None) -> Location:
     """Find a model, converting or fetching it first where that is needed.
 
     None is the embedded default. Raises Refused where there is no such model.
@@ -65,7 +65,7 @@ def embedded() -> Path:
     return found[0]
 
 
-def _converted(name: str, gguf: Path, progress: Progress) -> Location:
+def _converted(name: str, gguf: Path, progress: OnProgress) -> Location:
     """Convert into a private directory and rename it: a reader sees all of it or nothing."""
     target = cache_directory() / f"{name}-{_digest(gguf)}"
     if target.is_dir():
@@ -99,7 +99,7 @@ def _digest(gguf: Path) -> str:
     return sha256(b"%d %d " % (CONVERSION, gguf.stat().st_size) + head).hexdigest()[:8]
 
 
-def _fetched(name: str, progress: Progress) -> Location:
+def _fetched(name: str, progress: OnProgress) -> Location:
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise Refused(f"{name}: no such directory or GGUF file, and not a hub name")
     from huggingface_hub import snapshot_download

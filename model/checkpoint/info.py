@@ -10,7 +10,7 @@ from draftwerk.model.checkpoint.supported import Json, check_supported
 from draftwerk.model.checkpoint.unsupported import Refused
 
 
-class Card(msgspec.Struct, frozen=True, kw_only=True):
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A model in a few numbers."""
 
     name: str
@@ -23,7 +23,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     head_size: int
 
 
-def read_card(location: Location) -> Card:
+def read_info(location: Location) -> ModelInfo:
     """Read a located model's card. Raises Refused for a model that is not served."""
     hf = read_json(location.directory / "config.json")
     if hf is None:
@@ -32,7 +32,7 @@ def read_card(location: Location) -> Card:
     heads = hf["num_attention_heads"]
     head_size = hf.get("head_dim") or hf["hidden_size"] // heads
     kv_heads = hf.get("num_key_value_heads") or heads
-    return Card(
+    return ModelInfo(
         name=location.name,
         directory=str(location.directory),
         vocab_size=hf["vocab_size"],

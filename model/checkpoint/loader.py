@@ -9,7 +9,7 @@ from torch import Tensor
 
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.hf_config import read_config
-from draftwerk.model.checkpoint.hub import Progress, locate
+from draftwerk.model.checkpoint.hub import OnProgress, locate
 from draftwerk.model.checkpoint.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
@@ -20,7 +20,7 @@ STORED = {torch.bfloat16: torch.bfloat16}
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedModel:
+class Checkpoint:
     """Everything read from disk; `directory` also holds the tokenizer's files."""
 
     name: str
@@ -33,8 +33,8 @@ def load(
     source: str | None,
     dtype: torch.dtype | None,
     device: torch.device = CPU,
-    progress: Progress = lambda _: None,
-) -> LoadedModel:
+    progress: OnProgress = lambda _: None,
+) -> Checkpoint:
     """Find a model and read its weights onto a device, as `dtype` or, if None, as stored.
 
     Raises Refused, naming the cause, for whatever is not a Llama-family model in safetensors.
@@ -45,7 +45,7 @@ def load(
     tensors = Tensors(_tensor_files(directory), dtype, device)
     weights = _weights(tensors, config)
     tensors.check_empty()
-    return LoadedModel(name, directory, config, weights)
+    return Checkpoint(name, directory, config, weights)
 
 
 class Tensors:
@@ -114,14 +114,14 @@ def _weights(tensors: Tensors, config: ModelConfig) -> Weights:
     embedding = tensors.take("model.embed_tokens.weight", *vocabulary)
     if config.tied_embeddings:
         tensors.files.pop("lm_head.weight", None)
-        head = embedding
+        lm_head = embedding
     else:
-        head = tensors.take("lm_head.weight", *vocabulary)
+        lm_head = tensors.take("lm_head.weight", *vocabulary)
     return Weights(
         embedding=embedding,
         layers=[_layer(tensors, config, index) for index in range(config.layer_count)],
         norm=tensors.take("model.norm.weight", config.hidden_size),
-        head=head,
+        lm_head=lm_head,
     )
 
 
@@ -129,7 +129,7 @@ def _layer(tensors: Tensors, config: ModelConfig, index: int) -> LayerWeights:
     layer = f"model.layers.{index}."
     attention, ffn = layer + "self_attn.", layer + "mlp."
     hidden, head_size = config.hidden_size, config.head_size
-    query, key = config.head_count * head_size, config.kv_head_count * head_size
+    query, key = config.num_heads * head_size, config.num_kv_heads * head_size
     qkv = [attention + name for name in ("q_proj.", "k_proj.", "v_proj.")]
     gate_up = [ffn + name for name in ("gate_proj.", "up_proj.")]
     qkv_rows, ffn_rows = [query, key, key], [config.ffn_size] * 2

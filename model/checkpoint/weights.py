@@ -28,9 +28,9 @@ class LayerWeights:
 
 @dataclass(slots=True)
 class Weights:
-    """A whole model; `head` is the same tensor as `embedding` when they are tied."""
+    """A whole model; `lm_head` is the same tensor as `embedding` when they are tied."""
 
     embedding: Tensor
     layers: list[LayerWeights]
     norm: Tensor
-    head: Tensor
+    lm_head: Tensor

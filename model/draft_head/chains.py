@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from draftwerk.model.reference.sampler import Ask
+from draftwerk.model.reference.sampler import SamplingRequest
 
 LENGTH_MAX = 8
 """Most tokens of a chain."""
@@ -14,14 +14,15 @@ LENGTH_MAX = 8
 class Wanted(NamedTuple):
     """A chain that a row wants."""
 
-    ask: Ask
-    """For its first token, which goes into the slot of its position; the law holds to the end."""
+    request: SamplingRequest
+    """For its first token, which goes into the slot of its position; the distribution holds to the
+    end."""
     blocks: tuple[int, ...]
     """The block table: covers the chain."""
     length: int
 
 
-class Chains(Protocol):
+class ChainDrafter(Protocol):
     """A draft model that guesses on by itself."""
 
     def serves(self, wanted: Wanted) -> bool:

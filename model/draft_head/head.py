@@ -58,7 +58,7 @@ class Steps(NamedTuple):
     logprobs: list[list[float]]
 
 
-class Step(Protocol):
+class HeadStep(Protocol):
     """A head bound to its target: one token on for every row."""
 
     def __call__(self, states: Tensor, tokens: list[int], count: int, /) -> Steps:
@@ -107,14 +107,14 @@ class TorchStep:
         self.head = DraftHead(*(getattr(head, field.name).float() for field in fields(head)))
         self.vocabulary = head.vocabulary
         self.embedding = weights.embedding
-        self.small = weights.head[head.vocabulary].float()
+        self.small = weights.lm_head[head.vocabulary].float()
 
     @torch.inference_mode()
     def __call__(self, states: Tensor, tokens: list[int], count: int) -> Steps:
         after = advance(self.head, states.float(), self.embedding[tokens].float())
         logprobs = linear(after, self.small).log_softmax(-1)
-        values, places = logprobs.topk(min(count, len(self.vocabulary)))
-        return Steps(after, self.vocabulary[places].tolist(), values.tolist())
+        values, indices = logprobs.topk(min(count, len(self.vocabulary)))
+        return Steps(after, self.vocabulary[indices].tolist(), values.tolist())
 
 
 def fingerprint(weights: Weights) -> str:

@@ -8,10 +8,10 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from draftwerk.model.draft_head.head import Step
+from draftwerk.model.draft_head.head import HeadStep
 from draftwerk.model.reference.sampler import LOSS_MAX
-from draftwerk.speculative.protocol.rounds import LOSS_NATS, Thought
-from draftwerk.speculative.sources.sequence_noise import Key
+from draftwerk.speculative.protocol.rounds import LOSS_NATS, HeadNode
+from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 
 LEVELS = 3
 """Tokens ahead."""
@@ -36,7 +36,7 @@ class Start(NamedTuple):
     """The last token."""
     position: int
     """Of the token after it."""
-    key: Key
+    noise: SequenceNoise
 
 
 class _Open(NamedTuple):
@@ -56,7 +56,7 @@ FIELDS = 2 + 2 * BEST
 NOTHING = -2
 """In place of a parent: not thought. The root's is -1."""
 
-Ranked = Sequence[tuple[float, int, int]]
+ScoredCandidates = Sequence[tuple[float, int, int]]
 """(score, token, loss) of candidates, best first."""
 
 
@@ -64,24 +64,24 @@ Ranked = Sequence[tuple[float, int, int]]
 class Grower(Protocol):
     """A head that grows whole trees by itself: what `guesses` does, on a device."""
 
-    def grow(self, starts: Sequence[Start], /) -> list[tuple[Thought, ...]]: ...
+    def grow(self, starts: Sequence[Start], /) -> list[tuple[HeadNode, ...]]: ...
 
 
-def thoughts_of(slots: Sequence[Sequence[int]]) -> tuple[Thought, ...]:
+def head_tree_of(slots: Sequence[Sequence[int]]) -> tuple[HeadNode, ...]:
     """Return what was thought; parents are named by slots, and then by their place among these."""
-    places, found = {-1: -1}, list[Thought]()
+    indices, found = {-1: -1}, list[HeadNode]()
     for slot, (parent, token, *ranked) in enumerate(slots):
         if parent != NOTHING:
-            places[slot] = len(found)
+            indices[slot] = len(found)
             best = [one for one in ranked[:BEST] if one >= 0]
             losses = ranked[BEST : BEST + len(best)]
-            found.append(Thought(places[parent], token, tuple(best), tuple(losses)))
+            found.append(HeadNode(indices[parent], token, tuple(best), tuple(losses)))
     return tuple(found)
 
 
 def guesses(
-    step: Step, starts: Sequence[Start], open_max: int = OPEN_MAX
-) -> list[tuple[Thought, ...]]:
+    step: HeadStep, starts: Sequence[Start], open_max: int = OPEN_MAX
+) -> list[tuple[HeadNode, ...]]:
     """Return each row's thoughts, parents first.
 
     At a level at most `open_max` candidates are thought on from; a head that grows trees itself may
@@ -89,9 +89,9 @@ def guesses(
     """
     if isinstance(step, Grower):
         return step.grow(starts)
-    found: list[list[Thought]] = [[] for _ in starts]
+    found: list[list[HeadNode]] = [[] for _ in starts]
     level = [_Open(row, -1, start.token, start.state, 1.0) for row, start in enumerate(starts)]
-    looked = LOOKED if any(start.key.sampled for start in starts) else BEST
+    looked = LOOKED if any(start.noise.sampled for start in starts) else BEST
     for depth in range(LEVELS):
         if not level:
             break
@@ -100,23 +100,23 @@ def guesses(
         )
         children: list[list[_Open]] = [[] for _ in starts]
         for one, state, best, chances in zip(level, states, tokens, logprobs, strict=True):
-            start, thoughts = starts[one.row], found[one.row]
-            ranked = _ranked(start.key, start.position + depth, best, chances)
-            children[one.row].extend(_children(one, len(thoughts), state, ranked))
-            thoughts.append(_thought(one, ranked))
+            start, head_tree = starts[one.row], found[one.row]
+            ranked = _ranked(start.noise, start.position + depth, best, chances)
+            children[one.row].extend(_children(one, len(head_tree), state, ranked))
+            head_tree.append(_head_node(one, ranked))
         level = [one for several in children for one in nlargest(EXPANDED, several, _chance)]
         if len(level) > open_max:
-            likeliest = sorted(range(len(level)), key=lambda place: -level[place].chance)
-            level = [level[place] for place in sorted(likeliest[:open_max])]
-    return [tuple(thoughts) for thoughts in found]
+            likeliest = sorted(range(len(level)), key=lambda index: -level[index].chance)
+            level = [level[index] for index in sorted(likeliest[:open_max])]
+    return [tuple(head_tree) for head_tree in found]
 
 
 def _chance(one: _Open) -> float:
     return one.chance
 
 
-def _thought(one: _Open, ranked: Ranked) -> Thought:
-    return Thought(
+def _head_node(one: _Open, ranked: ScoredCandidates) -> HeadNode:
+    return HeadNode(
         one.parent,
         one.token,
         tuple([token for _, token, _ in ranked]),
@@ -124,7 +124,7 @@ def _thought(one: _Open, ranked: Ranked) -> Thought:
     )
 
 
-def _children(one: _Open, parent: int, state: Tensor, ranked: Ranked) -> Iterable[_Open]:
+def _children(one: _Open, parent: int, state: Tensor, ranked: ScoredCandidates) -> Iterable[_Open]:
     """Yield what may be thought on from, with about the chance that all of its path is right."""
     weights = [exp(score - ranked[0][0]) for score, *_ in ranked]
     share = one.chance / sum(weights)
@@ -133,9 +133,11 @@ def _children(one: _Open, parent: int, state: Tensor, ranked: Ranked) -> Iterabl
             yield _Open(one.row, parent, token, state, share * weight)
 
 
-def _ranked(key: Key, position: int, tokens: Sequence[int], logprobs: Sequence[float]) -> Ranked:
+def _ranked(
+    noise: SequenceNoise, position: int, tokens: Sequence[int], logprobs: Sequence[float]
+) -> ScoredCandidates:
     """Return the best candidates for a place, noise included."""
     losses = [min(round(-value / LOSS_NATS), LOSS_MAX) for value in logprobs]
     by_token = dict(zip(tokens, losses, strict=True))
-    ranked = key.ranked(position, tokens, losses)[:BEST]
+    ranked = noise.ranked(position, tokens, losses)[:BEST]
     return [(score, token, by_token[token]) for score, token in ranked]

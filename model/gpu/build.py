@@ -7,26 +7,26 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.attention.choice import Chosen, Needs, choose_attention
-from draftwerk.model.checkpoint.hub import Progress
-from draftwerk.model.checkpoint.loader import LoadedModel
+from draftwerk.model.checkpoint.hub import OnProgress
+from draftwerk.model.checkpoint.loader import Checkpoint
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.gpu import sampler
 from draftwerk.model.gpu.chains import GpuChains
-from draftwerk.model.gpu.draft_tree import GpuThinker
+from draftwerk.model.gpu.draft_tree import GpuDraftTree
 from draftwerk.model.gpu.forward import GpuForward
 from draftwerk.model.gpu.graphs import ROWS, GraphedForward, Recorder, buckets, row_counts
 from draftwerk.model.gpu.kernels.products import FP8, FP8_MAX, Prepare, dense, fp8, tiled
 from draftwerk.model.gpu.kernels.quantised import Quantised, to_int4, to_int8
 from draftwerk.model.gpu.kernels.weight_only import weight_only
 from draftwerk.model.gpu.ops import triton_ops
-from draftwerk.model.gpu.presampled import Foresight
+from draftwerk.model.gpu.presampled import GpuPresample
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.model.step.ops import TORCH_KIT, Parts
+from draftwerk.model.step.backend import TORCH_BACKEND, LoadedModel
 from draftwerk.model.text.grammar import Grammars
 
 
-class Format(NamedTuple):
+class WeightFormat(NamedTuple):
     """How a model is kept and computed."""
 
     dtype: torch.dtype
@@ -34,25 +34,25 @@ class Format(NamedTuple):
     layers: Prepare
     head: Prepare
     exact_layers: Prepare
-    exact_head: Prepare
+    exact_lm_head: Prepare
 
 
-def _tiled(dtype: torch.dtype, layers: Prepare) -> Format:
+def _tiled(dtype: torch.dtype, layers: Prepare) -> WeightFormat:
     """Return a format whose products are cut into tiles in exact mode."""
-    return Format(dtype, layers, dense, tiled(layers), tiled(dense))
+    return WeightFormat(dtype, layers, dense, tiled(layers), tiled(dense))
 
 
-def _weight_only(layers: Callable[[Tensor], Quantised]) -> Format:
+def _weight_only(layers: Callable[[Tensor], Quantised]) -> WeightFormat:
     """Return a format of few bits; the head, which decides between near tokens, has eight."""
     kinds = layers, to_int8
-    return Format(
+    return WeightFormat(
         torch.bfloat16,
         *(weight_only(kind) for kind in kinds),
         *(weight_only(kind, exact=True) for kind in kinds),
     )
 
 
-FORMATS: dict[str, Format] = {
+FORMATS: dict[str, WeightFormat] = {
     "fp32": _tiled(torch.float32, dense),
     "bf16": _tiled(torch.bfloat16, dense),
     "fp16": _tiled(torch.float16, dense),
@@ -62,7 +62,7 @@ FORMATS: dict[str, Format] = {
 }
 FP8_CAPABILITY = (8, 9)
 """The first that converts e4m3."""
-GPU_KIT = TORCH_KIT._replace(choose=sampler.choose_many)
+GPU_BACKEND = TORCH_BACKEND._replace(choose=sampler.choose_many)
 
 
 class GpuSettings(NamedTuple):
@@ -82,13 +82,13 @@ class GpuSettings(NamedTuple):
 
 
 def gpu_parts(
-    model: LoadedModel,
+    model: Checkpoint,
     settings: GpuSettings,
     recorder: Recorder | None,
     grammars: Grammars | None = None,
-    progress: Progress = lambda _: None,
+    progress: OnProgress = lambda _: None,
     head: DraftHead | None = None,
-) -> tuple[Parts, Chosen]:
+) -> tuple[LoadedModel, Chosen]:
     """Return the parts of a runner or drafter; without a recorder, no graphs. Raises Refused.
 
     The model's weights are already on the device, in the dtype that FORMATS names.
@@ -101,7 +101,9 @@ def gpu_parts(
     needs = Needs(device, settings.block_size, settings.exact, context_max, fp8_pages)
     chosen = choose_attention(settings.attention, needs)
     kept = FORMATS[settings.dtype]
-    prepare = (kept.exact_layers, kept.exact_head) if settings.exact else (kept.layers, kept.head)
+    prepare = (
+        (kept.exact_layers, kept.exact_lm_head) if settings.exact else (kept.layers, kept.head)
+    )
     forward = GpuForward(config, model.weights, chosen.attention, triton_ops(), *prepare)
     dtype = FP8 if fp8_pages else model.weights.embedding.dtype
     pages = allocate(config, settings.block_count, settings.block_size, dtype, device)
@@ -117,16 +119,16 @@ def gpu_parts(
     if settings.drafts and chosen.backend.graphs:
         rows, masked = row_counts(settings.rows_max), False not in masks
         chains = GpuChains(forward, pages, context_max, rows, masked, recorder, progress)
-    step = None if head is None else GpuThinker(head, model.weights)
+    step = None if head is None else GpuDraftTree(head, model.weights)
     if step is not None and recorder is not None:
         step.record(row_counts(settings.rows_max), recorder, progress)
-    foresight = Foresight(served, pages, step)
-    foresight.warm_up(config.vocab_size)
-    parts = Parts(
+    presample = GpuPresample(served, pages, step)
+    presample.warm_up(config.vocab_size)
+    parts = LoadedModel(
         served,
         pages,
         config.vocab_size,
-        GPU_KIT._replace(foresee=foresight),
+        GPU_BACKEND._replace(presample=presample),
         grammars,
         step,
         host_batches=True,
@@ -135,7 +137,7 @@ def gpu_parts(
     return parts, chosen
 
 
-def check_fp8_pages(model: LoadedModel) -> None:
+def check_fp8_pages(model: Checkpoint) -> None:
     """Raise Refused where keys and values cannot be kept in plain e4m3.
 
     Its steps are relative, so it needs no scale as long as the greatest numbers fit. Some models'
@@ -144,8 +146,8 @@ def check_fp8_pages(model: LoadedModel) -> None:
     device, config = model.weights.embedding.device, model.config
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < FP8_CAPABILITY:
         raise Refused("kv_dtype fp8 needs a GPU of compute capability 8.9 or newer")
-    first = config.head_count * config.head_size
-    last = first + config.kv_head_count * config.head_size
+    first = config.num_heads * config.head_size
+    last = first + config.num_kv_heads * config.head_size
     biases = [layer.qkv_bias for layer in model.weights.layers]
     found = [float(bias[first:last].abs().max()) for bias in biases if bias is not None]
     if found and max(found) > FP8_MAX / 2:

@@ -15,12 +15,19 @@ import triton.language as tl
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Facts, Pages
-from draftwerk.model.checkpoint.hub import Progress
+from draftwerk.model.checkpoint.hub import OnProgress
 from draftwerk.model.draft_head.chains import LENGTH_MAX, Wanted
 from draftwerk.model.gpu.forward import GpuForward
 from draftwerk.model.gpu.graphs import Recorder
 from draftwerk.model.gpu.kernels.launch import ceil_div, launch, power_of_two
-from draftwerk.model.gpu.sampler import WORDS, Asked, asked_of, is_served, laid_out, settled
+from draftwerk.model.gpu.sampler import (
+    WORDS,
+    DeviceRequests,
+    is_served,
+    packed_requests,
+    queue_choice,
+    unpacked_requests,
+)
 from draftwerk.model.gpu.transfer import to_device, to_host
 
 BROKEN = -1
@@ -75,7 +82,7 @@ class State:
             return torch.zeros(shape, dtype=torch.int32, device=device)
 
         self.sent = torch.zeros(self._size(), dtype=torch.int64, device=device)
-        self.asked = asked_of(self.sent[: WORDS * rows])
+        self.asked = unpacked_requests(self.sent[: WORDS * rows])
         left, tables = self.sent[WORDS * rows :].split([rows, self._size() - WORDS * rows - rows])
         self.left = left.view(torch.int32)[:rows]
         self.tables = tables.view(torch.int32)[: rows * width].view(rows, width)
@@ -102,7 +109,7 @@ class State:
         """Queue one copy; rows beyond those wanted have nothing left to say."""
         host = np.zeros(self._size(), np.int64)
         asked, rest = WORDS * self.rows, (WORDS + 1) * self.rows
-        host[:asked] = laid_out([one.ask for one in wanted], self.rows)
+        host[:asked] = packed_requests([one.request for one in wanted], self.rows)
         host[asked:rest].view(np.int32)[: len(wanted)] = [one.length for one in wanted]
         tables = host[rest:].view(np.int32)[: self.rows * self.width]
         for row, one in zip(tables.reshape(self.rows, self.width), wanted, strict=False):
@@ -156,7 +163,7 @@ def plain_follow(state: State, chosen: Tensor, vocab: int, page: int) -> None:
 
 
 class GpuChains:
-    """`model.draft_head.chains.Chains` over pages of the draft model's own."""
+    """`model.draft_head.chains.ChainDrafter` over pages of the draft model's own."""
 
     def __init__(
         self,
@@ -166,7 +173,7 @@ class GpuChains:
         rows: Iterable[int],
         masked: bool,
         recorder: Recorder | None,
-        progress: Progress = lambda _: None,
+        progress: OnProgress = lambda _: None,
     ) -> None:
         """Record a step of each of these counts of rows, with masks if verify rounds have them.
 
@@ -186,10 +193,10 @@ class GpuChains:
             self.recorded[count] = state, recorder.record(lambda state=state: self._step(state))
 
     def serves(self, wanted: Wanted) -> bool:
-        """Whether the kernels know the law, and the buffers hold the chain."""
-        slots = wanted.ask.position + wanted.length
+        """Whether the kernels know the distribution, and the buffers hold the chain."""
+        slots = wanted.request.position + wanted.length
         fits = wanted.length <= LENGTH_MAX and slots <= self.width * self.pages.block_size
-        return fits and is_served(wanted.ask)
+        return fits and is_served(wanted.request)
 
     @torch.inference_mode()
     def begin(self, logits: Tensor, wanted: Sequence[Wanted]) -> Callable[[], list[list[int]]]:
@@ -207,9 +214,9 @@ class GpuChains:
         count = len(wanted)
         state, step = self._recorded(count)
         state.send(wanted)
-        first = Asked(*(part[:count] for part in state.asked))
-        sampled = not all(one.ask.is_greedy for one in wanted)
-        follow(state, settled(logits, first, sampled), self.vocab, self.pages.block_size)
+        first = DeviceRequests(*(part[:count] for part in state.asked))
+        sampled = not all(one.request.is_greedy for one in wanted)
+        follow(state, queue_choice(logits, first, sampled), self.vocab, self.pages.block_size)
         for _ in range(max(one.length for one in wanted) - 1):
             step()
         # The buffer may be written again before this is awaited.
@@ -229,8 +236,8 @@ class GpuChains:
     def _step(self, state: State) -> Tensor:
         """Feed what was laid out and follow what is chosen; return where the tokens are."""
         logits = self.forward.compute(state.batch, self.pages)
-        asked = Asked(state.every, state.asked.keys, state.asked.laws)
-        follow(state, settled(logits, asked, sampled=True), self.vocab, self.pages.block_size)
+        asked = DeviceRequests(state.every, state.asked.keys, state.asked.params)
+        follow(state, queue_choice(logits, asked, sampled=True), self.vocab, self.pages.block_size)
         return state.found
 
 

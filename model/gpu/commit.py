@@ -2,7 +2,8 @@
 
 answers of all nodes --walk--> accepted paths --compact--> their keys and values, in place
 
-The twin is `model.step.tree_walk.Walk`, which the host follows later over the same answers.
+The twin is `model.step.tree_walk.RowVerification`, which the host follows later over the same
+answers.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from torch import Tensor
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.batch.builder import MASKED_MAX
 from draftwerk.model.gpu.kernels.launch import ceil_div, launch, power_of_two
-from draftwerk.model.step.presampled import Tree
+from draftwerk.model.step.presampled import PackedTree
 
 BLOCK = 1024
 """Words of four bytes that a program moves at once."""
@@ -80,7 +81,7 @@ def compact_kernel(
             tl.store(values + target, value, mask=mine)
 
 
-class Forest(NamedTuple):
+class PackedTrees(NamedTuple):
     """Trees on the device, their nodes one after another in the order of their questions: int32."""
 
     begins: Tensor
@@ -93,13 +94,13 @@ class Forest(NamedTuple):
     slots: Tensor
 
 
-def forest_size(trees: int, nodes: int) -> int:
+def packed_size(trees: int, nodes: int) -> int:
     """Return how many numbers a forest takes."""
     return 2 * trees + 1 + 3 * nodes
 
 
-def forest_laid_out(trees: Sequence[Tree]) -> NDArray[np.int32]:
-    """Return the numbers of `forest_of`; a root has no slot that anything could move to."""
+def packed_trees(trees: Sequence[PackedTree]) -> NDArray[np.int32]:
+    """Return the numbers of `unpacked_trees`; a root has no slot that anything could move to."""
     sizes = [len(tree.parents) + 1 for tree in trees]
     begins = np.concatenate([[0], np.cumsum(sizes)])
     parents = [above for tree in trees for above in (-1, *(node + 1 for node in tree.parents))]
@@ -109,26 +110,26 @@ def forest_laid_out(trees: Sequence[Tree]) -> NDArray[np.int32]:
     return np.array([*begins, *firsts, *parents, *tokens, *slots], np.int32)
 
 
-def forest_of(numbers: Tensor, trees: int) -> Forest:
-    """Return the parts of what `forest_laid_out` made."""
+def unpacked_trees(numbers: Tensor, trees: int) -> PackedTrees:
+    """Return the parts of what `packed_trees` made."""
     nodes = (len(numbers) - 2 * trees - 1) // 3
-    return Forest(*numbers.split([trees + 1, trees, nodes, nodes, nodes]))
+    return PackedTrees(*numbers.split([trees + 1, trees, nodes, nodes, nodes]))
 
 
-def walk(answers: Tensor, forest: Forest, largest: int) -> tuple[Tensor, Tensor]:
+def walk(answers: Tensor, packed: PackedTrees, largest: int) -> tuple[Tensor, Tensor]:
     """Queue the walk down trees of at most `largest` nodes; `answers` are int32, a node each.
 
     Returns the paths, int32 [nodes], and (nodes accepted, where it ends, last token) [trees, 3].
     """
-    paths = torch.zeros_like(forest.parents)
-    ends = paths.new_empty(len(forest.firsts), 3)
+    paths = torch.zeros_like(packed.parents)
+    ends = paths.new_empty(len(packed.firsts), 3)
     launch(
         walk_kernel,
         (len(ends),),
         answers,
-        forest.begins,
-        forest.parents,
-        forest.tokens,
+        packed.begins,
+        packed.parents,
+        packed.tokens,
         paths,
         ends,
         LANES=max(LANES, power_of_two(largest)),
@@ -137,7 +138,7 @@ def walk(answers: Tensor, forest: Forest, largest: int) -> tuple[Tensor, Tensor]
     return paths, ends
 
 
-def compact(pages: Pages, forest: Forest, paths: Tensor, ends: Tensor) -> None:
+def compact(pages: Pages, packed: PackedTrees, paths: Tensor, ends: Tensor) -> None:
     """Queue the moves that put every accepted path right behind its row's known tokens."""
     keys, values = (part.view(torch.int32) for part in (pages.keys, pages.values))
     layers, slot = keys.shape[0], keys.stride(2)
@@ -146,8 +147,8 @@ def compact(pages: Pages, forest: Forest, paths: Tensor, ends: Tensor) -> None:
         (len(ends), layers, ceil_div(slot, BLOCK)),
         keys,
         values,
-        forest.begins,
-        forest.slots,
+        packed.begins,
+        packed.slots,
         paths,
         ends,
         keys.stride(0),

@@ -23,7 +23,7 @@ from draftwerk.model.draft_head.tree import EXPANDED
 from draftwerk.model.gpu.chains import follow_kernel
 from draftwerk.model.gpu.commit import BLOCK, compact_kernel, walk_kernel
 from draftwerk.model.gpu.commit import LANES as NODES
-from draftwerk.model.gpu.draft_tree import LANES, think_kernel
+from draftwerk.model.gpu.draft_tree import LANES, draft_tree_kernel
 from draftwerk.model.gpu.kernels.attention import attend_kernel, merge_kernel, stages_of
 from draftwerk.model.gpu.kernels.norm import add_norm_kernel
 from draftwerk.model.gpu.kernels.rotary import rotate_kernel
@@ -38,7 +38,7 @@ from draftwerk.model.gpu.kernels.weight_only import (
     product_kernel,
     warps_of,
 )
-from draftwerk.model.gpu.sampler import greatest_kernel, keyed_kernel, settle_kernel
+from draftwerk.model.gpu.sampler import choose_kernel, greatest_kernel, keyed_kernel
 
 WARP = 32
 FLOATS = ("scale_log2", "eps")
@@ -62,7 +62,7 @@ TYPES = {
     "logits": "*fp32",
     "bests": "*fp64",
     "totals": "*fp64",
-    "laws": "*fp64",
+    "params": "*fp64",
 }
 """Arguments that are neither activations nor counts, by name."""
 TENSORS = (
@@ -88,7 +88,7 @@ class Case(NamedTuple):
     """Exceptions from TYPES and TENSORS."""
 
 
-class Report(NamedTuple):
+class KernelReport(NamedTuple):
     """What one compiled kernel needs of a core."""
 
     name: str
@@ -132,16 +132,16 @@ def step_cases() -> Iterator[Case]:
     """Yield the kernels around the forward pass: choice, walk, chains and thoughts."""
     yield Case(greatest_kernel, {"CHUNK": 2048}, types=typed(i64="rows"))
     yield Case(keyed_kernel, {"CHUNK": 2048, "CHUNKS": 64}, types=typed(i64="rows keys"))
-    yield Case(settle_kernel, {"CHUNKS": 64}, types=typed(i32="out"))
+    yield Case(choose_kernel, {"CHUNKS": 64}, types=typed(i32="out"))
     types = typed(i32="chosen left positions found", i64="keys")
     for rows in (1, 128):
         constants = {"PAGE": 16, "LENGTH": LENGTH_MAX, "BLOCK": rows}
         yield Case(follow_kernel, constants, max(1, rows // 32), types=types)
     numbers = "vocabulary parents found next_sources next_tokens next_parents"
-    wide = {"i64": "places keys", "fp32": "logprobs", "fp64": "chances next_chances"}
+    wide = {"i64": "indices keys", "fp32": "logprobs", "fp64": "chances next_chances"}
     for opened in (1, EXPANDED):
         constants = {"OPEN": opened, "LANES": LANES}
-        yield Case(think_kernel, constants, warps=1, types=typed(i32=numbers, **wide))
+        yield Case(draft_tree_kernel, constants, warps=1, types=typed(i32=numbers, **wide))
     types = typed(i32="answers begins parents ends keys values")
     yield Case(walk_kernel, {"LANES": NODES}, warps=1, types=types)
     yield Case(compact_kernel, {"BLOCK": BLOCK}, types=types | {"layer_stride": "i64"})
@@ -172,7 +172,7 @@ def weight_only_cases() -> Iterator[Case]:
     yield Case(add_parts_kernel, {"PARTS": 7, "LANES": MERGE_LANES})
 
 
-def compiled(case: Case, capability: int, dtype: str) -> Report:
+def compiled(case: Case, capability: int, dtype: str) -> KernelReport:
     """Compile one case for sm_`capability`."""
     names = case.kernel.arg_names
     types = {name: f"*{dtype}" for name in TENSORS} | TYPES | dict.fromkeys(FLOATS, "fp32")
@@ -198,7 +198,7 @@ def compiled(case: Case, capability: int, dtype: str) -> Report:
     made = triton.compile(source, target=GPUTarget("cuda", capability, WARP), options=options)
     registers, spills = _resources(made.asm["cubin"])
     shared = made.metadata.shared
-    return Report(case.kernel.__name__, case.constants, case.types, registers, spills, shared)
+    return KernelReport(case.kernel.__name__, case.constants, case.types, registers, spills, shared)
 
 
 def _lies_anywhere(kernel: Any, argument: int) -> bool:

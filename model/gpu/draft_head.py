@@ -9,8 +9,8 @@ from draftwerk.model.draft_head.head import DraftHead, Steps, advance
 from draftwerk.model.gpu.transfer import to_device, to_host
 
 
-class GpuHead:
-    """A `model.draft_head.head.Step` whose states and candidates can also stay where they are.
+class GpuDraftHead:
+    """A `model.draft_head.head.HeadStep` whose states and candidates can also stay where they are.
 
     Matrices are in the dtype of the target's embedding; states and norms are float32.
     """
@@ -27,16 +27,16 @@ class GpuHead:
             *(matrix.to(self.device, self.dtype) for matrix in matrices),
             *(vector.to(self.device, torch.float32) for vector in vectors),
         )
-        self.small = weights.head[self.vocabulary]
+        self.small = weights.lm_head[self.vocabulary]
 
     def __call__(self, states: Tensor, tokens: list[int], count: int) -> Steps:
         """Return the states [n, H] after the tokens, and the `count` best that could follow."""
         said = to_device(torch.tensor(tokens, dtype=torch.int32), self.device)
-        after, places, logprobs = self.step(states, said, count)
-        best = self.vocabulary[places]
+        after, indices, logprobs = self.step(states, said, count)
+        best = self.vocabulary[indices]
         # One way back for both: what is float32 crosses as the bits that it is.
-        told = to_host(torch.stack([best, logprobs.view(torch.int32)]))
-        return Steps(after, told[0].tolist(), told[1].view(torch.float32).tolist())
+        found = to_host(torch.stack([best, logprobs.view(torch.int32)]))
+        return Steps(after, found[0].tolist(), found[1].view(torch.float32).tolist())
 
     @torch.inference_mode()
     def step(self, states: Tensor, tokens: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -48,5 +48,5 @@ class GpuHead:
         after = advance(self.head, states.float(), self.embedding[tokens].float())
         logits = linear(after.to(self.dtype), self.small).float()
         count = min(count, len(self.vocabulary))
-        logprobs, places = logits.log_softmax(-1).topk(count, dim=-1)
-        return after, places, logprobs
+        logprobs, indices = logits.log_softmax(-1).topk(count, dim=-1)
+        return after, indices, logprobs

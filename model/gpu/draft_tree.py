@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from draftwerk.model.checkpoint.hub import Progress
+from draftwerk.model.checkpoint.hub import OnProgress
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.draft_head.tree import (
@@ -28,17 +28,17 @@ from draftwerk.model.draft_head.tree import (
     NOTHING,
     SLOTS,
     Start,
-    thoughts_of,
+    head_tree_of,
 )
-from draftwerk.model.gpu.draft_head import GpuHead
+from draftwerk.model.gpu.draft_head import GpuDraftHead
 from draftwerk.model.gpu.graphs import ROWS, Recorder
 from draftwerk.model.gpu.kernels.launch import launch, power_of_two
 from draftwerk.model.gpu.sampler import gumbel_of, philox_words
 from draftwerk.model.gpu.transfer import to_device, to_host
 from draftwerk.model.reference.sampler import LOSS_MAX
-from draftwerk.speculative.protocol.rounds import LOSS_NATS, Thought
+from draftwerk.speculative.protocol.rounds import LOSS_NATS, HeadNode
 from draftwerk.speculative.sampling.gumbel import MASK
-from draftwerk.speculative.sources.sequence_noise import Key
+from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 
 LANES = power_of_two(LOOKED)
 WORDS = 6
@@ -54,12 +54,12 @@ CHANCE_MIN_: tl.constexpr = tl.constexpr(CHANCE_MIN)
 
 
 @triton.jit
-def think_kernel(
-    places,
+def draft_tree_kernel(
+    indices,
     logprobs,
     vocabulary,
     keys,
-    laws,
+    params,
     tokens,
     parents,
     chances,
@@ -76,8 +76,8 @@ def think_kernel(
 ):
     """One row's level: rank its OPEN tokens' candidates, note them, choose where to go on.
 
-    `laws` is (score of a loss, 1 where there is noise); `first` is the level's first slot. Chances
-    are float64, 0 for what is not open.
+    `params` is (score of a loss, 1 where there is noise); `first` is the level's first slot.
+    Chances are float64, 0 for what is not open.
     """
     row = tl.program_id(0)
     lanes = tl.arange(0, LANES)
@@ -85,13 +85,13 @@ def think_kernel(
     child = tl.arange(0, OPEN * EXPANDED_)
     shares = tl.zeros([OPEN * EXPANDED_], tl.float64)
     named = tl.zeros([OPEN * EXPANDED_], tl.int32)
-    scale = tl.load(laws + row * 2)
-    noisy = tl.load(laws + row * 2 + 1)
+    scale = tl.load(params + row * 2)
+    noisy = tl.load(params + row * 2 + 1)
     for nth in tl.static_range(OPEN):
         at = row * OPEN + nth
         chance = tl.load(chances + at)
-        place = tl.load(places + at * count + lanes, mask=real, other=0)
-        token = tl.load(vocabulary + place, mask=real, other=-1)
+        index = tl.load(indices + at * count + lanes, mask=real, other=0)
+        token = tl.load(vocabulary + index, mask=real, other=-1)
         logprob = tl.load(logprobs + at * count + lanes, mask=real, other=0.0)
         # To the nearest whole number, ties to even: float32 has no others at 2 ** 23.
         loss = (tl.minimum(-logprob * LOSSES_A_NAT, LOSS_MAX_) + 8388608.0) - 8388608.0
@@ -154,29 +154,29 @@ class Buffers:
         self.rows = rows
         self.states = torch.zeros(rows, hidden, device=device)
         self.sent = torch.zeros(WORDS * rows, dtype=torch.int64, device=device)
-        keys, laws = self.sent.split([4 * rows, 2 * rows])
-        self.keys, self.laws = keys.view(rows, 4), laws.view(torch.float64)
+        keys, params = self.sent.split([4 * rows, 2 * rows])
+        self.keys, self.params = keys.view(rows, 4), params.view(torch.float64)
         self.tokens = torch.zeros(rows, 1, dtype=torch.int32, device=device)
         self.roots = torch.full((rows, 1), -1, dtype=torch.int32, device=device)
         self.certain = torch.ones(rows, 1, dtype=torch.float64, device=device)
         self.found = torch.zeros(rows, SLOTS, FIELDS, dtype=torch.int32, device=device)
 
-    def send(self, keyed: Sequence[tuple[Key, int]]) -> None:
+    def send(self, keyed: Sequence[tuple[SequenceNoise, int]]) -> None:
         """Queue one copy of keys and positions; rows beyond those hold anything."""
         count, rows = len(keyed), self.rows
         host = np.zeros(WORDS * rows, np.int64)
-        keys, laws = np.split(host, [4 * rows])
+        keys, params = np.split(host, [4 * rows])
         keys.reshape(rows, 4)[:count] = [
-            (key.seed & MASK, key.seed >> 32 & MASK, position, key.branch)
-            for key, position in keyed
+            (noise.seed & MASK, noise.seed >> 32 & MASK, position, noise.branch)
+            for noise, position in keyed
         ]
-        laws.view(np.float64).reshape(rows, 2)[:count] = [
-            (key.scale, key.sampled) for key, _ in keyed
+        params.view(np.float64).reshape(rows, 2)[:count] = [
+            (noise.scale, noise.sampled) for noise, _ in keyed
         ]
         self.sent.copy_(to_device(torch.from_numpy(host), self.sent.device))
 
 
-class GpuThinker(GpuHead):
+class GpuDraftTree(GpuDraftHead):
     """A draft head that grows whole trees: a `model.draft_head.tree.Grower`."""
 
     def __init__(self, head: DraftHead, weights: Weights) -> None:
@@ -185,7 +185,7 @@ class GpuThinker(GpuHead):
         self.rows_max = ROWS[-1]
 
     def record(
-        self, rows: Iterable[int], recorder: Recorder, progress: Progress = lambda _: None
+        self, rows: Iterable[int], recorder: Recorder, progress: OnProgress = lambda _: None
     ) -> None:
         """Record a tree for each of these counts of rows; more rows grow theirs in parts."""
         for count in sorted(rows, reverse=True):
@@ -196,21 +196,21 @@ class GpuThinker(GpuHead):
         self.rows_max = max(self.recorded)
 
     @torch.inference_mode()
-    def grow(self, starts: Sequence[Start]) -> list[tuple[Thought, ...]]:
+    def grow(self, starts: Sequence[Start]) -> list[tuple[HeadNode, ...]]:
         """Return each row's thoughts, parents first."""
         if not starts:
             return []
         said = to_device(torch.tensor([one.token for one in starts]), self.device)
         states = torch.stack([one.state for one in starts])
-        found = self.queue(states, said, [(one.key, one.position) for one in starts])
-        return [thoughts_of(slots) for slots in to_host(found).tolist()]
+        found = self.queue(states, said, [(one.noise, one.position) for one in starts])
+        return [head_tree_of(slots) for slots in to_host(found).tolist()]
 
     @torch.inference_mode()
     def queue(
         self,
         states: Tensor,
         said: Tensor,
-        keyed: Sequence[tuple[Key, int]],
+        keyed: Sequence[tuple[SequenceNoise, int]],
         ahead: Tensor | None = None,
     ) -> Tensor:
         """Queue trees behind states [n, H] and the tokens said there; return them, int32 [n, ...].
@@ -233,7 +233,7 @@ class GpuThinker(GpuHead):
         self,
         states: Tensor,
         said: Tensor,
-        keyed: Sequence[tuple[Key, int]],
+        keyed: Sequence[tuple[SequenceNoise, int]],
         ahead: Tensor | None,
     ) -> Tensor:
         count = len(keyed)
@@ -262,25 +262,25 @@ class GpuThinker(GpuHead):
         rows, first, states = buffers.rows, 0, buffers.states
         level = Level(buffers.tokens, buffers.roots, buffers.certain)
         for depth in range(LEVELS):
-            after, places, logprobs = self.step(states, level.tokens.flatten(), LOOKED)
+            after, indices, logprobs = self.step(states, level.tokens.flatten(), LOOKED)
             opened = level.tokens.shape[1]
             sources, tokens, parents = torch.empty(
                 3, rows, EXPANDED, dtype=torch.int32, device=self.device
             )
             following = Level(tokens, parents, torch.empty_like(tokens, dtype=torch.float64))
             launch(
-                think_kernel,
+                draft_tree_kernel,
                 (rows,),
-                places,
+                indices,
                 logprobs,
                 self.vocabulary,
                 buffers.keys,
-                buffers.laws,
+                buffers.params,
                 *level,
                 buffers.found,
                 sources,
                 *following,
-                places.shape[1],
+                indices.shape[1],
                 depth,
                 first,
                 OPEN=opened,

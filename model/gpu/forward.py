@@ -41,7 +41,7 @@ class GpuForward:
         attention: Attention,
         ops: Ops,
         prepare: Prepare = dense,
-        prepare_head: Prepare = dense,
+        prepare_lm_head: Prepare = dense,
     ) -> None:
         """`prepare` says in which format the layers' weights are; the head has its own."""
         self.config = config
@@ -50,7 +50,7 @@ class GpuForward:
         self.embedding = weights.embedding
         self.norm = weights.norm
         self.layers = [Layer(layer, config.norm_eps, prepare) for layer in weights.layers]
-        self.head = prepare_head(weights.head, None)
+        self.lm_head = prepare_lm_head(weights.lm_head, None)
         self.device = weights.embedding.device
         self.frequencies = torch.tensor(config.rope_inverse_frequencies, device=self.device)
         self.states: Tensor | None = None
@@ -83,7 +83,7 @@ class GpuForward:
         wanted = hidden[batch.outputs]
         last = None if delta is None else delta[batch.outputs]
         self.states = self.ops.add_norm(wanted, last, self.norm, eps)
-        return self.head(self.states).float()
+        return self.lm_head(self.states).float()
 
     def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return cos and sin, float32 [T, head_size / 2]."""

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Facts, Pages, facts_of
-from draftwerk.model.checkpoint.hub import Progress
+from draftwerk.model.checkpoint.hub import OnProgress
 from draftwerk.model.gpu.forward import GpuForward
-from draftwerk.model.gpu.inputs import Inputs, Shape
+from draftwerk.model.gpu.inputs import BatchShape, Inputs
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 LENGTHS = (1, 2, 4, 8, 16)
@@ -106,7 +106,7 @@ class GraphedForward:
         context_max: int,
         which: list[Bucket],
         recorder: Recorder,
-        progress: Progress = lambda _: None,
+        progress: OnProgress = lambda _: None,
         *,
         keeps_states: bool = False,
     ) -> None:
@@ -133,7 +133,7 @@ class GraphedForward:
         tokens, kv_max = bucket.rows * bucket.length, context_max + bucket.length
         width = -(-kv_max // self.pages.block_size)
         facts = Facts(bucket.length, kv_max, bucket.masked)
-        inputs = Inputs(Shape(bucket.rows, tokens, tokens, width), self.forward.device, facts)
+        inputs = Inputs(BatchShape(bucket.rows, tokens, tokens, width), self.forward.device, facts)
         # Padding alone: it writes nothing and sees nothing.
         inputs.host.slots.fill_(-1)
         inputs.host.ancestors.fill_(-1)

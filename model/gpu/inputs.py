@@ -17,7 +17,7 @@ ALIGNMENT = 4
 """In int32: the 16 bytes from which a kernel may load at once."""
 
 
-class Shape(NamedTuple):
+class BatchShape(NamedTuple):
     """The sizes of a batch's tensors."""
 
     rows: int
@@ -32,16 +32,16 @@ class Shape(NamedTuple):
         return 2 * tokens, tokens, tokens, tokens, rows + 1, rows, rows * width, outputs
 
 
-def shape_of(batch: Batch) -> Shape:
+def shape_of(batch: Batch) -> BatchShape:
     """Return the shape that just holds a batch."""
     rows, width = batch.block_tables.shape
-    return Shape(rows, len(batch.tokens), len(batch.outputs), width)
+    return BatchShape(rows, len(batch.tokens), len(batch.outputs), width)
 
 
 class Inputs:
     """Both sides of the buffer, and a batch of views on each."""
 
-    def __init__(self, shape: Shape, device: torch.device, facts: Facts | None = None) -> None:
+    def __init__(self, shape: BatchShape, device: torch.device, facts: Facts | None = None) -> None:
         """`facts` are the bounds of whatever will be filled in; None takes each batch's own."""
         self.shape = shape
         self.facts = facts
@@ -69,7 +69,7 @@ class Inputs:
         starts = batch.row_starts.numpy()
         counts = np.diff(starts)
         first = np.arange(count) * length
-        places = torch.from_numpy(np.repeat(first - starts[:-1], counts) + np.arange(starts[-1]))
+        indices = torch.from_numpy(np.repeat(first - starts[:-1], counts) + np.arange(starts[-1]))
         for mine, theirs, padding in (
             (host.tokens, batch.tokens, 0),
             (host.positions, batch.positions, 0),
@@ -77,11 +77,11 @@ class Inputs:
             (host.ancestors, batch.ancestors, -1),
         ):
             mine.fill_(padding)
-            mine[places] = theirs
+            mine[indices] = theirs
         host.kv_lengths.zero_()
         host.kv_lengths[:count] = batch.kv_lengths + torch.from_numpy(length - counts)
         host.outputs.zero_()
-        host.outputs[: len(batch.outputs)] = places[batch.outputs]
+        host.outputs[: len(batch.outputs)] = indices[batch.outputs]
         host.row_starts.copy_(torch.arange(self.shape.rows + 1) * length)
         host.block_tables.zero_()
         host.block_tables[:count, : batch.block_tables.shape[1]] = batch.block_tables
@@ -96,7 +96,7 @@ class Inputs:
         return self.batch
 
 
-def _views(buffer: Tensor, shape: Shape, facts: Facts | None) -> Batch:
+def _views(buffer: Tensor, shape: BatchShape, facts: Facts | None) -> Batch:
     parts = _parts(buffer, shape)
     ancestors = next(parts).view(torch.int64)
     tokens, positions, slots, row_starts, kv_lengths, tables, outputs = parts
@@ -106,7 +106,7 @@ def _views(buffer: Tensor, shape: Shape, facts: Facts | None) -> Batch:
     )
 
 
-def _parts(buffer: Tensor, shape: Shape) -> Iterator[Tensor]:
+def _parts(buffer: Tensor, shape: BatchShape) -> Iterator[Tensor]:
     begin = 0
     for size in shape.sizes():
         yield buffer[begin : begin + size]

@@ -23,7 +23,7 @@ from draftwerk.model.native.library import library
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.model.reference.sampler import Ask
+from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.speculative.sampling.params import Sampling
 
 KV_LENGTH = 260
@@ -46,8 +46,8 @@ def default_shape() -> ModelConfig:
         vocab_size=49152,
         hidden_size=576,
         layer_count=30,
-        head_count=9,
-        kv_head_count=3,
+        num_heads=9,
+        num_kv_heads=3,
         head_size=64,
         ffn_size=1536,
         context_max=8192,
@@ -64,8 +64,8 @@ def random_weights(config: ModelConfig) -> Weights:
         return (torch.randn(rows, columns) * columns**-0.5).bfloat16()
 
     hidden, ffn = config.hidden_size, config.ffn_size
-    attended = config.head_count * config.head_size
-    qkv = attended + 2 * config.kv_head_count * config.head_size
+    attended = config.num_heads * config.head_size
+    qkv = attended + 2 * config.num_kv_heads * config.head_size
     ones = torch.ones(hidden, dtype=torch.bfloat16)
     embedding = matrix(config.vocab_size, hidden)
     layers = [
@@ -230,8 +230,8 @@ class Bench:
 
     def _multiply_adds(self, tokens: int, outputs: int) -> int:
         config = self.config
-        attended = config.head_count * config.head_size
-        qkv = attended + 2 * config.kv_head_count * config.head_size
+        attended = config.num_heads * config.head_size
+        qkv = attended + 2 * config.num_kv_heads * config.head_size
         layer = config.hidden_size * (qkv + attended + 3 * config.ffn_size)
         head = config.hidden_size * config.vocab_size
         return tokens * config.layer_count * layer + outputs * head
@@ -273,14 +273,14 @@ def report_sampler(pool: Pool, rows: int = 16) -> None:
     sampler = NativeSampler(pool)
     print("sampler, microseconds a row of 49152: one row, then 16 at once")
     for name, sampling in SAMPLINGS.items():
-        asks = [Ask(row, 100 + row, sampling) for row in range(rows)]
+        requests = [SamplingRequest(row, 100 + row, sampling) for row in range(rows)]
 
-        def one(asks: list[Ask] = asks) -> None:
-            for ask in asks:
-                sampler.choose_many(logits, [ask])
+        def one(requests: list[SamplingRequest] = requests) -> None:
+            for request in requests:
+                sampler.choose_many(logits, [request])
 
-        def many(asks: list[Ask] = asks) -> None:
-            sampler.choose_many(logits, asks)
+        def many(requests: list[SamplingRequest] = requests) -> None:
+            sampler.choose_many(logits, requests)
 
         alone, together = interleaved([one, many], 50)
         print(

@@ -78,7 +78,7 @@ class NativeForward:
         weakref.finalize(self, library().model_destroy, self.handle)
         for index, layer in enumerate(weights.layers):
             self._set_layer(index, layer)
-        self._set_matrix(0, Part.HEAD, weights.head)
+        self._set_matrix(0, Part.HEAD, weights.lm_head)
         self._set_vector(0, Vector.NORM, weights.norm)
         embedding = weights.embedding
         if embedding.dtype != torch.float32 or dtype == "bf16":
@@ -119,7 +119,7 @@ class NativeForward:
             layers, _, _, kv_heads, width = tensor.shape
             if (layers, kv_heads, width) != (
                 config.layer_count,
-                config.kv_head_count,
+                config.num_kv_heads,
                 self.page_width,
             ):
                 raise ValueError(f"{name} are pages of another model: {tuple(tensor.shape)}")
@@ -159,7 +159,7 @@ class NativeForward:
 def _check(config: ModelConfig, dtype: str) -> None:
     if dtype not in FORMATS:
         raise ValueError(f"dtype {dtype!r} is none of {', '.join(FORMATS)}")
-    if config.hidden_size > HIDDEN_MAX or config.head_count // config.kv_head_count > GROUP_MAX:
+    if config.hidden_size > HIDDEN_MAX or config.num_heads // config.num_kv_heads > GROUP_MAX:
         raise NativeUnavailable("the model is too wide for the native kernels")
 
 
@@ -168,8 +168,8 @@ def _shape(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         vocab=config.vocab_size,
         hidden=config.hidden_size,
         layers=config.layer_count,
-        heads=config.head_count,
-        kv_heads=config.kv_head_count,
+        heads=config.num_heads,
+        kv_heads=config.num_kv_heads,
         head_size=config.head_size,
         ffn=config.ffn_size,
         format=FORMATS[dtype],

@@ -18,13 +18,13 @@ from draftwerk.model.draft_head.tree import (
     OPEN_MAX,
     SLOTS,
     Start,
-    thoughts_of,
+    head_tree_of,
 )
 from draftwerk.model.native.gumbel import SEED_MASK
 from draftwerk.model.native.library import GuessArguments, StartArguments, TreeArguments, library
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.sampler import LOSS_MAX
-from draftwerk.speculative.protocol.rounds import LOSS_NATS, Thought
+from draftwerk.speculative.protocol.rounds import LOSS_NATS, HeadNode
 
 MATRICES = ("gate_up", "down")
 VECTORS = ("keep", "state_norm", "token_norm", "norm")
@@ -33,7 +33,7 @@ TREE = TreeArguments(LEVELS, LOOKED, BEST, EXPANDED, OPEN_MAX, CHANCE_MIN, LOSS_
 
 
 class NativeStep:
-    """A `Step`; not for two threads at once. `embedding` [vocab, H] is read at every call."""
+    """A `HeadStep`; not for two threads at once. `embedding` [vocab, H] is read at every call."""
 
     def __init__(self, head: DraftHead, embedding: Tensor, target_head: Tensor, pool: Pool) -> None:
         self._pool = pool
@@ -84,7 +84,7 @@ class NativeStep:
         library().guesser_guess(self.handle, arguments, rows, count)
         return Steps(after, best.tolist(), logprobs.tolist())
 
-    def grow(self, starts: Sequence[Start]) -> list[tuple[Thought, ...]]:
+    def grow(self, starts: Sequence[Start]) -> list[tuple[HeadNode, ...]]:
         """Return each row's thoughts, parents first: `draft_head.tree.guesses` in one call."""
         count, size = len(starts), SLOTS * FIELDS
         arguments = (StartArguments * count)()
@@ -94,12 +94,12 @@ class NativeStep:
             if not 0 <= one.token < self._vocab:
                 raise ValueError("a token is outside the vocabulary")
             to.state, to.token, to.position = one.state.data_ptr(), one.token, one.position
-            to.seed, to.branch = one.key.seed & SEED_MASK, one.key.branch
-            to.sampled, to.scale = one.key.sampled, one.key.scale
+            to.seed, to.branch = one.noise.seed & SEED_MASK, one.noise.branch
+            to.sampled, to.scale = one.noise.sampled, one.noise.scale
         found = (c_int32 * (count * size))()
         library().guesser_grow(self.handle, arguments, count, TREE, found)
         numbers = found[:]
         return [
-            thoughts_of([numbers[at : at + FIELDS] for at in range(row, row + size, FIELDS)])
+            head_tree_of([numbers[at : at + FIELDS] for at in range(row, row + size, FIELDS)])
             for row in range(0, count * size, size)
         ]

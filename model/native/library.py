@@ -45,7 +45,7 @@ class RoundArrays(Structure):
 
 
 class ChooseArguments(Structure):
-    """Mirrors `Ask` in source/sampler.h."""
+    """Mirrors `SamplingRequest` in source/sampler.h."""
 
     _fields_: ClassVar = [
         ("logits", c_void_p),

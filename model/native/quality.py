@@ -2,8 +2,8 @@
 
 Run as `python -m draftwerk.model.native.quality TEXT_FILE [MODEL]`.
 
-Compares next-token laws on a text with those of the float32 format: Kullback-Leibler divergence
-in nats, perplexity, and how often the most likely token is the same.
+Compares next-token distributions on a text with those of the float32 format: Kullback-Leibler
+divergence in nats, perplexity, and how often the most likely token is the same.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from draftwerk.model.checkpoint.loader import LoadedModel, load
+from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.native.benchmark import one_row, pages_for
 from draftwerk.model.native.forward import FORMATS, NativeForward
 from draftwerk.model.native.pool import Pool
@@ -22,8 +22,8 @@ from draftwerk.model.native.pool import Pool
 WINDOW = 512
 
 
-def laws(
-    model: LoadedModel, dtype: str, tokens: Tensor, pool: Pool, kv_dtype: str = "auto"
+def windows_logprobs(
+    model: Checkpoint, dtype: str, tokens: Tensor, pool: Pool, kv_dtype: str = "auto"
 ) -> Iterator[Tensor]:
     """Yield log-probabilities [window, vocab] of each window of the text, each from its start."""
     native = NativeForward(model.config, model.weights, dtype, pool, kv_dtype)
@@ -34,15 +34,18 @@ def laws(
         yield native(batch, pages).log_softmax(-1)
 
 
-def compare(model: LoadedModel, dtype: str, kv_dtype: str, tokens: Tensor, pool: Pool) -> str:
+def compare(model: Checkpoint, dtype: str, kv_dtype: str, tokens: Tensor, pool: Pool) -> str:
     """Return a table line for one format of weights and one of keys and values."""
     divergences, agreements, losses = [], [], []
     windows = tokens.split(WINDOW)
-    exact, ours = laws(model, "fp32", tokens, pool), laws(model, dtype, tokens, pool, kv_dtype)
-    for window, reference, law in zip(windows, exact, ours, strict=True):
-        divergences.append((reference.exp() * (reference - law)).sum(-1))
-        agreements.append((reference.argmax(-1) == law.argmax(-1)).float())
-        losses.append(-law[:-1].gather(1, window[1:, None].long())[:, 0])
+    exact, ours = (
+        windows_logprobs(model, "fp32", tokens, pool),
+        windows_logprobs(model, dtype, tokens, pool, kv_dtype),
+    )
+    for window, reference, logprobs in zip(windows, exact, ours, strict=True):
+        divergences.append((reference.exp() * (reference - logprobs)).sum(-1))
+        agreements.append((reference.argmax(-1) == logprobs.argmax(-1)).float())
+        losses.append(-logprobs[:-1].gather(1, window[1:, None].long())[:, 0])
     divergence = torch.cat(divergences)
     return (
         f"{dtype:7s} {kv_dtype:5s} {float(divergence.mean()):9.5f}"

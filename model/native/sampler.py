@@ -11,8 +11,8 @@ from torch import Tensor
 from draftwerk.model.native.gumbel import SEED_MASK
 from draftwerk.model.native.library import ChooseArguments, LogprobArguments, library
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.reference.sampler import Ask, Ranked, offers, ranked
-from draftwerk.speculative.protocol.rounds import TokenLogprob
+from draftwerk.model.reference.sampler import SamplingRequest, TopTokens, candidates, ranked
+from draftwerk.speculative.protocol.rounds import ChosenLogprob
 
 WORD_MASK = 2**32 - 1
 
@@ -23,26 +23,28 @@ class NativeSampler:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    def choose_many(self, logits: Tensor, asks: Sequence[Ask]) -> list[int]:
+    def choose_many(self, logits: Tensor, requests: Sequence[SamplingRequest]) -> list[int]:
         """Return the seeded target's token for each ask."""
         _check_logits(logits)
-        arguments = (ChooseArguments * len(asks))()
-        for to, ask in zip(arguments, asks, strict=True):
-            _fill(to, logits, ask)
-        chosen = (ctypes.c_int32 * len(asks))()
-        library().choose_many(self._pool.handle, arguments, len(asks), logits.shape[1], chosen)
+        arguments = (ChooseArguments * len(requests))()
+        for to, request in zip(arguments, requests, strict=True):
+            _fill(to, logits, request)
+        chosen = (ctypes.c_int32 * len(requests))()
+        library().choose_many(self._pool.handle, arguments, len(requests), logits.shape[1], chosen)
         return list(chosen)
 
-    def logprobs(self, logits: Tensor, asked: Sequence[tuple[int, int, int]]) -> list[TokenLogprob]:
+    def logprobs(
+        self, logits: Tensor, asked: Sequence[tuple[int, int, int]]
+    ) -> list[ChosenLogprob]:
         """Return raw log-probabilities for (row, chosen token, alternatives wanted)."""
         chosen, tokens, values = self._report(logits, asked)
         rows = zip(asked, chosen.tolist(), tokens.tolist(), values.tolist(), strict=True)
         return [
-            TokenLogprob(logprob, tuple(zip(best[:count], scores[:count], strict=True)))
+            ChosenLogprob(logprob, tuple(zip(best[:count], scores[:count], strict=True)))
             for (_, _, count), logprob, best, scores in rows
         ]
 
-    def rank(self, logits: Tensor, count: int) -> list[Ranked]:
+    def rank(self, logits: Tensor, count: int) -> list[TopTokens]:
         """Return the `count` best tokens of every row, best first."""
         _, tokens, values = self._report(logits, [(row, 0, count) for row in range(len(logits))])
         return ranked(tokens, values)
@@ -72,34 +74,34 @@ class NativeSampler:
         library().report_logprobs(self._pool.handle, arguments, len(asked), logits.shape[1])
         return chosen, tokens, values
 
-    def offers(
-        self, logits: Tensor, asked: Sequence[tuple[Ask, int]]
+    def candidates(
+        self, logits: Tensor, asked: Sequence[tuple[SamplingRequest, int]]
     ) -> list[tuple[tuple[int, float], ...]]:
         """Return the best next tokens of each (ask, count); torch does all but the plain ones."""
-        plain = [(ask.logits_row, 0, count) for ask, count in asked if ask.is_plain]
+        plain = [(request.logits_row, 0, count) for request, count in asked if request.is_plain]
         other = [one for one in asked if not one[0].is_plain]
-        fast, slow = iter(self.logprobs(logits, plain)), iter(offers(logits, other))
-        return [next(fast).top if ask.is_plain else next(slow) for ask, _ in asked]
+        fast, slow = iter(self.logprobs(logits, plain)), iter(candidates(logits, other))
+        return [next(fast).top if request.is_plain else next(slow) for request, _ in asked]
 
 
-def _fill(to: ChooseArguments, logits: Tensor, ask: Ask) -> None:
-    _check_range(ask.logits_row, len(logits))
-    sampling = ask.sampling
-    to.logits = logits.data_ptr() + ask.logits_row * logits.shape[1] * logits.element_size()
+def _fill(to: ChooseArguments, logits: Tensor, request: SamplingRequest) -> None:
+    _check_range(request.logits_row, len(logits))
+    sampling = request.sampling
+    to.logits = logits.data_ptr() + request.logits_row * logits.shape[1] * logits.element_size()
     to.temperature, to.top_p, to.min_p = sampling.temperature, sampling.top_p, sampling.min_p
     to.seed, to.branch = sampling.seed & SEED_MASK, sampling.branch & WORD_MASK
-    to.position, to.top_k = ask.position, sampling.top_k
-    if ask.edits is not None and len(ask.edits.tokens):
-        edits = ask.edits
-        _check_range(int(edits.tokens.min()), logits.shape[1])
-        _check_range(int(edits.tokens.max()), logits.shape[1])
-        to.edit_count = len(edits.tokens)
-        to.edit_tokens = edits.tokens.ctypes.data
-        to.edit_rates = edits.rates.ctypes.data
-        to.edit_losses = edits.losses.ctypes.data
-        to.edit_biases = edits.biases.ctypes.data
-    if ask.allowed is not None:
-        to.allowed = _mask_address(ask.allowed, logits.shape[1])
+    to.position, to.top_k = request.position, sampling.top_k
+    if request.logit_edits is not None and len(request.logit_edits.tokens):
+        logit_edits = request.logit_edits
+        _check_range(int(logit_edits.tokens.min()), logits.shape[1])
+        _check_range(int(logit_edits.tokens.max()), logits.shape[1])
+        to.edit_count = len(logit_edits.tokens)
+        to.edit_tokens = logit_edits.tokens.ctypes.data
+        to.edit_rates = logit_edits.rates.ctypes.data
+        to.edit_losses = logit_edits.losses.ctypes.data
+        to.edit_biases = logit_edits.biases.ctypes.data
+    if request.allowed is not None:
+        to.allowed = _mask_address(request.allowed, logits.shape[1])
 
 
 def _mask_address(mask: NDArray[np.int32], vocab_size: int) -> int:

@@ -44,7 +44,7 @@ class TorchForward:
             hidden = hidden + self._attend(layer, index, normed, rotation, batch, pages)
             hidden = hidden + self._feed(layer, self._norm(hidden, layer.ffn_norm))
         self.states = self._norm(hidden[batch.outputs], self.weights.norm)
-        return self._linear(self.states, self.weights.head, None).float()
+        return self._linear(self.states, self.weights.lm_head, None).float()
 
     def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return cos and sin [T, 1, head_size / 2], in the weights' dtype."""
@@ -66,7 +66,7 @@ class TorchForward:
         batch: Batch,
         pages: Pages,
     ) -> Tensor:
-        heads, kv_heads = self.config.head_count, self.config.kv_head_count
+        heads, kv_heads = self.config.num_heads, self.config.num_kv_heads
         qkv = self._linear(normed, layer.qkv, layer.qkv_bias)
         by_head = qkv.view(len(qkv), heads + 2 * kv_heads, self.config.head_size)
         query, key, value = by_head.split([heads, kv_heads, kv_heads], dim=1)

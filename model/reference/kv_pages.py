@@ -27,7 +27,7 @@ def allocate(
         config.layer_count,
         block_count,
         block_size,
-        config.kv_head_count,
+        config.num_kv_heads,
         width or config.head_size,
     )
     if device.type != "cpu":

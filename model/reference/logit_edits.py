@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from draftwerk.speculative.sampling.params import Sampling
 
 RATE, LOSS, BIAS, COUNT = range(4)
-UNTOUCHED = ((1.0,), (0.0,), (0.0,), (0.0,))
+UNEDITED = ((1.0,), (0.0,), (0.0,), (0.0,))
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class EditedTokens:
     """The tokens whose logits a node's history changes, and what is done to them, in order."""
 
     tokens: NDArray[np.int64]
@@ -31,14 +31,14 @@ class Touched:
         return scores - self.losses + self.biases
 
 
-class Edits:
+class LogitEdits:
     """What a growing text does to the logits after it, kept up to date token by token.
 
-    Column i of `table` holds the rate, loss, bias and count of token `tokens[i]`; `places` finds
-    the column of a token. Both arrays have room beyond `len(places)`.
+    Column i of `table` holds the rate, loss, bias and count of token `tokens[i]`; `column_of` finds
+    the column of a token. Both arrays have room beyond `len(column_of)`.
     """
 
-    __slots__ = ("length", "penalises", "places", "sampling", "table", "tokens")
+    __slots__ = ("column_of", "length", "penalises", "sampling", "table", "tokens")
 
     def __init__(self, sampling: Sampling, prompt: Sequence[int]) -> None:
         self.sampling = sampling
@@ -49,7 +49,7 @@ class Edits:
         )
         self.length = 0
         """Generated tokens."""
-        self.places: dict[int, int] = {}
+        self.column_of: dict[int, int] = {}
         self.tokens = np.zeros(0, np.int64)
         self.table = np.zeros((4, 0))
         if sampling.repetition_penalty != 1.0:  # the only one that looks at the prompt
@@ -71,7 +71,7 @@ class Edits:
             bias = self.table[BIAS, column]
             self.table[:, column] = sampling.repetition_penalty, loss, bias, count
 
-    def after(self, path: Sequence[int]) -> Touched:
+    def after(self, path: Sequence[int]) -> EditedTokens:
         """Return the edits at a node whose path, after the known tokens, is `path`.
 
         The arrays are the sequence's own; they hold until it is extended.
@@ -83,27 +83,27 @@ class Edits:
         if early:
             stops = node._columns(self.sampling.stop_token_ids)
             node.table[BIAS, stops] = float("-inf")
-        size = len(node.places)
+        size = len(node.column_of)
         rates, losses, biases, _ = node.table[:, :size]
-        return Touched(node.tokens[:size], rates, losses, biases)
+        return EditedTokens(node.tokens[:size], rates, losses, biases)
 
     def check(self) -> None:
         """Assert that tokens and places are each other's inverse, and what is free is untouched."""
-        size = len(self.places)
-        assert self.tokens[:size].tolist() == list(self.places)
-        assert list(self.places.values()) == list(range(size))
-        assert (self.table[:, size:] == np.array(UNTOUCHED)).all()
+        size = len(self.column_of)
+        assert self.tokens[:size].tolist() == list(self.column_of)
+        assert list(self.column_of.values()) == list(range(size))
+        assert (self.table[:, size:] == np.array(UNEDITED)).all()
 
     def _columns(self, tokens: Sequence[int]) -> list[int]:
         """Return the tokens' columns, with room made for new ones."""
-        places = self.places
-        begin = len(places)
-        columns = [places.setdefault(token, len(places)) for token in tokens]
-        end = len(places)
+        column_of = self.column_of
+        begin = len(column_of)
+        columns = [column_of.setdefault(token, len(column_of)) for token in tokens]
+        end = len(column_of)
         if end > len(self.tokens):
             room = 2 * end - len(self.tokens)
             self.tokens = np.concatenate([self.tokens, np.zeros(room, np.int64)])
-            self.table = np.concatenate([self.table, np.repeat(UNTOUCHED, room, axis=1)], axis=1)
+            self.table = np.concatenate([self.table, np.repeat(UNEDITED, room, axis=1)], axis=1)
         for token, column in zip(tokens, columns, strict=True):
             if column >= begin:
                 self.tokens[column] = token
@@ -113,6 +113,6 @@ class Edits:
         """Return edits that go on apart from these."""
         node = object.__new__(type(self))
         node.sampling, node.penalises, node.length = self.sampling, self.penalises, self.length
-        node.places = self.places.copy()
+        node.column_of = self.column_of.copy()
         node.tokens, node.table = self.tokens.copy(), self.table.copy()
         return node

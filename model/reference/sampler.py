@@ -13,25 +13,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from draftwerk.model.reference.gumbel import gumbel, noise_keys
-from draftwerk.model.reference.logit_edits import Touched
-from draftwerk.speculative.protocol.rounds import LOSS_NATS, TokenLogprob
+from draftwerk.model.reference.logit_edits import EditedTokens
+from draftwerk.speculative.protocol.rounds import LOSS_NATS, ChosenLogprob
 from draftwerk.speculative.sampling.params import WINDOW_NATS, Sampling
 
 LOSS_MAX = 4095
-Ranked = tuple[tuple[int, ...], tuple[int, ...]]
+TopTokens = tuple[tuple[int, ...], tuple[int, ...]]
 """The best next tokens, best first, and their losses in LOSS_NATS."""
 NUCLEUS_START = 256
 """How many of the best tokens are sorted first; eight times as many when they fall short."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class SamplingRequest:
     """Which token is next at one node."""
 
     logits_row: int
     position: int
     sampling: Sampling
-    edits: Touched | None = None
+    logit_edits: EditedTokens | None = None
     allowed: NDArray[np.int32] | None = None
     """A bit for each token that the grammar allows, from the lowest bit of the first word."""
 
@@ -43,67 +43,78 @@ class Ask:
     @property
     def is_plain(self) -> bool:
         """Whether the raw logits' argmax is all that is wanted."""
-        return self.edits is None and self.allowed is None and self.sampling.temperature == 0.0
+        return (
+            self.logit_edits is None and self.allowed is None and self.sampling.temperature == 0.0
+        )
 
 
-def choose_many(logits: Tensor, asks: SequenceOf[Ask]) -> list[int]:
+def choose_many(logits: Tensor, requests: SequenceOf[SamplingRequest]) -> list[int]:
     """Return the seeded target's token for each ask, from raw float32 logits [S, vocab]."""
-    plain = [index for index, ask in enumerate(asks) if ask.is_plain]
-    edited = [index for index, ask in enumerate(asks) if ask.is_greedy and not ask.is_plain]
-    sampled = [index for index, ask in enumerate(asks) if not ask.is_greedy]
-    chosen = [0] * len(asks)
-    for index, token in zip(plain, _argmax(logits, [asks[i] for i in plain]), strict=True):
+    plain = [index for index, request in enumerate(requests) if request.is_plain]
+    edited = [
+        index
+        for index, request in enumerate(requests)
+        if request.is_greedy and not request.is_plain
+    ]
+    sampled = [index for index, request in enumerate(requests) if not request.is_greedy]
+    chosen = [0] * len(requests)
+    for index, token in zip(plain, _argmax(logits, [requests[i] for i in plain]), strict=True):
         chosen[index] = token
     for index in edited:
-        chosen[index] = int(scores_of(logits, asks[index]).argmax())
-    for index, token in zip(sampled, _sample(logits, [asks[i] for i in sampled]), strict=True):
+        chosen[index] = int(scores_of(logits, requests[index]).argmax())
+    for index, token in zip(sampled, _sample(logits, [requests[i] for i in sampled]), strict=True):
         chosen[index] = token
     return chosen
 
 
-def _argmax(logits: Tensor, asks: list[Ask]) -> list[int]:
-    if not asks:
+def _argmax(logits: Tensor, requests: list[SamplingRequest]) -> list[int]:
+    if not requests:
         return []
-    if len(asks) < len(logits):
-        logits = logits[torch.tensor([ask.logits_row for ask in asks], device=logits.device)]
+    if len(requests) < len(logits):
+        logits = logits[
+            torch.tensor([request.logits_row for request in requests], device=logits.device)
+        ]
     return logits.argmax(-1).tolist()
 
 
-def _sample(logits: Tensor, asks: list[Ask]) -> list[int]:
+def _sample(logits: Tensor, requests: list[SamplingRequest]) -> list[int]:
     """Truncate row by row, then draw the noise of all candidates at once."""
-    if not asks:
+    if not requests:
         return []
-    laws = [
-        truncated(scores_of(logits, ask) / ask.sampling.temperature, ask.sampling) for ask in asks
+    distributions = [
+        truncated(scores_of(logits, request) / request.sampling.temperature, request.sampling)
+        for request in requests
     ]
-    keyed = ((ask.sampling.seed, ask.sampling.branch, ask.position) for ask in asks)
-    counts = [len(tokens) for tokens, _ in laws]
-    tokens, values = (torch.cat(parts) for parts in zip(*laws, strict=True))
-    rows = torch.arange(len(asks), device=logits.device)
+    keyed = (
+        (request.sampling.seed, request.sampling.branch, request.position) for request in requests
+    )
+    counts = [len(tokens) for tokens, _ in distributions]
+    tokens, values = (torch.cat(parts) for parts in zip(*distributions, strict=True))
+    rows = torch.arange(len(requests), device=logits.device)
     rows = rows.repeat_interleave(torch.tensor(counts, device=logits.device))
     totals = values + gumbel(tokens, rows, noise_keys(keyed, logits.device))
     pairs = zip(tokens.split(counts), totals.split(counts), strict=True)
     return [int(ids[total == total.max()].min()) for ids, total in pairs]
 
 
-def edited(scores: Tensor, edits: Touched | None) -> Tensor:
+def edited(scores: Tensor, logit_edits: EditedTokens | None) -> Tensor:
     """Apply edits to float64 scores [vocab], in place."""
-    if edits is not None:
-        tokens = torch.from_numpy(edits.tokens).to(scores.device)
-        changed = edits.apply(scores[tokens].cpu().numpy())
+    if logit_edits is not None:
+        tokens = torch.from_numpy(logit_edits.tokens).to(scores.device)
+        changed = logit_edits.apply(scores[tokens].cpu().numpy())
         scores[tokens] = torch.from_numpy(changed).to(scores.device)
     return scores
 
 
-def scores_of(logits: Tensor, ask: Ask) -> Tensor:
+def scores_of(logits: Tensor, request: SamplingRequest) -> Tensor:
     """Return the edited float64 scores [vocab] of one ask, -inf where a grammar forbids."""
-    return allowed_of(edited(logits[ask.logits_row].double(), ask.edits), ask)
+    return allowed_of(edited(logits[request.logits_row].double(), request.logit_edits), request)
 
 
-def allowed_of(scores: Tensor, ask: Ask) -> Tensor:
+def allowed_of(scores: Tensor, request: SamplingRequest) -> Tensor:
     """Put -inf where a grammar forbids, in place."""
-    if ask.allowed is not None:
-        bits = np.unpackbits(ask.allowed.view(np.uint8), count=len(scores), bitorder="little")
+    if request.allowed is not None:
+        bits = np.unpackbits(request.allowed.view(np.uint8), count=len(scores), bitorder="little")
         scores[torch.from_numpy(bits == 0).to(scores.device)] = -inf
     return scores
 
@@ -123,22 +134,22 @@ def truncated(scaled: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     return tokens, values
 
 
-def logprobs(logits: Tensor, asked: SequenceOf[tuple[int, int, int]]) -> list[TokenLogprob]:
+def logprobs(logits: Tensor, asked: SequenceOf[tuple[int, int, int]]) -> list[ChosenLogprob]:
     """Return raw log-probabilities for (row, chosen token, alternatives wanted)."""
     if not asked:
         return []
     rows, tokens, counts = (torch.tensor(column) for column in zip(*asked, strict=True))
-    laws = logits[rows.to(logits.device)].double().log_softmax(-1)
-    chosen = laws.gather(-1, tokens.to(logits.device)[:, None])[:, 0].tolist()
-    values, indexes = laws.topk(int(counts.max()), dim=-1)
+    distributions = logits[rows.to(logits.device)].double().log_softmax(-1)
+    chosen = distributions.gather(-1, tokens.to(logits.device)[:, None])[:, 0].tolist()
+    values, indexes = distributions.topk(int(counts.max()), dim=-1)
     tops = zip(indexes.tolist(), values.tolist(), counts.tolist(), strict=True)
     return [
-        TokenLogprob(logprob, tuple(zip(top[:count], best[:count], strict=True)))
+        ChosenLogprob(logprob, tuple(zip(top[:count], best[:count], strict=True)))
         for logprob, (top, best, count) in zip(chosen, tops, strict=True)
     ]
 
 
-def best_tokens(logits: Tensor, count: int) -> list[Ranked]:
+def best_tokens(logits: Tensor, count: int) -> list[TopTokens]:
     """Return the `count` best tokens of every row, best first; equal ones in any order."""
     values, tokens = logits.log_softmax(-1).topk(count, dim=-1)
     return ranked(tokens, values)
@@ -149,7 +160,7 @@ def losses_of(logprobs: Tensor) -> Tensor:
     return (logprobs * (-1 / LOSS_NATS)).round().clamp(0, LOSS_MAX).int()
 
 
-def ranked(tokens: Tensor, logprobs: Tensor) -> list[Ranked]:
+def ranked(tokens: Tensor, logprobs: Tensor) -> list[TopTokens]:
     """Return tokens [n, count] and how far they are below certainty, row by row."""
     losses = losses_of(logprobs)
     return [
@@ -158,39 +169,43 @@ def ranked(tokens: Tensor, logprobs: Tensor) -> list[Ranked]:
     ]
 
 
-def offers(
-    logits: Tensor, asked: SequenceOf[tuple[Ask, int]]
+def candidates(
+    logits: Tensor, asked: SequenceOf[tuple[SamplingRequest, int]]
 ) -> list[tuple[tuple[int, float], ...]]:
     """Return for each ask the `count` best next tokens with their log-probabilities, best first.
 
     At temperature 0 edits and grammar come after the logarithm and nothing is normalised again, as
-    in Transformers' beam search. Above 0 the law is the one that is sampled from, and the best are
-    those that its noise puts first.
+    in Transformers' beam search. Above 0 the distribution is the one that is sampled from, and the
+    best are those that its noise puts first.
     """
     return [
-        _likeliest(logits, ask, count) if ask.is_greedy else _drawn(logits, ask, count)
-        for ask, count in asked
+        _likeliest(logits, request, count) if request.is_greedy else _drawn(logits, request, count)
+        for request, count in asked
     ]
 
 
-def _likeliest(logits: Tensor, ask: Ask, count: int) -> tuple[tuple[int, float], ...]:
-    law = logits[ask.logits_row].double().log_softmax(-1)
-    scores = allowed_of(edited(law, ask.edits), ask)
+def _likeliest(
+    logits: Tensor, request: SamplingRequest, count: int
+) -> tuple[tuple[int, float], ...]:
+    distribution = logits[request.logits_row].double().log_softmax(-1)
+    scores = allowed_of(edited(distribution, request.logit_edits), request)
     tokens, values = _best(torch.arange(len(scores), device=logits.device), scores, count)
     return tuple(
         (token, value)
         for token, value in zip(tokens.tolist(), values.tolist(), strict=True)
-        if ask.allowed is None or value > -inf
+        if request.allowed is None or value > -inf
     )
 
 
-def _drawn(logits: Tensor, ask: Ask, count: int) -> tuple[tuple[int, float], ...]:
-    sampling = ask.sampling
-    tokens, values = truncated(scores_of(logits, ask) / sampling.temperature, sampling)
-    law = values.log_softmax(-1)
-    keys = noise_keys(((sampling.seed, sampling.branch, ask.position),), logits.device)
-    order = (law + gumbel(tokens, torch.zeros_like(tokens), keys)).argsort(descending=True)[:count]
-    return tuple(zip(tokens[order].tolist(), law[order].tolist(), strict=True))
+def _drawn(logits: Tensor, request: SamplingRequest, count: int) -> tuple[tuple[int, float], ...]:
+    sampling = request.sampling
+    tokens, values = truncated(scores_of(logits, request) / sampling.temperature, sampling)
+    distribution = values.log_softmax(-1)
+    keys = noise_keys(((sampling.seed, sampling.branch, request.position),), logits.device)
+    order = (distribution + gumbel(tokens, torch.zeros_like(tokens), keys)).argsort(
+        descending=True
+    )[:count]
+    return tuple(zip(tokens[order].tolist(), distribution[order].tolist(), strict=True))
 
 
 def _best(tokens: Tensor, values: Tensor, count: int) -> tuple[Tensor, Tensor]:

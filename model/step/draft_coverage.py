@@ -3,7 +3,7 @@
 import numpy as np
 
 
-class Mirror:
+class DraftCoverage:
     """One count per block: its leading slots that were fed to the draft model.
 
     A sequence that opens on cached blocks was fed by another; unless the draft model started

@@ -11,12 +11,12 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from draftwerk.model.reference.sampler import Ask, Ranked
-from draftwerk.speculative.protocol.rounds import Thought
+from draftwerk.model.reference.sampler import SamplingRequest, TopTokens
+from draftwerk.speculative.protocol.rounds import HeadNode
 from draftwerk.speculative.sampling.params import Sampling
 
 
-class Tree(NamedTuple):
+class PackedTree(NamedTuple):
     """One row's draft, as far as its answers decide what becomes of it."""
 
     first: int
@@ -29,7 +29,7 @@ class Tree(NamedTuple):
     stop: int
     """Tokens known."""
     sampling: Sampling
-    thinks: bool
+    wants_head_tree: bool
     """Whether a draft head, if there is one, is to think on from where the walk ends."""
 
     @property
@@ -38,43 +38,43 @@ class Tree(NamedTuple):
         return self.parents == tuple(range(-1, len(self.parents) - 1))
 
 
-class Questions(NamedTuple):
+class RoundRequests(NamedTuple):
     """What a round may want to know of its logits; each to be gone through once, or not at all."""
 
-    asks: Iterable[Ask]
+    requests: Iterable[SamplingRequest]
     """For tokens, at nodes that may never be reached."""
-    curious: Iterable[int] = ()
+    topk_rows: Iterable[int] = ()
     """Rows of logits whose best tokens are wanted."""
     best_count: int = 0
     """How many of them."""
-    trees: Iterable[Tree] = ()
+    trees: Iterable[PackedTree] = ()
     """What the asks belong to; all asks of one tree follow each other, from its root on."""
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
+class Presampled:
     """What is known of a round's logits, by their row."""
 
     broken: frozenset[int]
     """Rows that are no numbers."""
     tokens: Mapping[int, int] = field(default_factory=dict[int, int])
     """The seeded target's; a row that is missing must be asked later."""
-    best: Mapping[int, Ranked] = field(default_factory=dict[int, Ranked])
+    best: Mapping[int, TopTokens] = field(default_factory=dict[int, TopTokens])
     moved: frozenset[int] = frozenset()
     """Trees, by their first row, whose accepted path is in place already."""
-    thoughts: Mapping[int, tuple[Thought, ...]] = field(
-        default_factory=dict[int, tuple[Thought, ...]]
+    head_tree: Mapping[int, tuple[HeadNode, ...]] = field(
+        default_factory=dict[int, tuple[HeadNode, ...]]
     )
     """A draft head's, by the same; meant for texts that go on."""
 
 
-class Foresee(Protocol):
+class Presample(Protocol):
     """Answer what costs little to answer at once; which rows are no numbers in any case."""
 
-    def __call__(self, logits: Tensor, questions: Questions, /) -> Foreseen: ...
+    def __call__(self, logits: Tensor, questions: RoundRequests, /) -> Presampled: ...
 
 
-def broken_alone(logits: Tensor, questions: Questions) -> Foreseen:
+def broken_alone(logits: Tensor, questions: RoundRequests) -> Presampled:
     """Answer nothing beforehand: where answers are near, asking for every node is a waste."""
     # A node's hidden state is a factor of all its logits: where it is broken, so is every one.
-    return Foreseen(frozenset((~logits[:, 0].isfinite()).nonzero()[:, 0].tolist()))
+    return Presampled(frozenset((~logits[:, 0].isfinite()).nonzero()[:, 0].tolist()))

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, field
 
-from draftwerk.model.reference.logit_edits import Edits
-from draftwerk.model.reference.sampler import Ask
+from draftwerk.model.reference.logit_edits import LogitEdits
+from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.text.grammar import BadGrammar, Grammars, Matcher
-from draftwerk.speculative.protocol.rounds import Opening, Round, Row
+from draftwerk.speculative.protocol.rounds import NewSequence, Round, Row
 from draftwerk.speculative.sampling.params import Sampling
 
 
@@ -16,7 +16,7 @@ class BadRow(ValueError):
 
 
 @dataclass(slots=True)
-class Sequence:
+class CachedSequence:
     """Known tokens of one sequence, and what they do to its logits."""
 
     tokens: list[int]
@@ -24,48 +24,50 @@ class Sequence:
     sampling: Sampling
     matcher: Matcher | None = None
     """Where the generated tokens stand in the grammar, if there is one."""
-    edits: Edits | None = field(init=False)
+    logit_edits: LogitEdits | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self.edits = None
+        self.logit_edits = None
         if self.matcher is not None:
             self.matcher.extend(self.tokens[self.prompt_count :])
         if self.sampling.edits_logits:
-            self.edits = Edits(self.sampling, self.tokens[: self.prompt_count])
-            self.edits.extend(self.tokens[self.prompt_count :])
+            self.logit_edits = LogitEdits(self.sampling, self.tokens[: self.prompt_count])
+            self.logit_edits.extend(self.tokens[self.prompt_count :])
 
-    def extend(self, news: tuple[int, ...]) -> None:
+    def extend(self, new_token_ids: tuple[int, ...]) -> None:
         """Append committed tokens."""
-        self.tokens.extend(news)
-        if self.edits is not None:
-            self.edits.extend(news)
+        self.tokens.extend(new_token_ids)
+        if self.logit_edits is not None:
+            self.logit_edits.extend(new_token_ids)
         if self.matcher is not None:
-            self.matcher.extend(news)
+            self.matcher.extend(new_token_ids)
 
-    def fork(self) -> "Sequence":
+    def fork(self) -> "CachedSequence":
         """Return a sequence that begins alike and goes on apart."""
         twin = copy(self)
         twin.tokens = self.tokens.copy()
-        twin.edits = None if self.edits is None else self.edits.copy()
+        twin.logit_edits = None if self.logit_edits is None else self.logit_edits.copy()
         twin.matcher = None if self.matcher is None else self.matcher.fork()
         return twin
 
-    def ask(self, logits_row: int, path: list[int]) -> Ask:
+    def sampling_request(self, logits_row: int, path: list[int]) -> SamplingRequest:
         """Return the question which token follows `path`, itself after the known tokens.
 
         Raises BadGrammar if the grammar allows none, or not `path`.
         """
-        edits = None if self.edits is None else self.edits.after(path)
+        logit_edits = None if self.logit_edits is None else self.logit_edits.after(path)
         allowed = None if self.matcher is None else self.matcher.allowed(path)
-        return Ask(logits_row, len(self.tokens) + len(path), self.sampling, edits, allowed)
+        return SamplingRequest(
+            logits_row, len(self.tokens) + len(path), self.sampling, logit_edits, allowed
+        )
 
 
-class Histories:
+class CachedSequences:
     """The live sequences of one device, by id."""
 
     def __init__(self, grammars: Grammars | None = None) -> None:
         self.grammars = grammars
-        self.sequences: dict[int, Sequence] = {}
+        self.sequences: dict[int, CachedSequence] = {}
 
     def begin(self, round_: Round) -> None:
         """Fork the branches that begin, then forget the sequences that ended.
@@ -78,7 +80,7 @@ class Histories:
         for row, origin in zip(forks, origins, strict=True):
             if origin is not None:
                 self.sequences[row.sequence_id] = origin.fork()
-        self.close(round_.closed)
+        self.close(round_.finished_ids)
 
     def close(self, sequence_ids: Iterable[int]) -> None:
         """Forget sequences; an unknown one was never sent here, which is fine."""
@@ -89,11 +91,11 @@ class Histories:
         """Assert that every sequence has counted what it knows."""
         for sequence in self.sequences.values():
             assert sequence.prompt_count <= len(sequence.tokens)
-            if sequence.edits is not None:
-                sequence.edits.check()
-                assert sequence.edits.length == len(sequence.tokens) - sequence.prompt_count
+            if sequence.logit_edits is not None:
+                sequence.logit_edits.check()
+                assert sequence.logit_edits.length == len(sequence.tokens) - sequence.prompt_count
 
-    def read(self, row: Row) -> Sequence:
+    def read(self, row: Row) -> CachedSequence:
         """Take in a row's opening and news.
 
         Raises BadRow for a sequence never opened, or one whose grammar cannot be followed.
@@ -103,21 +105,23 @@ class Histories:
         except BadGrammar as error:
             raise BadRow(f"the grammar cannot be followed: {error}") from error
 
-    def _read(self, row: Row) -> Sequence:
-        if row.opening is not None:
-            self.sequences[row.sequence_id] = self._opened(row.opening)
+    def _read(self, row: Row) -> CachedSequence:
+        if row.new_sequence is not None:
+            self.sequences[row.sequence_id] = self._cached(row.new_sequence)
         sequence = self.sequences.get(row.sequence_id)
         if sequence is None:
             raise BadRow(f"sequence {row.sequence_id} was never opened")
-        if row.news:
-            sequence.extend(row.news)
+        if row.new_token_ids:
+            sequence.extend(row.new_token_ids)
         return sequence
 
-    def _opened(self, opening: Opening) -> Sequence:
+    def _cached(self, new_sequence: NewSequence) -> CachedSequence:
         """Return the state that an opening stands for."""
-        sampling, matcher = opening.sampling, None
+        sampling, matcher = new_sequence.sampling, None
         if sampling.grammar is not None:
             if self.grammars is None:
                 raise BadGrammar("the model has no tokenizer")
             matcher = self.grammars.matcher(sampling.grammar, sampling.stop_token_ids)
-        return Sequence(list(opening.tokens), opening.prompt_count, sampling, matcher)
+        return CachedSequence(
+            list(new_sequence.tokens), new_sequence.prompt_count, sampling, matcher
+        )

@@ -6,32 +6,32 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from draftwerk.model.reference.sampler import Ask, Ranked
-from draftwerk.model.step.presampled import Foreseen, Tree
-from draftwerk.model.step.sequences import Sequence
+from draftwerk.model.reference.sampler import SamplingRequest, TopTokens
+from draftwerk.model.step.presampled import PackedTree, Presampled
+from draftwerk.model.step.sequences import CachedSequence
 from draftwerk.model.text.grammar import BadGrammar
-from draftwerk.speculative.beams.frontier import Reached
+from draftwerk.speculative.beams.survivors import VerifiedBranch
 from draftwerk.speculative.protocol.rounds import (
+    ChosenLogprob,
     Draft,
-    Hunch,
-    Outlook,
+    HeadCandidates,
+    HeadNode,
     Row,
-    Thought,
-    TokenLogprob,
+    TokenTopK,
     children_of,
 )
 from draftwerk.speculative.sampling.gumbel import path_key
 
 BROKEN = "the model computed something that is not a number"
-NOTHING = Foreseen(frozenset())
+NOTHING = Presampled(frozenset())
 
 
 @dataclass(slots=True)
-class Walk:
+class RowVerification:
     """The way down one row's tree: where it stands, and what it has committed."""
 
     row: Row
-    sequence: Sequence
+    sequence: CachedSequence
     draft: Draft
     first: int
     """Index of the row's first logits: those after the last known token."""
@@ -39,13 +39,13 @@ class Walk:
     node: int = -1
     tokens: list[int] = field(default_factory=list)
     path: list[int] = field(default_factory=list)
-    logprobs: tuple[TokenLogprob, ...] = ()
-    outlooks: tuple[Outlook, ...] = ()
-    offers: tuple[tuple[tuple[int, float], ...], ...] = ()
-    forced: tuple[int, ...] = ()
-    thoughts: tuple[Thought, ...] = ()
-    hunches: list[Hunch] = field(default_factory=list[Hunch])
-    foreseen: Foreseen = NOTHING
+    logprobs: tuple[ChosenLogprob, ...] = ()
+    topk: tuple[TokenTopK, ...] = ()
+    candidates: tuple[tuple[tuple[int, float], ...], ...] = ()
+    jump_forward: tuple[int, ...] = ()
+    head_tree: tuple[HeadNode, ...] = ()
+    head_candidates: list[HeadCandidates] = field(default_factory=list[HeadCandidates])
+    presampled: Presampled = NOTHING
     """What is known of the logits before the walk."""
     error: str = ""
     """Why the row failed on the way, in words for the client."""
@@ -54,7 +54,7 @@ class Walk:
         self.children = children_of(self.draft)
 
     @property
-    def place(self) -> int:
+    def current_row(self) -> int:
         """The row of logits where the walk stands."""
         return self.first + self.node + 1
 
@@ -69,47 +69,49 @@ class Walk:
         return bool(self.tokens) and self.tokens[-1] not in self.sequence.sampling.stop_token_ids
 
     @property
-    def is_curious(self) -> bool:
+    def wants_topk(self) -> bool:
         """Whether somebody wants to know what else could follow."""
-        return self.draft.curious and self.row.branch is None
+        return self.draft.wants_topk and self.row.branch is None
 
-    def mark(self, foreseen: Foreseen) -> None:
+    def mark(self, presampled: Presampled) -> None:
         """Take in what is known of the logits; branches and drawn drafts need all to be numbers."""
-        self.foreseen = foreseen
+        self.presampled = presampled
         own = self.logits_rows()
-        needs_all = self.row.branch is not None or self.draft.laws
-        if needs_all and not foreseen.broken.isdisjoint(own):
+        needs_all = self.row.branch is not None or self.draft.distributions
+        if needs_all and not presampled.broken.isdisjoint(own):
             self.error = BROKEN
 
-    def foreseeable(self) -> list[Ask]:
+    def presample_requests(self) -> list[SamplingRequest]:
         """Return the questions at all nodes, if none depends on the tokens before it."""
         sequence = self.sequence
-        by_path = sequence.edits is not None or sequence.matcher is not None
-        if by_path or self.row.branch is not None or self.draft.laws:
+        by_path = sequence.logit_edits is not None or sequence.matcher is not None
+        if by_path or self.row.branch is not None or self.draft.distributions:
             return []
         depths = [0]
         for parent in self.draft.parents:
             depths.append(depths[parent + 1] + 1)
         known = len(sequence.tokens)
         return [
-            Ask(self.first + index, known + depth, sequence.sampling)
+            SamplingRequest(self.first + index, known + depth, sequence.sampling)
             for index, depth in enumerate(depths)
         ]
 
-    def tree(self, block_size: int) -> Tree:
+    def tree(self, block_size: int) -> PackedTree:
         """Return the draft as a device must know it to follow its own answers."""
         draft, stop = self.draft, self.row.stop
         slots = [self._slot(stop + node, block_size) for node in range(len(draft.tokens))]
         sampling = self.sequence.sampling
-        return Tree(self.first, draft.parents, draft.tokens, slots, stop, sampling, self.is_curious)
+        return PackedTree(
+            self.first, draft.parents, draft.tokens, slots, stop, sampling, self.wants_topk
+        )
 
-    def ask(self) -> Ask | None:
+    def sampling_request(self) -> SamplingRequest | None:
         """Return the question at the node where the walk stands; None ends the walk in error."""
-        if self.place in self.foreseen.broken:
+        if self.current_row in self.presampled.broken:
             self.error = BROKEN
             return None
         try:
-            return self.sequence.ask(self.place, self.tokens)
+            return self.sequence.sampling_request(self.current_row, self.tokens)
         except BadGrammar as error:
             self.error = f"the grammar cannot be followed: {error}"
             return None
@@ -137,7 +139,7 @@ class Walk:
         if matcher is None or not self.tokens or self.tokens[-1] in stops or self.error:
             return
         with suppress(BadGrammar):  # the next round says so, in words
-            self.forced = matcher.forced(self.tokens)
+            self.jump_forward = matcher.jump_forward(self.tokens)
 
     def moves(self, block_size: int) -> list[tuple[int, int]]:
         """Return the (from, to) slots that put the accepted path right after the known tokens."""
@@ -145,7 +147,7 @@ class Walk:
         return [
             (self._slot(stop + node, block_size), self._slot(stop + index, block_size))
             for index, node in enumerate(self.path)
-            if node != index and self.first not in self.foreseen.moved
+            if node != index and self.first not in self.presampled.moved
         ]
 
     def _slot(self, index: int, block_size: int) -> int:
@@ -168,20 +170,20 @@ class Walk:
         row = self.first + node + (not self.begins_known)
         return row if row >= self.first else None
 
-    def reached(self) -> Reached:
+    def verified_branch(self) -> VerifiedBranch:
         """Return what is known of a branch now."""
         branch = self.row.branch
         assert branch is not None
         known = (branch.known,) if self.begins_known else ()
-        return Reached(branch.score, self.draft, (*known, *self.offers))
+        return VerifiedBranch(branch.score, self.draft, (*known, *self.candidates))
 
-    def named(self, best: Mapping[int, Ranked]) -> tuple[Outlook, ...]:
+    def named(self, best: Mapping[int, TopTokens]) -> tuple[TokenTopK, ...]:
         """Return what could follow the last known token and every node, by its row of logits."""
         tokens = (self.sequence.tokens[-1], *self.draft.tokens)
         rows = self.logits_rows()
-        return tuple(Outlook(token, *best[row]) for token, row in zip(tokens, rows, strict=True))
+        return tuple(TokenTopK(token, *best[row]) for token, row in zip(tokens, rows, strict=True))
 
-    def offer_asks(self) -> list[tuple[Ask, int] | None]:
+    def candidate_requests(self) -> list[tuple[SamplingRequest, int] | None]:
         """Return (ask, count) after the last token computed and after every node.
 
         None stands for a node where the text has ended, or that the grammar does not allow: nobody
@@ -191,20 +193,26 @@ class Walk:
         for token, parent in zip(self.draft.tokens, self.draft.parents, strict=True):
             paths.append([*paths[parent + 1], token])
         asked = paths[1:] if self.begins_known else paths
-        return [self._offer_ask(self.first + index, path) for index, path in enumerate(asked)]
+        return [
+            self._candidate_request(self.first + index, path) for index, path in enumerate(asked)
+        ]
 
-    def _offer_ask(self, logits_row: int, path: list[int]) -> tuple[Ask, int] | None:
+    def _candidate_request(
+        self, logits_row: int, path: list[int]
+    ) -> tuple[SamplingRequest, int] | None:
         branch, sampling = self.row.branch, self.sequence.sampling
         assert branch is not None
         if path and path[-1] in sampling.stop_token_ids:
             return None
         try:
-            ask = self.sequence.ask(logits_row, path)
+            sampling_request = self.sequence.sampling_request(logits_row, path)
         except BadGrammar as error:
             if not path:
                 self.error = f"the grammar cannot be followed: {error}"
             return None
-        if ask.is_greedy:
-            return ask, branch.offers
+        if sampling_request.is_greedy:
+            return sampling_request, branch.candidates
         drawn = path_key([*self.sequence.tokens[self.sequence.prompt_count :], *path])
-        return replace(ask, sampling=msgspec.structs.replace(sampling, branch=drawn)), branch.offers
+        return replace(
+            sampling_request, sampling=msgspec.structs.replace(sampling, branch=drawn)
+        ), branch.candidates

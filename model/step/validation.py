@@ -2,11 +2,13 @@
 
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.batch.builder import MASKED_MAX, is_chain
-from draftwerk.model.step.sequences import BadRow, Sequence
+from draftwerk.model.step.sequences import BadRow, CachedSequence
 from draftwerk.speculative.protocol.rounds import Draft, Row
 
 
-def check_row(row: Row, draft: Draft, sequence: Sequence, pages: Pages, vocab_size: int) -> None:
+def check_row(
+    row: Row, draft: Draft, sequence: CachedSequence, pages: Pages, vocab_size: int
+) -> None:
     """Raise BadRow unless the row's tokens, slots and draft are all in range."""
     known = len(sequence.tokens)
     least = row.start if _is_known(row) else row.start + 1

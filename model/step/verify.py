@@ -6,104 +6,128 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from draftwerk.model.reference.sampler import Ask, scores_of, truncated
-from draftwerk.model.step.ops import Kit
-from draftwerk.model.step.tree_walk import Walk
-from draftwerk.speculative.sampling.verification import LAW_MAX, Coin, Verify, coin, judge
+from draftwerk.model.reference.sampler import SamplingRequest, scores_of, truncated
+from draftwerk.model.step.backend import Backend
+from draftwerk.model.step.tree_walk import RowVerification
+from draftwerk.speculative.sampling.verification import (
+    DISTRIBUTION_MAX,
+    UniformUse,
+    Verify,
+    uniform_of,
+    verify_chain,
+)
 
 
 class Rule(Protocol):
     """Walks every row as far as its draft stands, and one token on."""
 
-    def __call__(self, kit: Kit, logits: Tensor, walks: Sequence[Walk]) -> None: ...
+    def __call__(
+        self, backend: Backend, logits: Tensor, walks: Sequence[RowVerification]
+    ) -> None: ...
 
 
-def keyed(kit: Kit, logits: Tensor, walks: Sequence[Walk]) -> None:
+def keyed(backend: Backend, logits: Tensor, walks: Sequence[RowVerification]) -> None:
     """Follow the seeded target's one answer at each node, all rows a level at a time."""
     walking = list(walks)
     while walking:
-        asked = [(walk, ask) for walk in walking if (ask := walk.ask()) is not None]
-        tokens = _answers(kit, logits, asked)
+        asked = [
+            (walk, request) for walk in walking if (request := walk.sampling_request()) is not None
+        ]
+        tokens = _answers(backend, logits, asked)
         walking = [
             walk for (walk, _), token in zip(asked, tokens, strict=True) if walk.advance(token)
         ]
 
 
-def _answers(kit: Kit, logits: Tensor, asked: Sequence[tuple[Walk, Ask]]) -> list[int]:
+def _answers(
+    backend: Backend, logits: Tensor, asked: Sequence[tuple[RowVerification, SamplingRequest]]
+) -> list[int]:
     """Return the token of every question; those that were foreseen are not asked again."""
-    unknown = [ask for walk, ask in asked if ask.logits_row not in walk.foreseen.tokens]
-    told = iter(kit.choose(logits, unknown) if unknown else ())
+    unknown = [
+        request for walk, request in asked if request.logits_row not in walk.presampled.tokens
+    ]
+    chosen = iter(backend.choose(logits, unknown) if unknown else ())
     return [
-        next(told) if found is None else found
-        for walk, ask in asked
-        for found in (walk.foreseen.tokens.get(ask.logits_row),)
+        next(chosen) if found is None else found
+        for walk, request in asked
+        for found in (walk.presampled.tokens.get(request.logits_row),)
     ]
 
 
 class Drawn:
-    """A classical rule, for chains that come with the laws they were drawn from."""
+    """A classical rule, for chains that come with the distributions they were drawn from."""
 
     def __init__(self, rule: Verify) -> None:
         self._rule: Verify = rule
 
-    def __call__(self, kit: Kit, logits: Tensor, walks: Sequence[Walk]) -> None:
-        keyed(kit, logits, [walk for walk in walks if not walk.draft.laws])
+    def __call__(self, backend: Backend, logits: Tensor, walks: Sequence[RowVerification]) -> None:
+        keyed(backend, logits, [walk for walk in walks if not walk.draft.distributions])
         for walk in walks:
-            if walk.draft.laws and not walk.error:
+            if walk.draft.distributions and not walk.error:
                 self._walk(logits, walk)
 
-    def _walk(self, logits: Tensor, walk: Walk) -> None:
+    def _walk(self, logits: Tensor, walk: RowVerification) -> None:
         draft, stop, sampling = walk.draft, walk.row.stop, walk.sequence.sampling
         nodes = range(len(draft.tokens) + 1)
-        asks = [walk.sequence.ask(walk.first + n, list(draft.tokens[:n])) for n in nodes]
-        targets = [target_law(logits, ask) for ask in asks]
-        outcomes = [[token for token, _ in law] for law in draft.laws]
+        requests = [
+            walk.sequence.sampling_request(walk.first + n, list(draft.tokens[:n])) for n in nodes
+        ]
+        targets = [target_distribution(logits, request) for request in requests]
+        outcomes = [[token for token, _ in distribution] for distribution in draft.distributions]
         # One outcome more stands for all tokens that could not have been drafted.
-        drafted = [[*(chance for _, chance in law), 0.0] for law in draft.laws]
-        wanted = [_gathered(law, found) for law, found in zip(targets, outcomes, strict=False)]
-        places = [found.index(t) for found, t in zip(outcomes, draft.tokens, strict=True)]
-        toss = coin(sampling, stop, 0, Coin.ACCEPTS)
-        accepted, law = judge(self._rule, places, drafted, wanted, toss)
-        last = coin(sampling, stop, 0, Coin.LAST)
-        if not law:
+        drafted = [
+            [*(chance for _, chance in distribution), 0.0] for distribution in draft.distributions
+        ]
+        wanted = [
+            _gathered(distribution, found)
+            for distribution, found in zip(targets, outcomes, strict=False)
+        ]
+        indices = [found.index(t) for found, t in zip(outcomes, draft.tokens, strict=True)]
+        uniform = uniform_of(sampling, stop, 0, UniformUse.ACCEPTS)
+        accepted, distribution = verify_chain(self._rule, indices, drafted, wanted, uniform)
+        last = uniform_of(sampling, stop, 0, UniformUse.LAST)
+        if not distribution:
             walk.take(accepted, drawn(targets[accepted], last))
             return
-        place = drawn(torch.tensor(law, dtype=torch.float64), last)
-        if place < len(outcomes[accepted]):
-            walk.take(accepted, outcomes[accepted][place])
+        index = drawn(torch.tensor(distribution, dtype=torch.float64), last)
+        if index < len(outcomes[accepted]):
+            walk.take(accepted, outcomes[accepted][index])
             return
         outside = targets[accepted].clone()
         outside[outcomes[accepted]] = 0.0
-        walk.take(accepted, drawn(outside, coin(sampling, stop, 0, Coin.OUTSIDE)))
+        walk.take(accepted, drawn(outside, uniform_of(sampling, stop, 0, UniformUse.OUTSIDE)))
 
 
-def target_law(logits: Tensor, ask: Ask) -> Tensor:
-    """Return the law that the sampling rule draws from: float64 [vocab], on the CPU."""
-    scores = scores_of(logits, ask).cpu() / ask.sampling.temperature
-    tokens, values = truncated(scores, ask.sampling)
-    law = torch.zeros(len(scores), dtype=torch.float64)
-    law[tokens] = values.softmax(-1)
-    return law
+def target_distribution(logits: Tensor, request: SamplingRequest) -> Tensor:
+    """Return the distribution that the sampling rule draws from: float64 [vocab], on the CPU."""
+    scores = scores_of(logits, request).cpu() / request.sampling.temperature
+    tokens, values = truncated(scores, request.sampling)
+    distribution = torch.zeros(len(scores), dtype=torch.float64)
+    distribution[tokens] = values.softmax(-1)
+    return distribution
 
 
-def draft_law(logits: Tensor, ask: Ask) -> tuple[tuple[int, float], ...]:
-    """Return (token, chance) of the best tokens of that law: what a draft may be drawn from."""
-    chances, tokens = target_law(logits, ask).topk(min(LAW_MAX, logits.shape[1]))
+def draft_distribution(logits: Tensor, request: SamplingRequest) -> tuple[tuple[int, float], ...]:
+    """Return (token, chance) of the best tokens of that distribution: what a draft may be drawn
+    from."""
+    chances, tokens = target_distribution(logits, request).topk(
+        min(DISTRIBUTION_MAX, logits.shape[1])
+    )
     chances /= chances.sum()
     pairs = zip(tokens.tolist(), chances.tolist(), strict=True)
     return tuple((token, chance) for token, chance in pairs if chance > 0.0)
 
 
-def drawn(weights: Tensor, toss: float) -> int:
+def drawn(weights: Tensor, uniform: float) -> int:
     """Return the index that a number in (0, 1) falls on; weights need not add up to one."""
     heights = weights.cumsum(0)
-    place = int(torch.searchsorted(heights, toss * heights[-1], right=True))
-    return min(place, int(weights.nonzero()[-1]))  # rounding
+    index = int(torch.searchsorted(heights, uniform * heights[-1], right=True))
+    return min(index, int(weights.nonzero()[-1]))  # rounding
 
 
-def _gathered(law: Tensor, tokens: list[int]) -> list[float]:
-    chances: list[float] = law[tokens].tolist()
-    return [*chances, max(0.0, float(law.sum()) - sum(chances))]
+def _gathered(distribution: Tensor, tokens: list[int]) -> list[float]:
+    chances: list[float] = distribution[tokens].tolist()
+    return [*chances, max(0.0, float(distribution.sum()) - sum(chances))]
 
 
 def rule_of(verify: Verify) -> Rule:

@@ -14,14 +14,14 @@ from jinja2.nodes import CallBlock, Node
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-Message = Mapping[str, Any]
+TemplateMessage = Mapping[str, Any]
 
 
 class TemplateRefused(ValueError):
     """The template would not take these messages, in its own words."""
 
 
-class Generation(Extension):
+class GenerationTag(Extension):
     """`{% generation %}` marks what an assistant wrote; for rendering it changes nothing."""
 
     tags = {"generation"}  # noqa: RUF012, Jinja's own protocol
@@ -44,7 +44,7 @@ class ChatTemplate:
         self.special_tokens = dict(special_tokens)
         self.template = _environment().from_string(source)
 
-    def render(self, messages: Sequence[Message], **variables: Any) -> str:
+    def render(self, messages: Sequence[TemplateMessage], **variables: Any) -> str:
         """Return the text. Raises TemplateRefused, for example for roles out of order."""
         values = {"tools": None, "documents": None, "add_generation_prompt": True}
         try:
@@ -57,7 +57,7 @@ class ChatTemplate:
 
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise

@@ -8,7 +8,7 @@ REPLACEMENT = "\ufffd"
 Utf8 = getincrementaldecoder("utf-8")
 
 
-class TextStream(Protocol):
+class DecodeStream(Protocol):
     """One sequence's text state. The pieces joined are the text of all tokens at once."""
 
     def push(self, token: int) -> str:

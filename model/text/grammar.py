@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 COMPILED_MAX = 16
 """Grammars kept ready; a request's choices, and mostly its followers, share one."""
-FORCED_MAX = 64
+JUMP_FORWARD_MAX = 64
 """Tokens; as many as a round can draft for one sequence."""
 REASON_MAX = 200
 RULE_TEMPERATURE = re.compile(r"^\s*\w+\s*\[[^\]]*\btemperature\s*=", re.MULTILINE)
@@ -121,10 +121,10 @@ class Matcher:
             raise BadGrammar("no token may follow")
         return mask
 
-    def forced(self, path: Sequence[int] = ()) -> tuple[int, ...]:
+    def jump_forward(self, path: Sequence[int] = ()) -> tuple[int, ...]:
         """Return the tokens that must follow `path`, one after the other; mostly none."""
         self._stand_after(path)
-        return tuple(self._state.compute_ff_tokens()[:FORCED_MAX])
+        return tuple(self._state.compute_ff_tokens()[:JUMP_FORWARD_MAX])
 
     def fork(self) -> "Matcher":
         """Return an independent copy, for a branch of the text."""
@@ -200,6 +200,6 @@ def _shared(first: Sequence[int], second: Sequence[int]) -> int:
     """Return the length of the longest common beginning."""
     pairs = zip(first, second, strict=False)
     return next(
-        (place for place, (one, other) in enumerate(pairs) if one != other),
+        (index for index, (one, other) in enumerate(pairs) if one != other),
         min(len(first), len(second)),
     )

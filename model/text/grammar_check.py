@@ -28,14 +28,14 @@ CPU_S = 0.5
 """A model process compiles the grammar too, and every other request waits for it meanwhile."""
 WALL_S = 8.0
 """Beginning a process included, on a machine that is busy."""
-JUDGED_MAX = 256
+CHECKED_MAX = 256
 TRIAL_TOKENS = 8
 STOPS = (0,)
 """Which token ends a text makes no difference to what is wrong with a grammar."""
 TOO_LONG = "it takes too long to compile"
 
 
-class Judge:
+class GrammarChecker:
     """The way to the process: begun when first needed, and again after a grammar has ended it."""
 
     def __init__(self, directory: Path, cpu_s: float = CPU_S, wall_s: float = WALL_S) -> None:
@@ -44,17 +44,17 @@ class Judge:
         self._one_at_a_time = Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._close = lambda: None
-        self._judged: OrderedDict[bytes, str] = OrderedDict()
+        self._checked: OrderedDict[bytes, str] = OrderedDict()
 
     def check(self, grammar: Grammar) -> None:
         """Raise BadGrammar for a grammar that no text can be generated under."""
         key = sha256(f"{grammar.kind} {grammar.text}".encode()).digest()
         with self._one_at_a_time:
-            found = self._judged.get(key)
+            found = self._checked.get(key)
             if found is None:
-                found = self._judged[key] = self._ask(grammar)
-                if len(self._judged) > JUDGED_MAX:
-                    self._judged.popitem(last=False)
+                found = self._checked[key] = self._ask(grammar)
+                if len(self._checked) > CHECKED_MAX:
+                    self._checked.popitem(last=False)
         if found:
             raise BadGrammar(f"the grammar cannot be followed: {found}")
 

@@ -11,9 +11,9 @@ from tokenizers import Tokenizer
 
 from draftwerk.model.checkpoint.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.text.chat_template import ChatTemplate, Message
-from draftwerk.model.text.decode_stream import ByteStream, TextStream, WindowStream, byte_alphabet
-from draftwerk.model.text.grammar_check import Judge
+from draftwerk.model.text.chat_template import ChatTemplate, TemplateMessage
+from draftwerk.model.text.decode_stream import ByteStream, DecodeStream, WindowStream, byte_alphabet
+from draftwerk.model.text.grammar_check import GrammarChecker
 from draftwerk.speculative.sampling.params import Grammar
 
 SPECIAL_NAMES = (
@@ -51,7 +51,7 @@ class Turn(Protocol):
         ...
 
 
-class Text:
+class TextTokenizer:
     """A tokenizer and its chat template; safe to share between threads."""
 
     def __init__(self, directory: Path) -> None:
@@ -66,7 +66,7 @@ class Text:
         added = self.tokenizer.get_added_tokens_decoder()
         self.special_token_ids = frozenset(id for id, token in added.items() if token.special)
         self._bytes = _token_bytes(self.tokenizer)
-        self._judge = Judge(directory)
+        self._grammar_checker = GrammarChecker(directory)
 
     @property
     def vocab_size(self) -> int:
@@ -122,7 +122,7 @@ class Text:
         source = "" if self.chat_template is None else self.chat_template.source
         return any(word in source for word in REASONING_WORDS)
 
-    def render_chat(self, messages: Sequence[Message], **variables: Any) -> str:
+    def render_chat(self, messages: Sequence[TemplateMessage], **variables: Any) -> str:
         """Return a conversation as text that ends where the assistant's turn begins.
 
         Raises Refused where the model has no chat template, and TemplateRefused where the
@@ -134,13 +134,13 @@ class Text:
 
     def check_grammar(self, grammar: Grammar) -> None:
         """Raise ValueError, in words for the client, for a grammar that cannot be followed."""
-        self._judge.check(grammar)
+        self._grammar_checker.check(grammar)
 
     def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
         """Return the text of tokens."""
         return self.tokenizer.decode(list(tokens), skip_special_tokens=skip_special)
 
-    def stream(self, prompt: Sequence[int] = (), skip_special: bool = True) -> TextStream:
+    def stream(self, prompt: Sequence[int] = (), skip_special: bool = True) -> DecodeStream:
         """Return an incremental decoder of what continues `prompt`.
 
         Its pieces joined are the text that the tokens add to the prompt's.

@@ -17,7 +17,7 @@ import msgspec
 
 WIDTH_MAX = 16
 
-Offer = tuple[int, float]
+Candidate = tuple[int, float]
 """A next token and its log-probability, after penalties and bias."""
 
 
@@ -38,7 +38,7 @@ class BeamRules(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens before the generated ones: noise goes by position."""
 
     @property
-    def offers(self) -> int:
+    def candidates(self) -> int:
         """How many of the best next tokens of a hypothesis can matter.
 
         Even if each stop token of each hypothesis ranks first, `width` others remain.
@@ -57,17 +57,17 @@ class Hypothesis:
     score: float = 0.0
     """Sum of the tokens' log-probabilities; divided by the length penalty once finished."""
     parent: "Hypothesis | None" = None
-    offered: tuple[Offer, ...] = ()
+    chosen_from: tuple[Candidate, ...] = ()
     """What the last token was chosen from."""
     perturbed: float = 0.0
     """Where texts are drawn, what they compete by."""
 
-    def trail(self, start: int) -> list[tuple[Offer, ...]]:
+    def trail(self, start: int) -> list[tuple[Candidate, ...]]:
         """Return what each token from `start` on was chosen from."""
-        found: list[tuple[Offer, ...]] = []
+        found: list[tuple[Candidate, ...]] = []
         at = self
         while at.parent is not None and len(at.tokens) > start:
-            found.append(at.offered)
+            found.append(at.chosen_from)
             at = at.parent
         return found[::-1]
 
@@ -87,57 +87,59 @@ class Beams:
     def length(self) -> int:
         return len(self.live[0].tokens)
 
-    def is_certain(self, offers: Sequence[tuple[Offer, ...] | None]) -> bool:
+    def is_certain(self, candidates: Sequence[tuple[Candidate, ...] | None]) -> bool:
         """Return whether the offers that are known decide the next step.
 
         They do if a whole beam of them beats every hypothesis of which they are not known: a text
         never becomes likelier by growing.
         """
         unknown = [
-            each.score for each, offered in zip(self.live, offers, strict=True) if offered is None
+            each.score
+            for each, chosen_from in zip(self.live, candidates, strict=True)
+            if chosen_from is None
         ]
         if not unknown:
             return True
         stops = self.rules.stop_token_ids
-        ranked = self._ranked([offered or () for offered in offers])
+        ranked = self._ranked([chosen_from or () for chosen_from in candidates])
         going_on = [score for score, _, token in ranked if token not in stops]
         width = self.rules.width
         return len(going_on) >= width and going_on[width - 1] > max(unknown)
 
     @property
-    def reach(self) -> int:
+    def length_max(self) -> int:
         """How long the longest hypothesis is, alive or not."""
         return max(len(each.tokens) for each in [*self.live, *self.finished])
 
-    def step(self, offers: Sequence[tuple[Offer, ...]]) -> list[int]:
+    def step(self, candidates: Sequence[tuple[Candidate, ...]]) -> list[int]:
         """Extend the search by one token; return which hypothesis each live one now continues.
 
-        `offers` has, for each live hypothesis, at least its `rules.offers` best next tokens (fewer
-        if no others are possible); of those that `is_certain` did not need, none. Equal scores go
-        by hypothesis, then by token.
+        `candidates` has, for each live hypothesis, at least its `rules.candidates` best next tokens
+        (fewer if no others are possible); of those that `is_certain` did not need, none. Equal
+        scores go by hypothesis, then by token.
         """
         rules, length = self.rules, self.length + 1
         live: list[Hypothesis] = []
         ended: list[Hypothesis] = []
         parents: list[int] = []
-        for place, (score, parent, token) in enumerate(self._ranked(offers)):
+        for rank, (score, parent, token) in enumerate(self._ranked(candidates)):
             source = self.live[parent]
-            tokens, offered = (*source.tokens, token), offers[parent]
+            tokens, chosen_from = (*source.tokens, token), candidates[parent]
             if token in rules.stop_token_ids or length >= rules.tokens_max:
-                if place < rules.width:
+                if rank < rules.width:
                     score /= length**rules.length_penalty
-                    ended.append(Hypothesis(tokens, score, source, offered))
+                    ended.append(Hypothesis(tokens, score, source, chosen_from))
             elif len(live) < rules.width:
-                live.append(Hypothesis(tokens, score, source, offered))
+                live.append(Hypothesis(tokens, score, source, chosen_from))
                 parents.append(parent)
         self.finished.extend(ended)
         self.finished.sort(key=lambda hypothesis: -hypothesis.score)
         del self.finished[rules.width :]
         self.live = live
-        self.done = not live or self._is_settled(length)
+        self.done = not live or self._is_final(length)
         return parents
 
-    def settled(self) -> tuple[int, ...]:
+    def final_prefix(self) -> tuple[int, ...]:
         """Return the tokens with which the best text must begin, whatever comes; only grows."""
         if self.done:
             return self.finished[0].tokens if self.finished else ()
@@ -160,18 +162,22 @@ class Beams:
             assert scores == sorted(scores, reverse=True), "not best first"
         assert self.done or self.live, "nothing can go on"
 
-    def _ranked(self, offers: Sequence[Sequence[Offer]]) -> list[tuple[float, int, int]]:
+    def _ranked(self, candidates: Sequence[Sequence[Candidate]]) -> list[tuple[float, int, int]]:
         """Return (score, hypothesis, token) of the candidates that count, best first."""
-        candidates = [
+        extensions = [
             (-hypothesis.score - logprob, parent, token)
-            for parent, (hypothesis, offered) in enumerate(zip(self.live, offers, strict=True))
-            for token, logprob in offered
+            for parent, (hypothesis, chosen_from) in enumerate(
+                zip(self.live, candidates, strict=True)
+            )
+            for token, logprob in chosen_from
             if logprob > -inf
         ]
-        candidates.sort()
-        return [(-loss, parent, token) for loss, parent, token in candidates[: self.rules.offers]]
+        extensions.sort()
+        return [
+            (-loss, parent, token) for loss, parent, token in extensions[: self.rules.candidates]
+        ]
 
-    def _is_settled(self, length: int) -> bool:
+    def _is_final(self, length: int) -> bool:
         """Return whether the finished hypotheses stand."""
         if len(self.finished) < self.rules.width:
             return False
@@ -186,7 +192,7 @@ def common_prefix(texts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return first[:length] if length is not None else first[: min(len(first), len(last))]
 
 
-def best_offers(logprobs: Sequence[float], count: int) -> tuple[Offer, ...]:
+def best_candidates(logprobs: Sequence[float], count: int) -> tuple[Candidate, ...]:
     """Return the `count` best next tokens of a whole vocabulary, best first, equals by token."""
     order = sorted(range(len(logprobs)), key=lambda token: (-logprobs[token], token))
     return tuple((token, logprobs[token]) for token in order[:count])

@@ -12,8 +12,8 @@ from math import exp
 from operator import itemgetter
 from typing import NamedTuple
 
-from draftwerk.speculative.beams.memory import OFFERS_MAX, BeamMemory, Offers
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, SILENT, Draft, Round, Row
+from draftwerk.speculative.beams.memory import CANDIDATES_MAX, BeamMemory, RankedCandidates
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, NO_FEEDBACK, Draft, Round, Row
 from draftwerk.speculative.sources.ngram_index import GAP, PAD, Occurrences
 
 SOURCE = "beams"
@@ -32,26 +32,26 @@ KNOWN = 6
 """It has spoken after the node itself, and only other branches can surprise."""
 LEAD_MAX = 5.0
 """Nats; more is no surer."""
-TRUST_START = 0.6
-TRUST_WEIGHT = 10.0
+ACCURACY_START = 0.6
+ACCURACY_WEIGHT = 10.0
 """Levels that the trust to start with is worth."""
-TRUST_DECAY = 0.95
+ACCURACY_DECAY = 0.95
 CHANCE_MIN = 0.06
 """Of a node, however little it costs."""
 PRICE_MAX = 0.3
 """Above it nothing is drafted: a whole level that sure is rare, and looking for it takes time."""
 
 
-class _Tip(NamedTuple):
+class _Leaf(NamedTuple):
     """A path of the forest that may grow."""
 
     score: float
     row: int
     node: int
     tail: list[int]
-    known: Offers = ()
+    known: RankedCandidates = ()
     """What will be offered after it, where that was seen already."""
-    hunch: Offers = ()
+    head_candidates: RankedCandidates = ()
     """What a draft head thinks."""
 
 
@@ -59,13 +59,13 @@ class _Candidate(NamedTuple):
     """A token that could follow a tip."""
 
     score: float
-    tip: _Tip
+    leaf: _Leaf
     token: int
     sureness: int
     """An index of EDGES."""
 
 
-class _Hope(NamedTuple):
+class _LevelEstimate(NamedTuple):
     """What a level promises."""
 
     chance: float
@@ -79,28 +79,28 @@ class _Search:
     """What is remembered of one search."""
 
     memory: BeamMemory
-    hopes: list[_Hope] = field(default_factory=list[_Hope])
+    estimates: list[_LevelEstimate] = field(default_factory=list[_LevelEstimate])
     """Of each level of the last forest."""
-    expected: float = TRUST_WEIGHT
-    came_true: float = TRUST_WEIGHT * TRUST_START
+    expected: float = ACCURACY_WEIGHT
+    came_true: float = ACCURACY_WEIGHT * ACCURACY_START
 
     @property
-    def trust(self) -> float:
+    def guess_accuracy(self) -> float:
         """How often a guessed level holds what it promises."""
         return min(1.0, self.came_true / self.expected)
 
     def learn(self, depth: int) -> None:
         """Take in how deep the last forest was right."""
-        self.expected = (self.expected - TRUST_WEIGHT) * TRUST_DECAY + TRUST_WEIGHT
-        start = TRUST_WEIGHT * TRUST_START
-        self.came_true = (self.came_true - start) * TRUST_DECAY + start
-        for level, hope in enumerate(self.hopes[: depth + 1]):
-            self.expected += hope.guessed * hope.chance
-            self.came_true += hope.guessed * (level < depth)
-        self.hopes = []
+        self.expected = (self.expected - ACCURACY_WEIGHT) * ACCURACY_DECAY + ACCURACY_WEIGHT
+        start = ACCURACY_WEIGHT * ACCURACY_START
+        self.came_true = (self.came_true - start) * ACCURACY_DECAY + start
+        for level, estimate in enumerate(self.estimates[: depth + 1]):
+            self.expected += estimate.guessed * estimate.chance
+            self.came_true += estimate.guessed * (level < depth)
+        self.estimates = []
 
 
-class Forests:
+class BeamDrafts:
     """Every live search's memory and the ends of its branches."""
 
     def __init__(self) -> None:
@@ -116,23 +116,25 @@ class Forests:
         """Take in a round's branches and endings; `prompt` returns the text of a search's root."""
         branches = [(row, row.branch) for row in round_.rows if row.branch is not None]
         copied = [self._tails.get(branch.origin or row.sequence_id) for row, branch in branches]
-        for sequence_id in round_.closed:  # a search may come back in the round that closes it
+        for (
+            sequence_id
+        ) in round_.finished_ids:  # a search may come back in the round that closes it
             self._searches.pop(sequence_id, None)
             self._tails.pop(sequence_id, None)
         for (row, branch), tail in zip(branches, copied, strict=True):
-            opening = row.opening
+            new_sequence = row.new_sequence
             if branch.group_id not in self._searches:
-                text = Occurrences(opening.tokens) if opening else prompt(branch.group_id)
+                text = Occurrences(new_sequence.tokens) if new_sequence else prompt(branch.group_id)
                 self._searches[branch.group_id] = _Search(BeamMemory(text))
-            if opening:
-                tail = [GAP] * PAD + list(opening.tokens[-PAD:])
+            if new_sequence:
+                tail = [GAP] * PAD + list(new_sequence.tokens[-PAD:])
             elif tail is None:
                 tail = prompt(branch.group_id).tokens
-            self._tails[row.sequence_id] = [*tail, *row.news][-PAD:]
+            self._tails[row.sequence_id] = [*tail, *row.new_token_ids][-PAD:]
             if branch.seen:
                 search = self._searches[branch.group_id]
                 search.memory.learn(branch.seen)
-                search.learn(len(row.news) - 1)
+                search.learn(len(row.new_token_ids) - 1)
 
     def propose(self, rows: Sequence[Row], load: int, costs: Sequence[float]) -> list[Draft]:
         """Return a draft for each row of one search, all of them sampling; silent where none pay.
@@ -142,34 +144,34 @@ class Forests:
         """
         branches = [row.branch for row in rows if row.branch is not None]
         search = self._searches[branches[0].group_id]
-        market = _Market(branches[0].width, max(load, len(rows)), len(rows), costs)
-        if market.price(0) > PRICE_MAX:
-            return [SILENT] * len(rows)
+        node_cost = _NodeCost(branches[0].width, max(load, len(rows)), len(rows), costs)
+        if node_cost.price(0) > PRICE_MAX:
+            return [NO_FEEDBACK] * len(rows)
         search.memory.index()
-        tips = [
-            _Tip(
+        leaves = [
+            _Leaf(
                 branch.score,
                 number,
                 -1,
                 self._tails[row.sequence_id],
                 branch.known,
-                branch.hunch,
+                branch.head_candidates,
             )
             for number, (row, branch) in enumerate(zip(rows, branches, strict=True))
         ]
-        growth = _Growth(search, rows, market)
-        growth.grow(tips)
-        search.hopes = growth.hopes
-        return growth.drafts()
+        builder = _TreeBuilder(search, rows, node_cost)
+        builder.grow(leaves)
+        search.estimates = builder.estimates
+        return builder.drafts()
 
     def check(self) -> None:
         """Assert that every chance is one, and that every branch's end can be looked up."""
-        assert all(0.0 <= search.trust <= 1.0 for search in self._searches.values())
+        assert all(0.0 <= search.guess_accuracy <= 1.0 for search in self._searches.values())
         assert all(len(tail) == PAD for tail in self._tails.values())
 
 
 @dataclass(frozen=True, slots=True)
-class _Market:
+class _NodeCost:
     """What a node costs a round, as the chance to survive that it must have.
 
     A step that is saved is worth the search's share of a round, since the others need theirs
@@ -199,61 +201,61 @@ class _Market:
 
 
 @dataclass(slots=True)
-class _Growth:
+class _TreeBuilder:
     """A forest as it grows."""
 
     search: _Search
     rows: Sequence[Row]
-    market: _Market
+    node_cost: _NodeCost
     nodes: list[list[tuple[int, int]]] = field(init=False)
     """By row, the (token, parent) of each node."""
-    hopes: list[_Hope] = field(default_factory=list[_Hope])
+    estimates: list[_LevelEstimate] = field(default_factory=list[_LevelEstimate])
 
     @property
     def width(self) -> int:
-        return self.market.width
+        return self.node_cost.width
 
     def __post_init__(self) -> None:
         self.nodes = [[] for _ in self.rows]
 
-    def grow(self, tips: list[_Tip]) -> None:
+    def grow(self, leaves: list[_Leaf]) -> None:
         """Add level after level, as long as all that a step needs may be there.
 
         A last level that is not whole still spares the next round; alone, it would save no step.
         """
         reached = 1.0
-        while len(self.hopes) < DEPTH_MAX:
-            candidates = self._candidates(tips)
-            if len(candidates) < min(self.width, len(tips)):
+        while len(self.estimates) < DEPTH_MAX:
+            candidates = self._candidates(leaves)
+            if len(candidates) < min(self.width, len(leaves)):
                 return
             best = candidates[: self.width]
             guessed = sum(DOUBTS[one.sureness] for one in best) / len(best)
-            tips, suffices = self._level(candidates, reached)
-            if len(tips) < self.width and not self.hopes:
+            leaves, suffices = self._level(candidates, reached)
+            if len(leaves) < self.width and not self.estimates:
                 self.nodes = [[] for _ in self.rows]
                 return
-            self.hopes.append(_Hope(suffices, guessed))
-            if len(tips) < self.width:
+            self.estimates.append(_LevelEstimate(suffices, guessed))
+            if len(leaves) < self.width:
                 return
-            reached *= suffices * self.search.trust**guessed
+            reached *= suffices * self.search.guess_accuracy**guessed
 
     def drafts(self) -> list[Draft]:
         """Return the forest by rows."""
         return [_draft(nodes) for nodes in self.nodes]
 
-    def _candidates(self, tips: list[_Tip]) -> list[_Candidate]:
+    def _candidates(self, leaves: list[_Leaf]) -> list[_Candidate]:
         """Return what may follow: the likeliest, best first, as many as are looked at."""
         memory = self.search.memory
         found: list[_Candidate] = []
-        for tip in tips:
-            offers, sureness = tip.known[:OFFERS_MAX], KNOWN
-            if not offers:
-                offers, sureness = memory.guess(tip.tail, tip.hunch)
-            for token, logprob in offers:
-                found.append(_Candidate(tip.score + logprob, tip, token, sureness))
+        for leaf in leaves:
+            candidates, sureness = leaf.known[:CANDIDATES_MAX], KNOWN
+            if not candidates:
+                candidates, sureness = memory.guess(leaf.tail, leaf.head_candidates)
+            for token, logprob in candidates:
+                found.append(_Candidate(leaf.score + logprob, leaf, token, sureness))
         return nlargest(self.width + SPARE + 1, found, key=itemgetter(0))
 
-    def _level(self, candidates: list[_Candidate], reached: float) -> tuple[list[_Tip], float]:
+    def _level(self, candidates: list[_Candidate], reached: float) -> tuple[list[_Leaf], float]:
         """Add the candidates that are worth it; return them and the chance that they suffice.
 
         What decides is how far a candidate's score is from that of the last one to survive, or of
@@ -262,24 +264,24 @@ class _Growth:
         width = self.width
         last = candidates[min(width, len(candidates)) - 1].score
         first_out = candidates[width].score if len(candidates) > width else -float("inf")
-        tips: list[_Tip] = []
+        leaves: list[_Leaf] = []
         suffices = 1.0
         size = sum(map(len, self.nodes))
-        price = self.market.price(size) / reached
-        for place, (score, tip, token, sureness) in enumerate(candidates):
-            lead = min(score - (first_out if place < width else last), LEAD_MAX)
+        price = self.node_cost.price(size) / reached
+        for rank, (score, leaf, token, sureness) in enumerate(candidates):
+            lead = min(score - (first_out if rank < width else last), LEAD_MAX)
             chance = _chance(lead, sureness)
-            nodes = self.nodes[tip.row]
+            nodes = self.nodes[leaf.row]
             if (
                 chance < price
-                or len(nodes) >= self.rows[tip.row].draft_max
-                or size + len(tips) >= NODES_MAX
+                or len(nodes) >= self.rows[leaf.row].draft_max
+                or size + len(leaves) >= NODES_MAX
             ):
                 suffices *= 1.0 - chance
                 continue
-            tips.append(_Tip(score, tip.row, len(nodes), [*tip.tail[1:], token]))
-            nodes.append((token, tip.node))
-        return tips, suffices
+            leaves.append(_Leaf(score, leaf.row, len(nodes), [*leaf.tail[1:], token]))
+            nodes.append((token, leaf.node))
+        return leaves, suffices
 
 
 def _draft(nodes: list[tuple[int, int]]) -> Draft:

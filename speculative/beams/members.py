@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from draftwerk.cache.tables import BlockTable, Copy
-from draftwerk.speculative.beams.decisions import Offer
-from draftwerk.speculative.protocol.rounds import Decision, Draft, Opening, Row
+from draftwerk.cache.tables import BlockCopy, BlockTable
+from draftwerk.speculative.beams.decisions import Candidate
+from draftwerk.speculative.protocol.rounds import Decision, Draft, NewSequence, Row
 
 Slot = int
 """block * block_size + offset."""
@@ -26,20 +26,20 @@ class Member:
     tokens: list[int]
     table: BlockTable
     base: int
-    told: int
+    sent_count: int
     """Tokens that the devices know of, once they have copied the origin; 0 needs an Opening."""
     origin: int = 0
     """The sequence to copy; 0 once the devices know this one."""
     path: tuple[int, ...] = ()
-    known: tuple[Offer, ...] = ()
+    known: tuple[Candidate, ...] = ()
     """What comes after the last token, if that was a forest's node; then nothing is pending."""
-    hunch: tuple[Offer, ...] = ()
+    head_candidates: tuple[Candidate, ...] = ()
     """What a draft head thinks comes there otherwise."""
 
     @property
     def is_open(self) -> bool:
         """Whether the devices remember it."""
-        return self.told > 0 and not self.origin
+        return self.sent_count > 0 and not self.origin
 
     @property
     def computed(self) -> int:
@@ -70,7 +70,7 @@ class Want(NamedTuple):
     drafts: int
 
 
-class Part(NamedTuple):
+class VerifiedRow(NamedTuple):
     """A row that came back."""
 
     row: Row
@@ -83,13 +83,13 @@ class GroupRows:
     """A search's part of a round."""
 
     rows: list[Row] = field(default_factory=list[Row])
-    copies: list[Copy] = field(default_factory=list[Copy])
+    copies: list[BlockCopy] = field(default_factory=list[BlockCopy])
     moves: list[tuple[Slot, Slot]] = field(default_factory=list[tuple[Slot, Slot]])
 
 
-def of_tokens(opening: Opening, tokens: list[int]) -> Opening:
+def with_tokens(new_sequence: NewSequence, tokens: list[int]) -> NewSequence:
     """Return the opening of another text of the same request."""
-    return msgspec.structs.replace(opening, tokens=tuple(tokens))
+    return msgspec.structs.replace(new_sequence, tokens=tuple(tokens))
 
 
 def catching_up(behind: list[Member], tokens_left: int) -> list[Want]:

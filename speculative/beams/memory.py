@@ -8,7 +8,7 @@ search. Beside that stand what followed those tokens in the prompt, and what a d
 from collections.abc import Iterable, Sequence
 from math import exp, log
 
-from draftwerk.speculative.beams.decisions import Offer
+from draftwerk.speculative.beams.decisions import Candidate
 from draftwerk.speculative.protocol.rounds import Seen
 from draftwerk.speculative.sources.ngram_index import INDEX_MAX, Occurrences
 
@@ -18,24 +18,24 @@ CLOSER = 2.0
 """Each token more that agrees makes what was offered count so many times as much."""
 COPIES = (0.4, 0.8, 1.6, 6.0, 6.0)
 """What followed in the prompt, by the level of the match, beside what was offered after one."""
-HUNCH = 1.0
+HEAD_WEIGHT = 1.0
 """What a draft head thinks, beside the same."""
-OFFERS_MAX = 8
+CANDIDATES_MAX = 8
 """Tokens in a guess."""
 
-Offers = Sequence[Offer]
+RankedCandidates = Sequence[Candidate]
 """Next tokens and their log-probabilities, best first."""
 _Chances = tuple[tuple[int, float], ...]
 
 
-class _Place:
+class _Context:
     """What was offered after some tokens, and the same with one token more in front."""
 
-    __slots__ = ("before", "offered")
+    __slots__ = ("before", "chosen_from")
 
     def __init__(self) -> None:
-        self.before: dict[int, _Place] = {}
-        self.offered: _Chances = ()
+        self.before: dict[int, _Context] = {}
+        self.chosen_from: _Chances = ()
 
 
 class BeamMemory:
@@ -43,7 +43,7 @@ class BeamMemory:
 
     def __init__(self, prompt: Occurrences) -> None:
         self._prompt = prompt
-        self._root = _Place()
+        self._root = _Context()
 
     def index(self) -> None:
         """Index more of the prompt, as far as one round's time allows."""
@@ -51,58 +51,60 @@ class BeamMemory:
 
     def learn(self, seen: Iterable[Seen]) -> None:
         """Take in what the target offered after which tokens; the newest counts."""
-        for tail, offers in seen:
-            chances = tuple((token, exp(logprob)) for token, logprob in offers)
-            place = self._root
+        for tail, candidates in seen:
+            chances = tuple((token, exp(logprob)) for token, logprob in candidates)
+            context = self._root
             for token in reversed(tail[-ORDERS:]):
-                found = place.before.get(token)
+                found = context.before.get(token)
                 if found is None:
-                    found = place.before[token] = _Place()
-                place = found
-                place.offered = chances
+                    found = context.before[token] = _Context()
+                context = found
+                context.chosen_from = chances
 
-    def guess(self, tail: list[int], hunch: Offers = ()) -> tuple[Offers, int]:
+    def guess(
+        self, tail: list[int], head_candidates: RankedCandidates = ()
+    ) -> tuple[RankedCandidates, int]:
         """Return what may follow, and after how many of the last tokens the target was heard.
 
         It is a mixture of all that is known, and nothing if nothing is. `tail` holds the last PAD
-        tokens, and `hunch` what a draft head thinks.
+        tokens, and `head_candidates` what a draft head thinks.
         """
         chances: dict[int, float] = {}
         total, orders = 0.0, 0
-        for offered, weight, order in self._offered(tail):
+        for chosen_from, weight, order in self._seen_candidates(tail):
             total, orders = total + weight, order
-            for token, chance in offered:
+            for token, chance in chosen_from:
                 chances[token] = chances.get(token, 0.0) + weight * chance
         copied = self._copied(tail)
         if copied is not None:
             token, weight = copied
             total += weight
             chances[token] = chances.get(token, 0.0) + weight
-        if hunch:
-            total += HUNCH
-            for token, logprob in hunch:
-                chances[token] = chances.get(token, 0.0) + HUNCH * exp(logprob)
+        if head_candidates:
+            total += HEAD_WEIGHT
+            for token, logprob in head_candidates:
+                chances[token] = chances.get(token, 0.0) + HEAD_WEIGHT * exp(logprob)
         best = sorted(((chance, token) for token, chance in chances.items()), reverse=True)
         found = [
-            (token, log(chance / total)) for chance, token in best[:OFFERS_MAX] if chance > 0.0
+            (token, log(chance / total)) for chance, token in best[:CANDIDATES_MAX] if chance > 0.0
         ]
         return found, orders
 
-    def _offered(self, tail: list[int]) -> Iterable[tuple[_Chances, float, int]]:
+    def _seen_candidates(self, tail: list[int]) -> Iterable[tuple[_Chances, float, int]]:
         """Yield what was offered after the last tokens, its weight, and how many they are."""
-        place, weight = self._root, 1.0
+        context, weight = self._root, 1.0
         last: _Chances = ()
         held = 0.0
         order = 0
         for token in reversed(tail[-ORDERS:]):
-            found = place.before.get(token)
+            found = context.before.get(token)
             if found is None:
                 break
-            place = found
-            if place.offered is not last:  # mostly one occasion is the newest of all lengths
+            context = found
+            if context.chosen_from is not last:  # mostly one occasion is the newest of all lengths
                 if held:
                     yield last, held, order
-                last, held = place.offered, 0.0
+                last, held = context.chosen_from, 0.0
             held += weight
             weight *= CLOSER
             order += 1
@@ -114,7 +116,7 @@ class BeamMemory:
         tokens = self._prompt.tokens
         matches = self._prompt.matches(tail, inside=False)
         best, best_level = 0, -1
-        for place, level in matches:
-            if level > best_level and place < len(tokens):
-                best, best_level = place, level
+        for position, level in matches:
+            if level > best_level and position < len(tokens):
+                best, best_level = position, level
         return (tokens[best], COPIES[best_level]) if best else None

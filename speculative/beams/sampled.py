@@ -10,17 +10,17 @@ drawn under the condition that the largest is its parent's.
 from collections.abc import Sequence
 from math import exp, inf, log, log1p
 
-from draftwerk.speculative.beams.decisions import BeamRules, Beams, Hypothesis, Offer
+from draftwerk.speculative.beams.decisions import BeamRules, Beams, Candidate, Hypothesis
 from draftwerk.speculative.sampling.gumbel import gumbel, path_key
 
 
 class SampledBeams(Beams):
     """A search whose hypotheses compete by their perturbed scores; ended ones stay in the beam."""
 
-    def step(self, offers: Sequence[tuple[Offer, ...]]) -> list[int]:
+    def step(self, candidates: Sequence[tuple[Candidate, ...]]) -> list[int]:
         """Extend the live texts by one token; return which one each now continues."""
         length = self.length + 1
-        grown = self._grown(offers)
+        grown = self._grown(candidates)
         kept = [*((each.perturbed, -1, each) for each in self.finished), *grown]
         kept = sorted(kept, key=lambda one: -one[0])[: self.rules.width]
         stops = self.rules.stop_token_ids
@@ -34,14 +34,16 @@ class SampledBeams(Beams):
         self.done = not self.live
         return [parent for parent, _ in going_on]
 
-    def is_certain(self, offers: Sequence[tuple[Offer, ...] | None]) -> bool:
+    def is_certain(self, candidates: Sequence[tuple[Candidate, ...] | None]) -> bool:
         """Return whether a whole beam beats every text after which nothing is known."""
         unknown = [
             each.perturbed
-            for each, offered in zip(self.live, offers, strict=True)
-            if offered is None
+            for each, chosen_from in zip(self.live, candidates, strict=True)
+            if chosen_from is None
         ]
-        grown = [score for score, _, _ in self._grown([offered or () for offered in offers])]
+        grown = [
+            score for score, _, _ in self._grown([chosen_from or () for chosen_from in candidates])
+        ]
         ranked = sorted([*grown, *(each.perturbed for each in self.finished)], reverse=True)
         width = self.rules.width
         return not unknown or (len(ranked) >= width and ranked[width - 1] > max(unknown))
@@ -49,30 +51,34 @@ class SampledBeams(Beams):
     def standings(self, texts: list[Hypothesis]) -> list[float]:
         return [each.perturbed for each in texts]
 
-    def _grown(self, offers: Sequence[tuple[Offer, ...]]) -> list[tuple[float, int, Hypothesis]]:
+    def _grown(
+        self, candidates: Sequence[tuple[Candidate, ...]]
+    ) -> list[tuple[float, int, Hypothesis]]:
         """Return (perturbed score, parent, text) of every child on offer."""
         found: list[tuple[float, int, Hypothesis]] = []
-        for number, (parent, offered) in enumerate(zip(self.live, offers, strict=True)):
-            scores = perturbed(self.rules, parent, offered)
-            for (token, logprob), score in zip(offered, scores, strict=True):
+        for number, (parent, chosen_from) in enumerate(zip(self.live, candidates, strict=True)):
+            scores = perturbed(self.rules, parent, chosen_from)
+            for (token, logprob), score in zip(chosen_from, scores, strict=True):
                 tokens = (*parent.tokens, token)
-                child = Hypothesis(tokens, parent.score + logprob, parent, offered, score)
+                child = Hypothesis(tokens, parent.score + logprob, parent, chosen_from, score)
                 found.append((score, number, child))
         return found
 
 
-def perturbed(rules: BeamRules, parent: Hypothesis, offered: Sequence[Offer]) -> list[float]:
+def perturbed(
+    rules: BeamRules, parent: Hypothesis, chosen_from: Sequence[Candidate]
+) -> list[float]:
     """Return each child's perturbed score; the largest is the parent's.
 
     The one with the largest noise must be on offer.
     """
-    if not offered:
+    if not chosen_from:
         return []
     assert rules.seed is not None
     key, position = path_key(parent.tokens), rules.prompt_count + len(parent.tokens)
     free = [
         parent.score + logprob + gumbel(rules.seed, key, position, token)
-        for token, logprob in offered
+        for token, logprob in chosen_from
     ]
     return [_conditioned(score, max(free), parent.perturbed) for score in free]
 

@@ -19,16 +19,16 @@ from draftwerk.speculative.beams.decisions import Beams, Hypothesis, common_pref
 from draftwerk.speculative.beams.members import (
     GroupRows,
     Member,
-    Part,
+    VerifiedRow,
     Want,
     catching_up,
-    of_tokens,
     path_to,
+    with_tokens,
 )
 from draftwerk.speculative.beams.memory import ORDERS
-from draftwerk.speculative.beams.steps import Place, Stand, take_steps, with_known
-from draftwerk.speculative.protocol.rounds import Branch, Decision, Draft, Row, Seen, TokenLogprob
-from draftwerk.speculative.sequence import Progress, Sequence, Tally, origins
+from draftwerk.speculative.beams.steps import BeamPosition, TreePosition, take_steps, with_known
+from draftwerk.speculative.protocol.rounds import Branch, ChosenLogprob, Decision, Draft, Row, Seen
+from draftwerk.speculative.sequence import Sequence, SequenceProgress, Tally, origins
 
 SEARCH_ROOM = 2
 """Room for drafts in a branch's row, in that of an ordinary one: a forest grows to one side."""
@@ -40,7 +40,7 @@ SEEN_MAX = 6
 
 @dataclass(slots=True, eq=False)
 class BeamSearch:
-    """One request's search; its root is what the planner queues, admits and preempts."""
+    """One request's search; its root is what the scheduler queues, admits and preempts."""
 
     beams: Beams
     new_id: Callable[[], int]
@@ -57,7 +57,7 @@ class BeamSearch:
     """Where the tokens at each generated position came from."""
     _seen: list[Seen] = field(default_factory=list[Seen])
     """What the newest rows were offered, until the draft sources are told."""
-    _closing: list[int] = field(default_factory=list[int])
+    _finished_ids: list[int] = field(default_factory=list[int])
     """Branches that have died; open until those that copy them have been planned."""
 
     @property
@@ -90,10 +90,10 @@ class BeamSearch:
             self._add(group, root, want, pool)
         return group
 
-    def take_closing(self) -> list[int]:
+    def take_finished_ids(self) -> list[int]:
         """Return the branches that the devices can forget with the rows just planned."""
-        closing, self._closing = self._closing, []
-        return closing
+        finished_ids, self._finished_ids = self._finished_ids, []
+        return finished_ids
 
     def tail_blocks(self, root: Sequence, pool: BlockPool) -> int:
         """Return how many blocks the members need behind the root's, to begin with."""
@@ -109,8 +109,8 @@ class BeamSearch:
                 [*prompt, *each.tokens],
                 root.table.fork(),
                 root.computed,
-                root.told,
-                root.sequence_id if root.told else 0,
+                root.sent_count,
+                root.sequence_id if root.sent_count else 0,
             )
             for each in self.beams.live
         ]
@@ -150,13 +150,13 @@ class BeamSearch:
         rules = self.beams.rules
         branch = Branch(
             root.sequence_id,
-            max(rules.offers, root.sampling.logprobs),
+            max(rules.candidates, root.sampling.logprobs),
             member.origin,
             hypothesis.score,
             rules.width,
             tuple(self._seen),
             member.known,
-            member.hunch,
+            member.head_candidates,
         )
         self._seen.clear()
         group.rows.append(
@@ -167,16 +167,16 @@ class BeamSearch:
                 stop == len(member.tokens),
                 drafts,
                 tuple(member.table.blocks[: pool.blocks_for(stop + drafts)]),
-                tuple(member.tokens[member.told :]) if member.told else (),
-                None if member.told else of_tokens(root.opening(), member.tokens),
+                tuple(member.tokens[member.sent_count :]) if member.sent_count else (),
+                None if member.sent_count else with_tokens(root.new_sequence(), member.tokens),
                 branch=branch,
             )
         )
-        member.told, member.origin = len(member.tokens), 0
+        member.sent_count, member.origin = len(member.tokens), 0
 
     # --- committing ---------------------------------------------------------------------------
 
-    def commit(self, root: Sequence, parts: list[Part]) -> Part | None:
+    def commit(self, root: Sequence, parts: list[VerifiedRow]) -> VerifiedRow | None:
         """Apply the rows that came back, step by step.
 
         Returns what became of the forest as if it were one row's draft, or None if the members only
@@ -195,36 +195,38 @@ class BeamSearch:
             return None
         return self._advance(root, parts)
 
-    def _advance(self, root: Sequence, parts: list[Part]) -> Part:
+    def _advance(self, root: Sequence, parts: list[VerifiedRow]) -> VerifiedRow:
         """Take as many steps as the forest covers."""
         self._look(parts)
-        stands, best = take_steps(self.beams, parts, not root.sampling.edits_logits)
-        self._settle_members(root, parts, stands)
+        positions, best = take_steps(self.beams, parts, not root.sampling.edits_logits)
+        self._replace_members(root, parts, positions)
         return self._summary(parts, best)
 
-    def _look(self, parts: list[Part]) -> None:
+    def _look(self, parts: list[VerifiedRow]) -> None:
         """Note what was offered after which tokens, for the draft sources."""
         few = min(self.beams.rules.width + SEEN_MORE, SEEN_MAX)
         for member, (_, decision, draft) in zip(self.members, parts, strict=True):
             tails = [tuple(member.tokens[-ORDERS:])]
             for token, parent in zip(draft.tokens, draft.parents, strict=True):
                 tails.append((*tails[parent + 1], token)[-ORDERS:])
-            for tail, offers in zip(tails, decision.offers, strict=True):
-                self._seen.append((tail, offers[:few]))
+            for tail, candidates in zip(tails, decision.candidates, strict=True):
+                self._seen.append((tail, candidates[:few]))
 
-    def _settle_members(self, root: Sequence, parts: list[Part], stands: list[Stand]) -> None:
+    def _replace_members(
+        self, root: Sequence, parts: list[VerifiedRow], positions: list[BeamPosition]
+    ) -> None:
         """Give each survivor its parent's blocks and, to the first of a parent, its name."""
         old = self.members
         prompt = root.tokens[: root.prompt_count]
         taken: set[int] = set()
         self.members = []
-        survivors = self.beams.live if stands else []
-        hunches = [
-            {(hunch.node, hunch.token): hunch.offers for hunch in part.decision.hunches}
+        survivors = self.beams.live if positions else []
+        head_candidates = [
+            {(one.node, one.token): one.candidates for one in part.decision.head_candidates}
             for part in parts
         ]
-        for hypothesis, (head, place, known) in zip(survivors, stands, strict=True):
-            number, node = place or head
+        for hypothesis, (tip, position, known) in zip(survivors, positions, strict=True):
+            number, node = position or tip
             parent, first = old[number], number not in taken
             taken.add(number)
             member = Member(
@@ -236,7 +238,7 @@ class BeamSearch:
                 0 if first else parent.sequence_id,
                 path_to(parts[number].draft, node),
                 known or (),
-                () if known else hunches[head[0]].get((head[1], hypothesis.tokens[-1]), ()),
+                () if known else head_candidates[tip[0]].get((tip[1], hypothesis.tokens[-1]), ()),
             )
             # Whatever lies behind the path is of no use: less to copy.
             member.table.truncate(member.base + max(member.path, default=-1) + 1)
@@ -244,16 +246,16 @@ class BeamSearch:
         for number, parent in enumerate(old):
             parent.table.release()
             if number not in taken:
-                self._closing.append(parent.sequence_id)
+                self._finished_ids.append(parent.sequence_id)
 
-    def _summary(self, parts: list[Part], head: Place) -> Part:
-        """Return the forest as one draft, whose accepted path is the one above `head`."""
-        number, node = head
+    def _summary(self, parts: list[VerifiedRow], tip: TreePosition) -> VerifiedRow:
+        """Return the forest as one draft, whose accepted path is the one above `tip`."""
+        number, node = tip
         draft = parts[number].draft
         path = path_to(draft, node)
         self.origins.extend(origins(Decision((0,) * (len(path) + 1), path), draft))
         before = sum(len(part.draft.tokens) for part in parts[:number])
-        return Part(
+        return VerifiedRow(
             parts[number].row,
             Decision(path=tuple(before + each for each in path)),
             Draft(
@@ -265,7 +267,7 @@ class BeamSearch:
 
     # --- what the client hears ----------------------------------------------------------------
 
-    def news(self, root: Sequence) -> list[Progress]:
+    def new_progress(self, root: Sequence) -> list[SequenceProgress]:
         """Return what is newly settled; every choice's text at the end.
 
         Of several choices none is streamed: a stop string in one must not end the others.
@@ -274,14 +276,14 @@ class BeamSearch:
             return [self._ending(root, choice) for choice in range(self.choices)]
         start, stop = self.sent, self.sent
         if self.choices == 1:
-            stop = self.sent = max(start, len(self.beams.settled()))
+            stop = self.sent = max(start, len(self.beams.final_prefix()))
         if stop == start and not self.shows:
             return []
         best = self.beams.live[0]
         progress = self._progress(root, best, start, stop)
         return [replace(progress, hypothesis=best.tokens if self.shows else ())]
 
-    def _ending(self, root: Sequence, choice: int) -> Progress:
+    def _ending(self, root: Sequence, choice: int) -> SequenceProgress:
         finished = self.beams.finished
         text = finished[choice] if choice < len(finished) else Hypothesis()
         tally = root.tally if choice == 0 else Tally(cached=root.tally.cached)
@@ -292,18 +294,20 @@ class BeamSearch:
         progress = self._progress(carrier, text, start, len(text.tokens))
         return replace(progress, finish_reason="stop" if stopped else "length")
 
-    def _progress(self, root: Sequence, text: Hypothesis, start: int, stop: int) -> Progress:
+    def _progress(
+        self, root: Sequence, text: Hypothesis, start: int, stop: int
+    ) -> SequenceProgress:
         tokens = text.tokens[start:stop]
         wanted = root.sampling.logprobs
         logprobs = (
             tuple(
-                TokenLogprob(dict(offered)[token], offered[:wanted])
-                for token, offered in zip(tokens, text.trail(start), strict=False)
+                ChosenLogprob(dict(chosen_from)[token], chosen_from[:wanted])
+                for token, chosen_from in zip(tokens, text.trail(start), strict=False)
             )
             if wanted >= 0
             else ()
         )
-        return Progress(root, tokens, tuple(self.origins[start:stop]), logprobs)
+        return SequenceProgress(root, tokens, tuple(self.origins[start:stop]), logprobs)
 
     # --- leaving --------------------------------------------------------------------------------
 
@@ -313,13 +317,13 @@ class BeamSearch:
         The hypotheses stay: the root comes back with the tokens that they share, reads those, and
         lets them branch off again.
         """
-        told = [member.sequence_id for member in self.members if member.is_open]
+        open_ids = [member.sequence_id for member in self.members if member.is_open]
         for member in self.members:
             member.table.release()
         self.members = []
         shared = common_prefix([each.tokens for each in self.beams.live] or [()])
         root.tokens[root.prompt_count :] = shared
-        return [*self.take_closing(), *told]
+        return [*self.take_finished_ids(), *open_ids]
 
     def tables(self) -> Iterable[BlockTable]:
         return (member.table for member in self.members)

@@ -26,11 +26,11 @@ class Breaker:
         return self._paid > 0
 
     @property
-    def hopeless(self) -> bool:
+    def is_open(self) -> bool:
         """Whether guesses have not been worth verifying for long."""
         return self.period > 0 and not self._paid
 
-    def asks(self) -> bool:
+    def allows(self) -> bool:
         """Return whether to ask in this round; call it once a round."""
         if self._skip:
             self._skip -= 1

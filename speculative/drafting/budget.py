@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Bid(NamedTuple):
+class CandidateNodes(NamedTuple):
     """One row's tree: the chance of each node's path, in topological order, and its free slots."""
 
     chances: list[float]
-    room: int
-    worth: float = 1.0
+    capacity: int
+    weight: float = 1.0
     """What a token of this row is worth beside others."""
 
 
-class Outcome(NamedTuple):
+class BudgetChoice(NamedTuple):
     """What the auction came to."""
 
     nodes: list[list[int]]
@@ -30,52 +30,54 @@ class Outcome(NamedTuple):
     """What each bid's nodes are expected to save, their verification deducted."""
 
 
-WORTH = 1.03
+GAIN_MIN = 1.03
 """How much better than no drafts the round must promise to be: chances and costs are estimates."""
 CHANCE_MIN = 0.005
 """Slots below this are not looked at."""
 
 
-def auction(bids: Sequence[Bid], row_count: int, costs: Sequence[float]) -> Outcome:
+def choose_nodes(
+    candidates: Sequence[CandidateNodes], row_count: int, costs: Sequence[float]
+) -> BudgetChoice:
     """Admit the prefix of all slots, by falling chance, with the best rate.
 
     `row_count` tokens are certain without drafts; `costs[k]` is what the round costs in ms with k
     drafted tokens, and its length bounds k.
     """
-    slots = _ranked(bids)
-    rooms = [bid.room for bid in bids]
+    slots = _ranked(candidates)
+    capacities = [each.capacity for each in candidates]
     expected = float(row_count)
-    best_rate, best_count, best_gain = WORTH * expected / costs[0], 0, 0.0
+    best_rate, best_count, best_gain = GAIN_MIN * expected / costs[0], 0, 0.0
     order: list[tuple[int, int]] = []
     for value, row, node in slots:
         if len(order) + 1 == len(costs):
             break
-        if rooms[row] <= 0:
+        if capacities[row] <= 0:
             continue  # and so for all that follow in this row: the tree stays closed
-        rooms[row] -= 1
+        capacities[row] -= 1
         order.append((row, node))
         expected += value
         rate = expected / costs[len(order)]
         if rate > best_rate:
             best_rate, best_count, best_gain = rate, len(order), expected - row_count
-    nodes: list[list[int]] = [[] for _ in bids]
-    saved_ms = [0.0] * len(bids)
+    nodes: list[list[int]] = [[] for _ in candidates]
+    saved_ms = [0.0] * len(candidates)
     if not best_count:
-        return Outcome(nodes, 0.0, row_count / costs[0], saved_ms)
+        return BudgetChoice(nodes, 0.0, row_count / costs[0], saved_ms)
     price = (costs[best_count] - costs[0]) / best_count
     for row, node in order[:best_count]:
         nodes[row].append(node)
-        saved_ms[row] += bids[row].chances[node] * bids[row].worth / best_rate - price
-    return Outcome(nodes, best_gain, best_rate, saved_ms)
+        saved_ms[row] += candidates[row].chances[node] * candidates[row].weight / best_rate - price
+    return BudgetChoice(nodes, best_gain, best_rate, saved_ms)
 
 
-def _ranked(bids: Sequence[Bid]) -> list[tuple[float, int, int]]:
+def _ranked(candidates: Sequence[CandidateNodes]) -> list[tuple[float, int, int]]:
     """Return (value, row, node), best first; equals keep their order, so parents come first."""
     slots = [
-        (chance * bid.worth, row, node)
-        for row, bid in enumerate(bids)
-        if bid.room > 0
-        for node, chance in enumerate(bid.chances)
+        (chance * each.weight, row, node)
+        for row, each in enumerate(candidates)
+        if each.capacity > 0
+        for node, chance in enumerate(each.chances)
         if chance > CHANCE_MIN
     ]
     slots.sort(key=_value, reverse=True)

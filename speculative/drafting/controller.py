@@ -3,19 +3,19 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from draftwerk.speculative.drafting.budget import Bid, Outcome, auction
+from draftwerk.speculative.drafting.budget import BudgetChoice, CandidateNodes, choose_nodes
 from draftwerk.speculative.drafting.step_cost import StepCost
-from draftwerk.speculative.drafting.token_weights import worths
+from draftwerk.speculative.drafting.token_weights import token_weights
 from draftwerk.speculative.sources.acceptance import (
     DEPTHS,
     DRAFT,
     NAMES,
     PER_SOURCE,
-    Survival,
-    Trust,
+    AcceptanceStats,
+    SequenceAcceptance,
     kind,
 )
-from draftwerk.speculative.sources.tree import Tree
+from draftwerk.speculative.sources.tree import DraftTree
 
 MODEL_MAX = 8
 """Tokens asked of the draft model at most."""
@@ -23,70 +23,74 @@ MODEL_PROBE = 2
 """Tokens asked of it when it is only to show what it can do."""
 PROBE_MIN, PROBE_MAX = 4, 128
 """Rounds between two probes of a draft model that does not pay; doubles with each in vain."""
-MODEL_WORTH = 1.02
+MODEL_GAIN_MIN = 1.02
 """How much better than without it a round with the draft model must promise to be."""
 MODEL_PACE = 0.1
 """Weight of the newest measurement of the draft model."""
 
 
 @dataclass(slots=True, frozen=True)
-class Load:
+class RoundLoad:
     """A round before anything is drafted."""
 
     token_count: int
     row_count: int
     """Rows that end in a new token."""
-    room: int
+    capacity: int
     """Tokens that may be drafted, all rows together."""
 
 
 @dataclass(slots=True, frozen=True)
-class Lot:
+class RowTree:
     """One row's guesses before the draft model's."""
 
-    tree: Tree
-    trust: Trust
-    room: int
-    worth: float = 1.0
+    tree: DraftTree
+    sequence_acceptance: SequenceAcceptance
+    capacity: int
+    weight: float = 1.0
 
-    def bid(self) -> Bid:
+    def candidate_nodes(self) -> CandidateNodes:
         """Return what the auction must know."""
-        return Bid(self.tree.chances(), self.room, self.worth)
+        return CandidateNodes(self.tree.chances(), self.capacity, self.weight)
 
 
 class Controller:
     """Learns chances and costs; spends by them."""
 
     def __init__(self, measured: Iterable[tuple[int, float]] = ()) -> None:
-        self._greedy, self._sampled = Survival(), Survival()
+        self._greedy, self._sampled = AcceptanceStats(), AcceptanceStats()
         self.cost = StepCost(measured)
         self._model_ms = 0.0
         """Cost of one token from the draft model, for all rows together; 0 while unknown."""
         self._probe_period = PROBE_MIN
         self._probe_wait = 0
 
-    def survival(self, sampled: bool) -> Survival:
+    def acceptance(self, sampled: bool) -> AcceptanceStats:
         """Return the chances of guesses at what is drawn with noise, or without."""
         return self._sampled if sampled else self._greedy
 
-    def learn(self, tree: Tree, trust: Trust, news: Sequence[int]) -> int:
+    def learn(
+        self, tree: DraftTree, sequence_acceptance: SequenceAcceptance, new_token_ids: Sequence[int]
+    ) -> int:
         """Score every opinion in a tree by what was committed; return how many were right."""
-        path = tree.follow(news)
-        truths = dict(zip([-1, *path], news, strict=False))  # what followed each right node
+        path = tree.follow(new_token_ids)
+        truths = dict(
+            zip([-1, *path], new_token_ids, strict=False)
+        )  # what followed each right node
         expected = [0.0] * len(NAMES)
         hits = [0] * len(NAMES)
-        survival, parents, tokens = tree.survival, tree.parents, tree.tokens
+        acceptance, parents, tokens = tree.acceptance, tree.parents, tree.tokens
         for node, cell in zip(tree.credit_nodes, tree.credit_cells, strict=True):
             truth = truths.get(parents[node])
             if truth is not None:
                 source = cell // PER_SOURCE
                 hit = tokens[node] == truth
-                expected[source] += survival.chances[cell]
+                expected[source] += acceptance.chances[cell]
                 hits[source] += hit
-                survival.learn(cell, hit)
-        for source, hoped in enumerate(expected):
-            if hoped:
-                trust.learn(source, hoped, hits[source])
+                acceptance.learn(cell, hit)
+        for source, predicted in enumerate(expected):
+            if predicted:
+                sequence_acceptance.learn(source, predicted, hits[source])
         return len(path)
 
     def learn_model(self, token_count: int, ms: float) -> None:
@@ -95,32 +99,40 @@ class Controller:
             cost = ms / token_count
             self._model_ms += (cost - self._model_ms) * (MODEL_PACE if self._model_ms else 1.0)
 
-    def admit(self, bids: Sequence[Bid], load: Load, spent_ms: float = 0.0) -> Outcome:
+    def admit(
+        self, candidates: Sequence[CandidateNodes], load: RoundLoad, spent_ms: float = 0.0
+    ) -> BudgetChoice:
         """Choose the nodes to verify, `spent_ms` having gone into the round before."""
-        if not bids or self._must_measure(load):
-            return Outcome([[] for _ in bids], 0.0, 0.0, [0.0] * len(bids))
-        slots = min(load.room, sum(len(bid.chances) for bid in bids))
-        return auction(bids, load.row_count, self._costs(load, slots, spent_ms))
+        if not candidates or self._must_measure(load):
+            return BudgetChoice([[] for _ in candidates], 0.0, 0.0, [0.0] * len(candidates))
+        slots = min(
+            load.capacity, sum(len(candidate_nodes.chances) for candidate_nodes in candidates)
+        )
+        return choose_nodes(candidates, load.row_count, self._costs(load, slots, spent_ms))
 
-    def worths(self, lefts: Sequence[int], refill: float) -> list[float]:
+    def token_weights(self, tokens_left: Sequence[int], occupancy: float) -> list[float]:
         """Return what a token of each row is worth, by the tokens that it may still say."""
-        count = len(lefts)
+        count = len(tokens_left)
         if count < 2:
             return [1.0] * count
         table = self.cost.table(count)
         own_share = min(1.0, 2.0 * (1.0 - table[count // 2] / table[count]))
-        return worths(lefts, refill, own_share)
+        return token_weights(tokens_left, occupancy, own_share)
 
-    def model_lengths(self, lots: Sequence[Lot], load: Load) -> list[int]:
+    def model_lengths(self, row_trees: Sequence[RowTree], load: RoundLoad) -> list[int]:
         """Return how many tokens to ask of the draft model for each row; all 0 if it cannot pay."""
-        if not lots or self._must_measure(load):
-            return [0] * len(lots)
-        gains = [self._model_gains(lot) for lot in lots]
-        length = self._model_length(lots, load, gains) if self._model_ms else 0
+        if not row_trees or self._must_measure(load):
+            return [0] * len(row_trees)
+        gains = [self._model_gains(row_tree) for row_tree in row_trees]
+        length = self._model_length(row_trees, load, gains) if self._model_ms else 0
         if length:
             self._probe_period = PROBE_MIN
             return [length if sum(gain[:length]) > 0.0 else 0 for gain in gains]
-        return [min(MODEL_PROBE, lot.room) for lot in lots] if self._probes() else [0] * len(lots)
+        return (
+            [min(MODEL_PROBE, row_tree.capacity) for row_tree in row_trees]
+            if self._probes()
+            else [0] * len(row_trees)
+        )
 
     def check(self) -> None:
         """Assert that every estimate is sane."""
@@ -128,11 +140,11 @@ class Controller:
         self._sampled.check()
         self.cost.check()
 
-    def _must_measure(self, load: Load) -> bool:
+    def _must_measure(self, load: RoundLoad) -> bool:
         """Return whether to draft nothing, for once, to learn what a round without drafts costs."""
         return load.token_count == load.row_count and not self.cost.bounded(load.token_count)
 
-    def _costs(self, load: Load, slots: int, spent_ms: float = 0.0) -> list[float]:
+    def _costs(self, load: RoundLoad, slots: int, spent_ms: float = 0.0) -> list[float]:
         """Return the round's cost by drafted tokens, none to `slots`.
 
         Prompts in the round are not the drafts' business: the round counts as its rows alone
@@ -143,33 +155,35 @@ class Controller:
         fixed = spent_ms + table[load.row_count] - table[first]
         return [fixed + ms for ms in table[first : first + slots + 1]]
 
-    def _model_gains(self, lot: Lot) -> list[float]:
+    def _model_gains(self, row_tree: RowTree) -> list[float]:
         """Return what the draft model would add to a row at each depth beside the others."""
         others = [0.0] * MODEL_MAX
-        for depth, chance in zip(lot.tree.depths, lot.tree.chances(), strict=True):
+        for depth, chance in zip(row_tree.tree.depths, row_tree.tree.chances(), strict=True):
             if depth < MODEL_MAX and chance > others[depth]:
                 others[depth] = chance
-        first, trust = kind(DRAFT, 0), lot.trust.factors[DRAFT]
-        chances = lot.tree.survival.chances
+        first, factor = kind(DRAFT, 0), row_tree.sequence_acceptance.factors[DRAFT]
+        chances = row_tree.tree.acceptance.chances
         gains: list[float] = []
         path = 1.0
-        for depth in range(min(MODEL_MAX, lot.room)):
-            path *= min(chances[first + min(depth, DEPTHS - 1)] * trust, 1.0)
-            gains.append(lot.worth * max(0.0, path - others[depth]))
+        for depth in range(min(MODEL_MAX, row_tree.capacity)):
+            path *= min(chances[first + min(depth, DEPTHS - 1)] * factor, 1.0)
+            gains.append(row_tree.weight * max(0.0, path - others[depth]))
         return gains
 
     def _model_length(
-        self, lots: Sequence[Lot], load: Load, gains: Sequence[Sequence[float]]
+        self, row_trees: Sequence[RowTree], load: RoundLoad, gains: Sequence[Sequence[float]]
     ) -> int:
-        """Return the length with the best rate, 0 unless it beats none by `MODEL_WORTH`."""
-        costs = self._costs(load, load.room)
-        without = auction([lot.bid() for lot in lots], load.row_count, costs)
+        """Return the length with the best rate, 0 unless it beats none by `MODEL_GAIN_MIN`."""
+        costs = self._costs(load, load.capacity)
+        without = choose_nodes(
+            [row_tree.candidate_nodes() for row_tree in row_trees], load.row_count, costs
+        )
         drafted = sum(map(len, without.nodes))
         expected = load.row_count + without.gain
-        best_length, best_rate = 0, MODEL_WORTH * without.rate
+        best_length, best_rate = 0, MODEL_GAIN_MIN * without.rate
         for length in range(1, MODEL_MAX + 1):
             expected += sum(gain[length - 1] for gain in gains if len(gain) >= length)
-            drafted = min(drafted + len(lots), load.room)
+            drafted = min(drafted + len(row_trees), load.capacity)
             rate = expected / (costs[drafted] + length * self._model_ms)
             if rate > best_rate:
                 best_length, best_rate = length, rate

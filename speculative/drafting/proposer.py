@@ -5,28 +5,35 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from draftwerk.speculative.beams.drafts import Forests
+from draftwerk.speculative.beams.drafts import BeamDrafts
 from draftwerk.speculative.drafting.breaker import Breaker
-from draftwerk.speculative.drafting.budget import Bid
-from draftwerk.speculative.drafting.controller import Controller, Load, Lot
-from draftwerk.speculative.drafting.rationing import Turns
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, SILENT, Draft, Opening, Round, Row
+from draftwerk.speculative.drafting.budget import CandidateNodes
+from draftwerk.speculative.drafting.controller import Controller, RoundLoad, RowTree
+from draftwerk.speculative.drafting.rationing import DraftRationing
+from draftwerk.speculative.protocol.rounds import (
+    NO_DRAFT,
+    NO_FEEDBACK,
+    Draft,
+    NewSequence,
+    Round,
+    Row,
+)
 from draftwerk.speculative.sampling.gumbel import Gumbels, gumbels
-from draftwerk.speculative.sources.acceptance import DRAFT, NAMES, Trust, kind
+from draftwerk.speculative.sources.acceptance import DRAFT, NAMES, SequenceAcceptance, kind
 from draftwerk.speculative.sources.draft_head import HeadSource
 from draftwerk.speculative.sources.grammar import GrammarSource
 from draftwerk.speculative.sources.ngram import NgramSource
-from draftwerk.speculative.sources.ngram_index import INDEX_MAX, Occurrences, Text
+from draftwerk.speculative.sources.ngram_index import INDEX_MAX, Occurrences, SequenceText
 from draftwerk.speculative.sources.prediction import PredictionSource
 from draftwerk.speculative.sources.recycle import RecycleSource
-from draftwerk.speculative.sources.sequence_noise import Key
-from draftwerk.speculative.sources.source import Source
+from draftwerk.speculative.sources.sequence_noise import SequenceNoise
+from draftwerk.speculative.sources.source import DraftSource
 from draftwerk.speculative.sources.store import Memories, Memory, StoreSource
 from draftwerk.speculative.sources.suffix import SuffixSource
-from draftwerk.speculative.sources.tree import NODES_MAX, Tree
+from draftwerk.speculative.sources.tree import NODES_MAX, DraftTree
 
-REACH_MIN = 4
-REACH_START = 12
+DEPTH_MIN = 4
+DEPTH_START = 12
 """Tokens in a path; it follows what is accepted, since every guess costs a microsecond."""
 
 
@@ -34,23 +41,23 @@ REACH_START = 12
 class _Drafted:
     """What the proposer remembers of one sequence."""
 
-    text: Text
-    key: Key
-    sources: list[Source]
+    text: SequenceText
+    noise: SequenceNoise
+    sources: list[DraftSource]
     memory: Memory
     opened: int
     """Tokens that came with the opening: an earlier life's output is in the store already."""
     takes_model: bool
     grammar: GrammarSource | None = None
     head: HeadSource | None = None
-    trust: Trust = field(default_factory=Trust)
+    sequence_acceptance: SequenceAcceptance = field(default_factory=SequenceAcceptance)
     breaker: Breaker = field(default_factory=Breaker)
-    tree: Tree | None = None
+    tree: DraftTree | None = None
     """The guesses of the sequence's last row, verified or not."""
-    reach: int = REACH_START
+    depth_max: int = DEPTH_START
     asked: bool = False
     """Whether the sources were asked in the last round."""
-    thinks: bool = False
+    wants_topk: bool = False
     """Whether the target shall say what could follow, for the sources to guess with."""
     drafts: bool = False
     """Whether it ever had room for a draft; without speculation a request teaches nothing."""
@@ -67,11 +74,11 @@ class _Prepared:
     """A round with every guess but the draft model's."""
 
     round_id: int
-    load: Load
+    load: RoundLoad
     rows: list[int]
     """Indices of the rows that draft."""
     states: list[_Drafted]
-    lots: list[Lot]
+    row_trees: list[RowTree]
     wanted: bool = False
     """Whether the draft model was asked for anything."""
 
@@ -93,8 +100,8 @@ class Proposer:
         self._memories = Memories() if memories is None else memories
         self._sequences: dict[int, _Drafted] = {}
         self._prepared: _Prepared | None = None
-        self._forests = Forests()
-        self._turns = Turns()
+        self._beam_drafts = BeamDrafts()
+        self._rationing = DraftRationing()
 
     def seed(self, measured: Iterable[tuple[int, float]]) -> None:
         """Take in steps of the target, (tokens, ms), measured before the first round."""
@@ -105,9 +112,11 @@ class Proposer:
         prepared = self._prepare(round_)
         lengths = [0] * len(round_.rows)
         asked = [n for n, state in enumerate(prepared.states) if state.takes_model]
-        found = self._controller.model_lengths([prepared.lots[n] for n in asked], prepared.load)
-        for place, length in zip(asked, found, strict=True):
-            lengths[prepared.rows[place]] = length
+        found = self._controller.model_lengths(
+            [prepared.row_trees[n] for n in asked], prepared.load
+        )
+        for index, length in zip(asked, found, strict=True):
+            lengths[prepared.rows[index]] = length
         return tuple(lengths)
 
     def propose(
@@ -122,25 +131,27 @@ class Proposer:
         self._controller.learn_model(
             max((len(draft.tokens) for draft in model_drafts), default=0), model_ms
         )
-        bids: list[Bid] = []
-        for row, state, lot in zip(prepared.rows, prepared.states, prepared.lots, strict=True):
+        candidates: list[CandidateNodes] = []
+        for row, state, row_tree in zip(
+            prepared.rows, prepared.states, prepared.row_trees, strict=True
+        ):
             if state.takes_model:
-                _add_draft(lot.tree, model_drafts[row])
-            bids.append(lot.bid())
-        outcome = self._controller.admit(bids, prepared.load, model_ms)
-        drafts = [NO_DRAFT if self._thinks_on(row) else SILENT for row in round_.rows]
-        for place, nodes in enumerate(outcome.nodes):
-            state, tree = prepared.states[place], prepared.lots[place].tree
-            pays = self._turns.pays(state, outcome.saved_ms[place])
+                _add_draft(row_tree.tree, model_drafts[row])
+            candidates.append(row_tree.candidate_nodes())
+        outcome = self._controller.admit(candidates, prepared.load, model_ms)
+        drafts = [NO_DRAFT if self._wants_head_tree(row) else NO_FEEDBACK for row in round_.rows]
+        for index, nodes in enumerate(outcome.nodes):
+            state, tree = prepared.states[index], prepared.row_trees[index].tree
+            pays = self._rationing.pays(state, outcome.saved_ms[index])
             # A head that was only now asked to think has not had its say.
-            if len(tree) and (pays or state.head is None or state.head.thoughts):
+            if len(tree) and (pays or state.head is None or state.head.head_tree):
                 state.breaker.learn(pays)
-            drafts[prepared.rows[place]] = tree.draft(nodes, state.thinks)
+            drafts[prepared.rows[index]] = tree.draft(nodes, state.wants_topk)
         load = prepared.load.token_count + sum(map(len, outcome.nodes))
         self._draft_searches(round_, drafts, load)
         return tuple(drafts)
 
-    def _thinks_on(self, row: Row) -> bool:
+    def _wants_head_tree(self, row: Row) -> bool:
         """Whether a row without room for drafts, as at a prompt's end, shall have some later."""
         if row.branch is not None or not row.samples or row.draft_max:
             return False
@@ -155,13 +166,15 @@ class Proposer:
         for indices in groups.values():
             rows = [round_.rows[index] for index in indices]
             room = sum(row.draft_max for row in rows)
-            found = self._forests.propose(rows, load, self._controller.cost.table(load + room))
-            hears = self._hears_head(rows[0])
+            found = self._beam_drafts.propose(rows, load, self._controller.cost.table(load + room))
+            asks_head = self._asks_head(rows[0])
             for index, draft in zip(indices, found, strict=True):
-                drafts[index] = draft if hears else msgspec.structs.replace(draft, curious=False)
+                drafts[index] = (
+                    draft if asks_head else msgspec.structs.replace(draft, wants_topk=False)
+                )
                 load += len(draft.tokens)
 
-    def _hears_head(self, row: Row) -> bool:
+    def _asks_head(self, row: Row) -> bool:
         """Whether a draft head shall think for a branch's search."""
         assert row.branch is not None
         root = self._sequences.get(row.branch.group_id)  # gone where the search was preempted
@@ -171,7 +184,7 @@ class Proposer:
         """Assert that nothing is kept of what is gone, and that everything kept is sound."""
         self._controller.check()
         self._memories.check()
-        self._forests.check()
+        self._beam_drafts.check()
         for state in self._sequences.values():
             state.text.occurrences.check()
             if state.tree is not None:
@@ -189,40 +202,40 @@ class Proposer:
         if self._prepared is not None and self._prepared.round_id == round_.round_id:
             return self._prepared
         self._controller.cost.learn(*round_.step_cost)
-        self._turns.learn(*round_.think_cost)
-        self._forests.read(round_, self._text)
-        for sequence_id in round_.closed:
-            self._close(sequence_id)
+        self._rationing.learn(*round_.head_cost)
+        self._beam_drafts.read(round_, self._text)
+        for sequence_id in round_.finished_ids:
+            self._forget(sequence_id)
         found: list[tuple[int, _Drafted, int, float]] = []
-        sampling = [row.left for row in round_.rows if row.samples and row.branch is None]
-        worths = iter(self._controller.worths(sampling, round_.refill))
+        sampling = [row.tokens_left for row in round_.rows if row.samples and row.branch is None]
+        weights = iter(self._controller.token_weights(sampling, round_.occupancy))
         for index, row in enumerate(round_.rows):
             if row.branch is not None:
                 continue  # a search's rows are drafted for together
             state = self._read(row)
-            worth = next(worths) if row.samples else 0.0
+            weight = next(weights) if row.samples else 0.0
             room = min(row.draft_max, NODES_MAX) if row.samples else 0
             if room:
                 state.drafts = True
-                found.append((index, state, room, worth))
-        self._choose(round_.round_id, [(state, worth) for _, state, _, worth in found])
-        lots: list[Lot] = []
-        for _, state, room, worth in found:
+                found.append((index, state, room, weight))
+        self._choose(round_.round_id, [(state, weight) for _, state, _, weight in found])
+        row_trees: list[RowTree] = []
+        for _, state, room, weight in found:
             state.tree = self._guess(state, room)
-            lots.append(Lot(state.tree, state.trust, room, worth))
-        load = Load(
+            row_trees.append(RowTree(state.tree, state.sequence_acceptance, room, weight))
+        load = RoundLoad(
             sum(row.stop - row.start for row in round_.rows),
             sum(row.samples for row in round_.rows),
-            sum(lot.room for lot in lots),
+            sum(row_tree.capacity for row_tree in row_trees),
         )
         rows, states = [index for index, *_ in found], [state for _, state, *_ in found]
-        self._prepared = _Prepared(round_.round_id, load, rows, states, lots)
+        self._prepared = _Prepared(round_.round_id, load, rows, states, row_trees)
         return self._prepared
 
     def _choose(self, turn: int, found: Sequence[tuple[_Drafted, float]]) -> None:
         """Say whose sources are asked, and for whom the target thinks on."""
         count = len(found)
-        self._turns.choose(turn, found, self._controller.cost.table(count)[count])
+        self._rationing.choose(turn, found, self._controller.cost.table(count)[count])
 
     def _text(self, sequence_id: int) -> Occurrences:
         """Return all known tokens of a sequence."""
@@ -230,70 +243,80 @@ class Proposer:
 
     def _read(self, row: Row) -> _Drafted:
         """Take in a row: its opening, what was committed, what the target thought."""
-        if row.opening is not None:
-            self._sequences[row.sequence_id] = self._open(row.opening)
+        if row.new_sequence is not None:
+            self._sequences[row.sequence_id] = self._open(row.new_sequence)
         state = self._sequences[row.sequence_id]
-        if row.outlooks:
-            state.memory.successors.learn(row.outlooks)
-        if row.news:
-            self._learn(state, row.news)
+        if row.topk:
+            state.memory.successors.learn(row.topk)
+        if row.new_token_ids:
+            self._learn(state, row.new_token_ids)
         if state.grammar is not None:
-            state.grammar.forced = row.forced
+            state.grammar.jump_forward = row.jump_forward
         if state.head is not None:
-            state.head.thoughts = row.thoughts
+            state.head.head_tree = row.head_tree
         return state
 
-    def _learn(self, state: _Drafted, news: tuple[int, ...]) -> None:
+    def _learn(self, state: _Drafted, new_token_ids: tuple[int, ...]) -> None:
         if state.tree is not None:
-            right = self._controller.learn(state.tree, state.trust, news)
-            grown = 2 * state.reach if right >= state.reach else (state.reach + right + 2) // 2
-            state.reach = min(max(grown, REACH_MIN), NODES_MAX)
+            right = self._controller.learn(state.tree, state.sequence_acceptance, new_token_ids)
+            grown = (
+                2 * state.depth_max
+                if right >= state.depth_max
+                else (state.depth_max + right + 2) // 2
+            )
+            state.depth_max = min(max(grown, DEPTH_MIN), NODES_MAX)
             state.tree = None
-        state.text.occurrences.append(news)
+        state.text.occurrences.append(new_token_ids)
         for source in state.sources:
-            source.learn(news)
+            source.learn(new_token_ids)
 
-    def _guess(self, state: _Drafted, room: int) -> Tree:
+    def _guess(self, state: _Drafted, room: int) -> DraftTree:
         """Ask every source, if it is this row's turn."""
-        tree = Tree(self._controller.survival(state.key.sampled), state.trust)
+        tree = DraftTree(
+            self._controller.acceptance(state.noise.sampled), state.sequence_acceptance
+        )
         if state.asked:
             state.text.occurrences.index(INDEX_MAX)
-            reach = min(state.reach, room)
+            depth_max = min(state.depth_max, room)
             for source in state.sources:
-                source.propose(tree, reach)
+                source.propose(tree, depth_max)
         return tree
 
     # --- sequences ----------------------------------------------------------------------------
 
-    def _open(self, opening: Opening) -> _Drafted:
-        text = Text(opening.tokens)
-        memory = self._memories.of(opening.tenant)
-        allowed = self._methods if opening.methods is None else self._methods & {*opening.methods}
-        key = Key(opening.sampling, self._noise)
-        sources: list[Source] = []
-        if opening.prediction:
-            output = opening.tokens[opening.prompt_count :]
-            sources.append(PredictionSource(text, opening.prediction, output))
+    def _open(self, new_sequence: NewSequence) -> _Drafted:
+        text = SequenceText(new_sequence.tokens)
+        memory = self._memories.of(new_sequence.tenant)
+        allowed = (
+            self._methods
+            if new_sequence.methods is None
+            else self._methods & {*new_sequence.methods}
+        )
+        noise = SequenceNoise(new_sequence.sampling, self._noise)
+        sources: list[DraftSource] = []
+        if new_sequence.prediction:
+            output = new_sequence.tokens[new_sequence.prompt_count :]
+            sources.append(PredictionSource(text, new_sequence.prediction, output))
         if "ngram" in allowed:
             sources.append(NgramSource(text))
         if "suffix" in allowed:
-            sources.append(SuffixSource(text, key))
+            sources.append(SuffixSource(text, noise))
         if "store" in allowed:
-            sources.append(StoreSource(text, memory.store, key))
+            sources.append(StoreSource(text, memory.store, noise))
         if "recycle" in allowed:
-            sources.append(RecycleSource(text, memory.successors, key))
+            sources.append(RecycleSource(text, memory.successors, noise))
         head = None
         if "head" in allowed:
-            head = HeadSource(text, key)
+            head = HeadSource(text, noise)
             sources.append(head)
         grammar = None
-        if opening.sampling.grammar is not None and "grammar" in allowed:
+        if new_sequence.sampling.grammar is not None and "grammar" in allowed:
             grammar = GrammarSource()
             sources.insert(0, grammar)
-        takes_model, opened = "draft" in allowed, len(opening.tokens)
-        return _Drafted(text, key, sources, memory, opened, takes_model, grammar, head)
+        takes_model, opened = "draft" in allowed, len(new_sequence.tokens)
+        return _Drafted(text, noise, sources, memory, opened, takes_model, grammar, head)
 
-    def _close(self, sequence_id: int) -> None:
+    def _forget(self, sequence_id: int) -> None:
         """Forget a sequence; what it said goes to the store.
 
         A preempted sequence comes back with an opening that holds what is stored now, and then only
@@ -306,14 +329,14 @@ class Proposer:
                 state.memory.store.learn(output)
 
 
-def _add_draft(tree: Tree, draft: Draft) -> None:
+def _add_draft(tree: DraftTree, draft: Draft) -> None:
     """Merge the draft model's guesses into a tree."""
     first = kind(DRAFT, 0)
-    places = [-1]  # of each drafted node in the tree, from the root on; -2 where it found no room
+    indices = [-1]  # of each drafted node in the tree, from the root on; -2 where it found no room
     for token, parent in zip(draft.tokens, draft.parents, strict=True):
-        above = places[parent + 1]
+        above = indices[parent + 1]
         node = tree.add(above, token, first) if above >= -1 else -1
-        places.append(node if node >= 0 else -2)
+        indices.append(node if node >= 0 else -2)
 
 
 assert NAMES[DRAFT] == "draft"

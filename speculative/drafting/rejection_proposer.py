@@ -9,7 +9,7 @@ from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round
 from draftwerk.speculative.sources.acceptance import DRAFT, kind
 
 
-class Chains(Proposer):
+class RejectionProposer(Proposer):
     """Asks the draft model where it pays, and hands on what it draws."""
 
     def propose(
@@ -21,9 +21,9 @@ class Chains(Proposer):
         longest = max((len(draft.tokens) for draft in model_drafts), default=0)
         self._controller.learn_model(longest, model_ms)
         drafts = [NO_DRAFT] * len(round_.rows)
-        for index, lot in zip(prepared.rows, prepared.lots, strict=True):
+        for index, row_tree in zip(prepared.rows, prepared.row_trees, strict=True):
             drafts[index] = model_drafts[index]
-            lot.tree.add_chain(-1, drafts[index].tokens, kind(DRAFT, 0))  # to learn from
+            row_tree.tree.add_chain(-1, drafts[index].tokens, kind(DRAFT, 0))  # to learn from
         load = prepared.load.token_count + sum(len(draft.tokens) for draft in drafts)
         self._draft_searches(round_, drafts, load)
         return tuple(drafts)

@@ -51,14 +51,14 @@ class StepCost:
 
     def known(self, tokens: int) -> bool:
         """Return whether steps of about this size have been seen of late."""
-        return self._weights[_place(tokens)] >= WEIGHT_KNOWN
+        return self._weights[_bin(tokens)] >= WEIGHT_KNOWN
 
     def bounded(self, tokens: int) -> bool:
         """Return whether steps of at most about this size have been seen of late.
 
         If only larger ones have, the curve cannot tell what a step without drafts would save.
         """
-        return max(self._weights[: _place(tokens) + 1]) >= WEIGHT_KNOWN
+        return max(self._weights[: _bin(tokens) + 1]) >= WEIGHT_KNOWN
 
     def learn(self, tokens: int, ms: float) -> None:
         """Take in one step."""
@@ -91,11 +91,11 @@ class StepCost:
         assert all(low <= high for low, high in pairwise(curve))
 
     def _file(self, tokens: int, ms: float, weight: float) -> None:
-        place = _place(tokens)
-        total = min(self._weights[place], WEIGHT_MAX) + weight
-        self._weights[place] = total
-        self._tokens[place] += (tokens - self._tokens[place]) * weight / total
-        self._ms[place] += (ms - self._ms[place]) * weight / total
+        bin_ = _bin(tokens)
+        total = min(self._weights[bin_], WEIGHT_MAX) + weight
+        self._weights[bin_] = total
+        self._tokens[bin_] += (tokens - self._tokens[bin_]) * weight / total
+        self._ms[bin_] += (ms - self._ms[bin_]) * weight / total
 
     def _points(self) -> list[tuple[float, float]]:
         """Return (tokens, ms) of the known files, smallest first, rising."""
@@ -113,7 +113,7 @@ class StepCost:
         return [(tokens, ms) for _, tokens, ms in pooled]
 
 
-def _place(tokens: int) -> int:
+def _bin(tokens: int) -> int:
     return min(bisect_left(EDGES, tokens), len(EDGES) - 1)
 
 

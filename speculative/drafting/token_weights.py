@@ -17,7 +17,7 @@ MEMORY = 0.9
 """Weight of what is known when one more row ends."""
 
 
-class Refill:
+class Occupancy:
     """How often others take the place of rows that end."""
 
     def __init__(self) -> None:
@@ -40,20 +40,20 @@ class Refill:
         return 1.0 if waiting else min(self._share, 1.0)
 
 
-def worths(lefts: Sequence[int], refill: float, own_share: float) -> list[float]:
+def token_weights(tokens_left: Sequence[int], occupancy: float, own_share: float) -> list[float]:
     """Return what a token of each row is worth; the mean is 1.
 
-    `lefts` are the tokens that each row may still say, `refill` is the share of ended rows whose
-    place is taken, and `own_share` is how much of a step's cost its rows account for, the rest
-    being fixed.
+    `tokens_left` are the tokens that each row may still say, `occupancy` is the share of ended rows
+    whose place is taken, and `own_share` is how much of a step's cost its rows account for, the
+    rest being fixed.
     """
-    count = len(lefts)
-    mean = refill + (1.0 - refill) * MEAN_SHARE
+    count = len(tokens_left)
+    mean = occupancy + (1.0 - occupancy) * MEAN_SHARE
     if count < 2 or mean == 1.0:
         return [1.0] * count
-    longest = max(lefts)
+    longest = max(tokens_left)
     scale = 1.0 / (SPREAD * longest + 1.0)
-    last = [exp((left - longest) * scale) for left in lefts]
+    last = [exp((count - longest) * scale) for count in tokens_left]
     factor = (1.0 - own_share) * (1.0 - mean) * count / sum(last)
     base = own_share + (1.0 - own_share) * mean
-    return [base + factor * weight for weight in last]
+    return [base + factor * each for each in last]

@@ -5,15 +5,15 @@ child -> parent    LOADING (a line to show), READY, BEAT, DONE (Verdict or draft
 """
 
 from enum import IntEnum
-from struct import Struct as Layout
+from struct import Struct as FrameHeader
 
 import msgspec
 
-HEADER = Layout("<BI")
+HEADER = FrameHeader("<BI")
 """Kind, then the payload's length in bytes."""
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     WORK = 1
     RESET = 2
     """Forget every sequence."""
@@ -43,7 +43,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     """How long reading it takes, and nothing else: no step is faster."""
 
 
-def frame(kind: Kind, payload: bytes = b"") -> bytes:
+def frame(kind: FrameKind, payload: bytes = b"") -> bytes:
     """Return the bytes of one frame."""
     return HEADER.pack(kind, len(payload)) + payload
 

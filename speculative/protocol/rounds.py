@@ -12,7 +12,7 @@ class Plain(msgspec.Struct, frozen=True, array_like=True):
     """Base of everything that crosses to a device: immutable, compact, comparable."""
 
 
-class Opening(Plain, frozen=True):
+class NewSequence(Plain, frozen=True):
     """All that a device or a draft source must know of a sequence, sent with its first row."""
 
     tokens: tuple[int, ...]
@@ -31,7 +31,7 @@ LOSS_NATS = 1 / 16
 """The unit in which outlooks say how far a token is below certainty."""
 
 
-class Outlook(Plain, frozen=True):
+class TokenTopK(Plain, frozen=True):
     """What the target thought could follow a token, best first."""
 
     token: int
@@ -40,7 +40,7 @@ class Outlook(Plain, frozen=True):
     """How far each is below certainty, in `LOSS_NATS`; without penalties, at temperature 1."""
 
 
-class Thought(Plain, frozen=True):
+class HeadNode(Plain, frozen=True):
     """What a draft head thinks could follow a token that may not have been said yet, best first."""
 
     parent: int
@@ -48,16 +48,16 @@ class Thought(Plain, frozen=True):
     token: int
     best: tuple[int, ...]
     losses: tuple[int, ...]
-    """As in `Outlook`."""
+    """As in `TokenTopK`."""
 
 
-class Hunch(Plain, frozen=True):
+class HeadCandidates(Plain, frozen=True):
     """What a draft head thinks could follow a token that a beam search has probably chosen."""
 
     node: int
     """The drafted node before the token; -1 is the row's last known token."""
     token: int
-    offers: tuple[tuple[int, float], ...]
+    candidates: tuple[tuple[int, float], ...]
     """The best next tokens with their log-probabilities, best first."""
 
 
@@ -70,7 +70,7 @@ class Branch(Plain, frozen=True):
 
     group_id: int
     """The sequence that read the prompt; it stays open as long as the search."""
-    offers: int
+    candidates: int
     """How many of the best next tokens are wanted, after the last known token and every node."""
     origin: int = 0
     """The sequence that this new one copies, as it was before the round; 0 if it is not new."""
@@ -82,7 +82,7 @@ class Branch(Plain, frozen=True):
     """What the group's previous rows were offered, in the first row alone: for draft sources."""
     known: tuple[tuple[int, float], ...] = ()
     """What comes after the last known token, if an earlier forest has been there."""
-    hunch: tuple[tuple[int, float], ...] = ()
+    head_candidates: tuple[tuple[int, float], ...] = ()
     """What a draft head thinks comes there, if none has."""
 
 
@@ -105,17 +105,17 @@ class Row(Plain, frozen=True):
     draft_max: int
     blocks: tuple[int, ...]
     """The block table: covers every reserved slot."""
-    news: tuple[int, ...] = ()
+    new_token_ids: tuple[int, ...] = ()
     """Tokens committed since this sequence's previous row."""
-    opening: Opening | None = None
-    outlooks: tuple[Outlook, ...] = ()
+    new_sequence: NewSequence | None = None
+    topk: tuple[TokenTopK, ...] = ()
     """Of the sequence's previous decision: what the target thought could follow."""
     branch: Branch | None = None
-    forced: tuple[int, ...] = ()
+    jump_forward: tuple[int, ...] = ()
     """Of the sequence's previous decision: what the grammar leaves no choice about."""
-    left: int = 0
+    tokens_left: int = 0
     """Tokens that it may still say."""
-    thoughts: tuple[Thought, ...] = ()
+    head_tree: tuple[HeadNode, ...] = ()
     """Of the sequence's previous decision: what the draft head guesses on from there."""
 
 
@@ -123,20 +123,20 @@ class Round(Plain, frozen=True):
     """One device step: rows, the block copies to make first, and the sequences to forget."""
 
     round_id: int
-    lane: int
+    pipeline_slot: int
     rows: tuple[Row, ...]
     copies: tuple[tuple[int, int], ...] = ()
     """(from, to) block pairs, copied before anything is written."""
-    closed: tuple[int, ...] = ()
+    finished_ids: tuple[int, ...] = ()
     """Sequences that ended or were preempted since the previous round."""
     step_cost: tuple[int, float] = (0, 0.0)
     """The previous step's tokens and device milliseconds: how the controller learns T(N)."""
     moves: tuple[tuple[int, int], ...] = ()
     """(from, to) slots, block * block_size + offset, moved as if at once: after the copies, before
     anything is written."""
-    refill: float = 1.0
+    occupancy: float = 1.0
     """How likely another takes the place of a row that ends."""
-    think_cost: tuple[int, float] = (0, 0.0)
+    head_cost: tuple[int, float] = (0, 0.0)
     """Of the previous step, the rows that a draft head thought about and the milliseconds."""
 
 
@@ -151,14 +151,14 @@ class Draft(Plain, frozen=True):
     parents: tuple[int, ...] = ()
     sources: tuple[str, ...] = ()
     """Which source proposed each node."""
-    laws: tuple[tuple[tuple[int, float], ...], ...] = ()
+    distributions: tuple[tuple[tuple[int, float], ...], ...] = ()
     """(token, chance) of what each node of a chain was drawn from, where the rule asks for it."""
-    curious: bool = True
+    wants_topk: bool = True
     """Whether the sources want to know what could follow: it takes a look at every logit."""
 
 
 NO_DRAFT = Draft()
-SILENT = Draft(curious=False)
+NO_FEEDBACK = Draft(wants_topk=False)
 """No draft, and nobody to learn from the row."""
 
 
@@ -169,7 +169,7 @@ class Proposal(Plain, frozen=True):
     drafts: tuple[Draft, ...]
 
 
-class TokenLogprob(Plain, frozen=True):
+class ChosenLogprob(Plain, frozen=True):
     """A chosen token's log-probability under the raw model, and the best alternatives."""
 
     logprob: float
@@ -185,19 +185,19 @@ class Decision(Plain, frozen=True):
     tokens: tuple[int, ...] = ()
     path: tuple[int, ...] = ()
     """Accepted nodes of the draft, by index, root side first."""
-    logprobs: tuple[TokenLogprob, ...] = ()
+    logprobs: tuple[ChosenLogprob, ...] = ()
     error: str = ""
     """Why this row alone failed, in words for the client."""
-    outlooks: tuple[Outlook, ...] = ()
+    topk: tuple[TokenTopK, ...] = ()
     """After the last known token and every node that was computed, if asked for."""
-    offers: tuple[tuple[tuple[int, float], ...], ...] = ()
+    candidates: tuple[tuple[tuple[int, float], ...], ...] = ()
     """Of a branch, after its last known token (unless that was known) and after each node: the best
     next tokens with their log-probabilities after penalties and bias, best first."""
-    forced: tuple[int, ...] = ()
+    jump_forward: tuple[int, ...] = ()
     """The tokens that a grammar forces after `tokens`."""
-    thoughts: tuple[Thought, ...] = ()
+    head_tree: tuple[HeadNode, ...] = ()
     """What the draft head guesses after `tokens`, parents first."""
-    hunches: tuple[Hunch, ...] = ()
+    head_candidates: tuple[HeadCandidates, ...] = ()
     """Of a branch: what the draft head guesses where the search probably goes on."""
 
 
@@ -205,12 +205,12 @@ class Verdict(Plain, frozen=True):
     """The answer to a proposal, one decision per row."""
 
     round_id: int
-    lane: int
+    pipeline_slot: int
     decisions: tuple[Decision, ...]
     device_ms: float
     token_count: int
     """Tokens computed in the step, drafts included."""
-    think_ms: float = 0.0
+    head_ms: float = 0.0
     """What a draft head took after that, where it did not think beside it."""
 
 

@@ -15,7 +15,8 @@ import msgspec
 from draftwerk.speculative.sampling.gumbel import gumbel
 
 WINDOW_NATS = 30.0
-"""Tokens this far below the best are outside the law: below 1e-8 of the mass; bounds the work."""
+"""Tokens this far below the best are outside the distribution: below 1e-8 of the mass; bounds the
+work."""
 
 
 class Grammar(msgspec.Struct, frozen=True):
@@ -27,7 +28,7 @@ class Grammar(msgspec.Struct, frozen=True):
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The law a request asked for, and the key of its noise."""
+    """The distribution a request asked for, and the key of its noise."""
 
     temperature: float = 1.0
     """0 means the most likely token, no noise."""
@@ -44,7 +45,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stop_token_ids: tuple[int, ...] = ()
     """End the text; empty when the request ignores them."""
     grammar: Grammar | None = None
-    """Tokens that it does not allow are outside the law; a stop token may come where it accepts."""
+    """Tokens that it does not allow are outside the distribution; a stop token may come where it
+    accepts."""
     seed: int = 0
     branch: int = 0
     logprobs: int = -1
@@ -130,7 +132,7 @@ def choose(scores: Sequence[float], position: int, sampling: Sampling) -> int:
 
 
 def probabilities(scores: Sequence[float], sampling: Sampling) -> dict[int, float]:
-    """Return the law that `choose` samples from, by token."""
+    """Return the distribution that `choose` samples from, by token."""
     if sampling.temperature == 0.0:
         return {choose(scores, 0, sampling): 1.0}
     ranked = truncated(scores, sampling)

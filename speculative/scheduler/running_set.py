@@ -10,28 +10,28 @@ from collections.abc import Iterable
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.tables import BlockTable
-from draftwerk.speculative.drafting.token_weights import Refill
-from draftwerk.speculative.scheduler.stats import PlannerStats
+from draftwerk.speculative.drafting.token_weights import Occupancy
+from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.sequence import Sequence
 
 
-class Residency:
+class RunningSet:
     """Every sequence that somebody wants, in order of admission or of its turn."""
 
-    def __init__(self, pool: BlockPool, stats: PlannerStats) -> None:
+    def __init__(self, pool: BlockPool, stats: SchedulerStats) -> None:
         self.pool = pool
         self.stats = stats
         self.waiting: deque[Sequence] = deque()
         self.running: OrderedDict[int, Sequence] = OrderedDict()
-        self._closed: list[int] = []
-        self._refill = Refill()
+        self._finished_ids: list[int] = []
+        self._occupancy = Occupancy()
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a sequence behind those of its priority."""
-        place = len(self.waiting)
-        while place and self.waiting[place - 1].priority > sequence.priority:
-            place -= 1
-        self.waiting.insert(place, sequence)
+        index = len(self.waiting)
+        while index and self.waiting[index - 1].priority > sequence.priority:
+            index -= 1
+        self.waiting.insert(index, sequence)
 
     def enter(self, sequence: Sequence) -> bool:
         """Run a sequence: find its prefix, take blocks for the rest; or leave it as it was."""
@@ -40,7 +40,7 @@ class Residency:
             sequence.table.release()
             return False
         sequence.computed = found
-        sequence.told = 0
+        sequence.sent_count = 0
         self.stats.prefix_queries += len(sequence.tokens)
         self.stats.prefix_hits += found
         if sequence.resumed or sequence.tally.preemptions:
@@ -49,7 +49,7 @@ class Residency:
             sequence.tally.cached = min(found, sequence.prompt_count)
             self.stats.prompt_tokens += 0 if sequence.resumed else sequence.prompt_count
         self.running[sequence.sequence_id] = sequence
-        self._refill.started()
+        self._occupancy.started()
         return True
 
     def free(self, sequence: Sequence, count: int) -> bool:
@@ -81,30 +81,30 @@ class Residency:
         sequence.ended = True
         if sequence.sequence_id in self.running:
             self._leave(sequence)
-            self._refill.ended(len(self.running))
+            self._occupancy.ended(len(self.running))
         else:
             self.waiting.remove(sequence)
 
-    def close(self, sequence_ids: Iterable[int]) -> None:
+    def mark_finished(self, sequence_ids: Iterable[int]) -> None:
         """Have the devices forget sequences with the next round."""
-        self._closed.extend(sequence_ids)
+        self._finished_ids.extend(sequence_ids)
 
-    def take_closed(self) -> tuple[int, ...]:
+    def take_finished_ids(self) -> tuple[int, ...]:
         """Return the sequences that the devices can forget."""
-        closed, self._closed = tuple(self._closed), []
-        return closed
+        finished_ids, self._finished_ids = tuple(self._finished_ids), []
+        return finished_ids
 
-    def refill(self) -> float:
+    def occupancy(self) -> float:
         """Return how likely another sequence takes the place of one that ends."""
-        return self._refill.share(len(self.waiting))
+        return self._occupancy.share(len(self.waiting))
 
-    def reach(self) -> Counter[str]:
+    def computed_counts(self) -> Counter[str]:
         """Return how many tokens were computed of each request that runs."""
         found: Counter[str] = Counter()
         for sequence in self.running.values():
             found[sequence.request_id] += sequence.computed
             if sequence.search is not None:
-                found[sequence.request_id] += sequence.search.beams.reach
+                found[sequence.request_id] += sequence.search.beams.length_max
         return found
 
     def check(self) -> None:
@@ -143,10 +143,10 @@ class Residency:
         del self.running[sequence.sequence_id]
         sequence.table.release()
         if sequence.search is not None:
-            self._closed.extend(sequence.search.leave(sequence))
-        if sequence.told:
-            self._closed.append(sequence.sequence_id)
-            sequence.told = 0
+            self._finished_ids.extend(sequence.search.leave(sequence))
+        if sequence.sent_count:
+            self._finished_ids.append(sequence.sequence_id)
+            sequence.sent_count = 0
 
 
 def _tables(sequence: Sequence) -> list[BlockTable]:

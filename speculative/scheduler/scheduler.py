@@ -1,4 +1,4 @@
-"""The planner: who is in the next round, with how many tokens, in which blocks.
+"""The scheduler: who is in the next round, with how many tokens, in which blocks.
 
 running --plan--> in flight --commit--> running --> ended
 """
@@ -11,22 +11,22 @@ from itertools import chain
 import msgspec
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.tables import Copy
-from draftwerk.speculative.beams.members import Part
+from draftwerk.cache.tables import BlockCopy
+from draftwerk.speculative.beams.members import VerifiedRow
 from draftwerk.speculative.beams.search import SEARCH_ROOM
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Round, Row, Verdict
-from draftwerk.speculative.scheduler.running_set import Residency
-from draftwerk.speculative.scheduler.stats import PlannerStats
-from draftwerk.speculative.sequence import Progress, Sequence, origins
+from draftwerk.speculative.scheduler.running_set import RunningSet
+from draftwerk.speculative.scheduler.stats import SchedulerStats
+from draftwerk.speculative.sequence import Sequence, SequenceProgress, origins
 
 DRAFT_SHARE = 8
 """Of a round, one part in so many is for drafts even while prompts wait."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class RoundLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What a round may hold."""
 
-    lanes: int = 1
+    pipeline_depth: int = 1
     """Rounds under way at once."""
     rows_max: int = 64
     """Sequences running at once."""
@@ -43,54 +43,58 @@ class _Plan:
     tokens_left: int
     rows: list[Row] = field(default_factory=list[Row])
     members: list[Sequence] = field(default_factory=list[Sequence])
-    copies: list[Copy] = field(default_factory=list[Copy])
+    copies: list[BlockCopy] = field(default_factory=list[BlockCopy])
     moves: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
 
-class Planner:
+class Scheduler:
     """Every scheduling decision, and nothing else: no clock, no device, no event loop."""
 
-    def __init__(self, pool: BlockPool, limits: Limits, stats: PlannerStats | None = None) -> None:
-        """`stats` go on counting across planners, where there is more than one in turn."""
+    def __init__(
+        self, pool: BlockPool, limits: RoundLimits, stats: SchedulerStats | None = None
+    ) -> None:
+        """`stats` go on counting across schedulers, where there is more than one in turn."""
         self.pool = pool
         self.limits = limits
-        self.stats = PlannerStats() if stats is None else stats
-        self.residency = Residency(pool, self.stats)
+        self.stats = SchedulerStats() if stats is None else stats
+        self.running_set = RunningSet(pool, self.stats)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by lane
         self._step_cost: tuple[int, float] = (0, 0.0)
-        self._think_cost: tuple[int, float] = (0, 0.0)
+        self._head_cost: tuple[int, float] = (0, 0.0)
 
     @property
     def waiting(self) -> int:
-        return len(self.residency.waiting)
+        return len(self.running_set.waiting)
 
     @property
     def running(self) -> int:
-        return len(self.residency.running)
+        return len(self.running_set.running)
 
     @property
     def idle(self) -> bool:
-        return not (self.residency.waiting or self.residency.running)
+        return not (self.running_set.waiting or self.running_set.running)
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a sequence behind those of its priority."""
-        self.residency.submit(sequence)
+        self.running_set.submit(sequence)
 
     def cancel(self, request_id: str, choice: int | None = None) -> None:
         """Forget a request, or one choice of it; a row in flight is released with its verdict."""
-        for sequence in [*self.residency.waiting, *self.residency.running.values()]:
+        for sequence in [*self.running_set.waiting, *self.running_set.running.values()]:
             if sequence.request_id == request_id and choice in (None, sequence.choice):
                 sequence.cancelled = True
                 if not sequence.in_flight:
-                    self.residency.end(sequence)
+                    self.running_set.end(sequence)
 
     def plan(self) -> Round | None:
         """Return the next round, or None if every lane is busy or nothing can run."""
-        lane = next((n for n in range(self.limits.lanes) if n not in self._rounds), None)
-        if lane is None:
+        pipeline_slot = next(
+            (n for n in range(self.limits.pipeline_depth) if n not in self._rounds), None
+        )
+        if pipeline_slot is None:
             return None
         plan = _Plan(self.limits.tokens_max)
-        ready = [s for s in self.residency.running.values() if not s.in_flight]
+        ready = [s for s in self.running_set.running.values() if not s.in_flight]
         self._plan_decoding(plan, [s for s in ready if s.pending == 1])
         self._plan_prefill(plan, [s for s in ready if s.pending > 1])
         self._admit(plan)
@@ -99,57 +103,57 @@ class Planner:
         self.stats.rounds += 1
         round_ = Round(
             self.stats.rounds,
-            lane,
+            pipeline_slot,
             tuple(plan.rows),
             tuple(plan.copies),
-            self.residency.take_closed(),
+            self.running_set.take_finished_ids(),
             self._step_cost,
             tuple(plan.moves),
-            self.residency.refill(),
-            self._think_cost,
+            self.running_set.occupancy(),
+            self._head_cost,
         )
-        self._rounds[lane] = round_, plan.members
+        self._rounds[pipeline_slot] = round_, plan.members
         return round_
 
-    def reach(self) -> Counter[str]:
+    def computed_counts(self) -> Counter[str]:
         """Return how many tokens were computed of each request that runs."""
-        return self.residency.reach()
+        return self.running_set.computed_counts()
 
-    def commit(self, verdict: Verdict, drafts: tuple[Draft, ...]) -> list[Progress]:
+    def commit(self, verdict: Verdict, drafts: tuple[Draft, ...]) -> list[SequenceProgress]:
         """Apply a verdict; returns what it meant for every sequence that somebody still wants."""
-        round_, members = self._rounds.pop(verdict.lane)
+        round_, members = self._rounds.pop(verdict.pipeline_slot)
         assert round_.round_id == verdict.round_id, "a verdict for another round"
         self._step_cost = verdict.token_count, verdict.device_ms
-        thought = sum(bool(one.thoughts) + len(one.hunches) for one in verdict.decisions)
-        self._think_cost = thought, verdict.think_ms
-        self.stats.device_ms += verdict.device_ms + verdict.think_ms
-        news: list[Progress] = []
-        searches: dict[Sequence, list[Part]] = {}
+        thought = sum(bool(one.head_tree) + len(one.head_candidates) for one in verdict.decisions)
+        self._head_cost = thought, verdict.head_ms
+        self.stats.device_ms += verdict.device_ms + verdict.head_ms
+        updates: list[SequenceProgress] = []
+        searches: dict[Sequence, list[VerifiedRow]] = {}
         decided = zip(members, round_.rows, verdict.decisions, drafts, strict=True)
         for sequence, row, decision, draft in decided:
             sequence.in_flight = False
             if row.branch is not None:
-                searches.setdefault(sequence, []).append(Part(row, decision, draft))
+                searches.setdefault(sequence, []).append(VerifiedRow(row, decision, draft))
             elif sequence.cancelled:
-                self.residency.end(sequence)
+                self.running_set.end(sequence)
             elif decision.error:
                 sequence.table.forget()
-                self.residency.end(sequence)
-                news.append(Progress(sequence, (), (), (), "error", decision.error))
+                self.running_set.end(sequence)
+                updates.append(SequenceProgress(sequence, (), (), (), "error", decision.error))
             elif row.samples:
-                news.append(self._advance(sequence, row, decision, draft))
+                updates.append(self._advance(sequence, row, decision, draft))
             else:
                 sequence.computed = row.stop
                 sequence.table.commit(sequence.tokens, sequence.computed)
         for sequence, parts in searches.items():
-            news.extend(self._advance_search(sequence, parts))
-        return news
+            updates.extend(self._advance_search(sequence, parts))
+        return updates
 
     def check(self) -> None:
         """Assert every invariant, those of the blocks included."""
-        self.residency.check()
+        self.running_set.check()
         in_flight = {id(s) for _, members in self._rounds.values() for s in members}
-        running = self.residency.running.values()
+        running = self.running_set.running.values()
         assert in_flight == {id(s) for s in running if s.in_flight}
 
     # --- planning ---------------------------------------------------------------------------
@@ -161,7 +165,7 @@ class Planner:
         for sequence in ready:
             if plan.tokens_left < 1:
                 return
-            if sequence.sequence_id not in self.residency.running:
+            if sequence.sequence_id not in self.running_set.running:
                 continue  # an earlier row has preempted it
             if sequence.search is not None:
                 self._add_search(plan, sequence, self._draft_room(rows, SEARCH_ROOM))
@@ -184,8 +188,8 @@ class Planner:
 
     def _wanted(self) -> int:
         """Return how many tokens prompts could have read in this round, up to all of it."""
-        running, most, wanted = self.residency.running, self.limits.tokens_max, 0
-        enters = self.residency.waiting if len(running) < self.limits.rows_max else ()
+        running, most, wanted = self.running_set.running, self.limits.tokens_max, 0
+        enters = self.running_set.waiting if len(running) < self.limits.rows_max else ()
         for sequence in chain(running.values(), enters):
             if sequence.pending > 1 and not sequence.in_flight:
                 wanted += sequence.unread
@@ -207,19 +211,19 @@ class Planner:
         for sequence in ready:
             if plan.tokens_left < 1:
                 return
-            if sequence.sequence_id in self.residency.running:
+            if sequence.sequence_id in self.running_set.running:
                 self._add_row(plan, sequence, min(sequence.unread, plan.tokens_left), 0)
 
     def _admit(self, plan: _Plan) -> None:
         """Start waiting sequences while there is room for all that is known of them."""
-        waiting, running = self.residency.waiting, self.residency.running
+        waiting, running = self.running_set.waiting, self.running_set.running
         blocked: list[Sequence] = []
         while waiting and plan.tokens_left > 0 and len(running) < self.limits.rows_max:
             sequence = waiting.popleft()
             if sequence.leader is not None and not sequence.leader.prefilled:
                 blocked.append(sequence)
                 continue
-            if not self.residency.enter(sequence):
+            if not self.running_set.enter(sequence):
                 blocked.append(sequence)
                 break
             if sequence.unread:
@@ -231,15 +235,15 @@ class Planner:
     def _add_row(self, plan: _Plan, sequence: Sequence, count: int, draft_max: int) -> None:
         """Add a row of `count` known tokens if blocks can be had, with as many drafts as fit."""
         start, stop = sequence.computed, sequence.computed + count
-        if not self.residency.make_room(sequence, stop, draft_max):
+        if not self.running_set.make_room(sequence, stop, draft_max):
             return
         copies = sequence.table.own(start)
         if copies is None:
-            self.residency.preempt(sequence)
+            self.running_set.preempt(sequence)
             return
         samples = stop == len(sequence.tokens)
         fits = min(draft_max, sequence.table.slots - stop) if samples else 0
-        told = sequence.told
+        sent_count = sequence.sent_count
         row = Row(
             sequence.sequence_id,
             start,
@@ -247,15 +251,15 @@ class Planner:
             samples,
             fits,
             tuple(sequence.table.blocks[: self.pool.blocks_for(stop + fits)]),
-            tuple(sequence.tokens[told:]) if told else (),
-            None if told else sequence.opening(),
-            sequence.outlooks,
-            forced=sequence.forced,
-            left=sequence.tokens_max - sequence.generated,
-            thoughts=sequence.thoughts,
+            tuple(sequence.tokens[sent_count:]) if sent_count else (),
+            None if sent_count else sequence.new_sequence(),
+            sequence.topk,
+            jump_forward=sequence.jump_forward,
+            tokens_left=sequence.tokens_max - sequence.generated,
+            head_tree=sequence.head_tree,
         )
-        sequence.told = len(sequence.tokens)
-        sequence.outlooks, sequence.forced, sequence.thoughts = (), (), ()
+        sequence.sent_count = len(sequence.tokens)
+        sequence.topk, sequence.jump_forward, sequence.head_tree = (), (), ()
         sequence.in_flight = True
         plan.copies.extend(copies)
         plan.rows.append(row)
@@ -271,12 +275,12 @@ class Planner:
             self.pool,
             draft_max,
             plan.tokens_left,
-            lambda need: self.residency.free(sequence, need),
+            lambda need: self.running_set.free(sequence, need),
         )
         if group is None:
             return
         sequence.in_flight = True
-        self.residency.close(search.take_closing())
+        self.running_set.mark_finished(search.take_finished_ids())
         plan.copies.extend(group.copies)
         plan.moves.extend(group.moves)
         plan.rows.extend(group.rows)
@@ -285,19 +289,21 @@ class Planner:
 
     # --- committing --------------------------------------------------------------------------
 
-    def _advance(self, sequence: Sequence, row: Row, decision: Decision, draft: Draft) -> Progress:
+    def _advance(
+        self, sequence: Sequence, row: Row, decision: Decision, draft: Draft
+    ) -> SequenceProgress:
         """Append what the target decided; the last token's KV is computed in the next round."""
         self.stats.count(decision, draft)
         sequence.tally.count(decision, draft)
         kept, finish_reason = sequence.extend(decision.tokens)
         self.stats.generated_tokens += kept
-        sequence.outlooks, sequence.forced = decision.outlooks, decision.forced
-        sequence.thoughts = decision.thoughts
+        sequence.topk, sequence.jump_forward = decision.topk, decision.jump_forward
+        sequence.head_tree = decision.head_tree
         sequence.computed = min(row.stop + len(decision.path), len(sequence.tokens))
         sequence.table.commit(sequence.tokens, sequence.computed)
         if finish_reason:
-            self.residency.end(sequence)
-        return Progress(
+            self.running_set.end(sequence)
+        return SequenceProgress(
             sequence,
             decision.tokens[:kept],
             origins(decision, draft)[:kept],
@@ -305,23 +311,23 @@ class Planner:
             finish_reason,
         )
 
-    def _advance_search(self, root: Sequence, parts: list[Part]) -> list[Progress]:
+    def _advance_search(self, root: Sequence, parts: list[VerifiedRow]) -> list[SequenceProgress]:
         """Apply the rows of a beam search; returns what they settled."""
         assert root.search is not None
         error = next((part.decision.error for part in parts if part.decision.error), "")
         if root.cancelled or error:
-            self.residency.end(root)
-            return [] if root.cancelled else [Progress(root, (), (), (), "error", error)]
+            self.running_set.end(root)
+            return [] if root.cancelled else [SequenceProgress(root, (), (), (), "error", error)]
         outcome = root.search.commit(root, parts)
         if outcome is None:
             return []
         self.stats.count(outcome.decision, outcome.draft)
         root.tally.count(outcome.decision, outcome.draft)
-        news = root.search.news(root)
-        self.stats.generated_tokens += sum(len(progress.tokens) for progress in news)
+        updates = root.search.new_progress(root)
+        self.stats.generated_tokens += sum(len(progress.tokens) for progress in updates)
         if root.search.beams.done:
-            self.residency.end(root)
-        return news
+            self.running_set.end(root)
+        return updates
 
 
 def _row_count(sequence: Sequence) -> int:

@@ -1,4 +1,4 @@
-"""What a planner counts."""
+"""What a scheduler counts."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import msgspec
 from draftwerk.speculative.protocol.rounds import Decision, Draft
 
 
-class PlannerStats(msgspec.Struct, kw_only=True):
+class SchedulerStats(msgspec.Struct, kw_only=True):
     """Counters since start."""
 
     rounds: int = 0

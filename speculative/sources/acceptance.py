@@ -19,11 +19,11 @@ PRIOR_WEIGHT = 6
 """Observations that a prior is worth."""
 WEIGHT_MAX = 300
 """Observations after which old ones fade."""
-TRUST_WEIGHT = 4.0
+SEQUENCE_WEIGHT = 4.0
 """Expected hits that a sequence's trust in a source starts with."""
-TRUST_DECAY = 0.97
+SEQUENCE_DECAY = 0.97
 """Per round: a sequence's text changes its character within about thirty rounds."""
-TRUST_MAX = 1.25
+SEQUENCE_MAX = 1.25
 
 
 def kind(source: int, bucket: int) -> int:
@@ -72,7 +72,7 @@ def _priors() -> list[float]:
     return chances
 
 
-class Survival:
+class AcceptanceStats:
     """The chances of every cell, shared by all sequences."""
 
     def __init__(self) -> None:
@@ -92,19 +92,21 @@ class Survival:
         assert all(0.0 <= chance <= 1.0 for chance in self.chances)
 
 
-class Trust:
+class SequenceAcceptance:
     """How much better or worse than usual each source does for one sequence."""
 
     __slots__ = ("_expected", "_hits", "factors")
 
     def __init__(self) -> None:
         self.factors = [1.0] * len(NAMES)
-        self._hits = [TRUST_WEIGHT] * len(NAMES)
-        self._expected = [TRUST_WEIGHT] * len(NAMES)
+        self._hits = [SEQUENCE_WEIGHT] * len(NAMES)
+        self._expected = [SEQUENCE_WEIGHT] * len(NAMES)
 
     def learn(self, source: int, expected: float, hits: int) -> None:
         """Take in one round: hits, and what the chances that all sequences share had promised."""
-        hoped = (self._expected[source] - TRUST_WEIGHT) * TRUST_DECAY + expected + TRUST_WEIGHT
-        had = (self._hits[source] - TRUST_WEIGHT) * TRUST_DECAY + hits + TRUST_WEIGHT
-        self._expected[source], self._hits[source] = hoped, had
-        self.factors[source] = min(had / hoped, TRUST_MAX)
+        predicted = (
+            (self._expected[source] - SEQUENCE_WEIGHT) * SEQUENCE_DECAY + expected + SEQUENCE_WEIGHT
+        )
+        had = (self._hits[source] - SEQUENCE_WEIGHT) * SEQUENCE_DECAY + hits + SEQUENCE_WEIGHT
+        self._expected[source], self._hits[source] = predicted, had
+        self.factors[source] = min(had / predicted, SEQUENCE_MAX)

@@ -1,22 +1,22 @@
 """What a grammar forces: tokens that the target must say next, whatever it thinks."""
 
 from draftwerk.speculative.sources.acceptance import GRAMMAR, kind
-from draftwerk.speculative.sources.tree import Tree
+from draftwerk.speculative.sources.tree import DraftTree
 
 
 class GrammarSource:
     """One chain, found by the target's device, which alone follows the grammar."""
 
-    __slots__ = ("forced",)
+    __slots__ = ("jump_forward",)
 
     def __init__(self) -> None:
-        self.forced: tuple[int, ...] = ()
+        self.jump_forward: tuple[int, ...] = ()
         """After the newest known token."""
 
-    def learn(self, news: tuple[int, ...]) -> None:
+    def learn(self, new_token_ids: tuple[int, ...]) -> None:
         """Forget what was forced before them."""
-        self.forced = ()
+        self.jump_forward = ()
 
-    def propose(self, tree: Tree, reach: int) -> None:
-        """Add what is forced, even beyond `reach`: it costs nothing to guess."""
-        tree.add_chain(-1, self.forced, kind(GRAMMAR, 0))
+    def propose(self, tree: DraftTree, depth_max: int) -> None:
+        """Add what is forced, even beyond `depth_max`: it costs nothing to guess."""
+        tree.add_chain(-1, self.jump_forward, kind(GRAMMAR, 0))

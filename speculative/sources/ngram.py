@@ -5,8 +5,8 @@ the newest of those.
 """
 
 from draftwerk.speculative.sources.acceptance import NGRAM, kind
-from draftwerk.speculative.sources.ngram_index import Text
-from draftwerk.speculative.sources.tree import Tree
+from draftwerk.speculative.sources.ngram_index import SequenceText
+from draftwerk.speculative.sources.tree import DraftTree
 
 
 class NgramSource:
@@ -14,23 +14,23 @@ class NgramSource:
 
     __slots__ = ("_text",)
 
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: SequenceText) -> None:
         self._text = text
 
-    def learn(self, news: tuple[int, ...]) -> None:
+    def learn(self, new_token_ids: tuple[int, ...]) -> None:
         """Nothing: the text is the memory."""
 
-    def propose(self, tree: Tree, reach: int) -> None:
+    def propose(self, tree: DraftTree, depth_max: int) -> None:
         """Copy from the best match; past the end the copy reads itself, so loops unroll."""
         matches = self._text.matches()
         if not matches:
             return
-        place, level = best(matches)
+        position, level = best(matches)
         tokens = self._text.tokens
-        copy = tokens[place : place + reach]
+        copy = tokens[position : position + depth_max]
         period = len(copy)
-        while len(copy) < reach:
-            copy.extend(copy[: min(period, reach - len(copy))])
+        while len(copy) < depth_max:
+            copy.extend(copy[: min(period, depth_max - len(copy))])
         tree.add_chain(-1, copy, kind(NGRAM, level))
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 
 INDEX_MAX = 2048
 """Tokens of one text that are indexed in a round: under a millisecond; long prompts take more."""
-PLACES_MAX = 16
+POSITIONS_MAX = 16
 """Places of a pair that are looked at, newest first."""
 LEVELS = (2, 3, 4, 8, 16)
 """A match's level is how many of these lengths it reaches, less one."""
@@ -52,10 +52,10 @@ class Occurrences:
         done = len(self._before)
         before, latest = self._before, self._latest
         previous = self.tokens[done - 1]
-        for place, token in enumerate(islice(self.tokens, done, done + count), start=done + 1):
+        for position, token in enumerate(islice(self.tokens, done, done + count), start=done + 1):
             pair = (previous << 32) + token  # and not "|": a GAP is -1
             before.append(latest.get(pair, 0))
-            latest[pair] = place
+            latest[pair] = position
             previous = token
 
     def matches(self, tail: list[int], inside: bool) -> list[Match]:
@@ -64,33 +64,33 @@ class Occurrences:
         `tail` holds PAD tokens. `inside` says that it is this text's own end, which is no match.
         """
         tokens, before = self.tokens, self._before
-        place = before[-1] if inside else self._latest.get((tail[-2] << 32) + tail[-1], 0)
+        position = before[-1] if inside else self._latest.get((tail[-2] << 32) + tail[-1], 0)
         third, fourth, eight = tail[-3], tail[-4], tail[-8:]
         found: list[Match] = []
-        while place and len(found) < PLACES_MAX:
-            if tokens[place - 3] != third:
+        while position and len(found) < POSITIONS_MAX:
+            if tokens[position - 3] != third:
                 level = 0
-            elif tokens[place - 4] != fourth:
+            elif tokens[position - 4] != fourth:
                 level = 1
-            elif tokens[place - 8 : place] != eight:
+            elif tokens[position - 8 : position] != eight:
                 level = 2
             else:
-                level = 4 if tokens[place - PAD : place] == tail else 3
-            found.append((place, level))
-            place = before[place - 1]
+                level = 4 if tokens[position - PAD : position] == tail else 3
+            found.append((position, level))
+            position = before[position - 1]
         return found
 
     def check(self) -> None:
         """Assert that every chain runs back through places of one pair."""
-        for place in self._latest.values():
-            pair = self.tokens[place - 2 : place]
-            while place:
-                assert self.tokens[place - 2 : place] == pair
-                assert self._before[place - 1] < place
-                place = self._before[place - 1]
+        for position in self._latest.values():
+            pair = self.tokens[position - 2 : position]
+            while position:
+                assert self.tokens[position - 2 : position] == pair
+                assert self._before[position - 1] < position
+                position = self._before[position - 1]
 
 
-class Text:
+class SequenceText:
     """One sequence's text, prompt and output, which its sources share."""
 
     __slots__ = ("_matches", "_matches_at", "occurrences")

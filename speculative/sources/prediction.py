@@ -6,8 +6,8 @@ those that the next tokens contradict are dropped.
 """
 
 from draftwerk.speculative.sources.acceptance import PREDICTION, kind
-from draftwerk.speculative.sources.ngram_index import GAP, PAD, Occurrences, Text
-from draftwerk.speculative.sources.tree import Tree
+from draftwerk.speculative.sources.ngram_index import GAP, PAD, Occurrences, SequenceText
+from draftwerk.speculative.sources.tree import DraftTree
 
 INSERTED, REPLACED, SKIPPED, MATCHED = range(4)
 """Buckets of a fresh hypothesis; then one for each length of agreement."""
@@ -19,7 +19,7 @@ BEGUN = CONFIRMED + len(AGREED)
 HYPOTHESES_MAX = 4
 SKIP_MAX = 96
 """Predicted tokens that an output may leave out at once and be found by a single token."""
-UNSURE_REACH = 6
+UNSURE_DEPTH = 6
 """Path length for a hypothesis that nothing confirms yet."""
 
 
@@ -28,7 +28,9 @@ class PredictionSource:
 
     __slots__ = ("_home", "_hypotheses", "_lost", "_predicted", "_text")
 
-    def __init__(self, text: Text, prediction: tuple[int, ...], output: tuple[int, ...]) -> None:
+    def __init__(
+        self, text: SequenceText, prediction: tuple[int, ...], output: tuple[int, ...]
+    ) -> None:
         self._text = text
         self._predicted = Occurrences(prediction)
         self._predicted.index(len(prediction))
@@ -40,15 +42,15 @@ class PredictionSource:
         """Tokens since then."""
         self.learn(output)
 
-    def learn(self, news: tuple[int, ...]) -> None:
+    def learn(self, new_token_ids: tuple[int, ...]) -> None:
         """Drop the hypotheses that the tokens contradict; make new ones when none is left."""
         predicted = self._predicted.tokens
-        previous = self._text.tokens[-len(news) - 1] if news else 0
-        for token in news:
+        previous = self._text.tokens[-len(new_token_ids) - 1] if new_token_ids else 0
+        for token in new_token_ids:
             kept = [
-                (place + 1, agreed + 1, bucket)
-                for place, agreed, bucket in self._hypotheses
-                if place < len(predicted) and predicted[place] == token
+                (position + 1, agreed + 1, bucket)
+                for position, agreed, bucket in self._hypotheses
+                if position < len(predicted) and predicted[position] == token
             ]
             if kept:
                 kept.sort(key=lambda hypothesis: -hypothesis[1])
@@ -59,25 +61,25 @@ class PredictionSource:
                 self._hypotheses = self._reanchor(previous, token)
             previous = token
 
-    def propose(self, tree: Tree, reach: int) -> None:
+    def propose(self, tree: DraftTree, depth_max: int) -> None:
         """Copy on from every hypothesis, the surest first."""
         predicted = self._predicted.tokens
-        for place, agreed, bucket in self._hypotheses:
+        for position, agreed, bucket in self._hypotheses:
             if agreed:
                 bucket = CONFIRMED - 1 + sum(agreed >= count for count in AGREED)
-            length = reach if agreed or bucket == BEGUN else min(reach, UNSURE_REACH)
-            tree.add_chain(-1, predicted[place : place + length], kind(PREDICTION, bucket))
+            length = depth_max if agreed or bucket == BEGUN else min(depth_max, UNSURE_DEPTH)
+            tree.add_chain(-1, predicted[position : position + length], kind(PREDICTION, bucket))
 
     def _reanchor(self, previous: int, token: int) -> list[tuple[int, int, int]]:
         """Return the places where the prediction may go on after an unexpected token."""
         pair = [GAP] * (PAD - 2) + [previous, token]
-        places = [place for place, _ in self._predicted.matches(pair, False)]
-        places.sort(key=lambda place: abs(place - self._home))
-        found = dict.fromkeys(places[:2], MATCHED)
+        positions = [position for position, _ in self._predicted.matches(pair, False)]
+        positions.sort(key=lambda position: abs(position - self._home))
+        found = dict.fromkeys(positions[:2], MATCHED)
         ahead = self._predicted.tokens[self._home : self._home + SKIP_MAX]
         if token in ahead:
             found.setdefault(self._home + ahead.index(token) + 1, SKIPPED)
         found.setdefault(self._home + self._lost, REPLACED)
         found.setdefault(self._home, INSERTED)
-        hypotheses = [(place, 0, bucket) for place, bucket in found.items()]
+        hypotheses = [(position, 0, bucket) for position, bucket in found.items()]
         return hypotheses[:HYPOTHESES_MAX]

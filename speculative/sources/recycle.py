@@ -7,12 +7,12 @@ the noise that the target will draw with, and the score says how good a guess is
 
 from collections.abc import Iterable
 
-from draftwerk.speculative.protocol.rounds import Outlook
+from draftwerk.speculative.protocol.rounds import TokenTopK
 from draftwerk.speculative.sources.acceptance import DEPTHS, RECYCLE
-from draftwerk.speculative.sources.ngram_index import Text
+from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.ranking import Ranking
-from draftwerk.speculative.sources.sequence_noise import Key
-from draftwerk.speculative.sources.tree import Tree
+from draftwerk.speculative.sources.sequence_noise import SequenceNoise
+from draftwerk.speculative.sources.tree import DraftTree
 
 RANKS = 16
 """Successors kept for a token: with noise the ninth is drafted now and then."""
@@ -34,26 +34,26 @@ class Successors:
     __slots__ = ("_by_token",)
 
     def __init__(self) -> None:
-        self._by_token: dict[int, Outlook] = {}
+        self._by_token: dict[int, TokenTopK] = {}
 
-    def learn(self, outlooks: Iterable[Outlook]) -> None:
+    def learn(self, topk: Iterable[TokenTopK]) -> None:
         """Take in what the target thought at every node that it looked at."""
-        for outlook in outlooks:
-            self._by_token.pop(outlook.token, None)  # so that it becomes the newest
-            self._by_token[outlook.token] = outlook
+        for entry in topk:
+            self._by_token.pop(entry.token, None)  # so that it becomes the newest
+            self._by_token[entry.token] = entry
         while len(self._by_token) > TOKENS_MAX:
             del self._by_token[next(iter(self._by_token))]
 
-    def of(self, token: int) -> Outlook | None:
+    def of(self, token: int) -> TokenTopK | None:
         """Return what could follow a token, if that is known."""
         return self._by_token.get(token)
 
     def check(self) -> None:
         """Assert the bounds."""
         assert len(self._by_token) <= TOKENS_MAX
-        for token, outlook in self._by_token.items():
-            assert token == outlook.token
-            assert len(outlook.best) == len(outlook.losses)
+        for token, entry in self._by_token.items():
+            assert token == entry.token
+            assert len(entry.best) == len(entry.losses)
 
 
 class RecycleSource:
@@ -61,31 +61,31 @@ class RecycleSource:
 
     __slots__ = ("_ranking", "_successors", "_text")
 
-    def __init__(self, text: Text, successors: Successors, key: Key) -> None:
+    def __init__(self, text: SequenceText, successors: Successors, noise: SequenceNoise) -> None:
         self._text = text
         self._successors = successors
-        self._ranking = Ranking(RECYCLE, key)
+        self._ranking = Ranking(RECYCLE, noise)
 
-    def learn(self, news: tuple[int, ...]) -> None:
+    def learn(self, new_token_ids: tuple[int, ...]) -> None:
         """Nothing: the successors come with the rows."""
 
-    def propose(self, tree: Tree, reach: int) -> None:
+    def propose(self, tree: DraftTree, depth_max: int) -> None:
         if max(tree.scores[:1], default=0.0) >= SURE:
             return
         position = self._text.length
         queue = [(-1, self._text.tokens[-1], 1.0, 0)]
         for parent, last, path, depth in queue:
-            outlook = self._successors.of(last)
-            if outlook is None:
+            entry = self._successors.of(last)
+            if entry is None:
                 continue
-            best, losses = outlook.best[:RANKS], outlook.losses[:RANKS]
+            best, losses = entry.best[:RANKS], entry.losses[:RANKS]
             children = self._ranking.add(
                 tree, parent, position + depth, best, losses, WIDTHS[depth]
             )
             for node, token in children:
                 chance = path * tree.scores[node]
                 if (
-                    depth + 1 < min(reach, len(WIDTHS))
+                    depth + 1 < min(depth_max, len(WIDTHS))
                     and chance >= EXPANDED_MIN
                     and len(queue) < EXPANDED_MAX
                 ):

@@ -16,7 +16,7 @@ the target does not. So they rank with their log-probabilities times this. Of 1 
 in replayed texts of temperature 1 (`benchmarks.drafting`)."""
 
 
-class Key:
+class SequenceNoise:
     """One sequence's noise and temperature."""
 
     __slots__ = ("_gumbels", "branch", "sampled", "scale", "seed")
@@ -29,7 +29,7 @@ class Key:
         """What a loss adds to a token's score."""
         self._gumbels = noise
 
-    def noise(self, position: int, tokens: Sequence[int]) -> list[float]:
+    def of_tokens(self, position: int, tokens: Sequence[int]) -> list[float]:
         """Return what the noise adds to each token at one position."""
         if not self.sampled:
             return [0.0] * len(tokens)
@@ -40,7 +40,7 @@ class Key:
     ) -> list[tuple[float, int]]:
         """Return (score, token), best first: the target says the one with the best true score."""
         scale = self.scale
-        noise = self.noise(position, tokens)
+        noise = self.of_tokens(position, tokens)
         found = [
             (scale * loss + extra, token)
             for token, loss, extra in zip(tokens, losses, noise, strict=True)
@@ -49,4 +49,4 @@ class Key:
         return found
 
 
-GREEDY = Key(Sampling(temperature=0.0))
+GREEDY = SequenceNoise(Sampling(temperature=0.0))

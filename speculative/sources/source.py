@@ -2,16 +2,16 @@
 
 from typing import Protocol
 
-from draftwerk.speculative.sources.tree import Tree
+from draftwerk.speculative.sources.tree import DraftTree
 
 
-class Source(Protocol):
-    """Guesses one sequence's next tokens; which sources there are, `survival.NAMES` says."""
+class DraftSource(Protocol):
+    """Guesses one sequence's next tokens; which sources there are, `acceptance.NAMES` says."""
 
-    def learn(self, news: tuple[int, ...]) -> None:
-        """Take in committed tokens; the sequence's `Text` has them already."""
+    def learn(self, new_token_ids: tuple[int, ...]) -> None:
+        """Take in committed tokens; the sequence's `SequenceText` has them already."""
         ...
 
-    def propose(self, tree: Tree, reach: int) -> None:
-        """Add guesses to the tree, in paths of at most `reach` tokens."""
+    def propose(self, tree: DraftTree, depth_max: int) -> None:
+        """Add guesses to the tree, in paths of at most `depth_max` tokens."""
         ...

@@ -8,11 +8,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from draftwerk.speculative.sources.acceptance import STORE
-from draftwerk.speculative.sources.ngram_index import GAP, Occurrences, Text
+from draftwerk.speculative.sources.ngram_index import GAP, Occurrences, SequenceText
 from draftwerk.speculative.sources.recycle import Successors
-from draftwerk.speculative.sources.sequence_noise import Key
+from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from draftwerk.speculative.sources.suffix import Ballot, grow
-from draftwerk.speculative.sources.tree import Tree
+from draftwerk.speculative.sources.tree import DraftTree
 
 GENERATION_MAX = 16_384
 """Tokens of a tenant's generation; about 80 bytes each."""
@@ -38,13 +38,15 @@ class Store:
         young.append(kept)
         young.index(len(kept))
 
-    def propose(self, tree: Tree, text: Text, key: Key, reach: int) -> None:
+    def propose(
+        self, tree: DraftTree, text: SequenceText, noise: SequenceNoise, depth_max: int
+    ) -> None:
         """Let the younger generation that knows the text's end vote."""
         tail = text.tail()
         for generation in self.generations:
             matches = generation.matches(tail, False)
             if matches:
-                grow(tree, Ballot(key, text.length, generation.tokens, STORE), matches, reach)
+                grow(tree, Ballot(noise, text.length, generation.tokens, STORE), matches, depth_max)
                 return
 
     @property
@@ -91,15 +93,15 @@ class Memories:
 class StoreSource:
     """A sequence's view of its tenant's finished outputs."""
 
-    __slots__ = ("_key", "_store", "_text")
+    __slots__ = ("_noise", "_store", "_text")
 
-    def __init__(self, text: Text, store: Store, key: Key) -> None:
+    def __init__(self, text: SequenceText, store: Store, noise: SequenceNoise) -> None:
         self._text = text
         self._store = store
-        self._key = key
+        self._noise = noise
 
-    def learn(self, news: tuple[int, ...]) -> None:
+    def learn(self, new_token_ids: tuple[int, ...]) -> None:
         """Nothing: the store learns a text when it is closed."""
 
-    def propose(self, tree: Tree, reach: int) -> None:
-        self._store.propose(tree, self._text, self._key, reach)
+    def propose(self, tree: DraftTree, depth_max: int) -> None:
+        self._store.propose(tree, self._text, self._noise, depth_max)

@@ -9,9 +9,9 @@ from math import log
 from typing import NamedTuple
 
 from draftwerk.speculative.sources.acceptance import DEPTHS, SUFFIX, kind
-from draftwerk.speculative.sources.ngram_index import GAP, LEVELS, Match, Text
-from draftwerk.speculative.sources.sequence_noise import Key
-from draftwerk.speculative.sources.tree import Tree
+from draftwerk.speculative.sources.ngram_index import GAP, LEVELS, Match, SequenceText
+from draftwerk.speculative.sources.sequence_noise import SequenceNoise
+from draftwerk.speculative.sources.tree import DraftTree
 
 VOTERS_MAX = 8
 """Places of one level that vote."""
@@ -24,25 +24,25 @@ AGREEMENTS = 4
 class SuffixSource:
     """The votes of the text's own past."""
 
-    __slots__ = ("_key", "_text")
+    __slots__ = ("_noise", "_text")
 
-    def __init__(self, text: Text, key: Key) -> None:
+    def __init__(self, text: SequenceText, noise: SequenceNoise) -> None:
         self._text = text
-        self._key = key
+        self._noise = noise
 
-    def learn(self, news: tuple[int, ...]) -> None:
+    def learn(self, new_token_ids: tuple[int, ...]) -> None:
         """Nothing: the text is the memory."""
 
-    def propose(self, tree: Tree, reach: int) -> None:
+    def propose(self, tree: DraftTree, depth_max: int) -> None:
         """Add what followed the longest matches, and below them the second longest."""
-        ballot = Ballot(self._key, self._text.length, self._text.tokens, SUFFIX)
-        grow(tree, ballot, self._text.matches(), reach)
+        ballot = Ballot(self._noise, self._text.length, self._text.tokens, SUFFIX)
+        grow(tree, ballot, self._text.matches(), depth_max)
 
 
 class Ballot(NamedTuple):
     """What is voted on."""
 
-    key: Key
+    noise: SequenceNoise
     position: int
     """Of the next token of the sequence that is drafted for."""
     tokens: list[int]
@@ -50,18 +50,20 @@ class Ballot(NamedTuple):
     source: int
 
 
-def grow(tree: Tree, ballot: Ballot, matches: list[Match], reach: int) -> None:
+def grow(tree: DraftTree, ballot: Ballot, matches: list[Match], depth_max: int) -> None:
     """Add the votes of the two best levels of matches."""
     levels: dict[int, list[int]] = {}
-    for place, level in matches:
-        places = levels.setdefault(level, [])
-        if len(places) < VOTERS_MAX:
-            places.append(place)
+    for position, level in matches:
+        positions = levels.setdefault(level, [])
+        if len(positions) < VOTERS_MAX:
+            positions.append(position)
     for level in sorted(levels, reverse=True)[:2]:
-        _vote(tree, ballot, levels[level], kind(ballot.source, level * AGREEMENTS), reach)
+        _vote(tree, ballot, levels[level], kind(ballot.source, level * AGREEMENTS), depth_max)
 
 
-def _vote(tree: Tree, ballot: Ballot, places: list[int], first: int, reach: int) -> None:
+def _vote(
+    tree: DraftTree, ballot: Ballot, positions: list[int], first: int, depth_max: int
+) -> None:
     """Expand level by level; a lone voter copies.
 
     Kind `first + k * DEPTHS` is that of tokens on which about k quarters of the voters agree. With
@@ -69,33 +71,33 @@ def _vote(tree: Tree, ballot: Ballot, places: list[int], first: int, reach: int)
     """
     tokens = ballot.tokens
     end = len(tokens)
-    queue = [(-1, places, reach)]
-    for parent, voters, left in queue:
+    queue = [(-1, positions, depth_max)]
+    for parent, voters, length_left in queue:
         if len(voters) == 1:
-            copy = tokens[voters[0] : voters[0] + left]
+            copy = tokens[voters[0] : voters[0] + length_left]
             if GAP in copy:
                 del copy[copy.index(GAP) :]
             tree.add_chain(parent, copy, first + AGREEMENTS // 2 * DEPTHS)
             continue
         ballots: dict[int, list[int]] = {}
-        for place in voters:
-            if place < end and (token := tokens[place]) != GAP:
-                ballots.setdefault(token, []).append(place + 1)
-        favourite = _favourite(ballot, ballots, reach - left)
+        for position in voters:
+            if position < end and (token := tokens[position]) != GAP:
+                ballots.setdefault(token, []).append(position + 1)
+        favourite = _favourite(ballot, ballots, depth_max - length_left)
         for token, agreeing in ballots.items():
             agreement = AGREEMENTS * len(agreeing) // (len(voters) + 1)
             if favourite is not None:
                 agreement = max(agreement, 1) if token == favourite else 0
             node = tree.add(parent, token, first + agreement * DEPTHS)
-            if node >= 0 and left > 1:
-                queue.append((node, agreeing[:VOTERS_BELOW], left - 1))
+            if node >= 0 and length_left > 1:
+                queue.append((node, agreeing[:VOTERS_BELOW], length_left - 1))
 
 
 def _favourite(ballot: Ballot, ballots: dict[int, list[int]], depth: int) -> int | None:
     """Return which of several tokens the votes and the noise favour; None without noise."""
-    if len(ballots) < 2 or not ballot.key.sampled:
+    if len(ballots) < 2 or not ballot.noise.sampled:
         return None
-    noise = ballot.key.noise(ballot.position + depth, list(ballots))
+    noise = ballot.noise.of_tokens(ballot.position + depth, list(ballots))
     scores = {
         token: log(len(agreeing)) + extra
         for (token, agreeing), extra in zip(ballots.items(), noise, strict=True)

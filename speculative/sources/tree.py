@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, SILENT, Draft
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, NO_FEEDBACK, Draft
 from draftwerk.speculative.sources.acceptance import (
     DEPTHS,
     NAMES,
     PREDICTION,
-    Survival,
-    Trust,
+    AcceptanceStats,
+    SequenceAcceptance,
     source_of,
 )
 
@@ -18,7 +18,7 @@ CHANCE_MAX = 0.98
 """Nothing is certain: keeps a long chain's path product falling."""
 
 
-class Tree:
+class DraftTree:
     """Nodes in topological order; the same path proposed twice is one node.
 
     Every proposer of a node is credited with it, so that one verdict teaches all of them. The node
@@ -28,18 +28,20 @@ class Tree:
 
     __slots__ = (
         "_children",
-        "_trust",
+        "_factors",
+        "acceptance",
         "credit_cells",
         "credit_nodes",
         "depths",
         "owners",
         "parents",
         "scores",
-        "survival",
         "tokens",
     )
 
-    def __init__(self, survival: Survival, trust: Trust) -> None:
+    def __init__(
+        self, acceptance: AcceptanceStats, sequence_acceptance: SequenceAcceptance
+    ) -> None:
         self.tokens: list[int] = []
         self.parents: list[int] = []
         self.depths: list[int] = []
@@ -49,8 +51,8 @@ class Tree:
         self.credit_nodes: list[int] = []
         self.credit_cells: list[int] = []
         self._children: dict[int, int] = {}
-        self.survival = survival
-        self._trust = trust.factors
+        self.acceptance = acceptance
+        self._factors = sequence_acceptance.factors
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -60,7 +62,7 @@ class Tree:
         depth = self.depths[parent] + 1 if parent >= 0 else 0
         cell = kind + (depth if depth < DEPTHS else DEPTHS - 1)
         source = source_of(kind)
-        chance = self.survival.chances[cell] * self._trust[source]
+        chance = self.acceptance.chances[cell] * self._factors[source]
         if chance > CHANCE_MAX:
             chance = CHANCE_MAX
         key = token << 6 | parent + 1
@@ -121,22 +123,22 @@ class Tree:
             found.append(chance * found[parent] if parent >= 0 else chance)
         return found
 
-    def draft(self, nodes: list[int], curious: bool = True) -> Draft:
+    def draft(self, nodes: list[int], wants_topk: bool = True) -> Draft:
         """Return the chosen nodes, which must be closed under parents, as a draft."""
         if not nodes:
-            return NO_DRAFT if curious else SILENT
+            return NO_DRAFT if wants_topk else NO_FEEDBACK
         nodes.sort()
         if nodes[-1] == len(nodes) - 1:  # the first nodes of the tree: nothing to renumber
             parents = self.parents[: len(nodes)]
         else:
-            places = {node: place for place, node in enumerate(nodes)}
-            places[-1] = -1
-            parents = [places[self.parents[node]] for node in nodes]
+            indices = {node: index for index, node in enumerate(nodes)}
+            indices[-1] = -1
+            parents = [indices[self.parents[node]] for node in nodes]
         return Draft(
             tuple([self.tokens[node] for node in nodes]),
             tuple(parents),
             tuple([NAMES[self.owners[node]] for node in nodes]),
-            curious=curious,
+            wants_topk=wants_topk,
         )
 
     def check(self) -> None:

@@ -10,7 +10,7 @@ from draftwerk.actors.beam_options import beam_refusal
 from draftwerk.actors.engine import running
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, Options, Speculation
 from draftwerk.speculative.sampling.params import Grammar, Sampling
-from draftwerk.speculative.scheduler.scheduler import Limits
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.actors.loops import on_both_loops, settle
 from tests.actors.test_engine import PROMPT, Bench, events, plain, text_of
 from tests.support.toy import ToyText
@@ -156,6 +156,6 @@ def test_logprobs_under_a_grammar_are_refused() -> None:
 
 @on_both_loops
 async def test_a_beam_wider_than_a_round_is_refused() -> None:
-    async with running(Bench().parts(limits=Limits(tokens_max=2))) as engine:
+    async with running(Bench().parts(limits=RoundLimits(tokens_max=2))) as engine:
         (refusal,) = await events(engine, BEAMS)
         assert isinstance(refusal, Failed) and refusal.field == "beam_width"

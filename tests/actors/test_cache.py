@@ -24,10 +24,10 @@ from draftwerk.actors.messages import (
 )
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, TokenLogprob, Verdict
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, ChosenLogprob, Decision, Round, Verdict
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import Limits, Planner
-from draftwerk.speculative.sequence import Progress, Sequence
+from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.sequence import Sequence, SequenceProgress
 from tests.actors.loops import on_both_loops, settle
 
 PLAIN = Options(sampling=Sampling(seed=5))
@@ -42,7 +42,7 @@ def make_cache(inbox: Any = None, draft: Any = None, detokenizer: Any = None, **
         inbox=inbox,
         draft=draft,
         detokenizer=detokenizer,
-        planner=Planner(BlockPool(16, 4), Limits(draft_max=7)),
+        scheduler=Scheduler(BlockPool(16, 4), RoundLimits(draft_max=7)),
         namer=BlockNamer(b""),
         stop_token_ids=(0, 9),
         context_max=20,
@@ -60,7 +60,7 @@ class Desk:
         self.streams = [self.outbox, inbox, to_draft, self.rounds, to_detokenizer, self.said]
         self.now = 100.0
         self.cache = make_cache(inbox, to_draft, to_detokenizer, clock=lambda: self.now)
-        self.planner = self.cache.planner
+        self.scheduler = self.cache.scheduler
 
     async def send(self, *messages: CacheMessage) -> None:
         for message in messages:
@@ -69,7 +69,7 @@ class Desk:
 
     def decided(self, round_: Round, *decisions: Decision) -> Decided:
         return Decided(
-            verdict=Verdict(round_.round_id, round_.lane, decisions, 1.0, 3),
+            verdict=Verdict(round_.round_id, round_.pipeline_slot, decisions, 1.0, 3),
             drafts=(NO_DRAFT,) * len(round_.rows),
         )
 
@@ -112,9 +112,9 @@ async def test_every_choice_has_its_branch_and_its_leader() -> None:
     async with at_work() as desk:
         await desk.send(encoded(replace(PLAIN, choices=3)))
         (row,) = desk.rounds.receive_nowait().rows
-        assert row.opening is not None
-        assert row.opening.sampling == Sampling(seed=5, branch=0, stop_token_ids=(0, 9))
-        followers = list(desk.planner.residency.waiting)
+        assert row.new_sequence is not None
+        assert row.new_sequence.sampling == Sampling(seed=5, branch=0, stop_token_ids=(0, 9))
+        followers = list(desk.scheduler.running_set.waiting)
         assert [follower.sampling.branch for follower in followers] == [1, 2]
         assert all(follower.leader is not None for follower in followers)
 
@@ -125,7 +125,7 @@ async def test_a_cancel_follows_its_request_to_the_detokenizer() -> None:
         await desk.send(encoded(), Cancel(request_id="r"))
         assert isinstance(desk.said.receive_nowait(), Opened)
         assert desk.said.receive_nowait() == Cancel(request_id="r")
-        assert desk.planner.idle
+        assert desk.scheduler.idle
 
 
 @on_both_loops
@@ -137,9 +137,9 @@ async def test_after_a_crash_a_request_goes_on_where_it_was() -> None:
         assert isinstance(opened, Opened)
         assert (opened.committed, opened.ended) == (again.committed, (0,))
         (row,) = desk.rounds.receive_nowait().rows
-        assert row.opening is not None
-        assert (row.opening.tokens, row.opening.prompt_count) == ((1, 2, 3, 6, 7), 3)
-        assert row.opening.sampling.branch == 1
+        assert row.new_sequence is not None
+        assert (row.new_sequence.tokens, row.new_sequence.prompt_count) == ((1, 2, 3, 6, 7), 3)
+        assert row.new_sequence.sampling.branch == 1
 
 
 @on_both_loops
@@ -236,7 +236,7 @@ def test_a_piece_tells_progress_and_cost() -> None:
     sequence.tally.steps = 4
     sequence.tally.drafted = 5
     sequence.tally.accepted_histogram = [3, 1]
-    progress = Progress(sequence, (5,), ("ngram",), (TokenLogprob(-1.0),), "length")
+    progress = SequenceProgress(sequence, (5,), ("ngram",), (ChosenLogprob(-1.0),), "length")
     told = piece(progress)
     assert (told.choice, told.tokens, told.origins, told.finish_reason) == (
         1,

@@ -24,7 +24,7 @@ from draftwerk.actors.messages import (
     SequenceStats,
     Started,
 )
-from draftwerk.speculative.protocol.rounds import TokenLogprob
+from draftwerk.speculative.protocol.rounds import ChosenLogprob
 from draftwerk.speculative.sampling.params import Sampling
 from tests.actors.letters import END, Letters
 
@@ -92,7 +92,7 @@ def piece(tokens: tuple[int, ...] = (), finish_reason: str = "", **how: object) 
         request_id="r",
         tokens=tokens,
         origins=tuple(f"o{token}" for token in tokens),
-        logprobs=tuple(TokenLogprob(-float(token)) for token in tokens),
+        logprobs=tuple(ChosenLogprob(-float(token)) for token in tokens),
         finish_reason=finish_reason,
         **{"choice": 0, **how},  # type: ignore[arg-type]
     )
@@ -134,7 +134,7 @@ def test_a_delta_has_an_origin_and_a_logprob_for_each_token() -> None:
 
 
 def test_alternatives_are_told_as_text_too() -> None:
-    logprob = TokenLogprob(-1.0, ((0x61, -1.0), (END, -2.0)))
+    logprob = ChosenLogprob(-1.0, ((0x61, -1.0), (END, -2.0)))
     (delta,) = events(
         opened(),
         said(Piece(request_id="r", choice=0, tokens=(0x61,), origins=("o",), logprobs=(logprob,))),

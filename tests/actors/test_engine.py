@@ -10,13 +10,13 @@ from anyio.lowlevel import checkpoint
 
 from draftwerk.actors.devices.device import DeviceLostError, ThreadDevice
 from draftwerk.actors.draft import WAIT_S
-from draftwerk.actors.engine import CHOICES_MAX, Engine, Parts, running
+from draftwerk.actors.engine import CHOICES_MAX, Engine, EngineParts, running
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, Options, Started
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import Limits
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.actors.loops import on_both_loops, settle
 from tests.support.simulation import expected
 from tests.support.toy import STOP, ToyTarget, ToyText
@@ -40,8 +40,8 @@ class Bench:
     def target(self) -> "BenchDevice":
         return BenchDevice(self, ToyTarget(24, 4).step)
 
-    def parts(self, **how: Any) -> Parts:
-        return Parts(
+    def parts(self, **how: Any) -> EngineParts:
+        return EngineParts(
             **{
                 "text": ToyText(),
                 "target": self.target,
@@ -49,7 +49,7 @@ class Bench:
                 "block_size": 4,
                 "context_max": 32,
                 "stop_token_ids": (STOP,),
-                "limits": Limits(draft_max=3),
+                "limits": RoundLimits(draft_max=3),
                 "restarts": lambda: RestartLimit(failures_max=5, pause_s=0),
                 **how,
             }
@@ -422,11 +422,13 @@ async def test_a_request_that_kills_every_device_fails_and_the_others_live() -> 
 
     class Poisoned(ThreadDevice[Proposal, Verdict]):
         async def run(self, work: Proposal) -> Verdict:
-            if any(row.opening and poison in row.opening.tokens for row in work.round.rows):
+            if any(
+                row.new_sequence and poison in row.new_sequence.tokens for row in work.round.rows
+            ):
                 raise DeviceLostError("poisoned")
             return await super().run(work)
 
-    server = Parts(
+    server = EngineParts(
         text=ToyText(),
         target=lambda: Poisoned(ToyTarget(24, 4).step),
         block_count=24,

@@ -28,12 +28,12 @@ from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.sampling import gumbel as noise
 from draftwerk.speculative.sampling import params as sampling
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.running_set import Residency
-from draftwerk.speculative.scheduler.scheduler import Planner
+from draftwerk.speculative.scheduler.running_set import RunningSet
+from draftwerk.speculative.scheduler.scheduler import Scheduler
 from draftwerk.speculative.sequence import Sequence
 from tests.actors import test_detokenizer, test_engine, test_ledger, test_stops, test_tokenizer
 from tests.cache import tables_world
-from tests.speculative.sampling import test_distribution as test_law
+from tests.speculative.sampling import test_distribution as test_distribution
 from tests.speculative.scheduler.scheduler_world import story
 from tests.support import toy
 from tests.support.simulation import Setting, run
@@ -57,7 +57,7 @@ def tables() -> None:
 
 
 def stories() -> None:
-    """Planners over a toy target."""
+    """Schedulers over a toy target."""
     for seed in range(2 * SEEDS):
         story(seed)
 
@@ -73,9 +73,12 @@ def simulations(**how: Any) -> Hunt:
     return hunt
 
 
-def joint_law() -> None:
-    law = test_law.joint_law(2, Sampling())
-    assert test_law.chi_square_excess(test_law.texts(2, Sampling()), law) < 1
+def joint_distribution() -> None:
+    distribution = test_distribution.joint_distribution(2, Sampling())
+    assert (
+        test_distribution.chi_square_excess(test_distribution.texts(2, Sampling()), distribution)
+        < 1
+    )
 
 
 def ledger(test: Callable[[test_ledger.Desk], None]) -> Hunt:
@@ -216,53 +219,61 @@ BUGS = [
         slip(BlockPool, "name", "name not in self._block_by_name and ", ""),
         simulations(),
     ),
-    # planner
+    # scheduler
     Bug(
         "the target's own token counts as computed",
         slip(
-            Planner, "_advance", "row.stop + len(decision.path)", "row.stop + len(decision.tokens)"
+            Scheduler,
+            "_advance",
+            "row.stop + len(decision.path)",
+            "row.stop + len(decision.tokens)",
         ),
         stories,
     ),
     Bug(
         "a device misses one token of the news",
-        slip(Planner, "_add_row", "sequence.tokens[told:]", "sequence.tokens[told + 1 :]"),
+        slip(
+            Scheduler,
+            "_add_row",
+            "sequence.tokens[sent_count:]",
+            "sequence.tokens[sent_count + 1 :]",
+        ),
         simulations(),
     ),
     Bug(
         "a preempted sequence is not opened again",
         slip(
-            Planner,
+            Scheduler,
             "_add_row",
-            "None if told else",
-            "None if told or sequence.tally.preemptions else",
+            "None if sent_count else",
+            "None if sent_count or sequence.tally.preemptions else",
         ),
         simulations(),
     ),
     Bug(
         "devices never hear of an ending",
-        slip(Residency, "_leave", "self._closed.append(sequence.sequence_id)", "pass"),
+        slip(RunningSet, "_leave", "self._finished_ids.append(sequence.sequence_id)", "pass"),
         stories,
     ),
     Bug(
         "a row that is in flight is cancelled on the spot",
-        slip(Planner, "cancel", "if not sequence.in_flight", "if True"),
+        slip(Scheduler, "cancel", "if not sequence.in_flight", "if True"),
         stories,
     ),
     Bug(
         "a row that is in flight is preempted",
-        slip(Residency, "_give_way", "if not s.in_flight", "if True"),
+        slip(RunningSet, "_give_way", "if not s.in_flight", "if True"),
         stories,
     ),
     Bug(
         "drafts get slots without blocks",
-        slip(Planner, "_add_row", "blocks_for(stop + fits)", "blocks_for(stop)"),
+        slip(Scheduler, "_add_row", "blocks_for(stop + fits)", "blocks_for(stop)"),
         stories,
     ),
     Bug(
         "a long prompt overruns the round",
         slip(
-            Planner, "_plan_prefill", "min(sequence.unread, plan.tokens_left)", "sequence.pending"
+            Scheduler, "_plan_prefill", "min(sequence.unread, plan.tokens_left)", "sequence.pending"
         ),
         stories,
     ),
@@ -273,7 +284,7 @@ BUGS = [
     ),
     Bug(
         "an opening takes generated tokens for the prompt",
-        slip(Sequence, "opening", "self.prompt_count", "len(self.tokens)"),
+        slip(Sequence, "new_sequence", "self.prompt_count", "len(self.tokens)"),
         stories,
     ),
     Bug(
@@ -293,20 +304,20 @@ BUGS = [
     ),
     Bug(
         "a request that does not fit keeps what it found",
-        slip(Residency, "enter", "sequence.table.release()", "pass"),
+        slip(RunningSet, "enter", "sequence.table.release()", "pass"),
         stories,
     ),
-    # the law and the target
+    # the distribution and the target
     Bug(
         "two positions share their noise",
         slip(sampling, "gumbel", "branch, position, token)))", "branch, position // 2, token)))"),
-        joint_law,
+        joint_distribution,
     ),
     Bug(
         "the key of the noise forgets the position",
         slip(noise, "uniform", "(token // 4, position, branch, 0)", "(token // 4, 0, branch, 0)"),
-        lambda: test_law.test_choices_follow_the_law_along_each_part_of_the_key(
-            test_law.over_positions
+        lambda: test_distribution.test_choices_follow_the_distribution_along_each_part_of_the_key(
+            test_distribution.over_positions
         ),
     ),
     Bug(
@@ -358,7 +369,7 @@ BUGS = [
     ),
     Bug(
         "a place is not freed",
-        slip(Ledger, "_close", "self.on_closed()", "pass"),
+        slip(Ledger, "_forget", "self.on_closed()", "pass"),
         ledger_in_any_order,
     ),
     Bug(
@@ -370,7 +381,7 @@ BUGS = [
     ),
     Bug(
         "a sequence runs on behind its stop string",
-        slip(Ledger, "_settle", "isinstance(event, Ended) and event.stopped_by", "False"),
+        slip(Ledger, "_release", "isinstance(event, Ended) and event.stopped_by", "False"),
         ledger(test_ledger.test_a_stop_string_ends_the_sequence_behind_it_too),
     ),
     Bug(

@@ -11,9 +11,9 @@ def total(settings: list[Setting]) -> Counter[str]:
     return sum((run(setting).counters for setting in settings), Counter[str]())
 
 
-@pytest.mark.parametrize("lanes", [1, 2])
-def test_every_request_has_one_last_word_and_the_plain_text(lanes: int) -> None:
-    counters = total([Setting(seed, lanes=lanes) for seed in range(60)])
+@pytest.mark.parametrize("pipeline_depth", [1, 2])
+def test_every_request_has_one_last_word_and_the_plain_text(pipeline_depth: int) -> None:
+    counters = total([Setting(seed, pipeline_depth=pipeline_depth) for seed in range(60)])
     for happened in (
         "finished",
         "left",

@@ -16,9 +16,9 @@ import pytest_asyncio
 
 from draftwerk.api.app import create_app
 from draftwerk.api.core.config import Settings, load
-from draftwerk.api.core.ports import ModelCard
-from draftwerk.api.core.state import Door
-from draftwerk.api.http.startup import Gate
+from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.core.state import ServerState
+from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.server import Host, bind, uvicorn_config
 from tests.api.support.fake_engine import ByteText, FakeEngine
 
@@ -39,7 +39,7 @@ class Served:
 
     url: str
     engine: FakeEngine
-    door: Door
+    state: ServerState
     http: httpx.AsyncClient
 
     @cached_property
@@ -61,15 +61,15 @@ def settings(**fields: Any) -> Settings:
 
 
 @asynccontextmanager
-async def hosting(chosen: Settings) -> AsyncGenerator[tuple[Gate, str], None]:
+async def hosting(chosen: Settings) -> AsyncGenerator[tuple[StartupApp, str], None]:
     """Listen while the block lasts; yields the gate to put an app behind, and the URL."""
-    gate, listener = Gate(), bind(chosen)
-    host = Host(uvicorn_config(chosen, gate))
+    startup, listener = StartupApp(), bind(chosen)
+    host = Host(uvicorn_config(chosen, startup))
     task = asyncio.create_task(host.serve(sockets=[listener]))
     while not host.started:  # noqa: ASYNC110 (uvicorn has a flag, not an event)
         await asyncio.sleep(0.01)
     try:
-        yield gate, "http://{}:{}".format(*listener.getsockname())
+        yield startup, "http://{}:{}".format(*listener.getsockname())
     finally:
         host.should_exit = True
         await task
@@ -77,16 +77,16 @@ async def hosting(chosen: Settings) -> AsyncGenerator[tuple[Gate, str], None]:
 
 @asynccontextmanager
 async def behind(
-    gate: Gate, url: str, engine: FakeEngine, chosen: Settings
+    startup: StartupApp, url: str, engine: FakeEngine, chosen: Settings
 ) -> AsyncGenerator[Served, None]:
     """Put a new door with this engine behind the gate, and clients before it."""
-    card = ModelCard(
+    card = ServedModel(
         name=MODEL, context_max=4096, vocab_size=257, draft_sources=("ngram", "suffix")
     )
-    door = Door(engine=engine, text_tools=ByteText(), model=card, settings=chosen)
-    gate.app = create_app(door)
+    state = ServerState(engine=engine, text_tools=ByteText(), model=card, settings=chosen)
+    startup.app = create_app(state)
     async with httpx.AsyncClient(base_url=url, timeout=20, verify=False) as http:
-        served = Served(url, engine, door, http)
+        served = Served(url, engine, state, http)
         yield served
         if "openai" in vars(served):
             await served.openai.close()
@@ -96,19 +96,19 @@ async def behind(
 async def serving(engine: FakeEngine, **fields: Any) -> AsyncGenerator[Served, None]:
     """Serve a fake engine with settings of its own."""
     chosen = settings(**fields)
-    async with hosting(chosen) as (gate, url), behind(gate, url, engine, chosen) as served:
+    async with hosting(chosen) as (startup, url), behind(startup, url, engine, chosen) as served:
         yield served
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def host() -> AsyncGenerator[tuple[Gate, str], None]:
+async def host() -> AsyncGenerator[tuple[StartupApp, str], None]:
     """One listening socket for a file of tests."""
     async with hosting(settings()) as found:
         yield found
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def served(host: tuple[Gate, str]) -> AsyncGenerator[Served, None]:
+async def served(host: tuple[StartupApp, str]) -> AsyncGenerator[Served, None]:
     """A new engine and a new door for every test."""
     async with behind(*host, FakeEngine(), settings()) as found:
         yield found

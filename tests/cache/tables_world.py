@@ -1,8 +1,8 @@
 """Random life of block tables over simulated pages, against texts kept in plain lists.
 
-A table goes through what the planner puts one through: match, reserve, own, write drafts behind the
-known tokens, commit what was accepted; and it may be forked, truncated and released. Whatever was
-committed must read back through the table, whoever else came, copied, was evicted or left.
+A table goes through what the scheduler puts one through: match, reserve, own, write drafts behind
+the known tokens, commit what was accepted; and it may be forked, truncated and released. Whatever
+was committed must read back through the table, whoever else came, copied, was evicted or left.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from random import Random
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.tables import BlockTable, Copy
+from draftwerk.cache.tables import BlockCopy, BlockTable
 
 Content = tuple[int, ...]
 """What a slot holds: like real KV, it depends on every token up to its own."""
@@ -44,7 +44,7 @@ class Tables:
         self.pages: list[Content] = [()] * (capacity * size)
         self.texts: list[Text] = []
         self.past: list[list[int]] = list(PROMPTS)
-        self.copies: list[Copy] = []
+        self.copies: list[BlockCopy] = []
         self.writes: list[tuple[int, Content]] = []
 
     # --- what may happen ----------------------------------------------------------------------

@@ -5,18 +5,18 @@ from statistics import median
 from typing import Any
 
 from draftwerk.loadtest.client.run import run_load
-from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.options import LoadTestOptions
 from draftwerk.loadtest.results.result import Run
-from draftwerk.loadtest.results.rows import Row
+from draftwerk.loadtest.results.rows import RequestRow
 
 
 def measure(url: str, **options: Any) -> Run:
     """Run a load against a URL, quietly."""
     quiet = {"progress": False, "scrape": False}
-    return asyncio.run(run_load(Options(url=url, **(quiet | options)), []))
+    return asyncio.run(run_load(LoadTestOptions(url=url, **(quiet | options)), []))
 
 
-def row(**fields: Any) -> Row:
+def row(**fields: Any) -> RequestRow:
     """Make the row of a good request: 10 tokens, one every 100 ms after 500 ms."""
     start = fields.get("scheduled_s", 0.0)
     sent = fields.get("sent_s", start)
@@ -36,7 +36,7 @@ def row(**fields: Any) -> Row:
         "output_tokens": 10,
         "prompt_tokens": 20,
     }
-    return Row(**(usual | fields))
+    return RequestRow(**(usual | fields))
 
 
 def off_by(found: float | None, right: float) -> float:

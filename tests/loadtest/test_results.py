@@ -10,14 +10,14 @@ from draftwerk.loadtest.client.health import ClientHealth
 from draftwerk.loadtest.measure.server_metrics import ServerMetrics
 from draftwerk.loadtest.measure.slo import parse_slo
 from draftwerk.loadtest.measure.summary import summarise
-from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.options import LoadTestOptions
 from draftwerk.loadtest.report.axis import linear, log_ticks, logarithmic, short, ticks
 from draftwerk.loadtest.report.page import result_page
 from draftwerk.loadtest.results.comparison import compare_runs, comparison_text, same_texts
 from draftwerk.loadtest.results.curves import knees
 from draftwerk.loadtest.results.environment import environment
 from draftwerk.loadtest.results.result import Run, Sweep, read_result, write_result
-from draftwerk.loadtest.results.rows import Row
+from draftwerk.loadtest.results.rows import RequestRow
 from draftwerk.loadtest.results.standings import prefill_per_s, standing_lines, standing_table
 from draftwerk.loadtest.results.table import run_text, sweep_text, write_csv
 from tests.loadtest.helpers import row
@@ -25,10 +25,10 @@ from tests.loadtest.helpers import row
 HEALTH = ClientHealth(ticks=100, lag_p50_ms=0, lag_p99_ms=1, lag_max_ms=2, cpu_share=0.1)
 
 
-def run_of(rows: list[Row], **fields: object) -> Run:
+def run_of(rows: list[RequestRow], **fields: object) -> Run:
     made = Run(
         environment=environment("2030-01-01", ["run", "<url>"]),
-        options=Options(label="a <b> & c"),
+        options=LoadTestOptions(label="a <b> & c"),
         health=HEALTH,
         summary=summarise(rows, [parse_slo("e2e=2s")], offered=True),
         server=ServerMetrics({"running": [(0.0, 1.0), (1.0, 2.0)]}, {"x_total": 3.0}),
@@ -39,7 +39,7 @@ def run_of(rows: list[Row], **fields: object) -> Run:
     return made
 
 
-def rows_of(slower: float = 1.0, count: int = 30) -> list[Row]:
+def rows_of(slower: float = 1.0, count: int = 30) -> list[RequestRow]:
     return [
         row(
             session=n,
@@ -141,7 +141,7 @@ def test_equal_questions_should_have_equal_answers() -> None:
     before, after = run_of(rows_of()), run_of(rows_of(slower=2.0))
     assert same_texts(before, before) == (30, 30)
     assert same_texts(before, after) == (10, 30)
-    elsewhere = run_of(rows_of(), options=Options(seed=9))
+    elsewhere = run_of(rows_of(), options=LoadTestOptions(seed=9))
     assert same_texts(before, elsewhere) == (0, 0)
 
 

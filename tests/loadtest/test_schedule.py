@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.options import LoadTestOptions
 from draftwerk.loadtest.schedule.draw import draw, settled
 from draftwerk.loadtest.schedule.plan import open_times, replayed_times
 from draftwerk.loadtest.schedule.rates import RateProfile, arrivals, parse_rate
@@ -17,7 +17,7 @@ from draftwerk.loadtest.workloads.catalogue import open_workload
 
 
 def planned(**options: object) -> list[object]:
-    chosen = settled(Options(**({"rate": "5", "requests": 40} | options)))  # type: ignore[arg-type]
+    chosen = settled(LoadTestOptions(**({"rate": "5", "requests": 40} | options)))  # type: ignore[arg-type]
     return list(draw(chosen, open_workload(chosen)))
 
 
@@ -37,7 +37,7 @@ def gaps(burstiness: float) -> list[float]:
 
 
 @pytest.mark.parametrize("burstiness", [0.3, 1.0, 4.0])
-def test_gaps_have_the_mean_and_spread_of_their_law(burstiness: float) -> None:
+def test_gaps_have_the_mean_and_spread_of_their_distribution(burstiness: float) -> None:
     drawn = gaps(burstiness)
     assert mean(drawn) == pytest.approx(0.25, rel=0.1)
     assert stdev(drawn) / mean(drawn) == pytest.approx(1 / math.sqrt(burstiness), rel=0.1)
@@ -99,8 +99,8 @@ def test_rates_that_make_no_sense_are_refused(text: str) -> None:
 
 def test_contradicting_loads_are_refused() -> None:
     with pytest.raises(ValueError, match="exclude"):
-        settled(Options(concurrency=2, rate="3"))
+        settled(LoadTestOptions(concurrency=2, rate="3"))
     with pytest.raises(ValueError, match="responses"):
-        settled(Options(transport="ws"))
+        settled(LoadTestOptions(transport="ws"))
     with pytest.raises(ValueError, match="timestamp"):
         planned(rate=None, replay=True)

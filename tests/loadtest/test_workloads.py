@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk.loadtest.options import Options
+from draftwerk.loadtest.options import LoadTestOptions
 from draftwerk.loadtest.workloads.catalogue import open_workload
 from draftwerk.loadtest.workloads.oracle import CountUpward, check_count
 from draftwerk.loadtest.workloads.synthetic import Synthetic
@@ -23,16 +23,18 @@ def test_benchmark_files_keep_categories_and_turns(tmp_path: Path) -> None:
         for n, c in enumerate(["math", "writing", "math"])
     ]
     path = lines(tmp_path / "questions.jsonl", *rows)
-    workload = open_workload(Options(workload=f"mt-bench:{path}", categories="math", turns=0))
+    workload = open_workload(
+        LoadTestOptions(workload=f"mt-bench:{path}", categories="math", turns=0)
+    )
     asked = {workload.prompt(index).turns for index in range(2)}
     assert asked == {("math 0", "more"), ("math 2", "more")}
-    first = open_workload(Options(workload=f"spec-bench:{path}", in_order=True)).prompt(1)
+    first = open_workload(LoadTestOptions(workload=f"spec-bench:{path}", in_order=True)).prompt(1)
     assert first.turns == ("writing 1",) and first.category == "writing"
 
 
 def test_every_lap_asks_everything_once_in_its_own_order(tmp_path: Path) -> None:
     path = lines(tmp_path / "p.jsonl", *({"prompt": str(n)} for n in range(8)))
-    workload = open_workload(Options(workload=f"jsonl:{path}"))
+    workload = open_workload(LoadTestOptions(workload=f"jsonl:{path}"))
     laps = [[workload.prompt(8 * lap + n).turns[0] for n in range(8)] for lap in range(2)]
     assert sorted(laps[0]) == sorted(laps[1]) == [str(n) for n in range(8)]
     assert laps[0] != laps[1]
@@ -47,7 +49,7 @@ def test_sharegpt_asks_what_the_human_said(tmp_path: Path) -> None:
     ]
     path = tmp_path / "s.json"
     path.write_text(json.dumps([{"id": "a", "conversations": talk}, {"conversations": []}]))
-    options = Options(workload=f"sharegpt:{path}", turns=0, file_lengths=True)
+    options = LoadTestOptions(workload=f"sharegpt:{path}", turns=0, file_lengths=True)
     prompt = open_workload(options).prompt(0)
     assert prompt.turns == ("Q1", "Q2") and prompt.output_tokens == 20
 
@@ -58,7 +60,7 @@ def test_a_mooncake_trace_keeps_times_lengths_and_shared_prefixes(tmp_path: Path
         {"timestamp": 1500, "input_length": 1100, "output_length": 3, "hash_ids": [1, 2, 3]},
     ]
     path = lines(tmp_path / "trace.jsonl", *rows)
-    workload = open_workload(Options(workload=f"mooncake:{path}"))
+    workload = open_workload(LoadTestOptions(workload=f"mooncake:{path}"))
     first, second = workload.prompt(0), workload.prompt(1)
     assert workload.timestamps_s == [0.0, 1.5]
     assert [len(p.turns[0].split()) for p in (first, second)] == [700, 1100]
@@ -120,10 +122,10 @@ def test_counting_is_right_only_without_a_gap(
 @pytest.mark.parametrize("workload", ["nonsense", "jsonl", "jsonl:"])
 def test_unknown_workloads_are_refused_by_name(workload: str) -> None:
     with pytest.raises(ValueError, match=workload):
-        open_workload(Options(workload=workload))
+        open_workload(LoadTestOptions(workload=workload))
 
 
 def test_a_file_line_without_a_question_is_refused(tmp_path: Path) -> None:
     path = lines(tmp_path / "p.jsonl", {"text": "?"})
     with pytest.raises(ValueError, match="prompt"):
-        open_workload(Options(workload=f"jsonl:{path}"))
+        open_workload(LoadTestOptions(workload=f"jsonl:{path}"))

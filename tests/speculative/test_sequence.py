@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Draft, Opening, chain
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Draft, NewSequence, chain
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.sequence import Sequence, Tally, origins
 
@@ -45,7 +45,7 @@ def test_a_prompt_is_prefilled_when_all_of_it_is_computed_or_nobody_waits_for_it
 
 def test_an_opening_says_all_that_a_device_must_know() -> None:
     one = sequence([1, 2, 3], 2, methods=("ngram",), tenant="t", prediction=(7, 8))
-    assert one.opening() == Opening((1, 2, 3), 2, one.sampling, ("ngram",), "t", (7, 8))
+    assert one.new_sequence() == NewSequence((1, 2, 3), 2, one.sampling, ("ngram",), "t", (7, 8))
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ import torch
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
-from draftwerk.model.step.target_runner import Runner
+from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.beams.search import BeamSearch
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Row
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import Limits, Planner
+from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence
 
 Found = list[tuple[tuple[int, ...], float]]
@@ -51,17 +51,17 @@ def found_by_transformers(
 
 
 class Server:
-    """A planner, a proposer and a runner, in step."""
+    """A scheduler, a proposer and a runner, in step."""
 
     def __init__(
-        self, runner: Runner, draft_max: int, block_count: int = 0, tokens_max: int = 128
+        self, runner: TargetRunner, draft_max: int, block_count: int = 0, tokens_max: int = 128
     ) -> None:
         """Use as many of the runner's blocks, 0 are all, and so many tokens in a round."""
         self.runner = runner
         _, all_blocks, size, *_ = runner.pages.keys.shape
         block_count = block_count or all_blocks
-        limits = Limits(tokens_max=tokens_max, draft_max=draft_max)
-        self.planner = Planner(BlockPool(block_count, size), limits)
+        limits = RoundLimits(tokens_max=tokens_max, draft_max=draft_max)
+        self.scheduler = Scheduler(BlockPool(block_count, size), limits)
         # Steps cost the same whatever they hold: as much is drafted as there is room for.
         self.proposer = Proposer(("ngram",), ((1, 1.0), (256, 1.001)))
         self.searches: list[BeamSearch] = []
@@ -86,7 +86,7 @@ class Server:
             prompt_count=len(prompt),
             sampling=sampling,
             tokens_max=rules.tokens_max if rules else goal,
-            table=BlockTable(self.planner.pool, BlockNamer(b""), ""),
+            table=BlockTable(self.scheduler.pool, BlockNamer(b""), ""),
             draft_max=16,
         )
         if rules is not None:
@@ -94,26 +94,28 @@ class Server:
             self.searches.append(sequence.search)
         self.found[name] = [()] * width
         self.scores[name] = [0.0] * width
-        self.planner.submit(sequence)
+        self.scheduler.submit(sequence)
         return name
 
     def run(self, hindsight: set[tuple[int, ...]] | None = None) -> None:
         """Serve all; with `hindsight` of what will live, drafts are mostly right."""
-        while (round_ := self.planner.plan()) is not None:
+        while (round_ := self.scheduler.plan()) is not None:
             drafts = self.proposer.propose(round_, (NO_DRAFT,) * len(round_.rows))
             self.lived |= {tuple(member.tokens) for s in self.searches for member in s.members}
             if hindsight is not None:
                 drafts = tuple(self._hindsight(row, hindsight) for row in round_.rows)
             verdict = self.runner.step(Proposal(round_, drafts))
-            for progress in self.planner.commit(verdict, drafts):
+            for progress in self.scheduler.commit(verdict, drafts):
                 assert not progress.error, progress.error
                 name, choice = progress.sequence.request_id, progress.sequence.choice
                 self.found[name][choice] += progress.tokens
                 self.scores[name][choice] = progress.sequence.tally.score or 0.0
-            self.planner.check()
-        assert self.planner.idle
-        assert self.planner.pool.used == 0
-        self.proposer.propose(Round(0, 0, (), (), self.planner.residency.take_closed()), ())
+            self.scheduler.check()
+        assert self.scheduler.idle
+        assert self.scheduler.pool.used == 0
+        self.proposer.propose(
+            Round(0, 0, (), (), self.scheduler.running_set.take_finished_ids()), ()
+        )
         self.proposer.check()
 
     def _hindsight(self, row: Row, lived: set[tuple[int, ...]]) -> Draft:

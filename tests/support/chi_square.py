@@ -8,16 +8,16 @@ EXPECTED_MIN = 5.0
 """Outcomes expected less often than this count as one."""
 
 
-def p_value(counts: Mapping[Hashable, int], law: Mapping[Hashable, float]) -> float:
-    """Return how likely counts so far from the law are, by Wilson and Hilferty (1931).
+def p_value(counts: Mapping[Hashable, int], distribution: Mapping[Hashable, float]) -> float:
+    """Return how likely counts so far from the distribution are, by Wilson and Hilferty (1931).
 
-    What the law does not name is one outcome more, with the chance that is left. Something that
-    cannot be has a chance of 0.
+    What the distribution does not name is one outcome more, with the chance that is left. Something
+    that cannot be has a chance of 0.
     """
     total = sum(counts.values())
-    named = sum(counts.get(outcome, 0) for outcome in law)
-    cells = [(total * chance, counts.get(outcome, 0)) for outcome, chance in law.items()]
-    cells.append((total * max(0.0, 1.0 - sum(law.values())), total - named))
+    named = sum(counts.get(outcome, 0) for outcome in distribution)
+    cells = [(total * chance, counts.get(outcome, 0)) for outcome, chance in distribution.items()]
+    cells.append((total * max(0.0, 1.0 - sum(distribution.values())), total - named))
     kept = [cell for cell in cells if cell[0] >= EXPECTED_MIN]
     rare = [cell for cell in cells if cell[0] < EXPECTED_MIN]
     kept.append((sum(want for want, _ in rare), sum(got for _, got in rare)))

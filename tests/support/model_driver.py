@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from draftwerk.model.step.draft_runner import Drafter
-from draftwerk.model.step.target_runner import Runner
+from draftwerk.model.step.draft_runner import DraftRunner
+from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     Decision,
     Draft,
-    Opening,
+    NewSequence,
     Proposal,
     Round,
     Row,
@@ -51,16 +51,16 @@ Guesser = Callable[[Live, int], Draft]
 class Driver:
     """Rounds over all live sequences; blocks are dealt in random order."""
 
-    runner: Runner
+    runner: TargetRunner
     rng: Random = field(default_factory=lambda: Random(0))
     guess: Guesser = lambda live, room: NO_DRAFT
-    drafter: Drafter | None = None
+    drafter: DraftRunner | None = None
     chunk_max: int = 10**6
     preempts: float = 0.0
     """How often a sequence loses its blocks and begins again with what it has."""
     live: list[Live] = field(default_factory=list)
     all: list[Live] = field(default_factory=list)
-    closed: list[int] = field(default_factory=list)
+    finished_ids: list[int] = field(default_factory=list)
     rounds: int = 0
     drafted: int = 0
 
@@ -89,8 +89,8 @@ class Driver:
                 self._release(live)
                 live.computed = live.told = 0
         rows = tuple(self._row(live) for live in self.live)
-        round_ = Round(self.rounds, 0, rows, closed=tuple(self.closed))
-        self.closed.clear()
+        round_ = Round(self.rounds, 0, rows, finished_ids=tuple(self.finished_ids))
+        self.finished_ids.clear()
         self.rounds += 1
         if self.drafter is not None:
             drafts = self.drafter.propose(round_)
@@ -101,7 +101,7 @@ class Driver:
         for row, live, decision in zip(rows, self.live, verdict.decisions, strict=True):
             self._commit(row, live, decision)
         self.live = [live for live in self.live if not live.ended]
-        self.runner.histories.check()
+        self.runner.cached_sequences.check()
         if self.drafter is not None:
             self.drafter.check()
 
@@ -110,8 +110,8 @@ class Driver:
         stop = min(len(live.tokens), live.computed + self.rng.randint(1, self.chunk_max))
         needed = -(-(len(live.tokens) + room) // self.runner.pages.block_size)
         live.blocks += tuple(self.free.pop() for _ in range(needed - len(live.blocks)))
-        opening = Opening(tuple(live.tokens), live.prompt_count, live.sampling)
-        news = tuple(live.tokens[live.told :]) if live.told else ()
+        new_sequence = NewSequence(tuple(live.tokens), live.prompt_count, live.sampling)
+        new_token_ids = tuple(live.tokens[live.told :]) if live.told else ()
         row = Row(
             live.sequence_id,
             live.computed,
@@ -119,8 +119,8 @@ class Driver:
             stop == len(live.tokens),
             room,
             live.blocks,
-            news,
-            None if live.told else opening,
+            new_token_ids,
+            None if live.told else new_sequence,
         )
         live.told = len(live.tokens)
         return row
@@ -138,14 +138,14 @@ class Driver:
             self._release(live)
 
     def _release(self, live: Live) -> None:
-        self.closed.append(live.sequence_id)
+        self.finished_ids.append(live.sequence_id)
         self.free.extend(live.blocks)
         self.rng.shuffle(self.free)
         live.blocks = ()
 
 
 def generate(
-    runner: Runner,
+    runner: TargetRunner,
     prompt: list[int],
     sampling: Sampling,
     goal: int,
@@ -156,7 +156,7 @@ def generate(
     driver = Driver(runner, guess=guess, **settings)  # type: ignore[arg-type]
     live = driver.add(driver.rng.randrange(10**9), prompt, sampling, goal)
     driver.run()
-    runner.histories.close([live.sequence_id])
+    runner.cached_sequences.close([live.sequence_id])
     return live.output
 
 

@@ -6,42 +6,44 @@ from pathlib import Path
 import torch
 
 from draftwerk.model.attention.reference import attend
-from draftwerk.model.checkpoint.loader import LoadedModel, load
+from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead, TorchStep
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.model.step.draft_runner import Drafter
-from draftwerk.model.step.ops import Parts
-from draftwerk.model.step.target_runner import Runner
+from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.draft_runner import DraftRunner
+from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.grammar import grammars_of
 
 CPU = torch.device("cpu")
 FP32 = torch.float32
 
 
-def make_runner(directory: Path, block_count: int = 128, block_size: int = 4) -> Runner:
+def make_runner(directory: Path, block_count: int = 128, block_size: int = 4) -> TargetRunner:
     """Return a float32 runner with small blocks, so that every text crosses many."""
     model = load(str(directory), FP32)
-    return Runner(_parts(model, block_count, block_size))
+    return TargetRunner(_parts(model, block_count, block_size))
 
 
-def make_guessing_runner(directory: Path, make_head: Callable[[Weights], DraftHead]) -> Runner:
+def make_guessing_runner(
+    directory: Path, make_head: Callable[[Weights], DraftHead]
+) -> TargetRunner:
     """Return such a runner with a draft head."""
     model = load(str(directory), FP32)
     step = TorchStep(make_head(model.weights), model.weights)
-    return Runner(_parts(model, 128, 4)._replace(step=step))
+    return TargetRunner(_parts(model, 128, 4)._replace(step=step))
 
 
-def make_drafter(directory: Path, block_count: int = 128, block_size: int = 4) -> Drafter:
+def make_drafter(directory: Path, block_count: int = 128, block_size: int = 4) -> DraftRunner:
     """Return a float32 draft model with pages like those of `make_runner`."""
     model = load(str(directory), FP32)
-    return Drafter(_parts(model, block_count, block_size))
+    return DraftRunner(_parts(model, block_count, block_size))
 
 
-def _parts(model: LoadedModel, block_count: int, block_size: int) -> Parts:
+def _parts(model: Checkpoint, block_count: int, block_size: int) -> LoadedModel:
     forward = TorchForward(model.config, model.weights, attend)
     pages = allocate(model.config, block_count, block_size, FP32, CPU)
     config = model.config
     grammars = grammars_of(model.directory, config.vocab_size, config.eos_token_ids)
-    return Parts(forward, pages, config.vocab_size, grammars=grammars)
+    return LoadedModel(forward, pages, config.vocab_size, grammars=grammars)

@@ -13,7 +13,7 @@ import anyio
 import msgspec
 
 from draftwerk.actors.devices.process import BEAT_S
-from draftwerk.speculative.protocol.frames import HEADER, Kind, Ready, encode, frame
+from draftwerk.speculative.protocol.frames import HEADER, FrameKind, Ready, encode, frame
 
 READY = Ready(device="cpu", attention="toy", exact=True)
 FAULTS = (
@@ -79,19 +79,19 @@ class SimulatedChild:
         now = anyio.current_time()
         self.beat_at = now + BEAT_S
         ready_at = now + self.fate.rng.uniform(0.0, 0.3)
-        said = frame(Kind.READY, encode(READY))
+        said = frame(FrameKind.READY, encode(READY))
         match self.fate.draws(LOADING, self.fate.chance):
             case "dies before it is ready":
                 self.dead_from = ready_at
             case "hangs while it loads":
                 self.silent_from = ready_at
             case "refuses for a moment":
-                said = frame(Kind.REFUSED, b"out of memory, say")
+                said = frame(FrameKind.REFUSED, b"out of memory, say")
             case "says nonsense when ready":
-                said = frame(Kind.READY, b"\xc1")
+                said = frame(FrameKind.READY, b"\xc1")
             case _:
                 pass
-        self.said = [(now, frame(Kind.LOADING, b"reading")), (ready_at, said)]
+        self.said = [(now, frame(FrameKind.LOADING, b"reading")), (ready_at, said)]
         fault = self.fate.draws(IDLE, self.fate.chance)
         if fault:
             moment = ready_at + self.fate.rng.expovariate(2.0)
@@ -109,10 +109,10 @@ class SimulatedChild:
             kind, length = HEADER.unpack_from(data)
             payload = data[HEADER.size : HEADER.size + length]
             data = data[HEADER.size + length :]
-            if kind == Kind.RESET:
+            if kind == FrameKind.RESET:
                 self.step = self.make()
             else:
-                assert kind == Kind.WORK
+                assert kind == FrameKind.WORK
                 self._work(payload)
 
     def _work(self, payload: bytes) -> None:
@@ -128,7 +128,7 @@ class SimulatedChild:
             self.dead_from = min(self.dead_from, done_at)
             return
         result = encode(self.step(msgspec.msgpack.decode(payload, type=self.work_type)))
-        said = frame(Kind.DONE, result)
+        said = frame(FrameKind.DONE, result)
         match fault:
             case "dies with the result":
                 self.dead_from = min(self.dead_from, done_at)
@@ -137,7 +137,7 @@ class SimulatedChild:
             case "beats, but never ends":
                 return
             case "answers nonsense":
-                said = frame(Kind.DONE, b"\xc1" + result)
+                said = frame(FrameKind.DONE, b"\xc1" + result)
             case "answers half a frame":
                 self.dead_from = min(self.dead_from, done_at + 0.001)
                 return
@@ -172,7 +172,7 @@ class SimulatedChild:
             return HEADER.unpack_from(said)[0], said[HEADER.size :]
         if self.beat_at <= now and self.beat_at < self.silent_from:
             self.beat_at += BEAT_S
-            return Kind.BEAT, b""
+            return FrameKind.BEAT, b""
         return None
 
     async def close(self) -> None:

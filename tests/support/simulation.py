@@ -15,16 +15,16 @@ import trio.testing
 from trio._core import _run as scheduler
 
 from draftwerk.actors.devices.process import ProcessDevice
-from draftwerk.actors.engine import Engine, Parts, running
+from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.actors.errors import OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Failed, Options, Prompt, Speculation
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
-from draftwerk.speculative.beams.decisions import BeamRules, best_offers
+from draftwerk.speculative.beams.decisions import BeamRules, best_candidates
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sampling.params import Grammar, Sampling
-from draftwerk.speculative.scheduler.scheduler import Limits
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.simulated_child import Fate, SimulatedChild
 from tests.support.toy import (
     POISON,
@@ -32,7 +32,7 @@ from tests.support.toy import (
     VOCAB,
     ToyTarget,
     ToyText,
-    log_law,
+    log_distribution,
     next_token,
     plain_beams,
     plain_text,
@@ -89,17 +89,17 @@ class Guesser:
                 context, prompt_count, sampling = self.contexts[row.branch.origin]
                 self.contexts[row.sequence_id] = (list(context), prompt_count, sampling)
         for row in round_.rows:
-            if row.opening is not None:
-                opening = row.opening
+            if row.new_sequence is not None:
+                new_sequence = row.new_sequence
                 self.contexts[row.sequence_id] = (
-                    list(opening.tokens),
-                    opening.prompt_count,
-                    opening.sampling,
+                    list(new_sequence.tokens),
+                    new_sequence.prompt_count,
+                    new_sequence.sampling,
                 )
             if row.sequence_id not in self.contexts:  # it came while this model was away
                 drafts.append(NO_DRAFT)
                 continue
-            self.contexts[row.sequence_id][0].extend(row.news)
+            self.contexts[row.sequence_id][0].extend(row.new_token_ids)
             room = row.draft_max if row.samples else 0
             grow = self._tree if row.branch is None else self._bush
             drafts.append(grow(row.sequence_id, room))
@@ -114,8 +114,8 @@ class Guesser:
         path = context
         score = 0.0
         for node in range(-1, self.rng.randint(0, room) - 1):
-            law = log_law(path, prompt_count, sampling)
-            for token, logprob in best_offers(law, 4):
+            distribution = log_distribution(path, prompt_count, sampling)
+            for token, logprob in best_candidates(distribution, 4):
                 if self.rng.random() < 0.9:
                     heappush(open_ends, (score - logprob, node, token))
             if not open_ends:
@@ -192,7 +192,7 @@ class Setting:
     seed: int
     requests: int = 12
     block_count: int = 28
-    lanes: int = 1
+    pipeline_depth: int = 1
     lost: float = 0.0
     """The chance that a step of the target meets a fault."""
     draft_lost: float = 0.0
@@ -233,7 +233,7 @@ def child_of(fate: Fate, make: Callable[[], Callable[[Any], object]], work: type
     return spawn
 
 
-def parts(setting: Setting, fates: Fates, rng: random.Random) -> Parts:
+def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
     """Return a server over the toy: few blocks, few rows, small rounds."""
     size = 4
     target = ProcessDevice[Proposal, Verdict](
@@ -243,7 +243,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> Parts:
     draft = ProcessDevice[Round, tuple[Draft, ...]](
         child_of(fates.draft, lambda: Guesser(rng).propose, Round), tuple[Draft, ...]
     )
-    return Parts(
+    return EngineParts(
         text=ToyText(),
         target=target.fresh,
         draft=lambda: draft.fresh() if setting.guesser else None,
@@ -251,7 +251,9 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> Parts:
         block_size=size,
         context_max=CONTEXT,
         stop_token_ids=(STOP,),
-        limits=Limits(lanes=setting.lanes, rows_max=5, tokens_max=24, draft_max=6),
+        limits=RoundLimits(
+            pipeline_depth=setting.pipeline_depth, rows_max=5, tokens_max=24, draft_max=6
+        ),
         requests_max=8,
         worker=SlowWorker(rng),
         proposer=partial(Reckless if setting.reckless else Proposer, METHODS),
@@ -443,7 +445,7 @@ def expected(prompt: list[int], options: Options, choice: int) -> tuple[str, str
             prompt_count=len(prompt),
         )
         found = plain_beams(prompt, sampling, rules)
-        if choice >= len(found):  # the law has no more texts than that
+        if choice >= len(found):  # the distribution has no more texts than that
             return "", "stop"
         tokens = found[choice][0]
     else:

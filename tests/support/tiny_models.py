@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.checkpoint.info import read_card
+from draftwerk.model.checkpoint.info import read_info
 
 VOCAB = 97
 FAMILIES: dict[str, tuple[Any, Any]] = {
@@ -83,7 +83,7 @@ def save_tiny(directory: Path, family: str, seed: int = 0, **changes: Any) -> Pr
 def save_tiny_with_text(directory: Path, seed: int = 0) -> None:
     """Save such a model over the default model's tokens, its tokenizer beside it."""
     source = locate(None).directory
-    vocab_size = read_card(locate(None)).vocab_size
+    vocab_size = read_info(locate(None)).vocab_size
     save_tiny(directory, "llama", seed, vocab_size=vocab_size, max_position_embeddings=2048)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         copy(source / name, directory)

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from math import exp, log
 
 from draftwerk.actors.messages import ChatMessage
-from draftwerk.speculative.beams.decisions import BeamRules, Offer, best_offers
+from draftwerk.speculative.beams.decisions import BeamRules, Candidate, best_candidates
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.protocol.rounds import (
+    ChosenLogprob,
     Decision,
     Draft,
-    Hunch,
+    HeadCandidates,
+    HeadNode,
     Proposal,
     Row,
-    Thought,
-    TokenLogprob,
     Verdict,
 )
 from draftwerk.speculative.sampling.gumbel import gumbel, path_key
@@ -53,7 +53,7 @@ def allowed(output: Sequence[int], sampling: Sampling) -> Sequence[int] | None:
     return range(STOP if turn == 0 else 1, VOCAB, 2)
 
 
-def forced(output: Sequence[int], sampling: Sampling) -> tuple[int, ...]:
+def jump_forward(output: Sequence[int], sampling: Sampling) -> tuple[int, ...]:
     """Return the tokens about which the grammar leaves no choice."""
     tokens = list(output)
     while (choices := allowed(tokens, sampling)) is not None and len(choices) == 1:
@@ -79,7 +79,7 @@ def plain_text(prompt: Sequence[int], sampling: Sampling, tokens_max: int) -> li
     return context[len(prompt) :]
 
 
-def log_law(context: Sequence[int], prompt_count: int, sampling: Sampling) -> list[float]:
+def log_distribution(context: Sequence[int], prompt_count: int, sampling: Sampling) -> list[float]:
     """Return the toy's log-probabilities after a context, penalties and bias applied to them."""
     row = logits(context)
     total = log(sum(map(exp, row)))
@@ -87,7 +87,9 @@ def log_law(context: Sequence[int], prompt_count: int, sampling: Sampling) -> li
     return edited([score - total for score in row], prompt, output, sampling)
 
 
-def sampled_law(context: Sequence[int], prompt_count: int, sampling: Sampling) -> dict[int, float]:
+def sampled_distribution(
+    context: Sequence[int], prompt_count: int, sampling: Sampling
+) -> dict[int, float]:
     """Return the log-probabilities that the seeded toy samples from, by token."""
     scores = edited(logits(context), context[:prompt_count], context[prompt_count:], sampling)
     return {token: log(each) for token, each in probabilities(scores, sampling).items()}
@@ -104,13 +106,15 @@ def plain_beams(
         beams = new_beams(rules)
         while not beams.done:
             contexts = [[*prompt, *each.tokens] for each in beams.live]
-            laws = [sampled_law(each, len(prompt), sampling) for each in contexts]
-            beams.step([tuple(law.items()) for law in laws])
+            distributions = [sampled_distribution(each, len(prompt), sampling) for each in contexts]
+            beams.step([tuple(distribution.items()) for distribution in distributions])
         return [(each.tokens, each.score) for each in beams.finished]
-    return naive_beam_search(lambda text: log_law([*prompt, *text], len(prompt), sampling), rules)
+    return naive_beam_search(
+        lambda text: log_distribution([*prompt, *text], len(prompt), sampling), rules
+    )
 
 
-def _thoughts(context: list[int], prompt_count: int, sampling: Sampling) -> Iterator[Thought]:
+def _head_tree(context: list[int], prompt_count: int, sampling: Sampling) -> Iterator[HeadNode]:
     """Guess three tokens ahead, and be wrong first at every third place."""
     text = list(context)
     for level in range(3):
@@ -118,11 +122,11 @@ def _thoughts(context: list[int], prompt_count: int, sampling: Sampling) -> Iter
             return
         right = next_token(text, prompt_count, sampling)
         best = (right, (right + 1) % VOCAB)
-        yield Thought(level - 1, text[-1], best if len(text) % 3 else best[::-1], (8, 24))
+        yield HeadNode(level - 1, text[-1], best if len(text) % 3 else best[::-1], (8, 24))
         text.append(right)
 
 
-def hunch(context: Sequence[int]) -> tuple[Offer, ...]:
+def head_candidates(context: Sequence[int]) -> tuple[Candidate, ...]:
     """Return what the toy's draft head thinks of a text: no matter what, but of that text alone."""
     return ((sum(context) % VOCAB, -1.0), (len(context) % VOCAB, -2.0))
 
@@ -152,7 +156,7 @@ class ToyTarget:
                 assert row.sequence_id not in self.histories, "copied over a living sequence"
                 self.histories[row.sequence_id] = list(self.histories[row.branch.origin])
                 self.openings[row.sequence_id] = self.openings[row.branch.origin]
-        for sequence_id in round_.closed:
+        for sequence_id in round_.finished_ids:
             del self.histories[sequence_id], self.openings[sequence_id]
         for source, target in round_.copies:
             size = self.block_size
@@ -169,14 +173,17 @@ class ToyTarget:
             for row, draft in zip(round_.rows, proposal.drafts, strict=True)
         )
         tokens = sum(row.stop - row.start for row in round_.rows)
-        return Verdict(round_.round_id, round_.lane, decisions, 1.0, tokens)
+        return Verdict(round_.round_id, round_.pipeline_slot, decisions, 1.0, tokens)
 
     def _write(self, row: Row, draft: Draft) -> None:
-        if row.opening is not None:
-            self.histories[row.sequence_id] = list(row.opening.tokens)
-            self.openings[row.sequence_id] = (row.opening.prompt_count, row.opening.sampling)
+        if row.new_sequence is not None:
+            self.histories[row.sequence_id] = list(row.new_sequence.tokens)
+            self.openings[row.sequence_id] = (
+                row.new_sequence.prompt_count,
+                row.new_sequence.sampling,
+            )
         history = self.histories[row.sequence_id]
-        history.extend(row.news)
+        history.extend(row.new_token_ids)
         assert len(draft.tokens) <= row.draft_max, "more drafts than slots"
         assert row.samples == (row.stop == len(history)), "a row must know its end"
         for position in range(row.start, row.stop):
@@ -202,9 +209,10 @@ class ToyTarget:
             for position, (seen, cell) in enumerate(zip([(-1, 0), *cells], cells, strict=False))
         ), "a token's KV was computed after another text"
         if row.branch is not None:
-            offers = tuple(self._offers(row, draft, context))
+            candidates = tuple(self._offers(row, draft, context))
             return Decision(
-                offers=offers, hunches=tuple(self._hunches(row, draft, context, offers))
+                candidates=candidates,
+                head_candidates=tuple(self._head_candidates(row, draft, context, candidates)),
             )
         path: list[int] = []
         tokens: list[int] = []
@@ -219,13 +227,15 @@ class ToyTarget:
         kept = [self.pages[self._slot(row, row.stop + node)] for node in path]
         for depth, cell in enumerate(kept):
             self.pages[self._slot(row, row.stop + depth)] = cell
-        logprobs = tuple(TokenLogprob(-0.5) for _ in tokens) if sampling.logprobs >= 0 else ()
+        logprobs = tuple(ChosenLogprob(-0.5) for _ in tokens) if sampling.logprobs >= 0 else ()
         output = context[prompt_count:]
         if tokens[-1] in sampling.stop_token_ids:
             return Decision(tuple(tokens), tuple(path), logprobs)
-        ahead = forced(output, sampling)
-        thoughts = tuple(_thoughts(context, prompt_count, sampling)) if draft.curious else ()
-        return Decision(tuple(tokens), tuple(path), logprobs, forced=ahead, thoughts=thoughts)
+        ahead = jump_forward(output, sampling)
+        head_tree = tuple(_head_tree(context, prompt_count, sampling)) if draft.wants_topk else ()
+        return Decision(
+            tuple(tokens), tuple(path), logprobs, jump_forward=ahead, head_tree=head_tree
+        )
 
     def _depth(self, draft: Draft, node: int) -> int:
         depth = 0
@@ -242,28 +252,36 @@ class ToyTarget:
             contexts.append([*contexts[parent + 1], token])
         return contexts
 
-    def _hunches(
-        self, row: Row, draft: Draft, context: list[int], offers: tuple[tuple[Offer, ...], ...]
-    ) -> Iterator[Hunch]:
+    def _head_candidates(
+        self,
+        row: Row,
+        draft: Draft,
+        context: list[int],
+        candidates: tuple[tuple[Candidate, ...], ...],
+    ) -> Iterator[HeadCandidates]:
         """Think of every text that could be the next one and has not been computed."""
         assert row.branch is not None
         contexts = self._contexts(row, draft, context)
         known = (row.branch.known,) if row.start == row.stop else ()
-        for place, (text, offered) in enumerate(zip(contexts, (*known, *offers), strict=True)):
+        for place, (text, offered) in enumerate(zip(contexts, (*known, *candidates), strict=True)):
             for token, _ in offered:
                 if self._child(draft, place - 1, token) is None:
-                    yield Hunch(place - 1, token, hunch([*text, token]))
+                    yield HeadCandidates(place - 1, token, head_candidates([*text, token]))
 
-    def _offers(self, row: Row, draft: Draft, context: list[int]) -> list[tuple[Offer, ...]]:
+    def _offers(self, row: Row, draft: Draft, context: list[int]) -> list[tuple[Candidate, ...]]:
         assert row.branch is not None
         prompt_count, sampling = self.openings[row.sequence_id]
         contexts = self._contexts(row, draft, context)
         if row.start == row.stop:
             del contexts[0]
         if sampling.temperature > 0.0:
-            return [_drawn(each, prompt_count, sampling, row.branch.offers) for each in contexts]
-        laws = [log_law(each, prompt_count, sampling) for each in contexts]
-        return [best_offers(law, row.branch.offers) for law in laws]
+            return [
+                _drawn(each, prompt_count, sampling, row.branch.candidates) for each in contexts
+            ]
+        distributions = [log_distribution(each, prompt_count, sampling) for each in contexts]
+        return [
+            best_candidates(distribution, row.branch.candidates) for distribution in distributions
+        ]
 
     def _child(self, draft: Draft, parent: int, token: int) -> int | None:
         children = zip(draft.parents, draft.tokens, strict=True)
@@ -277,14 +295,15 @@ class ToyTarget:
 
 def _drawn(
     context: list[int], prompt_count: int, sampling: Sampling, count: int
-) -> tuple[Offer, ...]:
+) -> tuple[Candidate, ...]:
     """Return the tokens that the noise puts first after a context."""
     key = path_key(context[prompt_count:])
-    law = sampled_law(context, prompt_count, sampling)
+    distribution = sampled_distribution(context, prompt_count, sampling)
     order = sorted(
-        law, key=lambda token: -law[token] - gumbel(sampling.seed, key, len(context), token)
+        distribution,
+        key=lambda token: -distribution[token] - gumbel(sampling.seed, key, len(context), token),
     )
-    return tuple((token, law[token]) for token in order[:count])
+    return tuple((token, distribution[token]) for token in order[:count])
 
 
 class ToyText:

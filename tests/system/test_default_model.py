@@ -9,16 +9,16 @@ import anyio
 import pytest
 
 from draftwerk.actors.devices.device import ThreadDevice
-from draftwerk.actors.engine import Engine, Parts, running
+from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Options, Speculation
 from draftwerk.model.build import ModelOptions, build_runner
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.checkpoint.info import Card, read_card
-from draftwerk.model.step.target_runner import Runner
-from draftwerk.model.text.tokenizer import Text
+from draftwerk.model.checkpoint.info import ModelInfo, read_info
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import Limits
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
 
 RULES = "You are a careful assistant who answers in short sentences and repeats the question first."
 QUESTIONS = (
@@ -37,12 +37,12 @@ SUCCESSORS = 16
 
 
 @cache
-def card() -> Card:
-    return read_card(locate(None))
+def card() -> ModelInfo:
+    return read_info(locate(None))
 
 
 @cache
-def built(dtype: str) -> Runner:
+def built(dtype: str) -> TargetRunner:
     return build_runner(
         ModelOptions(dtype=dtype, draft_head="auto", block_count=512, block_size=BLOCK_SIZE)
     )
@@ -51,20 +51,20 @@ def built(dtype: str) -> Runner:
 def fresh(dtype: str) -> Callable[[], ThreadDevice]:
     """Return a factory of devices that know no sequence, over weights that are read once."""
     runner = built(dtype)
-    return lambda: ThreadDevice(Runner(runner.parts, SUCCESSORS).step)
+    return lambda: ThreadDevice(TargetRunner(runner.parts, SUCCESSORS).step)
 
 
 @asynccontextmanager
 async def engine(dtype: str, block_count: int) -> AsyncGenerator[Engine]:
     async with running(
-        Parts(
-            text=Text(Path(card().directory)),
+        EngineParts(
+            text=TextTokenizer(Path(card().directory)),
             target=fresh(dtype),
             block_count=block_count,
             block_size=BLOCK_SIZE,
             context_max=card().context_max,
             stop_token_ids=card().eos_token_ids,
-            limits=Limits(rows_max=8, tokens_max=96),
+            limits=RoundLimits(rows_max=8, tokens_max=96),
             proposer=lambda: Proposer(SOURCES),
         )
     ) as one:

@@ -34,7 +34,7 @@ def options(directory: Path, dtype: str) -> ModelOptions:
     )
 
 
-async def test_every_law_gives_one_text_in_every_way_of_drafting(tmp_path: Path) -> None:
+async def test_every_distribution_gives_one_text_in_every_way_of_drafting(tmp_path: Path) -> None:
     save_tiny(tmp_path, "llama", seed=3)
     totals(await check(Matrix(options(tmp_path, "fp32"), Words(), (2,))))
 

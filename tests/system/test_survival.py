@@ -15,7 +15,7 @@ import pytest
 
 from draftwerk.actors.devices.child import spawn
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
-from draftwerk.actors.engine import Engine, Parts, running
+from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.actors.messages import Delta, Ended, Options
 from draftwerk.child_python import python_command
 from draftwerk.model.build import ModelOptions
@@ -64,7 +64,7 @@ async def serving(
     try:
         await target.start()
         await draft.start()
-        parts = Parts(
+        parts = EngineParts(
             text=Words(),
             target=target.fresh,
             draft=draft.fresh,

@@ -31,7 +31,7 @@ def test_a_head_learns_and_what_is_saved_is_what_was_learnt(directory, tmp_path)
     vocabulary = frequent(texts(), 64, VOCAB)
     head = Trained(target.config.hidden_size, 64)
     weights = target.weights
-    small = weights.head[vocabulary]
+    small = weights.lm_head[vocabulary]
     course = Course(corpus, weights.embedding.bfloat16(), small.bfloat16(), head, batch=256)
     rested: list[str] = []
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
@@ -64,14 +64,14 @@ def test_places_near_a_text_s_end_are_not_asked_for_what_follows(directory):
 def test_the_distance_and_its_gradient_are_those_of_the_whole_logits():
     torch.manual_seed(2)
     places, hidden, size = 2 * PLACES + 9, 16, 40
-    small, thoughts = torch.randn(size, hidden), torch.randn(places, hidden)
+    small, head_tree = torch.randn(size, hidden), torch.randn(places, hidden)
     left = torch.cat([torch.arange(n - 1, -1, -1) for n in (3, PLACES, 1, places - PLACES - 4)])
     states = [torch.randn(places - n, hidden, requires_grad=True) for n in (1, 2, 3)]
     weights = torch.tensor([1.0, 0.7, 0.3])
-    losses, shares = Distance.apply(small, thoughts, left, *states)
+    losses, shares = Distance.apply(small, head_tree, left, *states)
     (weights * losses).sum().backward()
 
-    wanted = thoughts @ small.T
+    wanted = head_tree @ small.T
     plain: list[torch.Tensor] = []
     copies = [state.detach().clone().requires_grad_() for state in states]
     for depth, state in enumerate(copies, 1):

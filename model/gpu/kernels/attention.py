@@ -130,9 +130,9 @@ def attend_kernel(
             among = tl.where((bits == -1)[:, None], own[None, :] <= token[:, None], marked)
             see = valid[None, :] & live[:, None] & ((own < 0)[None, :] | among)
         page = tl.load(tables + row * table_stride + slot // PAGE, mask=valid, other=0)
-        place = page.to(tl.int64) * page_stride + slot % PAGE * slot_stride + kv_head * SIZE
+        offset = page.to(tl.int64) * page_stride + slot % PAGE * slot_stride + kv_head * SIZE
         k = tl.load(
-            keys + place[None, :] + lanes[:, None], mask=valid[None, :] & real[:, None], other=0.0
+            keys + offset[None, :] + lanes[:, None], mask=valid[None, :] & real[:, None], other=0.0
         )
         scores = tl.dot(q, k.to(q.dtype), input_precision="ieee") * scale_log2
         scores = tl.where(see, scores, MASKED)
@@ -141,7 +141,9 @@ def attend_kernel(
         weights = tl.where(see, tl.exp2(scores - new_top[:, None]), 0.0)
         total = total * fade + tl.sum(weights, 1)
         v = tl.load(
-            values + place[:, None] + lanes[None, :], mask=valid[:, None] & real[None, :], other=0.0
+            values + offset[:, None] + lanes[None, :],
+            mask=valid[:, None] & real[None, :],
+            other=0.0,
         )
         product = tl.dot(weights.to(q.dtype), v.to(q.dtype), input_precision="ieee")
         sums = sums * fade[:, None] + product
@@ -186,18 +188,18 @@ def merge_kernel(
     total = 0.0
     sums = tl.zeros([BLOCK_D], tl.float32)
     for split in range(splits):
-        place = split * line_count + line
-        here = tl.load(part_max + place)
+        offset = split * line_count + line
+        here = tl.load(part_max + offset)
         if here > MASKED:
             part = tl.load(
-                part_out + place.to(tl.int64) * SIZE + lanes,
+                part_out + offset.to(tl.int64) * SIZE + lanes,
                 mask=real,
                 other=0.0,
             )
             new_top = tl.maximum(top, here)
             fade = tl.exp2(top - new_top)
             weight = tl.exp2(here - new_top)
-            total = total * fade + tl.load(part_sum + place) * weight
+            total = total * fade + tl.load(part_sum + offset) * weight
             sums = sums * fade + part * weight
             top = new_top
     result = sums / tl.maximum(total, 1e-30)

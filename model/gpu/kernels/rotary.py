@@ -54,9 +54,9 @@ def rotate_kernel(
     is_query = head < HEADS
     is_value = head >= HEADS + KV_HEADS
     real = (head < HEADS + 2 * KV_HEADS)[:, None] & (lanes < HALF)[None, :]
-    place = qkv + (token * (HEADS + 2 * KV_HEADS) + head)[:, None] * SIZE + lanes[None, :]
-    first = tl.load(place, mask=real, other=0.0)
-    second = tl.load(place + HALF, mask=real, other=0.0)
+    source = qkv + (token * (HEADS + 2 * KV_HEADS) + head)[:, None] * SIZE + lanes[None, :]
+    first = tl.load(source, mask=real, other=0.0)
+    second = tl.load(source + HALF, mask=real, other=0.0)
     raw_first = first
     raw_second = second
     if NORM:

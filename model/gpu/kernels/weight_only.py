@@ -64,13 +64,13 @@ def product_kernel(
     live = (m < count)[:, None]
     real = n < ROWS
     sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    place = values + m.to(tl.int64)[:, None] * COLUMNS + lanes[None, :]
+    source = values + m.to(tl.int64)[:, None] * COLUMNS + lanes[None, :]
     for unit in range(split * SPLIT, tl.minimum(split * SPLIT + SPLIT, UNITS)):
         line = (unit * ROWS + n).to(tl.int64)
         code = tl.load(codes + line[None, :] * 32 + lanes[:, None], mask=real[None, :], other=0)
         if BITS == 8:
             column = unit * 32
-            x = tl.load(place + column, mask=live & (column + lanes < COLUMNS)[None, :], other=0.0)
+            x = tl.load(source + column, mask=live & (column + lanes < COLUMNS)[None, :], other=0.0)
             scale = tl.load(scales + line, mask=real, other=0.0).to(tl.float32)
             part = tl.dot(x, code.to(x.dtype), input_precision="ieee")
             sums += part * scale[None, :]
@@ -78,7 +78,7 @@ def product_kernel(
             for half in tl.static_range(2):
                 column = unit * 64 + half * 32
                 inside = live & (column + lanes < COLUMNS)[None, :]
-                x = tl.load(place + column, mask=inside, other=0.0)
+                x = tl.load(source + column, mask=inside, other=0.0)
                 # As signed bytes, which Triton widens without a conversion for each.
                 nibble = (code >> (half * 4) & 15).to(tl.int8, bitcast=True)
                 block = ((unit * 2 + half) * ROWS + n).to(tl.int64)
@@ -94,12 +94,12 @@ def product_kernel(
 @triton.jit(do_not_specialize=["count"])
 def add_parts_kernel(parts, out, count, PARTS: tl.constexpr, LANES: tl.constexpr):
     """Add the parts of `count` results in their order."""
-    place = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
-    real = place < count
-    total = tl.load(parts + place, mask=real, other=0.0)
+    source = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
+    real = source < count
+    total = tl.load(parts + source, mask=real, other=0.0)
     for part in tl.static_range(1, PARTS):  # pyright: ignore
-        total += tl.load(parts + part * count.to(tl.int64) + place, mask=real, other=0.0)
-    tl.store(out + place, total.to(out.dtype.element_ty), mask=real)
+        total += tl.load(parts + part * count.to(tl.int64) + source, mask=real, other=0.0)
+    tl.store(out + source, total.to(out.dtype.element_ty), mask=real)
 
 
 @triton.jit

@@ -15,7 +15,7 @@ import pytest
 
 from draftwerk.api.cli.banner import banner
 from draftwerk.api.core.config import ConfigError, load
-from draftwerk.api.core.ports import ModelCard
+from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.server import Server, bind
 from tests.api.support.serve_fake import build
 
@@ -201,7 +201,7 @@ def test_the_banner_names_addresses_that_can_be_opened(host: str, url: str, else
         port = listener.getsockname()[1]
         assert server.url == f"{url}{port}"
         assert server.url_elsewhere == (f"{elsewhere}{port}" if elsewhere else "")
-        shown = banner(ModelCard(name="m", context_max=1), server.url, server.url_elsewhere)
+        shown = banner(ServedModel(name="m", context_max=1), server.url, server.url_elsewhere)
     assert "0.0.0.0" not in shown
     assert "[::]" not in shown
     assert f"curl -N {url}{port}/v1/chat/completions" in shown

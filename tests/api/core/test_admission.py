@@ -20,26 +20,26 @@ def admission(places: int = 2, queue: int = 100, clock: Callable[[], float] | No
     return Admission(places, queue, 30.0, clock or (lambda: 0.0))
 
 
-def serve_next(door: Admission, inside: list[Ticket], cost: float) -> None:
+def serve_next(state: Admission, inside: list[Ticket], cost: float) -> None:
     ticket = inside.pop(0)
     ticket.cost = cost
-    door.leave(ticket)
+    state.leave(ticket)
 
 
 async def test_there_is_no_wait_while_there_is_room() -> None:
-    door = admission(places=2)
-    async with door.turn("a"), door.turn("a"):
-        assert door.places_used == 2
-        door.check()
-    assert door.places_used == 0
+    state = admission(places=2)
+    async with state.turn("a"), state.turn("a"):
+        assert state.places_used == 2
+        state.check()
+    assert state.places_used == 0
 
 
 async def test_a_flood_from_one_key_does_not_delay_another() -> None:
-    door = admission(places=1)
-    tickets = [door.join("flood", 1, 0) for _ in range(50)]
-    other = door.join("other", 1, 0)
+    state = admission(places=1)
+    tickets = [state.join("flood", 1, 0) for _ in range(50)]
+    other = state.join("other", 1, 0)
     tickets[0].cost = 1000
-    door.leave(tickets[0])
+    state.leave(tickets[0])
     assert other.inside
     assert not tickets[1].inside
 
@@ -47,14 +47,14 @@ async def test_a_flood_from_one_key_does_not_delay_another() -> None:
 class Crowd:
     """Tickets of a simulation, and what each key was served."""
 
-    def __init__(self, door: Admission, seed: int = 1) -> None:
-        self.door = door
+    def __init__(self, state: Admission, seed: int = 1) -> None:
+        self.state = state
         self.dice = random.Random(seed)
         self.here: list[Ticket] = []
         self.served: Counter[str] = Counter()
 
     def join(self, tenant: str, count: int) -> None:
-        self.here += [self.door.join(tenant, 1, 0) for _ in range(count)]
+        self.here += [self.state.join(tenant, 1, 0) for _ in range(count)]
 
     def serve(self, count: int, costs: dict[str, int]) -> None:
         """Let `count` requests end, in any order."""
@@ -63,8 +63,8 @@ class Crowd:
             self.here.remove(ticket)
             ticket.cost = costs[ticket.tenant]
             self.served[ticket.tenant] += costs[ticket.tenant]
-            self.door.leave(ticket)
-            self.door.check()
+            self.state.leave(ticket)
+            self.state.check()
 
 
 async def test_two_keys_share_by_tokens_and_not_by_requests() -> None:
@@ -88,57 +88,57 @@ async def test_idle_time_earns_no_claim() -> None:
 
 
 async def test_more_urgent_requests_of_a_key_come_first() -> None:
-    door = admission(places=1)
-    first = door.join("a", 1, 0)
-    later, urgent = door.join("a", 1, 5), door.join("a", 1, -5)
-    door.leave(first)
+    state = admission(places=1)
+    first = state.join("a", 1, 0)
+    later, urgent = state.join("a", 1, 5), state.join("a", 1, -5)
+    state.leave(first)
     assert urgent.inside
     assert not later.inside
 
 
 async def test_a_wide_request_waits_for_its_places_and_is_not_overtaken() -> None:
-    door = admission(places=4)
-    inside = [door.join("a", 1, 0) for _ in range(3)]
-    wide = door.join("a", 4, 0)
-    behind = door.join("a", 1, 0)
+    state = admission(places=4)
+    inside = [state.join("a", 1, 0) for _ in range(3)]
+    wide = state.join("a", 4, 0)
+    behind = state.join("a", 1, 0)
     assert not wide.inside
     assert not behind.inside
     for ticket in inside:
-        door.leave(ticket)
+        state.leave(ticket)
     assert wide.inside
     assert not behind.inside
     with pytest.raises(ApiError):
-        door.join("a", 5, 0)
+        state.join("a", 5, 0)
 
 
 async def test_a_full_queue_refuses_with_the_measured_delay() -> None:
     clock = [0.0]
-    door = admission(places=1, queue=2, clock=lambda: clock[0])
-    inside = [door.join("a", 1, 0)]
+    state = admission(places=1, queue=2, clock=lambda: clock[0])
+    inside = [state.join("a", 1, 0)]
     for _ in range(10):
         clock[0] += 2.0
-        inside.append(door.join("a", 1, 0))
-        serve_next(door, inside, 1)
-    door.join("a", 1, 0)
-    door.join("a", 1, 0)
+        inside.append(state.join("a", 1, 0))
+        serve_next(state, inside, 1)
+    state.join("a", 1, 0)
+    state.join("a", 1, 0)
     with pytest.raises(ApiError) as refusal:
-        door.join("a", 1, 0)
+        state.join("a", 1, 0)
     assert refusal.value.status == 503
     assert refusal.value.retry_after_ms == pytest.approx(3 * 1800)
 
 
 async def test_a_wait_that_would_be_too_long_is_refused_before_the_queue_is_full() -> None:
     clock = [0.0]
-    door = admission(places=1, queue=1000, clock=lambda: clock[0])
-    inside = [door.join("a", 1, 0)]
+    state = admission(places=1, queue=1000, clock=lambda: clock[0])
+    inside = [state.join("a", 1, 0)]
     for _ in range(10):
         clock[0] += 10.0
-        inside.append(door.join("a", 1, 0))
-        serve_next(door, inside, 1)
+        inside.append(state.join("a", 1, 0))
+        serve_next(state, inside, 1)
     for _ in range(3):
-        door.join("a", 1, 0)
+        state.join("a", 1, 0)
     with pytest.raises(ApiError):
-        door.join("a", 1, 0)
+        state.join("a", 1, 0)
 
 
 @settings(max_examples=60, deadline=None)
@@ -146,12 +146,12 @@ async def test_a_wait_that_would_be_too_long_is_refused_before_the_queue_is_full
 def test_places_balance_whatever_happens(seed: int) -> None:
     async def run() -> None:
         dice = random.Random(seed)
-        door = admission(places=3, queue=6)
+        state = admission(places=3, queue=6)
 
         async def client() -> None:
             try:
-                async with door.turn(dice.choice("abc"), dice.randrange(1, 4), dice.randrange(3)):
-                    door.check()
+                async with state.turn(dice.choice("abc"), dice.randrange(1, 4), dice.randrange(3)):
+                    state.check()
                     await asyncio.sleep(dice.random() / 1000)
             except ApiError:
                 pass
@@ -162,8 +162,8 @@ def test_places_balance_whatever_happens(seed: int) -> None:
                 await asyncio.sleep(dice.random() / 1000)
                 task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        door.check()
-        assert (door.places_used, door.waiting) == (0, 0)
+        state.check()
+        assert (state.places_used, state.waiting) == (0, 0)
 
     asyncio.run(run())
 
@@ -173,7 +173,7 @@ async def test_over_http_the_queue_waits_and_then_refuses() -> None:
         first = asyncio.create_task(served.chat("!slow", max_tokens=12, ignore_eos=True))
         await until(lambda: served.engine.live == 1)
         second = asyncio.create_task(served.chat("hello"))
-        await until(lambda: served.door.admission.waiting == 1)
+        await until(lambda: served.state.admission.waiting == 1)
         refusal = await served.chat("late")
         assert refusal.status_code == 503
         assert int(refusal.headers["retry-after-ms"]) > 0
@@ -182,7 +182,7 @@ async def test_over_http_the_queue_waits_and_then_refuses() -> None:
         reply = await second
         assert reply.status_code == 200
         assert reply.json()["metrics"]["queue_time_ms"] > 50
-        assert served.door.outcomes["overloaded"] == 1
+        assert served.state.outcomes["overloaded"] == 1
 
 
 async def test_two_keys_over_http_share_the_server() -> None:
@@ -201,7 +201,7 @@ async def test_two_keys_over_http_share_the_server() -> None:
             finished.append(key)
 
         flood = [asyncio.create_task(one("a", index)) for index in range(60)]
-        await until(lambda: served.door.admission.waiting > 20)
+        await until(lambda: served.state.admission.waiting > 20)
         few = [asyncio.create_task(one("b", index)) for index in range(15)]
         await asyncio.gather(*few)
         at_the_end_of_b = finished.count("a")

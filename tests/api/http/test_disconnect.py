@@ -37,8 +37,8 @@ async def test_leaving_while_nothing_has_come_cancels(served: Served, stream: bo
     writer.close()
     await until(lambda: served.engine.live == 0)
     assert served.engine.finished == 0
-    assert served.door.outcomes["cancelled"] == 1
-    assert not served.door.live
+    assert served.state.outcomes["cancelled"] == 1
+    assert not served.state.live
 
 
 async def test_leaving_in_the_middle_of_a_stream_cancels() -> None:
@@ -73,10 +73,10 @@ async def test_two_hundred_clients_leave_at_random_and_nothing_is_left() -> None
         await until(lambda: len(asyncio.all_tasks()) <= before)
         await until(lambda: len(os.listdir("/proc/self/fd")) <= files)
         assert served.engine.entered == served.engine.left
-        assert sum(served.door.outcomes.values()) >= served.engine.entered
-        served.door.admission.check()
-        assert served.door.admission.places_used == 0
-        assert not served.door.live
+        assert sum(served.state.outcomes.values()) >= served.engine.entered
+        served.state.admission.check()
+        assert served.state.admission.places_used == 0
+        assert not served.state.live
 
 
 async def test_keep_alive_comments_come_only_while_idle() -> None:

@@ -278,4 +278,4 @@ async def test_going_without_a_word_leaves_nothing(strict: Served) -> None:
         async with opened(strict) as raw:
             raw.writer.write(sent)
             raw.writer.transport.abort()
-    await until(lambda: not strict.door.sockets.total() and not strict.engine.live)
+    await until(lambda: not strict.state.sockets.total() and not strict.engine.live)

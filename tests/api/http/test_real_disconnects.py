@@ -11,9 +11,9 @@ import pytest_asyncio
 from benchmarks.disconnects import Leaver
 from draftwerk.actors.engine import Engine
 from draftwerk.api.app import create_app
-from draftwerk.api.core.ports import ModelCard
-from draftwerk.api.core.state import Door
-from draftwerk.model.text.tokenizer import Text
+from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.core.state import ServerState
+from draftwerk.model.text.tokenizer import TextTokenizer
 from tests.api.conftest import hosting, settings
 from tests.api.http.test_disconnect import until
 from tests.api.openai.test_response_format import held
@@ -26,23 +26,25 @@ COUNT = 30
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def real(
     tmp_path_factory: pytest.TempPathFactory,
-) -> AsyncGenerator[tuple[str, Door, Engine]]:
+) -> AsyncGenerator[tuple[str, ServerState, Engine]]:
     """A real engine over a tiny model behind few places: a URL, and what is behind it."""
     directory = tmp_path_factory.mktemp("tiny")
     save_tiny_with_text(directory)
     chosen = settings(requests_max=3)
-    card = ModelCard(name="tiny", context_max=2048, vocab_size=49152, draft_sources=("ngram",))
-    async with held(engine(str(directory))) as one, hosting(chosen) as (gate, url):
-        door = Door(engine=one, text_tools=Text(directory), model=card, settings=chosen)
-        gate.app = create_app(door)
-        yield url, door, one
+    card = ServedModel(name="tiny", context_max=2048, vocab_size=49152, draft_sources=("ngram",))
+    async with held(engine(str(directory))) as one, hosting(chosen) as (startup, url):
+        state = ServerState(
+            engine=one, text_tools=TextTokenizer(directory), model=card, settings=chosen
+        )
+        startup.app = create_app(state)
+        yield url, state, one
 
 
-async def test_everything_is_given_back(real: tuple[str, Door, Engine]) -> None:
-    url, door, one = real
+async def test_everything_is_given_back(real: tuple[str, ServerState, Engine]) -> None:
+    url, state, one = real
     leaver = Leaver(url, random.Random(3), prompt_words=20, tokens_max=16, wait_max_s=0.1)
     await Leaver(url, random.Random(0), prompt_words=5).leave()
-    await until(lambda: not door.live and one.snapshot().blocks_used == 0, within_s=10)
+    await until(lambda: not state.live and one.snapshot().blocks_used == 0, within_s=10)
     tasks, files = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))
     todo = iter(range(COUNT))
 
@@ -51,13 +53,13 @@ async def test_everything_is_given_back(real: tuple[str, Door, Engine]) -> None:
             await leaver.leave()
 
     await asyncio.gather(*(client() for _ in range(8)))
-    await until(lambda: not door.live and not door.sockets.total(), within_s=10)
+    await until(lambda: not state.live and not state.sockets.total(), within_s=10)
     await until(lambda: one.snapshot().running == one.snapshot().waiting == 0, within_s=10)
     await until(lambda: one.snapshot().blocks_used == 0, within_s=10)
     await until(lambda: len(asyncio.all_tasks()) <= tasks, within_s=10)
     await until(lambda: len(os.listdir("/proc/self/fd")) <= files, within_s=10)
     assert leaver.left.total() == COUNT
     assert len({phase for _, phase in leaver.left}) >= 3
-    door.admission.check()
-    assert (door.admission.places_used, door.admission.waiting) == (0, 0)
+    state.admission.check()
+    assert (state.admission.places_used, state.admission.waiting) == (0, 0)
     one.check()

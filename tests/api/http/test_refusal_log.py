@@ -75,14 +75,14 @@ async def test_what_the_engine_heard_of_is_counted_once(
 async def test_a_key_that_is_missing_is_counted() -> None:
     async with serving(FakeEngine(), api_key=["k"]) as served:
         await served.chat()
-        assert served.door.outcomes == {"invalid_api_key": 1}
+        assert served.state.outcomes == {"invalid_api_key": 1}
 
 
 async def test_a_bad_event_on_a_socket_is_counted(served: Served) -> None:
     async with connect(served.url.replace("http", "ws") + "/v1/responses") as socket:
         await socket.send(json.dumps({"type": "response.create", "input": []}))
         assert json.loads(await socket.recv())["error"]["param"] == "input"
-    assert served.door.outcomes == {"invalid": 1}
+    assert served.state.outcomes == {"invalid": 1}
 
 
 async def test_a_client_cannot_write_lines_of_its_own_into_the_log(
@@ -122,9 +122,9 @@ async def test_a_drained_request_reports_its_prompt_and_what_it_got(
     async with serving(FakeEngine()) as served:
         asking = asyncio.create_task(served.chat("!slow", stream=True))
         async with asyncio.timeout(5):
-            while not any(each.meter.token_count for each in served.door.live):  # noqa: ASYNC110
+            while not any(each.timer.token_count for each in served.state.live):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        served.door.abort_all()
+        served.state.abort_all()
         reply = await asking
     assert '"code":"draining"' in reply.text
     (line,) = [text for text in caplog.messages if " chat " in text]

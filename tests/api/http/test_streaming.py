@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from draftwerk.actors.messages import Delta, Ended, Options, SequenceStats
 from draftwerk.api.core.generation import Generation, merged, opened
 from draftwerk.api.core.histogram import Histograms
-from draftwerk.api.core.meter import Meter
+from draftwerk.api.core.request_timer import RequestTimer
 from draftwerk.speculative.sampling.params import Sampling
 from tests.api.conftest import Served
 from tests.api.openai.test_chat import events
@@ -92,8 +92,8 @@ async def run_in_this_loop(test: Any) -> None:
 
 
 async def test_deltas_that_wait_are_merged_and_none_is_lost() -> None:
-    meter = Meter(lambda: 0.0, Histograms())
-    generation = Generation("id", meter, 1, 2)
+    timer = RequestTimer(lambda: 0.0, Histograms())
+    generation = Generation("id", timer, 1, 2)
     for index in range(6):
         generation.put(Delta(request_id="id", choice=index % 2, text=str(index), tokens=(index,)))
     generation.put(_end(0))
@@ -106,7 +106,7 @@ async def test_deltas_that_wait_are_merged_and_none_is_lost() -> None:
 
 
 async def test_nothing_follows_the_last_word() -> None:
-    generation = Generation("id", Meter(lambda: 0.0, Histograms()), 1, 1)
+    generation = Generation("id", RequestTimer(lambda: 0.0, Histograms()), 1, 1)
     generation.abort("enough")
     generation.put(Delta(request_id="id", choice=0, text="late"))
     generation.abort("again")
@@ -115,15 +115,15 @@ async def test_nothing_follows_the_last_word() -> None:
 
 
 async def test_an_idle_generation_says_so_after_a_while() -> None:
-    generation = Generation("id", Meter(lambda: 0.0, Histograms()), 1, 1)
+    generation = Generation("id", RequestTimer(lambda: 0.0, Histograms()), 1, 1)
     assert await generation.take(0.01) == []
 
 
 async def test_leaving_a_generation_leaves_the_engine() -> None:
     engine = FakeEngine(step_s=0.01)
     options = Options(sampling=Sampling())
-    meter = Meter(lambda: 0.0, Histograms())
-    async with opened(engine, ["a", "!hang", "c"], options, "id", meter) as generation:
+    timer = RequestTimer(lambda: 0.0, Histograms())
+    async with opened(engine, ["a", "!hang", "c"], options, "id", timer) as generation:
         await generation.take()
         assert engine.live == 3
     assert engine.live == 0

@@ -57,7 +57,7 @@ async def test_speculation_metrics_add_up_as_load_tools_check(served: Served) ->
 
 
 async def test_a_stream_is_byte_exact(served: Served) -> None:
-    served.door.now = lambda: 1234.5
+    served.state.now = lambda: 1234.5
     reply = await served.http.post(
         "/v1/chat/completions",
         json={"messages": HELLO, "stream": True, "max_tokens": 1, "temperature": 0, "seed": 0},
@@ -111,8 +111,8 @@ async def test_usage_comes_only_when_asked_for_and_last(served: Served) -> None:
 
 async def test_continuous_usage_counts_up_on_every_chunk() -> None:
     async with serving(FakeEngine(step_s=0.003)) as served:
-        wish = {"continuous_usage_stats": True}
-        found = events((await served.chat(stream=True, seed=1, stream_options=wish)).text)
+        wanted = {"continuous_usage_stats": True}
+        found = events((await served.chat(stream=True, seed=1, stream_options=wanted)).text)
     counts = [event["usage"]["completion_tokens"] for event in found]
     assert counts == sorted(counts)
     assert counts[0] > 0

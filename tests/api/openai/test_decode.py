@@ -20,7 +20,7 @@ from draftwerk.api.openai.schema import (
     ChatBody,
     CompletionBody,
     Message,
-    Refused,
+    RefusedField,
     StreamOptions,
     TokenizeBody,
 )
@@ -36,7 +36,7 @@ DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
 }
 
 
-@pytest.mark.parametrize(("path", "raw"), monsters.MONSTERS.values(), ids=monsters.MONSTERS.keys())
+@pytest.mark.parametrize(("path", "raw"), monsters.HOSTILE.values(), ids=monsters.HOSTILE.keys())
 def test_a_monstrous_body_is_refused_before_anyone_notices(path: str, raw: bytes) -> None:
     took: list[float] = []
     for _ in range(3):
@@ -93,7 +93,7 @@ def test_the_limits_are_exact_whatever_the_strings_hold() -> None:
 def test_every_field_that_is_not_served_is_named_and_costs_nothing_unsent(
     body: type[msgspec.Struct],
 ) -> None:
-    fields = [each.name for each in msgspec.structs.fields(body) if each.type is Refused]
+    fields = [each.name for each in msgspec.structs.fields(body) if each.type is RefusedField]
     needed = {"messages": [TALK], "prompt": "Hello", "input": "Hello"}
     asked: dict[str, Any] = {
         each.name: needed[each.name]

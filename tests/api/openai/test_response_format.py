@@ -19,14 +19,14 @@ from jsonschema import Draft202012Validator
 
 from draftwerk.actors.engine import Engine
 from draftwerk.api.app import create_app
-from draftwerk.api.core.ports import ModelCard
-from draftwerk.api.core.state import Door
+from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.grammars import grammar_of
 from draftwerk.api.openai.schema import GRAMMAR_MAX, JsonSchema, ResponseFormat
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.text.grammar import BadGrammar
-from draftwerk.model.text.grammar_check import Judge
-from draftwerk.model.text.tokenizer import Text
+from draftwerk.model.text.grammar_check import GrammarChecker
+from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.sampling.params import Grammar
 from tests.api.conftest import hosting
 from tests.api.conftest import settings as door_settings
@@ -85,10 +85,12 @@ async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Real]
     directory: Path = tmp_path_factory.mktemp("tiny")
     save_tiny_with_text(directory)
     chosen = door_settings()
-    card = ModelCard(name=MODEL, context_max=2048, vocab_size=49152, draft_sources=("ngram",))
+    card = ServedModel(name=MODEL, context_max=2048, vocab_size=49152, draft_sources=("ngram",))
     async with held(engine(str(directory))) as one, hosting(chosen) as (gate, url):
         gate.app = create_app(
-            Door(engine=one, text_tools=Text(directory), model=card, settings=chosen)
+            ServerState(
+                engine=one, text_tools=TextTokenizer(directory), model=card, settings=chosen
+            )
         )
         async with (
             httpx.AsyncClient(base_url=url, timeout=60) as http,
@@ -213,7 +215,7 @@ async def test_what_contradicts_a_grammar_is_refused(real: Real, fields: dict[st
     assert (await real.chat({"type": "text"}, **fields, max_tokens=6)).status_code == 200
 
 
-def wish(grammar: Grammar) -> dict[str, Any]:
+def wanted(grammar: Grammar) -> dict[str, Any]:
     """Return the format that asks for a grammar."""
     if grammar.kind == "regex":
         return {"type": "regex", "pattern": grammar.text}
@@ -235,7 +237,7 @@ async def test_a_grammar_that_cannot_be_followed_is_refused_and_the_server_lives
     real: Real, grammar: Grammar
 ) -> None:
     started = time.monotonic()
-    reply = await real.chat(wish(grammar))
+    reply = await real.chat(wanted(grammar))
     assert reply.status_code == 400, reply.text
     assert reply.json()["error"]["param"] == "response_format"
     assert reply.json()["error"]["message"].startswith("the grammar cannot be followed: ")
@@ -320,13 +322,15 @@ grammars = st.one_of(
 
 
 @pytest.fixture(scope="module")
-def judge() -> Judge:
-    return Judge(locate(None).directory)
+def judge() -> GrammarChecker:
+    return GrammarChecker(locate(None).directory)
 
 
 @given(grammars)
 @settings(max_examples=300, deadline=None)
-def test_whatever_is_asked_is_taken_or_refused_in_words(judge: Judge, wanted: ResponseFormat):
+def test_whatever_is_asked_is_taken_or_refused_in_words(
+    judge: GrammarChecker, wanted: ResponseFormat
+):
     grammar = grammar_of(wanted)
     assert grammar is not None
     try:

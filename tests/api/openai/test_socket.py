@@ -10,7 +10,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from draftwerk.actors.messages import Chat
 from draftwerk.api.app import create_app
-from draftwerk.api.http.startup import Gate
+from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.openai.responses_socket import REFUSALS_MAX
 from tests.api.conftest import MODEL, Served, serving, settings
 from tests.api.http.test_disconnect import until
@@ -75,10 +75,10 @@ async def test_the_stock_client_gets_a_response(served: Served) -> None:
 
 
 async def test_the_stock_client_runs_lanes_and_cancels(served: Served) -> None:
-    wish: dict[str, Any] = {"type": "response.create", "model": MODEL}
+    wanted: dict[str, Any] = {"type": "response.create", "model": MODEL}
     async with served.openai.responses.connect() as connection:
-        await connection.send({**wish, "input": "!hang", "stream_id": "a"})  # type: ignore[arg-type]
-        await connection.send({**wish, "input": "Hello", "stream_id": "b"})  # type: ignore[arg-type]
+        await connection.send({**wanted, "input": "!hang", "stream_id": "a"})  # type: ignore[arg-type]
+        await connection.send({**wanted, "input": "Hello", "stream_id": "b"})  # type: ignore[arg-type]
         ends: list[Any] = []
         async for event in connection:
             if event.type == "response.completed":
@@ -103,8 +103,8 @@ async def test_the_stock_client_sees_errors_over_a_socket(served: Served) -> Non
 
 async def test_a_cancel_right_behind_its_response_is_not_lost(served: Served) -> None:
     async with socket(served) as ws:
-        for lane in ("a", None):
-            name = {} if lane is None else {"stream_id": lane}
+        for stream in ("a", None):
+            name = {} if stream is None else {"stream_id": stream}
             await ask(ws, "!slow", **name)
             await ws.send(json.dumps({"type": "response.cancel", **name}))
             events = await until_last(ws)
@@ -113,7 +113,7 @@ async def test_a_cancel_right_behind_its_response_is_not_lost(served: Served) ->
             assert events[-1]["response"]["status"] == "cancelled"
             await ask(ws, "Hello", **name)
             assert (await until_last(ws))[-1]["type"] == "response.completed"
-    assert served.door.outcomes["cancelled"] == 2
+    assert served.state.outcomes["cancelled"] == 2
 
 
 async def test_a_socket_cannot_be_told_not_to_stream(served: Served) -> None:
@@ -129,20 +129,20 @@ async def test_a_socket_cannot_be_told_not_to_stream(served: Served) -> None:
 async def test_lanes_run_side_by_side_and_each_in_order() -> None:
     async with serving(FakeEngine(step_s=0.01)) as served, socket(served) as ws:
         for turn in range(2):
-            for lane in "abc":
-                await ask(ws, f"{lane} {turn}", stream_id=lane)
+            for stream in "abc":
+                await ask(ws, f"{stream} {turn}", stream_id=stream)
         events = [json.loads(await ws.recv())]
         while sum(event["type"] == "response.completed" for event in events) < 6:
             events.append(json.loads(await ws.recv()))
-        lanes = [event["stream_id"] for event in events]
-        assert len({lanes[i : i + 3] == ["a", "b", "c"] for i in range(len(lanes))}) > 0
-        for lane in "abc":
-            mine = [event for event in events if event["stream_id"] == lane]
+        streams = [event["stream_id"] for event in events]
+        assert len({streams[i : i + 3] == ["a", "b", "c"] for i in range(len(streams))}) > 0
+        for stream in "abc":
+            mine = [event for event in events if event["stream_id"] == stream]
             marks = [
                 event["type"] for event in mine if event["type"] in (OPENING[0], LAST_WORDS[0])
             ]
             assert marks == [OPENING[0], LAST_WORDS[0]] * 2
-        first = {lane: lanes.index(lane) for lane in "abc"}
+        first = {stream: streams.index(stream) for stream in "abc"}
         ends = [i for i, event in enumerate(events) if event["type"] == "response.completed"]
         assert max(first.values()) < ends[0]
 
@@ -165,7 +165,7 @@ async def test_a_lane_is_cancelled_by_name_or_by_response(served: Served) -> Non
         last = (await until_last(ws))[-1]
         assert last["response"]["status"] == "cancelled"
     await until(lambda: served.engine.live == 0)
-    assert served.door.outcomes["cancelled"] == 2
+    assert served.state.outcomes["cancelled"] == 2
 
 
 async def test_a_response_may_be_cancelled_while_it_waits_at_the_door() -> None:
@@ -173,12 +173,12 @@ async def test_a_response_may_be_cancelled_while_it_waits_at_the_door() -> None:
         await ask(ws, "!hang", stream_id="a")
         await until(lambda: served.engine.live == 1)
         await ask(ws, "hello", stream_id="b")
-        await until(lambda: served.door.admission.waiting == 1)
+        await until(lambda: served.state.admission.waiting == 1)
         await ws.send(json.dumps({"type": "response.cancel", "stream_id": "b"}))
         events = await until_last(ws)
         assert events[-1]["stream_id"] == "b"
         assert events[-1]["response"]["status"] == "cancelled"
-        assert served.door.admission.waiting == 0
+        assert served.state.admission.waiting == 0
         assert served.engine.entered == 1
 
 
@@ -280,8 +280,8 @@ async def test_bad_utf8_closes(served: Served) -> None:
 
 async def test_too_many_lanes_and_too_long_lanes_are_refused(served: Served) -> None:
     async with socket(served) as ws:
-        for lane in range(9):
-            await ask(ws, "!hang", stream_id=str(lane))
+        for stream in range(9):
+            await ask(ws, "!hang", stream_id=str(stream))
         error = (await until_last(ws))[-1]
         assert (error["status"], error["error"]["code"]) == (429, "too_many_lanes")
         for _ in range(17):
@@ -296,14 +296,14 @@ async def test_leaving_cancels_every_lane(served: Served) -> None:
     before = len(asyncio.all_tasks())
     for abrupt in (False, True):
         async with socket(served) as ws:
-            for lane in "abc":
-                await ask(ws, "!hang", stream_id=lane)
+            for stream in "abc":
+                await ask(ws, "!hang", stream_id=stream)
             await until(lambda: served.engine.live == 3)
             if abrupt:
                 ws.transport.abort()
         await until(lambda: served.engine.live == 0)
     await until(lambda: len(asyncio.all_tasks()) <= before)
-    assert not served.door.sockets.total()
+    assert not served.state.sockets.total()
 
 
 async def test_an_idle_socket_closes_and_a_busy_one_does_not() -> None:
@@ -323,7 +323,7 @@ async def test_draining_lets_lanes_end_and_then_closes() -> None:
     ):
         await ask(busy, "Hello")
         await until(lambda: served.engine.live == 1)
-        served.door.leaving.set()
+        served.state.leaving.set()
         assert await closed_with(idle) == 1012
         await ask(busy, "late", stream_id="late")
         events = await until_last(busy)
@@ -384,10 +384,10 @@ async def test_a_reader_that_stops_is_dropped_and_its_request_cancelled(goes_on:
         ws.transport.pause_reading()
         include = ["message.output_text.logprobs"]
         limit = {"max_output_tokens": 4000, "ignore_eos": True}
-        for lane in "abcdefgh":
-            await ask(ws, lane, include=include, top_logprobs=20, stream_id=lane, **limit)
+        for stream in "abcdefgh":
+            await ask(ws, stream, include=include, top_logprobs=20, stream_id=stream, **limit)
         await until(lambda: served.engine.live > 0)
-        await until(lambda: not served.door.sockets.total(), within_s=15)
+        await until(lambda: not served.state.sockets.total(), within_s=15)
         assert served.engine.live == 0
         if goes_on:
             ws.transport.resume_reading()
@@ -403,10 +403,10 @@ async def test_a_reader_that_stops_is_dropped_and_its_request_cancelled(goes_on:
 async def test_a_handshake_that_can_have_no_body_closes_with_a_code(
     served: Served, path: str, header: bytes, code: int
 ) -> None:
-    app = Gate()
+    app = StartupApp()
     if path != GATE:
-        served.door.settings = settings(api_key=["k"])
-        app.app = create_app(served.door)
+        served.state.settings = settings(api_key=["k"])
+        app.app = create_app(served.state)
     scope = {
         "type": "websocket",
         "path": path,

@@ -121,7 +121,7 @@ async def test_what_failed_or_was_refused_is_not_kept(served: Served) -> None:
         for stream in (False, True):
             body = {"input": trouble, "stream": stream}
             await served.http.post("/v1/responses", json=body)
-    assert not served.door.responses.of("").kept
+    assert not served.state.responses.of("").kept
 
 
 async def test_a_request_id_used_twice_makes_two_responses(served: Served) -> None:

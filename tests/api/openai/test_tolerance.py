@@ -52,7 +52,7 @@ async def test_what_has_no_effect_is_told(served: Served) -> None:
 
 
 async def test_a_model_that_reasons_first_does_not_ignore_an_effort(served: Served) -> None:
-    served.door.model = msgspec.structs.replace(served.door.model, reasons=True)
+    served.state.model = msgspec.structs.replace(served.state.model, reasons=True)
     for path, fields, param in (
         ("chat/completions", {"reasoning_effort": "low"}, "reasoning_effort"),
         ("responses", {"reasoning": {"effort": "low"}}, "reasoning"),
@@ -107,14 +107,14 @@ async def test_truncation_drops_the_earliest_turns_and_keeps_what_the_system_sai
         assert said[:2] == ["Rhyme.", "Be brief."]
         assert said[-1] == "The last."
         assert prompt.messages[2].role == "user"
-        count = len(served.door.text_tools.encode_chat(prompt.messages))
+        count = len(served.state.text_tools.encode_chat(prompt.messages))
         turn = len("user: 99 \nassistant: \n") + 100
         assert 4096 - 100 - turn < count <= 4096 - 100
         assert reply.json()["output"][0]["content"][0]["text"] == whole_text(prompt, options)
 
 
 async def test_aliases_are_the_model_too(served: Served) -> None:
-    served.door.model = msgspec.structs.replace(served.door.model, aliases=("gpt-4o", "org/m"))
+    served.state.model = msgspec.structs.replace(served.state.model, aliases=("gpt-4o", "org/m"))
     for name in (MODEL, "gpt-4o", "org/m"):
         reply = await served.chat(model=name)
         assert (reply.status_code, reply.json()["model"]) == (200, MODEL)

@@ -47,7 +47,7 @@ async def test_ready_says_no_while_draining_full_or_stuck(served: Served) -> Non
     assert stuck.status_code == 503
     assert "61 s" in stuck.json()["error"]["message"]
     served.engine.progress_age_s = 0
-    served.door.leaving.set()
+    served.state.leaving.set()
     assert (await served.http.get("/ready")).status_code == 503
     assert (await served.chat()).json()["error"]["code"] == "draining"
 
@@ -71,12 +71,12 @@ async def test_ready_says_which_actor_is_stuck_and_that_the_model_is_away(served
 
 async def test_no_memory_no_new_requests() -> None:
     async with serving(FakeEngine(), memory_max="1GiB") as server:
-        server.door.memory.saw(2**30)
+        server.state.memory.observe(2**30)
         refused = await server.chat()
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
         assert "retry-after" in refused.headers
         assert (await server.http.get("/ready")).status_code == 503
-        server.door.memory.saw(2**29)
+        server.state.memory.observe(2**29)
         assert (await server.chat()).status_code == 200
 
 

@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from draftwerk.model.attention.choice import Needs, choose_attention
 from draftwerk.model.batch.batch import Pages
-from draftwerk.model.batch.builder import Layout
+from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 from tests.support.model_driver import random_tree
@@ -42,7 +42,7 @@ def paths(parents: tuple[int, ...], known: int) -> list[list[int]]:
 def test_every_token_attends_to_its_prefix_and_its_own_path(name: str, seed: int):
     rng, generator = Random(seed), torch.Generator().manual_seed(seed)
     pages = random_pages(generator)
-    layout, rows = Layout(BLOCK), []
+    layout, rows = BatchBuilder(BLOCK), []
     blocks = rng.sample(range(64), 64)
     for _ in range(4):
         prefix, known = rng.choice([0, 3, 4, 17]), rng.choice([1, 2, 9])
@@ -67,7 +67,7 @@ def test_every_token_attends_to_its_prefix_and_its_own_path(name: str, seed: int
 
 
 def test_a_tree_too_wide_for_one_mask_is_split_into_two_rows():
-    layout = Layout(BLOCK)
+    layout = BatchBuilder(BLOCK)
     tree = Draft((1, 2, 3), (-1, -1, 0), ("x",) * 3)
     layout.add(list(range(100)), 0, tuple(range(30)), tree, samples=True)
     batch = layout.batch(CPU)

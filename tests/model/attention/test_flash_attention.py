@@ -11,7 +11,7 @@ from torch import Tensor
 from draftwerk.model.attention.flash import FlashAttention2, FlashAttention3, WithTrees
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.batch.batch import Batch
-from draftwerk.model.batch.builder import Layout
+from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
 from tests.support.runners import CPU
@@ -64,7 +64,7 @@ class Library:
 def case(rows: list[tuple[int, int, Draft]]):
     generator = torch.Generator().manual_seed(1)
     blocks = Random(1).sample(range(BLOCKS), BLOCKS)
-    layout = Layout(PAGE)
+    layout = BatchBuilder(PAGE)
     for prefix, known, draft in rows:
         count = -(-(prefix + known + len(draft.tokens)) // PAGE)
         table = tuple(blocks.pop() for _ in range(count))

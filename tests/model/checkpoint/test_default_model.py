@@ -13,12 +13,12 @@ from gguf import GGUFReader
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from draftwerk.model.build import ModelOptions, build_drafter, build_runner
+from draftwerk.model.build import ModelOptions, build_draft_runner, build_runner
 from draftwerk.model.checkpoint.hub import DEFAULT_PACKAGE, locate
-from draftwerk.model.checkpoint.info import read_card
+from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.step.target_runner import Runner
-from draftwerk.model.text.tokenizer import Text
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.model_driver import Driver, Live, random_tree
@@ -49,8 +49,8 @@ def directory() -> Path:
 
 
 @pytest.fixture(scope="module")
-def text(directory: Path) -> Text:
-    return Text(directory)
+def text(directory: Path) -> TextTokenizer:
+    return TextTokenizer(directory)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def tokenizer(gguf: Path):
 
 
 @pytest.fixture(scope="module")
-def prompts(text: Text) -> list[list[int]]:
+def prompts(text: TextTokenizer) -> list[list[int]]:
     return [text.encode_continuation(text.render_chat(chat)) for chat in CHATS]
 
 
@@ -84,11 +84,11 @@ def truths(directory: Path, prompts: list[list[int]]) -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def runner() -> Runner:
+def runner() -> TargetRunner:
     return build_runner(ModelOptions(dtype="fp32"))
 
 
-def test_chats_become_the_tokens_of_transformers(text: Text, tokenizer):
+def test_chats_become_the_tokens_of_transformers(text: TextTokenizer, tokenizer):
     for chat in CHATS:
         expected = tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
         assert text.encode_continuation(text.render_chat(chat)) == expected
@@ -96,7 +96,7 @@ def test_chats_become_the_tokens_of_transformers(text: Text, tokenizer):
         assert text.encode(chat[-1]["content"]) == tokenizer(chat[-1]["content"])["input_ids"]
 
 
-def test_random_tokens_stream_to_the_text_of_transformers(text: Text, tokenizer):
+def test_random_tokens_stream_to_the_text_of_transformers(text: TextTokenizer, tokenizer):
     rng = Random(1)
     for _ in range(200):
         tokens = [rng.randrange(text.vocab_size) for _ in range(rng.randint(1, 10))]
@@ -125,27 +125,27 @@ def test_plain_torch_says_the_same(prompts, truths):
 
 def test_a_draft_model_changes_no_text(runner, prompts):
     plain = run(runner, prompts, SAMPLED)
-    drafter = build_drafter(ModelOptions(dtype="fp32"), runner.vocab_size)
+    drafter = build_draft_runner(ModelOptions(dtype="fp32"), runner.vocab_size)
     drafted = run(runner, prompts, SAMPLED, drafter=drafter)
     assert [live.output for live in drafted.all] == [live.output for live in plain.all]
     assert drafted.rounds < plain.rounds / 3
 
 
-def test_another_vocabulary_cannot_draft(runner: Runner, tmp_path: Path):
+def test_another_vocabulary_cannot_draft(runner: TargetRunner, tmp_path: Path):
     save_tiny(tmp_path, "llama")
     with pytest.raises(Refused, match="vocabulary has 97 tokens, the target's has 49152"):
-        build_drafter(ModelOptions(source=str(tmp_path), dtype="fp32"), runner.vocab_size)
+        build_draft_runner(ModelOptions(source=str(tmp_path), dtype="fp32"), runner.vocab_size)
 
 
 def test_its_card_says_what_it_needs(directory: Path):
-    card = read_card(locate(None))
-    assert (card.name, card.vocab_size, card.context_max, card.eos_token_ids) == (
+    info = read_info(locate(None))
+    assert (info.name, info.vocab_size, info.context_max, info.eos_token_ids) == (
         "SmolLM2-135M-Instruct",
         49_152,
         8_192,
         (2,),
     )
-    assert (card.kv_heads_per_token, card.head_size) == (2 * 30 * 3, 64)
+    assert (info.kv_heads_per_token, info.head_size) == (2 * 30 * 3, 64)
 
 
 def test_a_quantised_tensor_is_dequantised_then_rounded_to_bf16(directory: Path, gguf: Path):
@@ -171,11 +171,11 @@ def test_neither_text_nor_card_imports_torch_or_transformers():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def run(runner: Runner, prompts: list[list[int]], law: Sampling, **settings) -> Driver:
+def run(runner: TargetRunner, prompts: list[list[int]], sampling: Sampling, **settings) -> Driver:
     """Generate 32 tokens for all prompts at once."""
     driver = Driver(runner, **settings)
     for index, prompt in enumerate(prompts):
-        driver.add(index, prompt, law, 32)
+        driver.add(index, prompt, sampling, 32)
     driver.run()
-    runner.histories.close(range(len(prompts)))
+    runner.cached_sequences.close(range(len(prompts)))
     return driver

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 import torch
 
-from draftwerk.model.batch.builder import Layout
+from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.model_driver import Driver, Live, random_tree
@@ -38,7 +38,7 @@ def test_logits_equal_those_of_transformers(family, changes, tmp_path: Path):
     oracle = save_tiny(tmp_path, family, **changes)
     runner = make_runner(tmp_path)
     tokens = [Random(1).randrange(VOCAB) for _ in range(150)]
-    layout = Layout(runner.pages.block_size)
+    layout = BatchBuilder(runner.pages.block_size)
     layout.add(tokens, 0, tuple(range(38)), NO_DRAFT, samples=False)
     layout.outputs = list(range(len(tokens)))
     ours = runner.parts.run(layout)

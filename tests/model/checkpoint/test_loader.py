@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import cache_directory, locate
-from draftwerk.model.checkpoint.info import read_card
+from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
 from tests.support.runners import FP32
@@ -58,7 +58,7 @@ def test_a_model_that_would_not_be_obeyed_is_refused(changes, reason, tmp_path: 
 def test_the_card_refuses_what_the_loader_would(tmp_path: Path):
     save_config(tmp_path, architectures=["GPT2LMHeadModel"], num_attention_heads=None)
     with pytest.raises(Refused, match="GPT2LMHeadModel is not supported"):
-        read_card(locate(str(tmp_path)))
+        read_info(locate(str(tmp_path)))
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,16 @@ from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.speculative.protocol.rounds import (
     LOSS_NATS,
     NO_DRAFT,
-    SILENT,
+    NO_FEEDBACK,
     Branch,
     Draft,
-    Opening,
+    NewSequence,
     Proposal,
     Round,
     Row,
 )
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.sources.sequence_noise import Key
+from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from tests.support.draft_heads import idle_head, random_head
 from tests.support.runners import FP32, make_guessing_runner
 from tests.support.tiny_models import VOCAB, oracle_logits, save_tiny
@@ -52,7 +52,7 @@ def native_step(head: DraftHead, weights: Weights):
         from draftwerk.model.native.guesser import NativeStep
         from draftwerk.model.native.pool import Pool
 
-        return NativeStep(head, weights.embedding, weights.head, Pool(2))
+        return NativeStep(head, weights.embedding, weights.lm_head, Pool(2))
     except NativeUnavailable as error:
         pytest.skip(str(error))
 
@@ -97,47 +97,55 @@ def test_a_tree_grown_natively_is_the_one_grown_level_by_level(directory, rows, 
     step = native_step(random_head(weights, torch.arange(vocabulary)), weights)
     noise = torch.Generator().manual_seed(rows)
     some = [Sampling(seed=-3, branch=2, temperature=0.4), GREEDY, Sampling(seed=1 << 40), GREEDY]
-    laws = 8 * some
+    samplings = 8 * some
     sizes: set[int] = set()
     for turn in range(20 + 200 // rows):  # the greatest trees are rare
         starts = [
-            Start(torch.randn(32, generator=noise), (7 * row + turn) % VOCAB, 20 + turn, Key(law))
-            for row, law in enumerate(laws[turn % 2 : rows + turn % 2])
+            Start(
+                torch.randn(32, generator=noise),
+                (7 * row + turn) % VOCAB,
+                20 + turn,
+                SequenceNoise(sampling),
+            )
+            for row, sampling in enumerate(samplings[turn % 2 : rows + turn % 2])
         ]
         found = step.grow(starts)
         assert found == guesses(lambda *arguments: step(*arguments), starts)
-        sizes |= {len(thoughts) for thoughts in found}
+        sizes |= {len(head_tree) for head_tree in found}
         assert sum(map(len, found)) <= rows + (LEVELS - 1) * OPEN_MAX
     assert max(sizes) == 1 + EXPANDED * (LEVELS - 1) or rows > OPEN_MAX
     with pytest.raises(ValueError, match="vocabulary"):
         step.grow([starts[0]._replace(token=VOCAB)])
 
 
-@pytest.mark.parametrize("law", [GREEDY, Sampling(seed=7, temperature=0.7)])
-def test_guesses_are_a_tree_whose_thoughts_follow_their_parents(directory, law):
-    step, key = step_of(directory), Key(law)
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(seed=7, temperature=0.7)])
+def test_guesses_are_a_tree_whose_head_tree_follow_their_parents(directory, sampling):
+    step, sequence_noise = step_of(directory), SequenceNoise(sampling)
     noise = torch.Generator().manual_seed(5)
-    starts = [Start(torch.randn(32, generator=noise), 3 + row, 20 + row, key) for row in range(3)]
+    starts = [
+        Start(torch.randn(32, generator=noise), 3 + row, 20 + row, sequence_noise)
+        for row in range(3)
+    ]
     found = guesses(step, starts)
-    assert [thoughts[0].token for thoughts in found] == [3, 4, 5]
-    for start, thoughts in zip(starts, found, strict=True):
-        assert len(thoughts) <= 1 + EXPANDED * (LEVELS - 1)
+    assert [head_tree[0].token for head_tree in found] == [3, 4, 5]
+    for start, head_tree in zip(starts, found, strict=True):
+        assert len(head_tree) <= 1 + EXPANDED * (LEVELS - 1)
         states, depths = [start.state], [0]
-        for index, thought in enumerate(thoughts):
-            parent = thoughts[thought.parent] if thought.parent >= 0 else None
+        for index, thought in enumerate(head_tree):
+            parent = head_tree[thought.parent] if thought.parent >= 0 else None
             before = states[thought.parent + 1] if parent else start.state
-            after = step(before[None], [thought.token], LOOKED if key.sampled else BEST)
+            after = step(before[None], [thought.token], LOOKED if sequence_noise.sampled else BEST)
             losses = [round(-value / LOSS_NATS) for value in after.logprobs[0]]
             place = start.position + depths[thought.parent + 1]
-            ranked = key.ranked(place, after.tokens[0], losses)[:BEST]
+            ranked = sequence_noise.ranked(place, after.tokens[0], losses)[:BEST]
             assert thought.best == tuple(token for _, token in ranked)
             states.append(after.states[0])
             depths.append(depths[thought.parent + 1] + 1)
             assert thought.parent < index and depths[-1] <= LEVELS
             if parent:
-                ranked = key.ranked(place - 1, parent.best, parent.losses)
+                ranked = sequence_noise.ranked(place - 1, parent.best, parent.losses)
                 assert thought.token in [token for _, token in ranked[:EXPANDED]]
-    assert any(len(thoughts) > 1 for thoughts in found)
+    assert any(len(head_tree) > 1 for head_tree in found)
 
 
 def test_a_runner_thinks_on_from_the_last_accepted_node(directory, tmp_path):
@@ -149,7 +157,7 @@ def test_a_runner_thinks_on_from_the_last_accepted_node(directory, tmp_path):
     draft = Draft((wrong, first, wrong), (-1, -1, 1), ("x",) * 3)
     (decision,) = runner.step(opened(draft)).decisions
     path = [*PROMPT, first, wrong][: len(PROMPT) + len(decision.path)]
-    thought = decision.thoughts[0]
+    thought = decision.head_tree[0]
     best = oracle_logits(oracle, path)[-1].topk(BEST).indices.tolist()
     assert (thought.parent, thought.token) == (-1, decision.tokens[-1])
     assert thought.best[0] == best[0] and set(thought.best) == set(best)
@@ -157,13 +165,13 @@ def test_a_runner_thinks_on_from_the_last_accepted_node(directory, tmp_path):
 
 def test_nobody_thinks_of_a_row_that_is_not_asked_or_has_ended(directory):
     runner = make_guessing_runner(directory, idle_head)
-    (silent,) = runner.step(opened(SILENT)).decisions
-    assert silent.tokens and silent.thoughts == ()
+    (silent,) = runner.step(opened(NO_FEEDBACK)).decisions
+    assert silent.tokens and silent.head_tree == ()
     (asked,) = runner.step(opened(NO_DRAFT)).decisions
-    assert asked.thoughts
+    assert asked.head_tree
     ends = Sampling(temperature=0.0, stop_token_ids=asked.tokens)
     (ended,) = runner.step(opened(NO_DRAFT, ends)).decisions
-    assert ended.tokens == asked.tokens and ended.thoughts == ()
+    assert ended.tokens == asked.tokens and ended.head_tree == ()
 
 
 def test_a_runner_thinks_of_where_a_beam_search_goes_on(directory, tmp_path):
@@ -177,32 +185,32 @@ def test_a_runner_thinks_of_where_a_beam_search_goes_on(directory, tmp_path):
     first, second, third = scores.topk(3).indices.tolist()
     draft = Draft((third, first), (-1, -1), ("x", "x"))
     (decision,) = runner.step(branching(draft)).decisions
-    (hunch,) = decision.hunches
+    (head_candidates,) = decision.head_candidates
     best = scores.topk(8)
-    assert (hunch.node, hunch.token) == (-1, second)
-    assert {token for token, _ in hunch.offers} == set(best.indices.tolist())
+    assert (head_candidates.node, head_candidates.token) == (-1, second)
+    assert {token for token, _ in head_candidates.candidates} == set(best.indices.tolist())
     both = Draft((first, second), (-1, -1), ("x", "x"))
     (decision,) = runner.step(branching(both)).decisions
-    assert {hunch.node for hunch in decision.hunches} <= {0, 1}
-    assert len(decision.hunches) == 2
-    for hunch in decision.hunches:
-        text = [*PROMPT, both.tokens[hunch.node]]
+    assert {head_candidates.node for head_candidates in decision.head_candidates} <= {0, 1}
+    assert len(decision.head_candidates) == 2
+    for head_candidates in decision.head_candidates:
+        text = [*PROMPT, both.tokens[head_candidates.node]]
         best = oracle_logits(oracle, text)[-1].topk(8).indices.tolist()
-        assert {token for token, _ in hunch.offers} == set(best)
-    (silent,) = runner.step(branching(SILENT)).decisions
-    assert silent.offers and silent.hunches == ()
+        assert {token for token, _ in head_candidates.candidates} == set(best)
+    (silent,) = runner.step(branching(NO_FEEDBACK)).decisions
+    assert silent.candidates and silent.head_candidates == ()
 
 
 def test_nobody_thinks_of_what_was_known_before_the_round(directory):
     runner = make_guessing_runner(directory, idle_head)
     (decision,) = runner.step(branching(NO_DRAFT)).decisions
-    (best, first), (other, second), *_ = decision.offers[0]
+    (best, first), (other, second), *_ = decision.candidates[0]
     branch = Branch(0, 4, width=2, known=((best, first), (other, second)))
     row = Row(0, len(PROMPT), len(PROMPT), True, 8, tuple(range(8)), branch=branch)
     draft = Draft((best,), (-1,), ("x",))
     (decision,) = runner.step(Proposal(Round(1, 0, (row,)), (draft,))).decisions
-    assert len(decision.offers) == 1, "of the node alone"
-    assert decision.hunches == (), "its state is gone, and so is that of no other"
+    assert len(decision.candidates) == 1, "of the node alone"
+    assert decision.head_candidates == (), "its state is gone, and so is that of no other"
 
 
 def test_a_head_is_found_for_its_own_target_only(directory, tmp_path, monkeypatch):
@@ -227,11 +235,13 @@ def test_a_head_is_found_for_its_own_target_only(directory, tmp_path, monkeypatc
 
 def branching(draft: Draft) -> Proposal:
     branch = Branch(0, 4, width=2)
-    opening = Opening(tuple(PROMPT), len(PROMPT), GREEDY)
-    row = Row(0, 0, len(PROMPT), True, 8, tuple(range(8)), (), opening, branch=branch)
+    new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), GREEDY)
+    row = Row(0, 0, len(PROMPT), True, 8, tuple(range(8)), (), new_sequence, branch=branch)
     return Proposal(Round(0, 0, (row,)), (draft,))
 
 
-def opened(draft: Draft, law: Sampling = GREEDY) -> Proposal:
-    row = Row(0, 0, len(PROMPT), True, 8, tuple(range(8)), (), Opening(tuple(PROMPT), 7, law))
+def opened(draft: Draft, sampling: Sampling = GREEDY) -> Proposal:
+    row = Row(
+        0, 0, len(PROMPT), True, 8, tuple(range(8)), (), NewSequence(tuple(PROMPT), 7, sampling)
+    )
     return Proposal(Round(0, 0, (row,)), (draft,))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.batch.batch import Batch, Facts
-from draftwerk.model.batch.builder import Layout
+from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
 from tests.model.gpu.device import DEVICE, HALF
 from tests.support.model_driver import random_tree
@@ -22,7 +22,7 @@ BLOCKS = 16
 def case(seed: int, page: int, tree: bool, rows: list[tuple[int, int, int]]) -> Batch:
     """Return a round of (prefix, known tokens, drafted) rows, on shuffled blocks."""
     rng = Random(seed)
-    layout = Layout(page)
+    layout = BatchBuilder(page)
     blocks = rng.sample(range(BLOCKS), BLOCKS)
     for prefix, known, drafted in rows:
         draft: Draft = NO_DRAFT
@@ -141,7 +141,7 @@ def one_by_one(query: Tensor, keys: Tensor, values: Tensor, prefix: int, table: 
     """Attend for the tokens of one chain, each in a round of its own."""
     out = []
     for index in range(len(query)):
-        layout = Layout(keys.shape[1])
+        layout = BatchBuilder(keys.shape[1])
         layout.add([0], prefix + index, table, NO_DRAFT, samples=True)
         attended = triton_attention(exact=True)
         out.append(attended(query[index : index + 1], keys, values, layout.batch(DEVICE)))
@@ -165,7 +165,7 @@ def test_exact_attention_gives_a_token_the_same_bits_in_any_company():
     """Alone, or after a longer row; and past a split's end, where one more split begins."""
     prefix, count, page = 252, 8, 16
     table = tuple(Random(1).sample(range(64), 17))
-    layout = Layout(page)
+    layout = BatchBuilder(page)
     layout.add([0] * 35, 3, tuple(range(3)), NO_DRAFT, samples=True)
     layout.add([0] * count, prefix, table, NO_DRAFT, samples=True)
     query, keys, values = exact_inputs(2, 35 + count)
@@ -178,7 +178,7 @@ def test_exact_attention_gives_a_path_of_a_tree_the_bits_it_has_as_a_chain():
     page, prefix = 16, 126  # the path crosses from one tile of keys to the next
     table = (3, 1, 2, 9, 11, 8, 30, 20, 22)
     draft = Draft((1, 2, 3, 4, 5), (-1, -1, 0, 1, 1), ("test",) * 5)
-    layout = Layout(page)
+    layout = BatchBuilder(page)
     layout.add([0], prefix, table, draft, samples=True)
     query, keys, values = exact_inputs(4, 6)
     as_tree = triton_attention(exact=True)(query, keys, values, layout.batch(DEVICE))

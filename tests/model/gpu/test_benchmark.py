@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from benchmarks.gpu.text import named
-from benchmarks.gpu.timing import Clock, Limits
+from benchmarks.gpu.timing import GpuClock, GpuLimits
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.speculative.sampling.params import Sampling
 from tests.model.gpu.device import DEVICE
@@ -20,7 +20,7 @@ from tests.support.tiny_models import save_tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-LIMITS = Limits(bytes_s=1e12, flops=1e14)
+LIMITS = GpuLimits(bytes_s=1e12, flops=1e14)
 
 
 def test_the_floor_is_whichever_takes_longer():
@@ -47,7 +47,7 @@ def test_steps_at_toy_sizes():
 
     settings = GpuSettings("fp32", "triton", block_count=8, block_size=16)
     place = shape_of_8b(**SMOKE), settings, DEVICE, FP32, None
-    rows = step_rows(*place, Clock(DEVICE, 1), LIMITS, [(2, 3, 20), (1, 24, 0)])
+    rows = step_rows(*place, GpuClock(DEVICE, 1), LIMITS, [(2, 3, 20), (1, 24, 0)])
     assert [(row["rows"], row["length"]) for row in rows] == [(2, 3), (1, 24)]
     assert all(row["step_us"] > 0 and row["floor_us"] > 0 for row in rows)
 
@@ -58,7 +58,7 @@ def test_drafts_at_toy_sizes():
     from draftwerk.model.gpu.build import GpuSettings
 
     settings = GpuSettings("fp32", "triton", block_count=8, block_size=16)
-    clock, config = Clock(DEVICE, 1), shape_of_8b(**SMOKE)
+    clock, config = GpuClock(DEVICE, 1), shape_of_8b(**SMOKE)
     place = DEVICE, FP32, None, clock, LIMITS
     (chain,) = chain_rows(config, settings, *place, [(2, 3, 20)])
     assert (chain["rows"], chain["length"]) == (2, 3)
@@ -72,7 +72,7 @@ def test_attention_at_toy_sizes_agrees_with_the_reference():
     from benchmarks.gpu.kernels import SMOKE, attention_rows
 
     shapes = SMOKE._replace(rows=(2,))
-    rows = attention_rows(shapes, DEVICE, FP32, Clock(DEVICE, 1), LIMITS)
+    rows = attention_rows(shapes, DEVICE, FP32, GpuClock(DEVICE, 1), LIMITS)
     assert {(row["exact"], row["tree"]) for row in rows} >= {(False, True), (True, False)}
     assert all(row["error"] < 1e-5 for row in rows)
 
@@ -80,7 +80,7 @@ def test_attention_at_toy_sizes_agrees_with_the_reference():
 def test_products_of_few_bits_at_toy_sizes_agree_with_the_twins():
     from benchmarks.gpu.kernels import SMOKE, product_rows
 
-    rows = product_rows(SMOKE, DEVICE, FP32, Clock(DEVICE, 1), LIMITS)
+    rows = product_rows(SMOKE, DEVICE, FP32, GpuClock(DEVICE, 1), LIMITS)
     assert {row["kernel"].split()[-1] for row in rows} == {"plain", "int8", "int4"}
     assert all(row["error"] < 1e-5 for row in rows)
 
@@ -138,12 +138,12 @@ def test_a_timeline_at_toy_sizes(tmp_path: Path):
 
 def test_differences_from_the_reference_are_found_where_they_are(tmp_path: Path):
     """A text of the reference has none; a token exchanged for the second best is one, and near."""
-    from benchmarks.gpu.ties import Difference, Judge, summary
+    from benchmarks.gpu.ties import Difference, TieProbe, summary
 
     save_tiny(tmp_path, "llama")
     prompt = [5, 6, 7, 8, 9]
     text = generate(make_runner(tmp_path), prompt, Sampling(temperature=0.0), 20)
-    judge = Judge(load(str(tmp_path), FP32, CPU))
+    judge = TieProbe(load(str(tmp_path), FP32, CPU))
     assert judge.differences(prompt, text) == []
     values, tokens = judge.logits(prompt, text)[7].topk(2)
     other = [*text[:7], int(tokens[1]), *text[8:]]

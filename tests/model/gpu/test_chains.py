@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.checkpoint.loader import load
-from draftwerk.model.draft_head.chains import LENGTH_MAX, Chains, Wanted
-from draftwerk.model.reference.sampler import Ask
-from draftwerk.model.step.draft_runner import Drafter
-from draftwerk.speculative.protocol.rounds import Opening, Round, Row
+from draftwerk.model.draft_head.chains import LENGTH_MAX, ChainDrafter, Wanted
+from draftwerk.model.reference.sampler import SamplingRequest
+from draftwerk.model.step.draft_runner import DraftRunner
+from draftwerk.speculative.protocol.rounds import NewSequence, Round, Row
 from draftwerk.speculative.sampling.params import Sampling
 from tests.model.gpu.device import DEVICE
 from tests.model.gpu.recorder import Recorder
@@ -23,7 +23,7 @@ from tests.support.tiny_models import VOCAB, save_tiny
 pytest.importorskip("triton", reason="Triton is not installed")
 
 BLOCK_COUNT, BLOCK_SIZE, CONTEXT_MAX = 64, 4, 48
-LAWS = [
+SAMPLINGS = [
     Sampling(temperature=0.0),
     Sampling(temperature=0.7, seed=1),
     Sampling(temperature=1.3, seed=2**63 + 5, branch=3),
@@ -38,7 +38,7 @@ LEFT_TO_THE_HOST = [
 class Counted:
     """Chains that count how many they were asked for, and forget nothing else."""
 
-    def __init__(self, chains: Chains) -> None:
+    def __init__(self, chains: ChainDrafter) -> None:
         self.chains = chains
         self.count = 0
 
@@ -59,7 +59,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def drafters(
     directory: Path, recorder: Recorder | None = None, exact: bool = False
-) -> tuple[Drafter, Drafter]:
+) -> tuple[DraftRunner, DraftRunner]:
     """Return a drafter that guesses token by token, and one that has chains; pages of their own."""
     from draftwerk.model.gpu.build import GpuSettings, gpu_parts
     from draftwerk.model.gpu.chains import GpuChains
@@ -70,35 +70,36 @@ def drafters(
     plain, parts = (gpu_parts(model, settings, None)[0] for _ in range(2))
     assert isinstance(parts.forward, GpuForward)
     chains = GpuChains(parts.forward, parts.pages, CONTEXT_MAX, (1, 2, 4), not exact, recorder)
-    return Drafter(plain), Drafter(parts._replace(chains=Counted(chains)))
+    return DraftRunner(plain), DraftRunner(parts._replace(chains=Counted(chains)))
 
 
-def opened(rng: Random, laws: Sequence[Sampling], rooms: Sequence[int]) -> Round:
-    """Return a round that opens a sequence of each law, with room for so many guesses."""
+def opened(rng: Random, samplings: Sequence[Sampling], rooms: Sequence[int]) -> Round:
+    """Return a round that opens a sequence of each distribution, with room for so many guesses."""
     rows: list[Row] = []
     blocks = list(range(BLOCK_COUNT))
     rng.shuffle(blocks)
-    for index, (law, room) in enumerate(zip(laws, rooms, strict=True)):
+    for index, (sampling, room) in enumerate(zip(samplings, rooms, strict=True)):
         text = tuple(rng.randrange(VOCAB) for _ in range(rng.randint(1, 11)))
         table = tuple(blocks.pop() for _ in range(-(-(len(text) + room) // BLOCK_SIZE)))
-        opening = Opening(text, len(text), law)
-        rows.append(Row(index, 0, len(text), True, room, table, (), opening))
+        new_sequence = NewSequence(text, len(text), sampling)
+        rows.append(Row(index, 0, len(text), True, room, table, (), new_sequence))
     return Round(0, 0, tuple(rows))
 
 
-def known(drafter: Drafter) -> list[tuple[int, int, list[int]]]:
+def known(drafter: DraftRunner) -> list[tuple[int, int, list[int]]]:
     return [(id_, one.valid, one.guesses) for id_, one in drafter.readings.items()]
 
 
 @pytest.mark.parametrize(("graphs", "exact"), [(False, False), (True, False), (True, True)])
 def test_chains_are_the_guesses_that_were_made_token_by_token(graphs, exact, directory):
-    """Rows of all laws and lengths, more of them than a graph has rows, in shuffled blocks."""
+    """Rows of all distributions and lengths, more of them than a graph has rows, in shuffled
+    blocks."""
     recorder = Recorder() if graphs else None
     plain, whole = drafters(directory, recorder, exact)
     rng = Random(3)
-    laws = [*LAWS, *LEFT_TO_THE_HOST, *LAWS[1:], LAWS[2]]
+    samplings = [*SAMPLINGS, *LEFT_TO_THE_HOST, *SAMPLINGS[1:], SAMPLINGS[2]]
     rooms = [8, 3, 1, 12, 8, 2, 5, 2, 8, 0]
-    round_ = opened(rng, laws, rooms)
+    round_ = opened(rng, samplings, rooms)
     expected = plain.propose(round_)
     assert whole.propose(round_) == expected
     assert [len(draft.tokens) for draft in expected] == [min(room, 8) for room in rooms]
@@ -112,12 +113,12 @@ def test_chains_are_the_guesses_that_were_made_token_by_token(graphs, exact, dir
 
 def test_a_stop_token_ends_a_chain_and_what_it_has_read(directory):
     plain, whole = drafters(directory, Recorder())
-    law = LAWS[1]
-    (free,) = plain.propose(opened(Random(5), [law], [8]))
+    sampling = SAMPLINGS[1]
+    (free,) = plain.propose(opened(Random(5), [sampling], [8]))
     place = next(at for at in range(2, 8) if free.tokens[at] not in free.tokens[:at])
     ends = Sampling(temperature=0.7, seed=1, stop_token_ids=(free.tokens[place],))
     for drafter in (plain, whole):
-        drafter.propose(Round(0, 0, (), closed=(0,)))
+        drafter.propose(Round(0, 0, (), finished_ids=(0,)))
     round_ = opened(Random(5), [ends], [8])
     (found,) = whole.propose(round_)
     assert found.tokens == free.tokens[: place + 1]
@@ -129,15 +130,18 @@ def test_a_stop_token_ends_a_chain_and_what_it_has_read(directory):
 def test_a_text_decoded_with_chains_is_the_text_without(directory):
     """A draft model that is the target is right for as long as its cache is."""
     plain, whole = drafters(directory, Recorder())
-    runner, rng, laws = make_runner(directory, BLOCK_COUNT), Random(1), LAWS[1:]
-    prompts = [[rng.randrange(VOCAB) for _ in range(rng.randint(1, 12))] for _ in laws]
-    texts = [generate(runner, prompt, law, 16) for prompt, law in zip(prompts, laws, strict=True)]
+    runner, rng, samplings = make_runner(directory, BLOCK_COUNT), Random(1), SAMPLINGS[1:]
+    prompts = [[rng.randrange(VOCAB) for _ in range(rng.randint(1, 12))] for _ in samplings]
+    texts = [
+        generate(runner, prompt, sampling, 16)
+        for prompt, sampling in zip(prompts, samplings, strict=True)
+    ]
     paths: list[list[list[int]]] = []
     for drafter in (plain, whole):
         driver = Driver(runner, Random(2), drafter=drafter, chunk_max=9)
         lives = [
-            driver.add(index, prompt, law, 16)
-            for index, (prompt, law) in enumerate(zip(prompts, laws, strict=True))
+            driver.add(index, prompt, sampling, 16)
+            for index, (prompt, sampling) in enumerate(zip(prompts, samplings, strict=True))
         ]
         driver.run()
         assert [live.output for live in lives] == texts
@@ -152,7 +156,7 @@ def test_a_chain_ends_where_the_logits_are_no_numbers(directory):
     assert chains is not None
     logits = torch.full((2, VOCAB), float("nan"), device=DEVICE)
     logits[1] = 0.0
-    wanted = [Wanted(Ask(row, 4, LAWS[0]), (row, row + 2), 3) for row in (0, 1)]
+    wanted = [Wanted(SamplingRequest(row, 4, SAMPLINGS[0]), (row, row + 2), 3) for row in (0, 1)]
     broken, sound = chains.begin(logits, wanted)()
     assert broken == []
     assert len(sound) == 3 and sound[0] == 0
@@ -163,20 +167,22 @@ def test_what_the_buffers_do_not_hold_is_not_served(directory):
     chains = whole.parts.chains
     assert chains is not None
     room = CONTEXT_MAX
-    assert chains.serves(Wanted(Ask(0, room - 3, LAWS[0]), (), 3))
-    assert not chains.serves(Wanted(Ask(0, room + 2, LAWS[0]), (), 3))
-    assert not chains.serves(Wanted(Ask(0, 4, LAWS[0]), (), LENGTH_MAX + 1))
-    assert not chains.serves(Wanted(Ask(0, 4, LEFT_TO_THE_HOST[0]), (), 3))
+    assert chains.serves(Wanted(SamplingRequest(0, room - 3, SAMPLINGS[0]), (), 3))
+    assert not chains.serves(Wanted(SamplingRequest(0, room + 2, SAMPLINGS[0]), (), 3))
+    assert not chains.serves(Wanted(SamplingRequest(0, 4, SAMPLINGS[0]), (), LENGTH_MAX + 1))
+    assert not chains.serves(Wanted(SamplingRequest(0, 4, LEFT_TO_THE_HOST[0]), (), 3))
 
 
 def test_a_drawn_chain_is_left_to_the_host(directory):
     """Other rules want to know what each guess was drawn from."""
     plain, whole = drafters(directory, None)
-    round_ = opened(Random(7), [LAWS[0], LAWS[1]], [5, 5])
-    drawn = [Drafter(drafter.parts, verify="ratio").propose(round_) for drafter in (plain, whole)]
+    round_ = opened(Random(7), [SAMPLINGS[0], SAMPLINGS[1]], [5, 5])
+    drawn = [
+        DraftRunner(drafter.parts, verify="ratio").propose(round_) for drafter in (plain, whole)
+    ]
     # Up to rounding, since fewer rows are computed together.
     assert [draft.tokens for draft in drawn[0]] == [draft.tokens for draft in drawn[1]]
-    assert [bool(draft.laws) for draft in drawn[1]] == [False, True]
+    assert [bool(draft.samplings) for draft in drawn[1]] == [False, True]
     assert isinstance(whole.parts.chains, Counted) and whole.parts.chains.count == 1
 
 
@@ -189,7 +195,7 @@ def test_following_agrees_with_its_twin(rows: int):
     rng, width = Random(rows), 6
     wanted = [
         Wanted(
-            Ask(row, rng.randrange(14), Sampling(temperature=0.5, seed=row)),
+            SamplingRequest(row, rng.randrange(14), Sampling(temperature=0.5, seed=row)),
             tuple(rng.sample(range(100), width)),
             rng.randint(1, 3),
         )

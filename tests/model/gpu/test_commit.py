@@ -12,11 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.reference.kv_pages import move_slots
-from draftwerk.model.step.ops import Parts
-from draftwerk.model.step.presampled import Foreseen, Questions
-from draftwerk.model.step.sequences import Sequence as Known
-from draftwerk.model.step.target_runner import Runner
-from draftwerk.model.step.tree_walk import Walk
+from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.presampled import Presampled, RoundRequests
+from draftwerk.model.step.sequences import CachedSequence as Known
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.tree_walk import RowVerification
 from draftwerk.speculative.protocol.rounds import Draft, Row
 from draftwerk.speculative.sampling.params import Sampling
 from tests.model.gpu.device import DEVICE
@@ -29,13 +29,13 @@ from tests.support.tiny_models import VOCAB, save_tiny
 pytest.importorskip("triton", reason="Triton is not installed")
 
 BLOCKS, PAGE = 40, 4
-LAWS = [
+SAMPLINGS = [
     Sampling(temperature=0.0),
     Sampling(temperature=0.8, seed=1),
     Sampling(temperature=1.1, min_p=0.02, seed=2, branch=3),
     Sampling(temperature=0.9, seed=4, frequency_penalty=0.4),
 ]
-SERVED = LAWS[:3]
+SERVED = SAMPLINGS[:3]
 WAITS = ("aten._local_scalar_dense", "aten.nonzero", "aten.masked_select", "aten.equal")
 """What asks a device for numbers."""
 
@@ -46,7 +46,7 @@ def random_pages(seed: int, dtype: torch.dtype) -> Pages:
     return Pages(*(torch.randn(shape, generator=noise).to(dtype).to(DEVICE) for _ in range(2)))
 
 
-def walked(walk: Walk, told: list[int]) -> Walk:
+def walked(walk: RowVerification, told: list[int]) -> RowVerification:
     """Go down a tree, the answers given by node."""
     while walk.advance(told[walk.node + 1]):
         pass
@@ -56,14 +56,14 @@ def walked(walk: Walk, told: list[int]) -> Walk:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float8_e4m3fn], ids=str)
 @pytest.mark.parametrize("seed", range(3))
 def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtype: torch.dtype):
-    from draftwerk.model.gpu.commit import compact, forest_laid_out, forest_of
+    from draftwerk.model.gpu.commit import compact, packed_trees, unpacked_trees
     from draftwerk.model.gpu.commit import walk as walk_down
 
     rng, blocks = Random(seed), list(range(BLOCKS))
     rng.shuffle(blocks)
-    walks: list[Walk] = []
+    walks: list[RowVerification] = []
     answers: list[int] = []
-    expected: list[Walk] = []
+    expected: list[RowVerification] = []
     for index in range(6):
         stop, room = rng.randint(1, 6), 0 if index == 0 else 12
         truth = [rng.randrange(5) for _ in range(6)]
@@ -72,7 +72,7 @@ def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtyp
         row = Row(index, stop - 1, stop, True, 12, table)
         known = Known([0] * stop, stop, SERVED[0])
         first = len(answers)
-        walks.append(Walk(row, known, draft, first))
+        walks.append(RowVerification(row, known, draft, first))
         # Right down to the last node, and elsewhere by chance.
         own = [rng.randrange(40) for _ in range(len(draft.tokens) + 1)]
         node = len(draft.tokens) - 1
@@ -80,22 +80,22 @@ def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtyp
             own[draft.parents[node] + 1] = draft.tokens[node]
             node = draft.parents[node]
         answers += own
-        expected.append(walked(Walk(row, known, draft, first), own))
+        expected.append(walked(RowVerification(row, known, draft, first), own))
     trees = [walk.tree(PAGE) for walk in walks]
-    numbers = torch.from_numpy(forest_laid_out(trees)).to(DEVICE)
-    forest = forest_of(numbers, len(trees))
+    numbers = torch.from_numpy(packed_trees(trees)).to(DEVICE)
+    packed = unpacked_trees(numbers, len(trees))
     told = torch.tensor(answers, dtype=torch.int32, device=DEVICE)
-    paths, ends = walk_down(told, forest, max(len(tree.parents) + 1 for tree in trees))
+    paths, ends = walk_down(told, packed, max(len(tree.parents) + 1 for tree in trees))
     for index, (walk, tree) in enumerate(zip(expected, trees, strict=True)):
         count, last, said = ends[index].tolist()
-        begin = int(forest.begins[index])
+        begin = int(packed.begins[index])
         assert begin == tree.first
         assert paths[begin : begin + count].tolist() == [node + 1 for node in walk.path]
         assert (last, said) == (walk.node + 1, walk.tokens[-1])
     moves = [move for walk in expected for move in walk.moves(PAGE)]
     assert moves and max(len(walk.path) for walk in expected) > 1
     ours, theirs = random_pages(seed, dtype), random_pages(seed, dtype)
-    compact(ours, forest, paths, ends)
+    compact(ours, packed, paths, ends)
     move_slots(theirs, moves)
     for mine, other in ((ours.keys, theirs.keys), (ours.values, theirs.values)):
         assert torch.equal(mine.view(torch.uint8), other.view(torch.uint8))
@@ -108,7 +108,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def parts_of(directory: Path, recorder: Recorder | None, attention: str = "triton") -> Parts:
+def parts_of(directory: Path, recorder: Recorder | None, attention: str = "triton") -> LoadedModel:
     from draftwerk.model.gpu.build import GpuSettings, gpu_parts
 
     model = load(str(directory), FP32, DEVICE)
@@ -117,7 +117,9 @@ def parts_of(directory: Path, recorder: Recorder | None, attention: str = "trito
     return gpu_parts(model, settings, recorder, head=head)[0]
 
 
-def decoded(runner: Runner, texts: Sequence[list[int]], laws: Sequence[Sampling]) -> Driver:
+def decoded(
+    runner: TargetRunner, texts: Sequence[list[int]], samplings: Sequence[Sampling]
+) -> Driver:
     """Decode the texts again, with random trees that often hold the truth."""
 
     def guess(live: Live, room: int) -> Draft:
@@ -125,26 +127,29 @@ def decoded(runner: Runner, texts: Sequence[list[int]], laws: Sequence[Sampling]
         return random_tree(rng, texts[live.sequence_id][len(live.output) :], VOCAB, min(room, 6))
 
     driver = Driver(runner, Random(1), guess, chunk_max=6)
-    for index, law in enumerate(laws):
-        driver.add(index, [5 + index, 6, 7, 8, 9], law, 8)
+    for index, sampling in enumerate(samplings):
+        driver.add(index, [5 + index, 6, 7, 8, 9], sampling, 8)
     driver.run()
     return driver
 
 
-def test_texts_and_thoughts_are_the_references(directory: Path):
+def test_texts_and_head_tree_are_the_references(directory: Path):
     """Where a path is left in the wrong place, the text after it is another."""
 
     def head(weights):
         return random_head(weights, torch.arange(VOCAB))
 
     reference = make_guessing_runner(directory, head)
-    texts = [generate(reference, [5 + index, 6, 7, 8, 9], law, 8) for index, law in enumerate(LAWS)]
-    runner = Runner(parts_of(directory, Recorder()), successor_count=3)
-    ours, theirs = decoded(runner, texts, LAWS), decoded(reference, texts, LAWS)
+    texts = [
+        generate(reference, [5 + index, 6, 7, 8, 9], sampling, 8)
+        for index, sampling in enumerate(SAMPLINGS)
+    ]
+    runner = TargetRunner(parts_of(directory, Recorder()), successor_count=3)
+    ours, theirs = decoded(runner, texts, SAMPLINGS), decoded(reference, texts, SAMPLINGS)
     assert [live.output for live in ours.all] == texts
     for mine, other in zip(ours.all, theirs.all, strict=True):
         found, expected = (
-            [(one.tokens, one.path, one.thoughts) for one in live.decisions if one.tokens]
+            [(one.tokens, one.path, one.head_tree) for one in live.decisions if one.tokens]
             for live in (mine, other)
         )
         assert found == expected
@@ -167,19 +172,19 @@ class Waits(TorchDispatchMode):
 def test_a_step_waits_for_its_answers_and_for_nothing_else(directory: Path):
     """Trees, moves and thoughts: one question, no second one, and no number read on the way."""
     parts = parts_of(directory, None)
-    reads: list[Foreseen] = []
+    reads: list[Presampled] = []
     moved: list[object] = []
     waits = Waits()
 
-    def choose(logits: Tensor, asks: object) -> list[int]:
+    def choose(logits: Tensor, requests: object) -> list[int]:
         raise AssertionError("asked again")
 
     def move(pages: Pages, moves: Sequence[tuple[int, int]]) -> None:
         moved.extend(moves)
 
-    def foresee(logits: Tensor, questions: Questions) -> Foreseen:
+    def presample(logits: Tensor, questions: RoundRequests) -> Presampled:
         with waits:
-            reads.append(parts.kit.foresee(logits, questions))
+            reads.append(parts.backend.presample(logits, questions))
         return reads[-1]
 
     class Silent:
@@ -188,11 +193,11 @@ def test_a_step_waits_for_its_answers_and_for_nothing_else(directory: Path):
         def __call__(self, states: Tensor, tokens: list[int], count: int):
             raise AssertionError("thought again")
 
-    kit = parts.kit._replace(choose=choose, move_slots=move, foresee=foresee)
-    runner = Runner(parts._replace(kit=kit, step=Silent()))
+    backend = parts.backend._replace(choose=choose, move_slots=move, presample=presample)
+    runner = TargetRunner(parts._replace(backend=backend, step=Silent()))
     texts = [
-        generate(make_runner(directory), [5 + index, 6, 7, 8, 9], law, 8)
-        for index, law in enumerate(SERVED)
+        generate(make_runner(directory), [5 + index, 6, 7, 8, 9], sampling, 8)
+        for index, sampling in enumerate(SERVED)
     ]
     driver = decoded(runner, texts, SERVED)
     assert [live.output for live in driver.all] == texts
@@ -200,4 +205,4 @@ def test_a_step_waits_for_its_answers_and_for_nothing_else(directory: Path):
     assert moved == [] and waits.seen == []
     paths = [one.path for live in driver.all for one in live.decisions]
     assert any(path != tuple(range(len(path))) for path in paths)
-    assert any(one.thoughts for live in driver.all for one in live.decisions)
+    assert any(one.head_tree for live in driver.all for one in live.decisions)

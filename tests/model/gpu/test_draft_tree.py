@@ -10,10 +10,10 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead, TorchStep
 from draftwerk.model.draft_head.tree import EXPANDED, LEVELS, Grower, Start, guesses
-from draftwerk.model.step.target_runner import Runner
+from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.sources.sequence_noise import Key
+from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from tests.model.gpu.device import DEVICE
 from tests.model.gpu.recorder import Recorder
 from tests.support.draft_heads import idle_head, random_head
@@ -23,7 +23,7 @@ from tests.support.tiny_models import VOCAB, save_tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-LAWS = [
+SAMPLINGS = [
     Sampling(temperature=0.0),
     Sampling(temperature=0.7, seed=7),
     Sampling(temperature=1.4, seed=2**63 + 9, branch=5),
@@ -41,12 +41,12 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def steps(directory: Path, vocabulary: torch.Tensor, seed: int = 1):
     """Return a head in plain torch, and on the device."""
-    from draftwerk.model.gpu.draft_tree import GpuThinker
+    from draftwerk.model.gpu.draft_tree import GpuDraftTree
 
     weights = load(str(directory), FP32, DEVICE).weights
     head = random_head(weights, vocabulary, seed=seed)
     plain = load(str(directory), FP32).weights
-    return TorchStep(head, plain), GpuThinker(head, weights)
+    return TorchStep(head, plain), GpuDraftTree(head, weights)
 
 
 def every_token_head(weights: Weights) -> DraftHead:
@@ -60,7 +60,7 @@ def starts(seed: int, count: int, sharp: float) -> list[Start]:
             torch.randn(32, generator=noise) * sharp,
             rng.randrange(VOCAB),
             rng.randrange(2000),
-            Key(LAWS[row % len(LAWS)]),
+            SequenceNoise(SAMPLINGS[row % len(SAMPLINGS)]),
         )
         for row in range(count)
     ]
@@ -82,7 +82,7 @@ def test_a_step_is_the_twins(directory):
 
 def test_a_step_in_half_the_bits_is_near_the_twins(directory):
     """States and log-probabilities stay float32; the matrices are those of a bf16 target."""
-    from draftwerk.model.gpu.draft_head import GpuHead
+    from draftwerk.model.gpu.draft_head import GpuDraftHead
 
     weights = load(str(directory), torch.bfloat16, DEVICE).weights
     head = random_head(load(str(directory), torch.bfloat16).weights, torch.arange(VOCAB))
@@ -90,7 +90,7 @@ def test_a_step_in_half_the_bits_is_near_the_twins(directory):
     states = torch.randn(5, 32, generator=torch.Generator().manual_seed(1))
     tokens = [3, 96, 0, 3, 50]
     wanted = plain(states, tokens, VOCAB)
-    found = GpuHead(head, weights)(states.to(DEVICE).bfloat16(), tokens, VOCAB)
+    found = GpuDraftHead(head, weights)(states.to(DEVICE).bfloat16(), tokens, VOCAB)
     assert found.states.dtype == torch.float32
     assert (found.states.cpu() - wanted.states).norm() < 0.02 * wanted.states.norm()
     for row in range(5):
@@ -102,7 +102,7 @@ def test_a_step_in_half_the_bits_is_near_the_twins(directory):
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("size", [VOCAB, 40, 5])
 def test_a_tree_is_the_twins(seed: int, size: int, directory):
-    """Of each law, by themselves and together; a head may know very few tokens."""
+    """Of each distribution, by themselves and together; a head may know very few tokens."""
     vocabulary = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(seed))[:size]
     plain, ours = steps(directory, vocabulary.sort().values, seed)
     rows = starts(seed, 11, sharp=2.0 + seed)
@@ -110,8 +110,8 @@ def test_a_tree_is_the_twins(seed: int, size: int, directory):
     expected = guesses(plain, rows, EXPANDED * len(rows))
     assert guesses(ours, moved(rows)) == expected
     assert ours.grow(moved(rows[3:4])) == expected[3:4]
-    assert any(len(thoughts) > 3 for thoughts in expected)
-    depths = [len(thoughts) for thoughts in expected]
+    assert any(len(head_tree) > 3 for head_tree in expected)
+    depths = [len(head_tree) for head_tree in expected]
     assert min(depths) < max(depths) or size == 5
 
 
@@ -130,9 +130,9 @@ def test_levels_as_deep_as_there_are(directory):
     _, ours = steps(directory, torch.arange(VOCAB))
     rows = starts(5, 8, sharp=4.0)
     deepest = 0
-    for thoughts in ours.grow(moved(rows)):
+    for head_tree in ours.grow(moved(rows)):
         depths: list[int] = []
-        for thought in thoughts:
+        for thought in head_tree:
             depths.append(1 + (depths[thought.parent] if thought.parent >= 0 else 0))
         deepest = max(deepest, *depths)
     assert deepest == LEVELS
@@ -152,14 +152,16 @@ def test_a_runner_thinks_on_what_the_reference_does(make_head, graphs, directory
     head = make_head(load(str(directory), FP32).weights)
     parts, _ = gpu_parts(model, settings, Recorder() if graphs else None, head=head)
     reference = make_guessing_runner(directory, make_head)
-    texts = [generate(reference, p, law, 6) for p, law in zip(PROMPTS, LAWS, strict=False)]
-    wanted, found = decisions(reference, texts), decisions(Runner(parts), texts)
+    texts = [
+        generate(reference, p, sampling, 6) for p, sampling in zip(PROMPTS, SAMPLINGS, strict=False)
+    ]
+    wanted, found = decisions(reference, texts), decisions(TargetRunner(parts), texts)
     assert found == wanted
     assert any(path for _, path, _ in found)
-    assert all(thoughts for _, _, thoughts in found)
+    assert all(head_tree for _, _, head_tree in found)
 
 
-def decisions(runner: Runner, texts: list[list[int]]) -> list[tuple]:
+def decisions(runner: TargetRunner, texts: list[list[int]]) -> list[tuple]:
     """Return what is decided where the second node of each draft is right."""
 
     def guess(live: Live, room: int) -> Draft:
@@ -169,8 +171,8 @@ def decisions(runner: Runner, texts: list[list[int]]) -> list[tuple]:
 
     driver = Driver(runner, Random(1), guess)
     lives = [
-        driver.add(index, prompt, law, 6)
-        for index, (prompt, law) in enumerate(zip(PROMPTS, LAWS, strict=False))
+        driver.add(index, prompt, sampling, 6)
+        for index, (prompt, sampling) in enumerate(zip(PROMPTS, SAMPLINGS, strict=False))
     ]
     driver.run()
-    return [(one.tokens, one.path, one.thoughts) for live in lives for one in live.decisions]
+    return [(one.tokens, one.path, one.head_tree) for live in lives for one in live.decisions]

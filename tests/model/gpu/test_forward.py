@@ -9,7 +9,7 @@ from torch import Tensor
 
 from draftwerk.model.attention.choice import Needs, choose_attention
 from draftwerk.model.attention.reference import attend
-from draftwerk.model.batch.builder import Layout
+from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.gpu.forward import GpuForward
 from draftwerk.model.gpu.inputs import Inputs, shape_of
@@ -17,7 +17,7 @@ from draftwerk.model.gpu.kernels.products import dense, tiled
 from draftwerk.model.gpu.ops import TORCH_OPS
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.model.step.target_runner import Runner
+from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
 from draftwerk.speculative.sampling.params import Sampling
 from tests.model.gpu.device import DEVICE
@@ -30,7 +30,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 PROMPT = [5, 6, 7, 8, 9, 5, 6]
 BLOCK_COUNT, BLOCK_SIZE = 64, 4
-LAWS = {
+SAMPLINGS = {
     "greedy": Sampling(temperature=0.0),
     "sampled": Sampling(temperature=0.9, seed=7),
     "truncated": Sampling(temperature=0.8, top_p=0.9, seed=2, frequency_penalty=0.3),
@@ -45,7 +45,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return paths
 
 
-def gpu_runner(directory: Path, recorder: Recorder | None, **changes) -> Runner:
+def gpu_runner(directory: Path, recorder: Recorder | None, **changes) -> TargetRunner:
     from draftwerk.model.gpu.build import GpuSettings, gpu_parts
 
     settings = GpuSettings(
@@ -56,11 +56,11 @@ def gpu_runner(directory: Path, recorder: Recorder | None, **changes) -> Runner:
         **changes,
     )
     parts, _ = gpu_parts(load(str(directory), FP32, DEVICE), settings, recorder)
-    return Runner(parts)
+    return TargetRunner(parts)
 
 
 @pytest.mark.parametrize(
-    ("family", "law", "exact"),
+    ("family", "sampling", "exact"),
     [
         ("llama", "greedy", False),
         ("llama", "sampled", False),
@@ -70,10 +70,10 @@ def gpu_runner(directory: Path, recorder: Recorder | None, **changes) -> Runner:
         ("qwen3", "sampled", True),
     ],
 )
-def test_text_equals_the_references_with_kernels_and_trees(family, law, exact, directories):
+def test_text_equals_the_references_with_kernels_and_trees(family, sampling, exact, directories):
     """Chunked prefill, trees and company on the one side; token by token on the other."""
-    directory, law = directories[family], LAWS[law]
-    expected = generate(make_runner(directory), PROMPT, law, 10)
+    directory, sampling = directories[family], SAMPLINGS[sampling]
+    expected = generate(make_runner(directory), PROMPT, sampling, 10)
     runner, rng = gpu_runner(directory, None, exact=exact), Random(1)
 
     def guess(live: Live, room: int) -> Draft:
@@ -81,44 +81,46 @@ def test_text_equals_the_references_with_kernels_and_trees(family, law, exact, d
         return random_tree(rng, truth, VOCAB, min(room, 5))
 
     driver = Driver(runner, rng, guess, chunk_max=5)
-    live = driver.add(0, PROMPT, law, 10)
-    driver.add(1, [3, 1, 4, 1, 5, 9, 2, 6, 5], LAWS["greedy"], 6)
+    live = driver.add(0, PROMPT, sampling, 10)
+    driver.add(1, [3, 1, 4, 1, 5, 9, 2, 6, 5], SAMPLINGS["greedy"], 6)
     driver.run()
     assert live.output == expected
     assert sum(len(decision.path) for decision in live.decisions) > 0
 
 
 def test_text_equals_the_references_through_recorded_graphs(directories):
-    recorder, law, directory = Recorder(), LAWS["sampled"], directories["llama"]
-    expected = generate(make_runner(directory), PROMPT, law, 10)
+    recorder, sampling, directory = Recorder(), SAMPLINGS["sampled"], directories["llama"]
+    expected = generate(make_runner(directory), PROMPT, sampling, 10)
     runner, rng = gpu_runner(directory, recorder, rows_max=1), Random(2)
 
     def guess(live: Live, room: int) -> Draft:
         return chain(tuple(expected[len(live.output) :][: min(3, room)]), "test")
 
     driver = Driver(runner, rng, guess)
-    live = driver.add(0, PROMPT, law, 10)
+    live = driver.add(0, PROMPT, sampling, 10)
     driver.run()
     assert live.output == expected
     # Every round is short enough for a bucket, the prompt of seven tokens too.
     assert recorder.replays == driver.rounds
 
 
-def test_plain_laws_are_never_asked_a_level_at_a_time(directories):
+def test_plain_distributions_are_never_asked_a_level_at_a_time(directories):
     """One way to the device and back a round, however deep the tree."""
-    law, rng, directory = LAWS["sampled"], Random(3), directories["llama"]
-    expected = generate(make_runner(directory), PROMPT, law, 10)
+    sampling, rng, directory = SAMPLINGS["sampled"], Random(3), directories["llama"]
+    expected = generate(make_runner(directory), PROMPT, sampling, 10)
     parts = gpu_runner(directory, None).parts
 
-    def choose(logits: Tensor, asks: object) -> list[int]:
+    def choose(logits: Tensor, requests: object) -> list[int]:
         raise AssertionError("asked again")
 
     def guess(live: Live, room: int) -> Draft:
         return random_tree(rng, expected[len(live.output) :], VOCAB, min(room, 6))
 
-    runner = Runner(parts._replace(kit=parts.kit._replace(choose=choose)), successor_count=2)
+    runner = TargetRunner(
+        parts._replace(backend=parts.backend._replace(choose=choose)), successor_count=2
+    )
     driver = Driver(runner, rng, guess)
-    live = driver.add(0, PROMPT, law, 10)
+    live = driver.add(0, PROMPT, sampling, 10)
     driver.run()
     assert live.output == expected
     assert driver.rounds < 10
@@ -139,8 +141,8 @@ def pages_of(model):
     return allocate(model.config, BLOCK_COUNT, BLOCK_SIZE, FP32, DEVICE)
 
 
-def rounds() -> Layout:
-    layout = Layout(BLOCK_SIZE)
+def rounds() -> BatchBuilder:
+    layout = BatchBuilder(BLOCK_SIZE)
     layout.add([5, 6, 7, 8, 9], 0, (3, 1), NO_DRAFT, samples=True)
     layout.add([8], 0, (7, 9), chain((1, 2), "test"), samples=True)
     layout.add([11, 12, 13], 0, (20, 21), Draft((4, 5, 6), (-1, -1, 0), ("test",) * 3), True)
@@ -199,7 +201,7 @@ def test_a_round_too_long_or_too_sparse_for_a_bucket_runs_without_a_graph(plain)
     graphed = GraphedForward(forward, pages, 64, [Bucket(64, 4, True)], recorder)
     sparse = rounds().batch(torch.device("cpu"))
     assert graphed.bucket_of(sparse) is None  # a row has six tokens
-    layout = Layout(BLOCK_SIZE)
+    layout = BatchBuilder(BLOCK_SIZE)
     layout.add([1, 2, 3, 4], 0, (1,), NO_DRAFT, samples=True)
     assert graphed.bucket_of(layout.batch(torch.device("cpu"))) is None  # 4 tokens, 256 places
     logits = graphed(layout.batch(torch.device("cpu")), pages)

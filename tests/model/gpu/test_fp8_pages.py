@@ -15,7 +15,7 @@ from draftwerk.model.gpu.forward import GpuForward
 from draftwerk.model.gpu.kernels.products import FP8, FP8_MAX, saturated
 from draftwerk.model.gpu.ops import TORCH_OPS, HeadNorms
 from draftwerk.model.reference.kv_pages import allocate, copy_blocks, move_slots
-from draftwerk.model.step.target_runner import Runner
+from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sampling.params import Sampling
 from tests.model.gpu.device import DEVICE
@@ -143,18 +143,20 @@ def test_text_is_the_same_with_trees_as_token_by_token(exact: bool, tmp_path: Pa
     from draftwerk.model.gpu.build import gpu_parts
 
     save_tiny(tmp_path, "llama")
-    law, rng, prompt = Sampling(temperature=0.9, seed=7), Random(1), [5, 6, 7, 8, 9, 5, 6]
+    sampling, rng, prompt = Sampling(temperature=0.9, seed=7), Random(1), [5, 6, 7, 8, 9, 5, 6]
 
-    def runner() -> Runner:
-        return Runner(gpu_parts(load(str(tmp_path), FP32, DEVICE), settings(exact=exact), None)[0])
+    def runner() -> TargetRunner:
+        return TargetRunner(
+            gpu_parts(load(str(tmp_path), FP32, DEVICE), settings(exact=exact), None)[0]
+        )
 
-    expected = generate(runner(), prompt, law, 10)
+    expected = generate(runner(), prompt, sampling, 10)
 
     def guess(live: Live, room: int) -> Draft:
         return random_tree(rng, expected[len(live.output) :], VOCAB, min(room, 5))
 
     driver = Driver(runner(), rng, guess, chunk_max=5)
-    live = driver.add(0, prompt, law, 10)
+    live = driver.add(0, prompt, sampling, 10)
     driver.run()
     assert live.output == expected
     assert sum(len(decision.path) for decision in live.decisions) > 0
@@ -172,6 +174,6 @@ def test_keys_that_would_be_cut_off_are_refused(tmp_path: Path):
     model = load(str(tmp_path), FP32, DEVICE)
     config, bias = model.config, model.weights.layers[1].qkv_bias
     assert bias is not None
-    bias[config.head_count * config.head_size] = -300.0
+    bias[config.num_heads * config.head_size] = -300.0
     with pytest.raises(Refused, match="holds numbers up to 448; this model's keys have a bias of"):
         gpu_parts(model, settings(), None)

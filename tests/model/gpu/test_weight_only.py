@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.attention.reference import attend
-from draftwerk.model.batch.builder import Layout
+from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.gpu.kernels.quantised import BLOCK, by_rows, to_int4, to_int8
 from draftwerk.model.reference.forward import TorchForward
@@ -162,7 +162,7 @@ def test_logits_are_those_of_the_rounded_model(dtype: str, exact: bool, tmp_path
     model = load(str(tmp_path), FP32, DEVICE)
     settings = GpuSettings(dtype, "triton", exact, block_count=8, block_size=16)
     parts, _ = gpu_parts(model, settings, None)
-    layout = Layout(16)
+    layout = BatchBuilder(16)
     layout.add(list(range(3, 33)), 0, (1, 4), NO_DRAFT, samples=True)
     layout.add([8], 0, (5,), NO_DRAFT, samples=True)
 
@@ -176,5 +176,5 @@ def test_logits_are_those_of_the_rounded_model(dtype: str, exact: bool, tmp_path
         for name in ("qkv", "output", "gate_up", "down"):
             rounded = QUANTISERS[dtype](getattr(layer, name)).dequantised(FP32)
             setattr(layer, name, rounded)
-    model.weights.head = to_int8(model.weights.head).dequantised(FP32)
+    model.weights.lm_head = to_int8(model.weights.lm_head).dequantised(FP32)
     torch.testing.assert_close(found, expected(), atol=1e-4, rtol=1e-4)

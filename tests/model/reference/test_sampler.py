@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftwerk.model.reference.gumbel import gumbel, noise_keys
-from draftwerk.model.reference.sampler import Ask, choose_many, logprobs, scores_of
-from draftwerk.model.step.sequences import Sequence
+from draftwerk.model.reference.sampler import SamplingRequest, choose_many, logprobs, scores_of
+from draftwerk.model.step.sequences import CachedSequence
 from draftwerk.speculative.sampling import gumbel as noise
 from draftwerk.speculative.sampling import params as reference
 from draftwerk.speculative.sampling.params import Sampling
@@ -21,7 +21,7 @@ tokens = st.integers(0, VOCAB - 1)
 # Few distinct values, so that equal scores are common.
 logit = st.one_of(st.sampled_from([-2.0, 0.0, 0.5, 3.0]), st.floats(-40, 40, width=32))
 logits = st.lists(logit, min_size=VOCAB, max_size=VOCAB)
-laws = st.builds(
+samplings = st.builds(
     Sampling,
     temperature=st.sampled_from([0.0, 0.3, 0.8, 1.0, 2.0]),
     top_k=st.sampled_from([0, 1, 5, 39, 100]),
@@ -30,7 +30,7 @@ laws = st.builds(
     seed=st.integers(0, 2**64 - 1),
     branch=st.integers(0, 7),
 )
-edits = st.builds(
+logit_edits = st.builds(
     Sampling,
     temperature=st.sampled_from([0.0, 0.9]),
     repetition_penalty=st.sampled_from([1.0, 1.3, 0.7]),
@@ -45,7 +45,7 @@ edits = st.builds(
 )
 
 
-@given(logits, st.integers(0, 2**31), laws)
+@given(logits, st.integers(0, 2**31), samplings)
 @settings(max_examples=300, deadline=None)
 def test_the_choice_is_the_references(scores, position, sampling):
     assert choose(torch.tensor(scores), position, sampling) == reference.choose(
@@ -53,14 +53,14 @@ def test_the_choice_is_the_references(scores, position, sampling):
     )
 
 
-@given(logits, st.lists(tokens, max_size=8), st.lists(tokens, max_size=8), edits)
+@given(logits, st.lists(tokens, max_size=8), st.lists(tokens, max_size=8), logit_edits)
 @settings(max_examples=300, deadline=None)
 def test_edited_scores_are_the_references_to_the_bit(scores, prompt, output, sampling):
     known, path = output[: len(output) // 2], output[len(output) // 2 :]
-    sequence = Sequence(prompt + known[:1], len(prompt), sampling)
+    sequence = CachedSequence(prompt + known[:1], len(prompt), sampling)
     sequence.extend(tuple(known[1:]))
-    sequence.ask(0, path)  # asking twice must leave no trace
-    ours = scores_of(torch.tensor([scores]), sequence.ask(0, path))
+    sequence.sampling_request(0, path)  # asking twice must leave no trace
+    ours = scores_of(torch.tensor([scores]), sequence.sampling_request(0, path))
     exact = torch.tensor(scores).double().tolist()
     assert ours.tolist() == reference.edited(exact, prompt, output, sampling)
 
@@ -93,12 +93,12 @@ def test_rows_of_every_kind_are_chosen_together():
     generator = torch.Generator().manual_seed(5)
     raw = torch.randn(6, VOCAB, generator=generator)
     rng = Random(6)
-    asks, expected = [], []
+    requests, expected = [], []
     for row in (3, 1, 5, 0):
         sampling = Sampling(temperature=rng.choice([0.0, 0.7]), seed=rng.randrange(2**32))
-        asks.append(Ask(row, row + 9, sampling))
+        requests.append(SamplingRequest(row, row + 9, sampling))
         expected.append(reference.choose(raw[row].tolist(), row + 9, sampling))
-    assert choose_many(raw, asks) == expected
+    assert choose_many(raw, requests) == expected
 
 
 def test_logprobs_are_those_of_the_raw_model():
@@ -111,19 +111,19 @@ def test_logprobs_are_those_of_the_raw_model():
     assert logprobs(raw, []) == []
 
 
-def test_keyed_sampling_reproduces_the_law():
+def test_keyed_sampling_reproduces_the_distribution():
     scores = torch.tensor([1.0, 0.0, 2.0, -1.0, 1.5, 0.3])
     sampling = Sampling(temperature=0.9, top_p=0.9, seed=11)
-    law = reference.probabilities(scores.tolist(), sampling)
+    distribution = reference.probabilities(scores.tolist(), sampling)
     draws = 4_000
     counts = np.bincount(
         [choose(scores, position, sampling) for position in range(draws)], minlength=6
     )
-    chi2 = sum((counts[token] - draws * p) ** 2 / (draws * p) for token, p in law.items())
-    assert counts.sum() == sum(counts[token] for token in law)
+    chi2 = sum((counts[token] - draws * p) ** 2 / (draws * p) for token, p in distribution.items())
+    assert counts.sum() == sum(counts[token] for token in distribution)
     assert chi2 < 25  # five tokens at most: p = 1e-4 at 4 degrees of freedom is 23.5
 
 
 def choose(logits: torch.Tensor, position: int, sampling: Sampling) -> int:
     """Choose for one row [vocab]."""
-    return choose_many(logits[None], [Ask(0, position, sampling)])[0]
+    return choose_many(logits[None], [SamplingRequest(0, position, sampling)])[0]

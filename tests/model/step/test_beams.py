@@ -1,6 +1,6 @@
 """Beam search over a real model: the sequences and scores of `transformers.generate(num_beams=W)`.
 
-The whole way but for the actors: planner, proposer, runner. With drafts and without, alone and in
+The whole way but for the actors: scheduler, proposer, runner. With drafts and without, alone and in
 company, in pools so small that searches are preempted.
 """
 
@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from draftwerk.model.batch.builder import Layout
-from draftwerk.speculative.beams.decisions import BeamRules, Beams, best_offers
+from draftwerk.model.batch.builder import BatchBuilder
+from draftwerk.speculative.beams.decisions import BeamRules, Beams, best_candidates
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from draftwerk.speculative.sampling.params import Grammar, Sampling, edited, probabilities
@@ -56,7 +56,7 @@ def beam_rules(
     )
 
 
-def law(rules: BeamRules, **settings: Any) -> Sampling:
+def sampling_of(rules: BeamRules, **settings: Any) -> Sampling:
     return Sampling(temperature=0.0, stop_token_ids=rules.stop_token_ids, **settings)
 
 
@@ -74,13 +74,13 @@ def test_sequences_and_scores_are_those_of_transformers(directory, width, stops)
         )
     ]
     for server, hindsight in ((plain, None), (drafted, None), (lucky, plain.lived)):
-        names = [server.submit(prompt, rules, law(rules)) for prompt, rules in cases]
+        names = [server.submit(prompt, rules, sampling_of(rules)) for prompt, rules in cases]
         server.run(hindsight)
         for name, (prompt, rules) in zip(names, cases, strict=True):
             assert_same(server.result(name), oracle(tuple(prompt), rules))
-    assert plain.planner.stats.draft_tokens == 0 < drafted.planner.stats.draft_tokens
-    assert lucky.planner.stats.accepted_tokens > 0
-    assert lucky.planner.stats.rounds < plain.planner.stats.rounds
+    assert plain.scheduler.stats.draft_tokens == 0 < drafted.scheduler.stats.draft_tokens
+    assert lucky.scheduler.stats.accepted_tokens > 0
+    assert lucky.scheduler.stats.rounds < plain.scheduler.stats.rounds
 
 
 def test_penalties_and_a_minimum_are_those_of_transformers(directory):
@@ -88,7 +88,9 @@ def test_penalties_and_a_minimum_are_those_of_transformers(directory):
     settings = {"repetition_penalty": 1.3, "min_new_tokens": 5}
     wanted = oracle(tuple(PROMPTS[0]), rules, **settings)
     server = server_of(directory, 256, 16)
-    name = server.submit(PROMPTS[0], rules, law(rules, repetition_penalty=1.3, tokens_min=5))
+    name = server.submit(
+        PROMPTS[0], rules, sampling_of(rules, repetition_penalty=1.3, tokens_min=5)
+    )
     server.run()
     assert_same(server.result(name), wanted)
     assert min(len(text) for text, _ in wanted) >= 5
@@ -105,7 +107,7 @@ def test_a_search_keeps_its_texts_among_ordinary_requests_and_they_theirs(direct
         texts.append(alone.found[name])
     server = server_of(directory, 256, 16)
     names = [server.submit(PROMPTS[1], None, sampling) for sampling in others]
-    search = server.submit(PROMPTS[0], rules, law(rules))
+    search = server.submit(PROMPTS[0], rules, sampling_of(rules))
     server.run()
     assert_same(server.result(search), oracle(tuple(PROMPTS[0]), rules))
     assert [server.found[name] for name in names] == texts
@@ -114,11 +116,11 @@ def test_a_search_keeps_its_texts_among_ordinary_requests_and_they_theirs(direct
 def test_a_preempted_search_goes_on_where_it_was(directory):
     rules = beam_rules(4)
     server = server_of(directory, 24, 16)
-    names = [server.submit(prompt, rules, law(rules)) for prompt in PROMPTS]
+    names = [server.submit(prompt, rules, sampling_of(rules)) for prompt in PROMPTS]
     server.run()
     for name, prompt in zip(names, PROMPTS, strict=True):
         assert_same(server.result(name), oracle(tuple(prompt), rules))
-    assert server.planner.stats.preemptions > 0
+    assert server.scheduler.stats.preemptions > 0
 
 
 def drawn_plainly(prompt: list[int], rules: BeamRules, sampling: Sampling) -> Found:
@@ -126,12 +128,12 @@ def drawn_plainly(prompt: list[int], rules: BeamRules, sampling: Sampling) -> Fo
     model: Any = tiny_model("llama")
     beams = new_beams(rules)
     while not beams.done:
-        offers: list[tuple[tuple[int, float], ...]] = []
+        candidates: list[tuple[tuple[int, float], ...]] = []
         for each in beams.live:
             row = oracle_logits(model, [*prompt, *each.tokens])[-1].tolist()
-            law = probabilities(edited(row, prompt, each.tokens, sampling), sampling)
-            offers.append(tuple((token, log(chance)) for token, chance in law.items()))
-        beams.step(offers)
+            chances = probabilities(edited(row, prompt, each.tokens, sampling), sampling)
+            candidates.append(tuple((token, log(chance)) for token, chance in chances.items()))
+        beams.step(candidates)
     return [(each.tokens, each.score) for each in beams.finished]
 
 
@@ -156,25 +158,25 @@ def test_drawn_texts_are_those_of_the_noise(directory, width):
         server.run(plain.lived if server is lucky else None)
         for name, texts in zip(names, wanted, strict=True):
             assert_same(server.result(name), texts)
-    assert lucky.planner.stats.accepted_tokens > 0
-    assert small.planner.stats.preemptions > 0 or width == 2
+    assert lucky.scheduler.stats.accepted_tokens > 0
+    assert small.scheduler.stats.preemptions > 0 or width == 2
 
 
 def test_a_search_under_a_grammar_is_the_plain_one_over_what_it_allows(tmp_path):
     save_tiny_with_text(tmp_path)
     grammar = Grammar("regex", "(yes|no|maybe( so)?|[0-9]{1,3}),? (sir|madam)!")
     rules = BeamRules(width=3, tokens_max=10, stop_token_ids=(2,))
-    sampling = law(rules, grammar=grammar)
+    sampling = sampling_of(rules, grammar=grammar)
     prompt = [40, 41, 42]
     servers = [server_of(tmp_path, 128, draft_max) for draft_max in (0, 16)]
-    model, grammars = servers[0].runner.parts.forward, servers[0].runner.histories.grammars
+    model, grammars = servers[0].runner.parts.forward, servers[0].runner.cached_sequences.grammars
     assert grammars is not None
 
-    def allowed_law(text: tuple[int, ...]) -> list[float]:
-        layout = Layout(4)
+    def allowed_distribution(text: tuple[int, ...]) -> list[float]:
+        builder = BatchBuilder(4)
         tokens = [*prompt, *text]
-        layout.add(tokens, 0, tuple(range(100, 110)), NO_DRAFT, True)
-        logits = model(layout.batch(torch.device("cpu")), servers[0].runner.pages)[-1]
+        builder.add(tokens, 0, tuple(range(100, 110)), NO_DRAFT, True)
+        logits = model(builder.batch(torch.device("cpu")), servers[0].runner.pages)[-1]
         matcher = grammars.matcher(grammar, (2,))
         bits = np.unpackbits(matcher.allowed(text).view(np.uint8), bitorder="little")
         scores = logits.double().log_softmax(-1)
@@ -183,7 +185,12 @@ def test_a_search_under_a_grammar_is_the_plain_one_over_what_it_allows(tmp_path)
 
     beams = Beams(rules)
     while not beams.done:
-        beams.step([best_offers(allowed_law(each.tokens), rules.offers) for each in beams.live])
+        beams.step(
+            [
+                best_candidates(allowed_distribution(each.tokens), rules.candidates)
+                for each in beams.live
+            ]
+        )
     wanted = [(each.tokens, each.score) for each in beams.finished]
     assert len(wanted) == 3 and all(tokens[-1] == 2 for tokens, _ in wanted)
     for server in servers:

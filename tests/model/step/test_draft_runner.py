@@ -5,14 +5,14 @@ from random import Random
 
 import pytest
 
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Branch, Opening, Round, Row
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Branch, NewSequence, Round, Row
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.model_driver import Driver, generate
 from tests.support.runners import make_drafter, make_runner
 from tests.support.tiny_models import VOCAB, save_tiny
 
 PROMPT = [5, 6, 7, 8, 9, 5, 6]
-LAWS = {
+SAMPLINGS = {
     "greedy": Sampling(temperature=0.0),
     "sampled": Sampling(temperature=0.9, top_p=0.9, seed=3),
     "edited": Sampling(
@@ -35,50 +35,54 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
-def test_a_draft_model_that_is_the_target_is_always_right(law, directory):
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+def test_a_draft_model_that_is_the_target_is_always_right(sampling, directory):
     runner, rng = make_runner(directory), Random(1)
     prompts = [[rng.randrange(VOCAB) for _ in range(rng.randint(1, 20))] for _ in range(4)]
-    plain = [generate(runner, prompt, law, 28) for prompt in prompts]
+    plain = [generate(runner, prompt, sampling, 28) for prompt in prompts]
     driver = Driver(runner, rng, drafter=make_drafter(directory), chunk_max=200)
-    lives = [driver.add(index, prompt, law, 28) for index, prompt in enumerate(prompts)]
+    lives = [driver.add(index, prompt, sampling, 28) for index, prompt in enumerate(prompts)]
     driver.run()
     assert [live.output for live in lives] == plain
     assert all(len(decision.path) == 8 for live in lives for decision in live.decisions[1:-2])
 
 
-@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
-def test_another_draft_model_changes_no_text(law, directory, other):
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+def test_another_draft_model_changes_no_text(sampling, directory, other):
     runner, rng = make_runner(directory), Random(1)
     prompts = [[rng.randrange(VOCAB) for _ in range(rng.randint(1, 20))] for _ in range(4)]
-    plain = [generate(runner, prompt, law, 28) for prompt in prompts]
+    plain = [generate(runner, prompt, sampling, 28) for prompt in prompts]
     driver = Driver(runner, rng, drafter=make_drafter(other), chunk_max=6, preempts=0.1)
-    lives = [driver.add(index, prompt, law, 28) for index, prompt in enumerate(prompts)]
+    lives = [driver.add(index, prompt, sampling, 28) for index, prompt in enumerate(prompts)]
     driver.run()
     assert [live.output for live in lives] == plain
 
 
 def test_it_recovers_from_drafts_that_others_made(directory):
     """The target may follow another source for a while; the next guess is right again."""
-    runner, drafter, law = make_runner(directory), make_drafter(directory), LAWS["sampled"]
-    plain = generate(runner, PROMPT, law, 20)
-    first = drafter.propose(round_of(0, 7, opening(law)))
+    runner, drafter, sampling = (
+        make_runner(directory),
+        make_drafter(directory),
+        SAMPLINGS["sampled"],
+    )
+    plain = generate(runner, PROMPT, sampling, 20)
+    first = drafter.propose(round_of(0, 7, new_sequence(sampling)))
     assert list(first[0].tokens) == plain[:8]
     told = (*plain[:2], 33, *plain[3:6])  # as if the third token had come out differently
     known = [*PROMPT, *told]
-    fresh = make_drafter(directory).propose(round_of(0, 13, Opening(tuple(known), 7, law)))
+    fresh = make_drafter(directory).propose(round_of(0, 13, NewSequence(tuple(known), 7, sampling)))
     assert drafter.propose(round_of(9, 13, None, told)) == fresh
 
 
 def test_it_reads_a_cached_prefix_that_it_never_saw(directory):
-    law, drafter = LAWS["greedy"], make_drafter(directory)
-    expected = make_drafter(directory).propose(round_of(0, 7, opening(law)))
-    assert drafter.propose(round_of(4, 7, opening(law))) == expected
+    sampling, drafter = SAMPLINGS["greedy"], make_drafter(directory)
+    expected = make_drafter(directory).propose(round_of(0, 7, new_sequence(sampling)))
+    assert drafter.propose(round_of(4, 7, new_sequence(sampling))) == expected
 
 
 def test_it_does_not_read_a_cached_prefix_again(directory):
-    law, drafter = LAWS["greedy"], make_drafter(directory)
-    expected = drafter.propose(round_of(0, 7, opening(law)))
+    sampling, drafter = SAMPLINGS["greedy"], make_drafter(directory)
+    expected = drafter.propose(round_of(0, 7, new_sequence(sampling)))
     counts: list[int] = []
     inner = drafter.parts.forward
 
@@ -87,42 +91,46 @@ def test_it_does_not_read_a_cached_prefix_again(directory):
         return inner(batch, pages)
 
     drafter.parts = drafter.parts._replace(forward=counting)
-    row = Row(2, 4, 7, True, 8, (0, 9, 10, 11), (), opening(law))
+    row = Row(2, 4, 7, True, 8, (0, 9, 10, 11), (), new_sequence(sampling))
     assert drafter.propose(Round(1, 0, (row,))) == expected
     assert counts[0] == 3
 
 
 def test_it_reads_on_in_a_branch_that_copies_another(directory):
-    law, drafter = LAWS["greedy"], make_drafter(directory)
-    drafter.propose(round_of(0, 7, opening(law)))
+    sampling, drafter = SAMPLINGS["greedy"], make_drafter(directory)
+    drafter.propose(round_of(0, 7, new_sequence(sampling)))
     branch = Branch(1, 4, origin=1)
     row = Row(2, 7, 8, True, 8, (0, 9, 10, 11), (30,), branch=branch)
-    found = drafter.propose(Round(1, 0, (row,), copies=((1, 9),), closed=(1,)))
-    known = Opening((*PROMPT, 30), 7, law)
+    found = drafter.propose(Round(1, 0, (row,), copies=((1, 9),), finished_ids=(1,)))
+    known = NewSequence((*PROMPT, 30), 7, sampling)
     assert found == make_drafter(directory).propose(round_of(0, 8, known))
 
 
 def test_a_request_may_do_without_it(directory):
-    law, drafter = LAWS["greedy"], make_drafter(directory)
-    without = Opening(tuple(PROMPT), 7, law, methods=("ngram",))
+    sampling, drafter = SAMPLINGS["greedy"], make_drafter(directory)
+    without = NewSequence(tuple(PROMPT), 7, sampling, methods=("ngram",))
     assert drafter.propose(round_of(0, 7, without)) == (NO_DRAFT,)
 
 
 def test_rows_that_do_not_sample_and_bad_rows_get_no_draft(directory):
     drafter = make_drafter(directory)
     rows = (
-        Row(1, 0, 4, False, 0, (0,), (), opening(LAWS["greedy"])),
+        Row(1, 0, 4, False, 0, (0,), (), new_sequence(SAMPLINGS["greedy"])),
         Row(2, 0, 4, True, 4, (1, 2)),
     )
     assert drafter.propose(Round(0, 0, rows)) == (NO_DRAFT, NO_DRAFT)
-    assert drafter.propose(Round(1, 0, (), closed=(1, 2))) == ()
+    assert drafter.propose(Round(1, 0, (), finished_ids=(1, 2))) == ()
     assert not drafter.readings
 
 
-def opening(law: Sampling) -> Opening:
-    return Opening(tuple(PROMPT), len(PROMPT), law)
+def new_sequence(sampling: Sampling) -> NewSequence:
+    return NewSequence(tuple(PROMPT), len(PROMPT), sampling)
 
 
-def round_of(start: int, stop: int, opening: Opening | None, news: tuple[int, ...] = ()) -> Round:
+def round_of(
+    start: int, stop: int, new_sequence: NewSequence | None, new_token_ids: tuple[int, ...] = ()
+) -> Round:
     """Return a round with one sampling row in blocks 0 .. 5."""
-    return Round(0, 0, (Row(1, start, stop, True, 8, (0, 1, 2, 3, 4, 5), news, opening),))
+    return Round(
+        0, 0, (Row(1, start, stop, True, 8, (0, 1, 2, 3, 4, 5), new_token_ids, new_sequence),)
+    )

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 import torch
 
-from draftwerk.model.step.target_runner import Runner
+from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import (
     LOSS_NATS,
     NO_DRAFT,
     Branch,
     Draft,
-    Opening,
+    NewSequence,
     Proposal,
     Round,
     Row,
@@ -25,7 +25,7 @@ from tests.support.runners import make_runner
 from tests.support.tiny_models import VOCAB, oracle_logits, save_tiny
 
 PROMPT = [5, 6, 7, 8, 9, 5, 6]
-LAWS = {
+SAMPLINGS = {
     "greedy": Sampling(temperature=0.0),
     "plain": Sampling(seed=1),
     "truncated": Sampling(temperature=0.8, top_p=0.9, top_k=20, min_p=0.02, seed=2),
@@ -46,20 +46,20 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
-def test_one_seed_gives_one_text_for_any_drafts_chunks_preemptions_and_company(law, directory):
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+def test_one_seed_gives_one_text_for_any_drafts_chunks_preemptions_and_company(sampling, directory):
     runner, rng = make_runner(directory), Random(1)
-    plain = generate(runner, PROMPT, law, 30)
+    plain = generate(runner, PROMPT, sampling, 30)
 
     def guess(live: Live, room: int) -> Draft:
         truth = plain[len(live.output) :] if live.sequence_id == 0 else []
         return random_tree(rng, truth, VOCAB, room)
 
     driver = Driver(runner, rng, guess, chunk_max=5, preempts=0.05)
-    live = driver.add(0, PROMPT, law, 30)
+    live = driver.add(0, PROMPT, sampling, 30)
     for other in range(1, 6):
         prompt = [rng.randrange(VOCAB) for _ in range(rng.randint(1, 30))]
-        driver.add(other, prompt, rng.choice([*LAWS.values()]), 30)
+        driver.add(other, prompt, rng.choice([*SAMPLINGS.values()]), 30)
     driver.run()
     assert live.output == plain
     assert sum(len(decision.path) for decision in live.decisions) > 0
@@ -71,9 +71,10 @@ def test_logits_that_are_no_numbers_fail_their_row_alone(place, value, directory
     runner, sound = make_runner(directory), make_runner(directory)
     plain = tuple(generate(runner, PROMPT, Sampling(temperature=0.0), 3))
     guess = (plain[0], (plain[1] + (place == "node behind an error")) % VOCAB, plain[2])
-    opening = Opening(tuple(PROMPT), len(PROMPT), Sampling(temperature=0.0))
+    new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), Sampling(temperature=0.0))
     rows = tuple(
-        Row(n, 0, len(PROMPT), True, 3, tuple(range(3 * n, 3 * n + 3)), (), opening) for n in (1, 2)
+        Row(n, 0, len(PROMPT), True, 3, tuple(range(3 * n, 3 * n + 3)), (), new_sequence)
+        for n in (1, 2)
     )
     proposal = Proposal(Round(1, 0, rows), (chain(guess, "x"), chain(guess, "x")))
     forward = runner.parts.forward
@@ -98,8 +99,8 @@ def test_a_branch_whose_nodes_alone_are_computed_does_not_fail_for_the_row_behin
     runner.step(opened(Sampling(temperature=0.0), NO_DRAFT))
     known = Branch(1, 2, known=((11, -0.1), (12, -0.2)))
     branch = Row(1, len(PROMPT), len(PROMPT), True, 2, (0, 1, 2), branch=known)
-    opening = Opening(tuple(PROMPT), len(PROMPT), Sampling(temperature=0.0))
-    behind = Row(2, 0, len(PROMPT), True, 0, (3, 4), (), opening)
+    new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), Sampling(temperature=0.0))
+    behind = Row(2, 0, len(PROMPT), True, 0, (3, 4), (), new_sequence)
     nodes = Draft((11, 12), (-1, -1), ("x", "x"))
     forward = runner.parts.forward
 
@@ -111,21 +112,21 @@ def test_a_branch_whose_nodes_alone_are_computed_does_not_fail_for_the_row_behin
     runner.parts = runner.parts._replace(forward=breaking)
     proposal = Proposal(Round(1, 0, (branch, behind)), (nodes, NO_DRAFT))
     first, second = runner.step(proposal).decisions
-    assert not first.error and len(first.offers) == 2
+    assert not first.error and len(first.candidates) == 2
     assert "not a number" in second.error
 
 
 def test_different_seeds_and_branches_give_different_texts(directory):
     runner = make_runner(directory)
-    laws = [Sampling(seed=1), Sampling(seed=2), Sampling(seed=1, branch=1)]
-    assert len({tuple(generate(runner, PROMPT, law, 20)) for law in laws}) == 3
+    samplings = [Sampling(seed=1), Sampling(seed=2), Sampling(seed=1, branch=1)]
+    assert len({tuple(generate(runner, PROMPT, sampling, 20)) for sampling in samplings}) == 3
 
 
 def test_a_stop_token_that_was_drafted_ends_the_walk(directory):
     runner = make_runner(directory)
     plain = generate(runner, PROMPT, Sampling(temperature=0.0), 8)
-    law = Sampling(temperature=0.0, stop_token_ids=(plain[2],))
-    proposal = opened(law, chain(tuple(plain[:6]), "x"))
+    sampling = Sampling(temperature=0.0, stop_token_ids=(plain[2],))
+    proposal = opened(sampling, chain(tuple(plain[:6]), "x"))
     (decision,) = runner.step(proposal).decisions
     count = plain.index(plain[2]) + 1
     assert list(decision.tokens) == plain[:count]
@@ -152,10 +153,10 @@ def test_an_accepted_path_is_compacted_so_that_the_next_row_can_read_it(director
 
 def test_block_copies_are_made_before_anything_is_written(directory):
     runner = make_runner(directory)
-    law = Sampling(temperature=0.0)
-    plain = generate(runner, PROMPT, law, 6)
-    runner.step(opened(law, NO_DRAFT, sequence_id=1))
-    fork = Opening((*PROMPT, plain[0]), len(PROMPT), law)
+    sampling = Sampling(temperature=0.0)
+    plain = generate(runner, PROMPT, sampling, 6)
+    runner.step(opened(sampling, NO_DRAFT, sequence_id=1))
+    fork = NewSequence((*PROMPT, plain[0]), len(PROMPT), sampling)
     # The fork shares the first block; of the second it has a copy, to go on in.
     row = Row(2, len(PROMPT), len(PROMPT) + 1, True, 4, (0, 9, 10), (), fork)
     verdict = runner.step(Proposal(Round(1, 0, (row,), copies=((1, 9),)), (NO_DRAFT,)))
@@ -165,22 +166,22 @@ def test_block_copies_are_made_before_anything_is_written(directory):
 def test_log_probabilities_come_with_every_committed_token(directory, tmp_path):
     oracle = save_tiny(tmp_path, "llama")
     runner = make_runner(directory)
-    law = Sampling(temperature=0.0, logprobs=3, presence_penalty=0.5)
-    plain = generate(runner, PROMPT, law, 6)
-    (decision,) = runner.step(opened(law, chain(tuple(plain[:4]), "x"))).decisions
-    laws = oracle_logits(oracle, PROMPT + plain)[len(PROMPT) - 1 :].log_softmax(-1)
+    sampling = Sampling(temperature=0.0, logprobs=3, presence_penalty=0.5)
+    plain = generate(runner, PROMPT, sampling, 6)
+    (decision,) = runner.step(opened(sampling, chain(tuple(plain[:4]), "x"))).decisions
+    samplings = oracle_logits(oracle, PROMPT + plain)[len(PROMPT) - 1 :].log_softmax(-1)
     assert len(decision.logprobs) == len(decision.tokens) == 5
-    for law_, token, reported in zip(laws, plain, decision.logprobs, strict=False):
-        assert reported.logprob == pytest.approx(float(law_[token]), abs=1e-4)
-        assert [token for token, _ in reported.top] == law_.topk(3).indices.tolist()
+    for distribution_, token, reported in zip(samplings, plain, decision.logprobs, strict=False):
+        assert reported.logprob == pytest.approx(float(distribution_[token]), abs=1e-4)
+        assert [token for token, _ in reported.top] == distribution_.topk(3).indices.tolist()
 
 
 def test_the_best_successors_of_every_node_are_reported_if_asked_for(directory, tmp_path):
     oracle = save_tiny(tmp_path, "llama")
-    runner = Runner(make_runner(directory).parts, successor_count=3)
+    runner = TargetRunner(make_runner(directory).parts, successor_count=3)
     tree = Draft((11, 12, 13), (-1, -1, 0), ("x",) * 3)
     (decision,) = runner.step(opened(Sampling(seed=1), tree)).decisions
-    for path, said in zip(([], [11], [12], [11, 13]), decision.outlooks, strict=True):
+    for path, said in zip(([], [11], [12], [11, 13]), decision.topk, strict=True):
         best = oracle_logits(oracle, PROMPT + path)[-1].log_softmax(-1).topk(3)
         assert (said.token, said.best) == ((PROMPT + path)[-1], tuple(best.indices.tolist()))
         nats = [loss * LOSS_NATS for loss in said.losses]
@@ -189,42 +190,46 @@ def test_the_best_successors_of_every_node_are_reported_if_asked_for(directory, 
 
 def test_a_branch_is_offered_the_best_next_tokens_and_decides_nothing(directory, tmp_path):
     oracle, runner = save_tiny(tmp_path, "llama"), make_runner(directory)
-    law = Sampling(temperature=0.0, frequency_penalty=0.7, logit_bias=((4, 2.0),))
+    sampling = Sampling(temperature=0.0, frequency_penalty=0.7, logit_bias=((4, 2.0),))
     row, tree = branch_row(Branch(7, 5)), Draft((11, 12, 11), (-1, -1, 0), ("x",) * 3)
-    row = msgspec.structs.replace(row, opening=Opening(tuple(PROMPT), len(PROMPT), law))
+    row = msgspec.structs.replace(
+        row, new_sequence=NewSequence(tuple(PROMPT), len(PROMPT), sampling)
+    )
     (decision,) = runner.step(Proposal(Round(0, 0, (row,)), (tree,))).decisions
     assert (decision.tokens, decision.path) == ((), ())
-    for path, offered in zip(([], [11], [12], [11, 11]), decision.offers, strict=True):
+    for path, offered in zip(([], [11], [12], [11, 11]), decision.candidates, strict=True):
         logprobs = oracle_logits(oracle, PROMPT + path)[-1].log_softmax(-1).tolist()
-        scores = edited(logprobs, PROMPT, path, law)
+        scores = edited(logprobs, PROMPT, path, sampling)
         best = sorted(range(VOCAB), key=lambda token: -scores[token])[:5]
         assert [token for token, _ in offered] == best
         assert [s for _, s in offered] == pytest.approx([scores[t] for t in best], abs=1e-4)
 
 
 def test_a_new_branch_copies_its_origin_as_it_was_before_the_round(directory):
-    law, runner = Sampling(temperature=0.0), make_runner(directory)
-    runner.step(opened(law, NO_DRAFT))
+    sampling, runner = Sampling(temperature=0.0), make_runner(directory)
+    runner.step(opened(sampling, NO_DRAFT))
     parent = Row(1, 7, 8, True, 0, (0, 1), (30,), branch=Branch(1, 1))
     child = Row(2, 7, 8, True, 0, (0, 9), (31,), branch=Branch(1, 1, origin=1))
     orphan = Row(3, 7, 8, True, 0, (0, 8), (31,), branch=Branch(1, 1, origin=77))
-    round_ = Round(1, 0, (parent, child, orphan), copies=((1, 9),), closed=(1,))
+    round_ = Round(1, 0, (parent, child, orphan), copies=((1, 9),), finished_ids=(1,))
     decisions = runner.step(Proposal(round_, (NO_DRAFT,) * 3)).decisions
     assert "never opened" in decisions[0].error  # closed with this round, though copied
     assert "never opened" in decisions[2].error
-    assert runner.histories.sequences[2].tokens == [*PROMPT, 31]
-    fresh = Row(4, 0, 8, True, 0, (20, 21), (), Opening((*PROMPT, 31), 7, law), branch=Branch(4, 1))
+    assert runner.cached_sequences.sequences[2].tokens == [*PROMPT, 31]
+    fresh = Row(
+        4, 0, 8, True, 0, (20, 21), (), NewSequence((*PROMPT, 31), 7, sampling), branch=Branch(4, 1)
+    )
     (expected,) = runner.step(Proposal(Round(2, 0, (fresh,)), (NO_DRAFT,))).decisions
-    assert decisions[1].offers[0][0] == pytest.approx(expected.offers[0][0], abs=1e-4)
+    assert decisions[1].candidates[0][0] == pytest.approx(expected.candidates[0][0], abs=1e-4)
 
 
 def test_slots_are_moved_after_the_copies_and_before_anything_is_written(directory):
-    law, runner = Sampling(temperature=0.0), make_runner(directory)
-    plain = generate(runner, PROMPT, law, 4)
+    sampling, runner = Sampling(temperature=0.0), make_runner(directory)
+    plain = generate(runner, PROMPT, sampling, 4)
     tree = Draft((1, plain[0]), (-1, -1), ("x", "x"))
     row = branch_row(Branch(1, 1))
-    opening = Opening(tuple(PROMPT), len(PROMPT), law)
-    row = msgspec.structs.replace(row, opening=opening)
+    new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), sampling)
+    row = msgspec.structs.replace(row, new_sequence=new_sequence)
     runner.step(Proposal(Round(0, 0, (row,)), (tree,)))
     # Node 1 is in slot 8, block 2; its place is slot 7, the last of block 1, copied to block 9.
     row = Row(1, 8, 9, True, 0, (0, 9, 10), (plain[0], plain[1]))
@@ -235,13 +240,13 @@ def test_slots_are_moved_after_the_copies_and_before_anything_is_written(directo
 
 def test_a_sequence_is_forgotten_when_it_is_closed_and_replaced_by_a_new_opening(directory):
     runner = make_runner(directory)
-    law = Sampling(temperature=0.0)
-    plain = generate(runner, PROMPT, law, 6)
+    sampling = Sampling(temperature=0.0)
+    plain = generate(runner, PROMPT, sampling, 6)
     for _ in range(2):  # the second opening stands for a preemption
-        (decision,) = runner.step(opened(law, NO_DRAFT)).decisions
+        (decision,) = runner.step(opened(sampling, NO_DRAFT)).decisions
         assert decision.tokens == (plain[0],)
-    runner.step(Proposal(Round(2, 0, (), closed=(1, 77)), ()))
-    assert not runner.histories.sequences
+    runner.step(Proposal(Round(2, 0, (), finished_ids=(1, 77)), ()))
+    assert not runner.cached_sequences.sequences
 
 
 BAD = {
@@ -265,10 +270,10 @@ BAD = {
 
 @pytest.mark.parametrize(("bad", "draft", "reason"), BAD.values(), ids=BAD)
 def test_a_bad_row_fails_alone(bad: Row, draft: Draft, reason: str, directory):
-    runner, law = make_runner(directory), Sampling(temperature=0.0)
-    plain = generate(runner, PROMPT, law, 2)
-    runner.step(opened(law, NO_DRAFT))
-    good = Row(2, 0, 7, True, 0, (20, 21), (), Opening(tuple(PROMPT), 7, law))
+    runner, sampling = make_runner(directory), Sampling(temperature=0.0)
+    plain = generate(runner, PROMPT, sampling, 2)
+    runner.step(opened(sampling, NO_DRAFT))
+    good = Row(2, 0, 7, True, 0, (20, 21), (), NewSequence(tuple(PROMPT), 7, sampling))
     if bad.sequence_id == 1:
         bad = Row(*(*[getattr(bad, name) for name in bad.__struct_fields__[:6]], (plain[0],)))
     verdict = runner.step(Proposal(Round(1, 0, (bad, good)), (draft, NO_DRAFT)))
@@ -283,7 +288,7 @@ def test_the_verdict_says_what_the_step_cost(directory):
     runner.clock = iter([1.0, 1.25, 1.3125]).__next__
     verdict = runner.step(opened(Sampling(), chain((1, 2), "x")))
     assert (verdict.device_ms, verdict.token_count) == (250.0, len(PROMPT) + 2)
-    assert verdict.think_ms == 62.5
+    assert verdict.head_ms == 62.5
 
 
 def branch_row(branch: Branch) -> Row:
@@ -291,8 +296,8 @@ def branch_row(branch: Branch) -> Row:
     return Row(1, 0, len(PROMPT), True, 8, (0, 1, 2, 3, 4), branch=branch)
 
 
-def opened(law: Sampling, draft: Draft, sequence_id: int = 1) -> Proposal:
+def opened(sampling: Sampling, draft: Draft, sequence_id: int = 1) -> Proposal:
     """Return a round with one new sequence in blocks 0 .. 4."""
-    opening = Opening(tuple(PROMPT), len(PROMPT), law)
-    row = Row(sequence_id, 0, len(PROMPT), True, 8, (0, 1, 2, 3, 4), (), opening)
+    new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), sampling)
+    row = Row(sequence_id, 0, len(PROMPT), True, 8, (0, 1, 2, 3, 4), (), new_sequence)
     return Proposal(Round(0, 0, (row,)), (draft,))

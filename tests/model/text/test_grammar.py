@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.checkpoint.info import read_card
-from draftwerk.model.reference.sampler import Ask, choose_many
+from draftwerk.model.checkpoint.info import read_info
+from draftwerk.model.reference.sampler import SamplingRequest, choose_many
 from draftwerk.model.text.grammar import BadGrammar, Grammars, Matcher, grammars_of
-from draftwerk.model.text.grammar_check import Judge
-from draftwerk.model.text.tokenizer import Text
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Opening, Proposal, Round, Row
+from draftwerk.model.text.grammar_check import GrammarChecker
+from draftwerk.model.text.tokenizer import TextTokenizer
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, NewSequence, Proposal, Round, Row
 from draftwerk.speculative.sampling import params as reference
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from tests.support.model_driver import Driver, Live, generate, random_tree
@@ -44,7 +44,7 @@ GRAMMARS = {
     "lark": Grammar("lark", 'start: t (("+"|"-") t)*\nt: /[0-9]+/ | "(" start ")"\n'),
     "no way back": Grammar("lark", 'start: a b\na[max_tokens=5]: /[a-z]+/\nb: "," /[0-9]{1,4}/\n'),
 }
-LAWS = {
+SAMPLINGS = {
     "greedy": Sampling(temperature=0.0, stop_token_ids=(END,), grammar=PERSON),
     "plain": Sampling(seed=1, stop_token_ids=(END,), grammar=PERSON),
     "two stops": Sampling(seed=2, stop_token_ids=(0, END), grammar=GRAMMARS["lark"]),
@@ -71,14 +71,14 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def grammars() -> Grammars:
     location = locate(None)
-    found = grammars_of(location.directory, read_card(location).vocab_size, (END,))
+    found = grammars_of(location.directory, read_info(location).vocab_size, (END,))
     assert found is not None
     return found
 
 
 @pytest.fixture(scope="module")
-def text() -> Text:
-    return Text(locate(None).directory)
+def text() -> TextTokenizer:
+    return TextTokenizer(locate(None).directory)
 
 
 def tokens_of(mask: np.ndarray) -> list[int]:
@@ -119,11 +119,11 @@ def stroll(rng: Random, matcher: Matcher, length: int) -> None:
             break
         path.append(rng.choice(choices))
         if rng.random() < 0.3:
-            matcher.forced(path)
+            matcher.jump_forward(path)
 
 
 def test_a_stop_token_may_come_exactly_where_the_grammar_accepts(
-    grammars: Grammars, text: Text
+    grammars: Grammars, text: TextTokenizer
 ) -> None:
     matcher = grammars.matcher(Grammar("regex", "ab+"), (0, END))
     assert not {0, END} & {*tokens_of(matcher.allowed())}
@@ -136,12 +136,12 @@ def test_a_stop_token_may_come_exactly_where_the_grammar_accepts(
     assert tokens_of(done.allowed()) == [0, END]
 
 
-def test_forced_tokens_are_the_only_ones_allowed(grammars: Grammars, text: Text) -> None:
+def test_forced_tokens_are_the_only_ones_allowed(grammars: Grammars, text: TextTokenizer) -> None:
     matcher = grammars.matcher(Grammar("json_schema", '{"const":"only this"}'), (END,))
-    forced = list(matcher.forced())
-    assert text.decode(forced) == '"only this"'
-    for place, token in enumerate(forced):
-        assert tokens_of(matcher.allowed(forced[:place])) == [token]
+    jump_forward = list(matcher.jump_forward())
+    assert text.decode(jump_forward) == '"only this"'
+    for place, token in enumerate(jump_forward):
+        assert tokens_of(matcher.allowed(jump_forward[:place])) == [token]
 
 
 def test_a_text_outside_its_grammar_is_an_error_and_not_taken_in(grammars: Grammars) -> None:
@@ -156,7 +156,7 @@ def test_a_text_outside_its_grammar_is_an_error_and_not_taken_in(grammars: Gramm
 
 
 @pytest.mark.parametrize("sampling", [Sampling(temperature=0.0), Sampling(seed=5, top_k=7)])
-def test_masked_tokens_are_outside_the_law(sampling: Sampling) -> None:
+def test_masked_tokens_are_outside_the_distribution(sampling: Sampling) -> None:
     rng = Random(3)
     for _ in range(50):
         logits = [rng.uniform(-4, 4) for _ in range(70)]
@@ -165,26 +165,30 @@ def test_masked_tokens_are_outside_the_law(sampling: Sampling) -> None:
         bits[allowed] = 1
         mask = np.packbits(bits, bitorder="little").view(np.int32)
         scores = reference.edited(torch.tensor(logits).tolist(), (), (), sampling, allowed)
-        ask = Ask(0, 9, sampling, None, mask)
-        assert choose_many(torch.tensor([logits]), [ask]) == [reference.choose(scores, 9, sampling)]
+        request = SamplingRequest(0, 9, sampling, None, mask)
+        assert choose_many(torch.tensor([logits]), [request]) == [
+            reference.choose(scores, 9, sampling)
+        ]
 
 
 # --- rounds -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
-def test_one_seed_gives_one_text_for_any_drafts_and_company(law: Sampling, directory: Path) -> None:
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+def test_one_seed_gives_one_text_for_any_drafts_and_company(
+    sampling: Sampling, directory: Path
+) -> None:
     runner, rng = make_runner(directory, block_count=256), Random(1)
-    plain = generate(runner, PROMPT, law, 60)
+    plain = generate(runner, PROMPT, sampling, 60)
 
     def guess(live: Live, room: int) -> Draft:
         truth = plain[len(live.output) :] if live.sequence_id == 0 else []
         return random_tree(rng, truth, runner.vocab_size, room)
 
     driver = Driver(runner, rng, guess, chunk_max=5)
-    live = driver.add(0, PROMPT, law, 60)
+    live = driver.add(0, PROMPT, sampling, 60)
     for other in range(1, 4):
-        driver.add(other, PROMPT[:other], rng.choice([*LAWS.values()]), 40)
+        driver.add(other, PROMPT[:other], rng.choice([*SAMPLINGS.values()]), 40)
     driver.run()
     assert live.output == plain
     accepted = sum(len(decision.path) for decision in live.decisions)
@@ -192,24 +196,24 @@ def test_one_seed_gives_one_text_for_any_drafts_and_company(law: Sampling, direc
 
 
 def test_a_preempted_text_goes_on_where_it_was(directory: Path) -> None:
-    law = LAWS["plain"]
+    sampling = SAMPLINGS["plain"]
     runner = make_runner(directory)
-    plain = generate(runner, PROMPT, law, 40)
+    plain = generate(runner, PROMPT, sampling, 40)
     assert plain[-1] == END
     for cut in range(len(plain)):
-        opening = Opening((*PROMPT, *plain[:cut]), len(PROMPT), law)
-        stop = len(opening.tokens)
-        row = Row(9, 0, stop, True, 0, tuple(range(20)), (), opening)
+        new_sequence = NewSequence((*PROMPT, *plain[:cut]), len(PROMPT), sampling)
+        stop = len(new_sequence.tokens)
+        row = Row(9, 0, stop, True, 0, tuple(range(20)), (), new_sequence)
         (decision,) = runner.step(Proposal(Round(0, 0, (row,)), (NO_DRAFT,))).decisions
         assert decision.tokens == (plain[cut],)
 
 
 def test_a_draft_model_guesses_within_the_grammar(directory: Path) -> None:
-    law = LAWS["plain"]
+    sampling = SAMPLINGS["plain"]
     runner = make_runner(directory)
-    plain = generate(runner, PROMPT, law, 40)
+    plain = generate(runner, PROMPT, sampling, 40)
     driver = Driver(runner, drafter=make_drafter(directory))
-    live = driver.add(0, PROMPT, law, 40)
+    live = driver.add(0, PROMPT, sampling, 40)
     driver.run()
     assert live.output == plain
     # The same model draws the same noise under the same grammar: every guess is right. The last
@@ -224,11 +228,11 @@ def test_a_draft_model_guesses_within_the_grammar(directory: Path) -> None:
 def test_a_grammar_that_cannot_be_followed_fails_alone(
     grammar: Grammar, stops: tuple[int, ...], directory: Path
 ) -> None:
-    runner, good = make_runner(directory), LAWS["greedy"]
+    runner, good = make_runner(directory), SAMPLINGS["greedy"]
     plain = generate(runner, PROMPT, good, 1)
     rows = tuple(
-        Row(number, 0, 3, True, 0, (number,), (), Opening(tuple(PROMPT), 3, law))
-        for number, law in enumerate((Sampling(grammar=grammar, stop_token_ids=stops), good))
+        Row(number, 0, 3, True, 0, (number,), (), NewSequence(tuple(PROMPT), 3, sampling))
+        for number, sampling in enumerate((Sampling(grammar=grammar, stop_token_ids=stops), good))
     )
     failed, decided = runner.step(Proposal(Round(0, 0, rows), (NO_DRAFT,) * 2)).decisions
     assert failed.error.startswith("the grammar cannot be followed")
@@ -239,8 +243,8 @@ def test_a_grammar_that_cannot_be_followed_fails_alone(
 def test_a_model_without_a_tokenizer_follows_no_grammar(tmp_path: Path) -> None:
     save_tiny(tmp_path, "llama")
     runner = make_runner(tmp_path)
-    opening = Opening((5, 6), 2, LAWS["greedy"])
-    row = Row(1, 0, 2, True, 0, (0,), (), opening)
+    new_sequence = NewSequence((5, 6), 2, SAMPLINGS["greedy"])
+    row = Row(1, 0, 2, True, 0, (0,), (), new_sequence)
     (decision,) = runner.step(Proposal(Round(0, 0, (row,)), (NO_DRAFT,))).decisions
     assert "no tokenizer" in decision.error
 
@@ -306,27 +310,27 @@ HEAVY = {
 
 
 @pytest.fixture(scope="module")
-def judge() -> Judge:
-    return Judge(locate(None).directory)
+def checker() -> GrammarChecker:
+    return GrammarChecker(locate(None).directory)
 
 
 @pytest.mark.parametrize("grammar", NASTY.values(), ids=NASTY)
-def test_the_judge_refuses_in_words_and_lives_on(grammar: Grammar, judge: Judge) -> None:
+def test_the_check_refuses_in_words_and_lives_on(grammar: Grammar, checker: GrammarChecker) -> None:
     with pytest.raises(BadGrammar) as caught:
-        judge.check(grammar)
+        checker.check(grammar)
     assert 10 < len(str(caught.value)) < 300
     assert "<" not in str(caught.value).split("cannot be followed")[1][:20]
-    judge.check(PERSON)
+    checker.check(PERSON)
 
 
 @pytest.mark.parametrize("grammar", HEAVY.values(), ids=HEAVY)
-def test_heavy_grammars_are_taken(grammar: Grammar, judge: Judge) -> None:
-    judge.check(grammar)
+def test_heavy_grammars_are_taken(grammar: Grammar, checker: GrammarChecker) -> None:
+    checker.check(grammar)
 
 
-def test_a_judgement_is_kept(judge: Judge) -> None:
+def test_a_judgement_is_kept(checker: GrammarChecker) -> None:
     grammar = schema({"allOf": MANY, "title": "again"})
     for _ in range(2):
         with pytest.raises(BadGrammar, match="too long"):
-            judge.check(grammar)
-    assert len(judge._judged) > 0
+            checker.check(grammar)
+    assert len(checker._judged) > 0

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.chat_template import ChatTemplate, TemplateRefused
-from draftwerk.model.text.tokenizer import Text
+from draftwerk.model.text.tokenizer import TextTokenizer
 
 CORPUS = [
     "the quick brown fox jumps over the lazy dog, again and again",
@@ -73,20 +73,20 @@ KINDS = {"byte level": byte_level, "byte fallback": sentencepiece_like}
 
 
 @pytest.fixture(params=KINDS.values(), ids=KINDS)
-def text(request: pytest.FixtureRequest, tmp_path: Path) -> Text:
+def text(request: pytest.FixtureRequest, tmp_path: Path) -> TextTokenizer:
     return saved(request.param(), tmp_path)
 
 
-def saved(tokenizer: Tokenizer, directory: Path, template: str | None = None) -> Text:
+def saved(tokenizer: Tokenizer, directory: Path, template: str | None = None) -> TextTokenizer:
     """Save a tokenizer as Transformers does, and read it back as ours."""
     wrapped = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", chat_template=template
     )
     wrapped.save_pretrained(directory)
-    return Text(directory)
+    return TextTokenizer(directory)
 
 
-def test_streamed_pieces_join_to_the_text_of_all_tokens(text: Text):
+def test_streamed_pieces_join_to_the_text_of_all_tokens(text: TextTokenizer):
     rng = Random(1)
     for _ in range(300):
         prompt = [rng.randrange(text.vocab_size) for _ in range(rng.randint(0, 5))]
@@ -100,7 +100,7 @@ def test_streamed_pieces_join_to_the_text_of_all_tokens(text: Text):
         assert isinstance("".join(map(text.stream(prompt).push, tokens)), str)
 
 
-def test_a_stream_never_emits_half_a_character(text: Text):
+def test_a_stream_never_emits_half_a_character(text: TextTokenizer):
     stream = text.stream()
     pieces = [stream.push(token) for token in text.encode_continuation("日本語 🦊")]
     assert "�" not in "".join(pieces)
@@ -113,7 +113,7 @@ def test_text_that_continues_a_prompt_keeps_its_leading_space(tmp_path: Path):
     assert "".join(map(stream.push, rest)) + stream.flush() == " brown fox"
 
 
-def test_special_tokens_are_known_and_left_out_of_text(text: Text):
+def test_special_tokens_are_known_and_left_out_of_text(text: TextTokenizer):
     tokens = text.encode_continuation("the fox</s>")
     end = tokens[-1]
     assert end in text.special_token_ids
@@ -146,7 +146,7 @@ def test_a_template_in_the_tokenizer_config_is_found(tmp_path: Path):
     config = tmp_path / "tokenizer_config.json"
     named = '"chat_template": [{"name": "default", "template": "{{ messages[0].content }}!"}]'
     config.write_text(config.read_text().rstrip().rstrip("}") + f", {named}}}")
-    assert Text(tmp_path).render_chat(MESSAGES) == "the fox & <dog>!"
+    assert TextTokenizer(tmp_path).render_chat(MESSAGES) == "the fox & <dog>!"
 
 
 def test_a_refusing_template_is_a_value_error_in_its_words():
@@ -171,7 +171,7 @@ def test_a_template_stays_in_its_sandbox(attack: str):
 
 def test_a_model_without_template_or_tokenizer_says_so(tmp_path: Path):
     with pytest.raises(Refused, match=r"no tokenizer\.json"):
-        Text(tmp_path)
+        TextTokenizer(tmp_path)
     text = saved(byte_level(), tmp_path)
     with pytest.raises(Refused, match="no chat template"):
         text.render_chat(MESSAGES)

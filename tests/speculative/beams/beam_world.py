@@ -1,4 +1,4 @@
-"""A planner, a toy target in real pages, and clients that search with beams beside others.
+"""A scheduler, a toy target in real pages, and clients that search with beams beside others.
 
 After every step the ledger of blocks balances; each text and score is the naive search's over the
 toy, each other request's text the plain model's.
@@ -19,15 +19,15 @@ from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.beams.search import BeamSearch
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import Limits, Planner
+from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence
 from tests.speculative.beams.naive_beams import Text
 from tests.support.simulation import Guesser
-from tests.support.toy import STOP, VOCAB, ToyTarget, hunch, plain_beams, plain_text
+from tests.support.toy import STOP, VOCAB, ToyTarget, head_candidates, plain_beams, plain_text
 
 
 @dataclass(eq=False)
-class Wish:
+class WantedText:
     """One request as its client knows it."""
 
     sequence: Sequence
@@ -51,23 +51,23 @@ class Wish:
 class BeamWorld:
     """Random choices come from `rng` alone, so that a seed is a story."""
 
-    def __init__(self, rng: Random, block_count: int, block_size: int, limits: Limits) -> None:
+    def __init__(self, rng: Random, block_count: int, block_size: int, limits: RoundLimits) -> None:
         self.rng = rng
-        self.planner = Planner(BlockPool(block_count, block_size), limits)
+        self.scheduler = Scheduler(BlockPool(block_count, block_size), limits)
         self.namer = BlockNamer(b"")
         self.target = ToyTarget(block_count, block_size)
         self.guesser = Guesser(rng)
-        self.wishes: list[Wish] = []
+        self.wanteds: list[WantedText] = []
         self.verdicts: deque[tuple[Round, tuple[Draft, ...], Verdict]] = deque()
         self.counters: Counter[str] = Counter()
         self.blocks_peak = 0
         self._branch_ids = count(-1, -1)
 
-    def submit(self, prompt: list[int], sampling: Sampling, tokens_max: int) -> Wish:
+    def submit(self, prompt: list[int], sampling: Sampling, tokens_max: int) -> WantedText:
         """Submit an ordinary request."""
         sequence = self._sequence(prompt, sampling, tokens_max)
         text = tuple(plain_text(prompt, sampling, tokens_max))
-        return self._wish(Wish(sequence, [(text, None)]))
+        return self._wish(WantedText(sequence, [(text, None)]))
 
     def search(
         self,
@@ -76,15 +76,15 @@ class BeamWorld:
         rules: BeamRules,
         choices: int = 1,
         draft_max: int = 8,
-    ) -> Wish:
+    ) -> WantedText:
         """Submit a beam search."""
         sequence = self._sequence(prompt, sampling, rules.tokens_max, draft_max)
         sequence.search = BeamSearch(new_beams(rules), lambda: next(self._branch_ids), choices)
         found = plain_beams(prompt, sampling, rules)
-        return self._wish(Wish(sequence, [found[choice] for choice in range(choices)]))
+        return self._wish(WantedText(sequence, [found[choice] for choice in range(choices)]))
 
     def random_request(self) -> None:
-        rng, planner = self.rng, self.planner
+        rng, scheduler = self.rng, self.scheduler
         shared = [1 + n % 3 for n in range(rng.choice([0, 6, 9]))]
         prompt = [*shared, *(rng.randrange(1, VOCAB) for _ in range(rng.randint(1, 4)))]
         tokens_max = rng.choice([1, 2, 7, 12])
@@ -103,8 +103,12 @@ class BeamWorld:
         width = rng.choice([2, 2, 3, 4])
         seed = rng.randrange(100) if rng.random() < 0.3 else None
         if seed is not None:
-            law = {"temperature": rng.choice([0.5, 1.0, 2.0]), "seed": seed, "logprobs": -1}
-            sampling = msgspec.structs.replace(sampling, top_k=rng.choice([0, 5]), **law)
+            distribution = {
+                "temperature": rng.choice([0.5, 1.0, 2.0]),
+                "seed": seed,
+                "logprobs": -1,
+            }
+            sampling = msgspec.structs.replace(sampling, top_k=rng.choice([0, 5]), **distribution)
         rules = BeamRules(
             width=width,
             tokens_max=tokens_max,
@@ -114,94 +118,94 @@ class BeamWorld:
             seed=seed,
             prompt_count=len(prompt),
         )
-        size, pool = planner.pool.block_size, planner.pool
+        size, pool = scheduler.pool.block_size, scheduler.pool
         shared_blocks = (len(prompt) - 1) // size
         tails = width * (pool.blocks_for(len(prompt) + tokens_max) - shared_blocks)
-        if shared_blocks + tails <= pool.capacity and width <= planner.limits.tokens_max:
+        if shared_blocks + tails <= pool.capacity and width <= scheduler.limits.tokens_max:
             self.search(prompt, sampling, rules, rng.choice([1, 1, width]), rng.choice([0, 4, 8]))
 
     def plan(self) -> bool:
         """Plan a round and let the target run it; returns False if there was none."""
-        round_ = self.planner.plan()
+        round_ = self.scheduler.plan()
         if round_ is None:
-            assert self.verdicts or self.planner.idle, "the planner is stuck"
+            assert self.verdicts or self.scheduler.idle, "the scheduler is stuck"
             return False
         rows = sum(row.branch is not None for row in round_.rows)
         self.counters["branches with others"] += 0 < rows < len(round_.rows)
         self.counters["copies"] += len(round_.copies)
         self.counters["moves"] += len(round_.moves)
         groups = Counter(row.branch.group_id for row in round_.rows if row.branch and row.samples)
-        for wish in self.wishes:
-            search = wish.sequence.search
-            if wish.sequence.sequence_id in groups:
+        for wanted in self.wanteds:
+            search = wanted.sequence.search
+            if wanted.sequence.sequence_id in groups:
                 assert search is not None
-                assert groups[wish.sequence.sequence_id] == len(search.members), "not all or none"
-                self._check_hunches(search, round_)
+                assert groups[wanted.sequence.sequence_id] == len(search.members), "not all or none"
+                self._check_head_candidates(search, round_)
         computed = sum(row.stop - row.start + row.draft_max for row in round_.rows)
-        assert computed <= self.planner.limits.tokens_max, "the token budget is exceeded"
+        assert computed <= self.scheduler.limits.tokens_max, "the token budget is exceeded"
         drafts = self.guesser.propose(round_)
         verdict = self.target.step(Proposal(round_, drafts))
         self.verdicts.append((round_, drafts, verdict))
         self.check()
         return True
 
-    def _check_hunches(self, search: BeamSearch, round_: Round) -> None:
+    def _check_head_candidates(self, search: BeamSearch, round_: Round) -> None:
         """Assert that what the head thought of a text has come to the row of that text."""
         texts = {member.sequence_id: member.tokens for member in search.members}
         for row in round_.rows:
-            if row.branch is not None and row.branch.hunch and row.sequence_id in texts:
+            if row.branch is not None and row.branch.head_candidates and row.sequence_id in texts:
                 assert not row.branch.known, "the target has spoken already"
-                assert row.branch.hunch == hunch(texts[row.sequence_id])
-                self.counters["hunches"] += 1
+                assert row.branch.head_candidates == head_candidates(texts[row.sequence_id])
+                self.counters["head_candidates"] += 1
 
     def commit(self) -> None:
         """Hand the oldest verdict back and be the clients."""
         _, drafts, verdict = self.verdicts.popleft()
-        for progress in self.planner.commit(verdict, drafts):
-            (wish,) = (
+        for progress in self.scheduler.commit(verdict, drafts):
+            (wanted,) = (
                 each
-                for each in self.wishes
+                for each in self.wanteds
                 if each.sequence.request_id == progress.sequence.request_id
             )
             choice = progress.sequence.choice
-            assert not wish.cancelled and not wish.reasons[choice], "after its last word"
+            assert not wanted.cancelled and not wanted.reasons[choice], "after its last word"
             assert len(progress.origins) == len(progress.tokens)
             if progress.sequence.sampling.logprobs >= 0:
                 assert len(progress.tokens) == len(progress.logprobs)
-            wish.got[choice] += progress.tokens
-            wish.reasons[choice] = progress.finish_reason
-            wish.scores[choice] = progress.sequence.tally.score
-            text, _ = wish.want[choice]
-            assert tuple(wish.got[choice]) == text[: len(wish.got[choice])], "another text"
+            wanted.got[choice] += progress.tokens
+            wanted.reasons[choice] = progress.finish_reason
+            wanted.scores[choice] = progress.sequence.tally.score
+            text, _ = wanted.want[choice]
+            assert tuple(wanted.got[choice]) == text[: len(wanted.got[choice])], "another text"
             if progress.finish_reason:
-                self._compare(wish, choice)
-        self.counters["accepted steps"] = self.planner.stats.accepted_tokens
+                self._compare(wanted, choice)
+        self.counters["accepted steps"] = self.scheduler.stats.accepted_tokens
         self.check()
 
-    def cancel(self, wish: Wish) -> None:
-        wish.cancelled = True
-        self.planner.cancel(wish.sequence.request_id)
+    def cancel(self, wanted: WantedText) -> None:
+        wanted.cancelled = True
+        self.scheduler.cancel(wanted.sequence.request_id)
         self.check()
 
     def check(self) -> None:
-        self.planner.check()
-        self.blocks_peak = max(self.blocks_peak, self.planner.pool.used)
+        self.scheduler.check()
+        self.blocks_peak = max(self.blocks_peak, self.scheduler.pool.used)
 
     def run(self) -> None:
         """Let everything come to its end; nobody may starve."""
         for _ in range(3000):
-            if self.planner.idle and not self.verdicts:
+            if self.scheduler.idle and not self.verdicts:
                 break
             while self.plan():
                 pass
             if self.verdicts:
                 self.commit()
-        assert self.planner.idle, "somebody starved"
-        assert self.planner.pool.used == 0, "a block was kept"
-        assert all(wish.over for wish in self.wishes)
-        self.counters["preemptions"] += self.planner.stats.preemptions
+        assert self.scheduler.idle, "somebody starved"
+        assert self.scheduler.pool.used == 0, "a block was kept"
+        assert all(wanted.over for wanted in self.wanteds)
+        self.counters["preemptions"] += self.scheduler.stats.preemptions
         self.counters["preempted searches"] += sum(
-            wish.sequence.tally.preemptions for wish in self.wishes if wish.sequence.search
+            wanted.sequence.tally.preemptions for wanted in self.wanteds if wanted.sequence.search
         )
         self._flush()
 
@@ -212,14 +216,14 @@ class BeamWorld:
         assert self.target.histories.keys() == {last.sequence.sequence_id}, "somebody is remembered"
         self.commit()
 
-    def _compare(self, wish: Wish, choice: int) -> None:
-        text, score = wish.want[choice]
-        sampling = wish.sequence.sampling
+    def _compare(self, wanted: WantedText, choice: int) -> None:
+        text, score = wanted.want[choice]
+        sampling = wanted.sequence.sampling
         stopped = text[-1] in sampling.stop_token_ids
-        assert tuple(wish.got[choice]) == text, "not the whole text"
-        assert wish.reasons[choice] == ("stop" if stopped else "length")
+        assert tuple(wanted.got[choice]) == text, "not the whole text"
+        assert wanted.reasons[choice] == ("stop" if stopped else "length")
         if score is not None:
-            found = wish.scores[choice]
+            found = wanted.scores[choice]
             assert found is not None and abs(found - score) < 1e-9
             self.counters["searches"] += choice == 0
             self.counters["drawn"] += sampling.temperature > 0.0
@@ -228,29 +232,29 @@ class BeamWorld:
         self, prompt: list[int], sampling: Sampling, tokens_max: int, draft_max: int = 4
     ) -> Sequence:
         return Sequence(
-            sequence_id=len(self.wishes) + 1,
-            request_id=f"r{len(self.wishes)}",
+            sequence_id=len(self.wanteds) + 1,
+            request_id=f"r{len(self.wanteds)}",
             choice=0,
             tokens=list(prompt),
             prompt_count=len(prompt),
             sampling=sampling,
             tokens_max=tokens_max,
-            table=BlockTable(self.planner.pool, self.namer, ""),
+            table=BlockTable(self.scheduler.pool, self.namer, ""),
             draft_max=draft_max,
         )
 
-    def _wish(self, wish: Wish) -> Wish:
-        self.wishes.append(wish)
-        self.planner.submit(wish.sequence)
+    def _wish(self, wanted: WantedText) -> WantedText:
+        self.wanteds.append(wanted)
+        self.scheduler.submit(wanted.sequence)
         self.check()
-        return wish
+        return wanted
 
 
 def story(seed: int, steps: int = 50) -> Counter[str]:
     """Run one random story to its end; returns what happened in it."""
     rng = Random(seed)
-    limits = Limits(
-        lanes=rng.choice([1, 2]),
+    limits = RoundLimits(
+        pipeline_depth=rng.choice([1, 2]),
         rows_max=rng.choice([2, 4, 8]),
         tokens_max=rng.choice([5, 12, 40]),
         draft_max=rng.choice([0, 4, 8]),
@@ -258,16 +262,16 @@ def story(seed: int, steps: int = 50) -> Counter[str]:
     world = BeamWorld(rng, rng.choice([14, 20, 40]), rng.choice([2, 3, 4]), limits)
     for _ in range(steps):
         match rng.choice(["submit", "plan", "plan", "commit", "commit", "cancel"]):
-            case "submit" if sum(not wish.over for wish in world.wishes) < 6:
+            case "submit" if sum(not wanted.over for wanted in world.wanteds) < 6:
                 world.random_request()
             case "plan":
                 world.plan()
             case "commit" if world.verdicts:
                 world.commit()
             case "cancel" if rng.random() < 0.3:
-                for wish in rng.sample(world.wishes, min(1, len(world.wishes))):
-                    if not wish.over:
-                        world.cancel(wish)
+                for wanted in rng.sample(world.wanteds, min(1, len(world.wanteds))):
+                    if not wanted.over:
+                        world.cancel(wanted)
                         world.counters["cancelled"] += 1
     world.run()
     return world.counters

@@ -12,13 +12,13 @@ from draftwerk.speculative.sampling.gumbel import gumbel, path_key
 
 NOTHING = -1e9
 
-Law = Callable[[Sequence[int]], Sequence[float]]
+Distribution = Callable[[Sequence[int]], Sequence[float]]
 """Log-probabilities of every token after a text."""
 
 Text = tuple[int, ...]
 
 
-def naive_beam_search(law: Law, rules: BeamRules) -> list[tuple[Text, float]]:
+def naive_beam_search(distribution: Distribution, rules: BeamRules) -> list[tuple[Text, float]]:
     """Return the finished (tokens, score), best first."""
     width = rules.width
     running: list[tuple[float, Text]] = [(0.0, ())]
@@ -27,9 +27,9 @@ def naive_beam_search(law: Law, rules: BeamRules) -> list[tuple[Text, float]]:
         candidates = [
             (score + logprob, (*text, token))
             for score, text in running
-            for token, logprob in enumerate(law(text))
+            for token, logprob in enumerate(distribution(text))
         ]
-        candidates = top(candidates, rules.offers)
+        candidates = top(candidates, rules.candidates)
         ends = [
             text[-1] in rules.stop_token_ids or length == rules.tokens_max for _, text in candidates
         ]
@@ -40,13 +40,13 @@ def naive_beam_search(law: Law, rules: BeamRules) -> list[tuple[Text, float]]:
             ],
             width,
         )
-        news = [
+        new_token_ids = [
             (score / length**rules.length_penalty, text, True)
             if end and place < width
             else (NOTHING, text, False)
             for place, ((score, text), end) in enumerate(zip(candidates, ends, strict=True))
         ]
-        finished = sorted([*finished, *news], key=lambda row: -row[0])[:width]
+        finished = sorted([*finished, *new_token_ids], key=lambda row: -row[0])[:width]
         full = all(is_finished for _, _, is_finished in finished)
         worst = finished[-1][0] if full else NOTHING
         improvable = running[0][0] / length**rules.length_penalty > worst
@@ -60,7 +60,7 @@ def top(rows: list[tuple[float, Text]], count: int) -> list[tuple[float, Text]]:
     return sorted(rows, key=lambda row: -row[0])[:count]
 
 
-def naive_sampled_search(law: Law, rules: BeamRules) -> list[tuple[Text, float]]:
+def naive_sampled_search(distribution: Distribution, rules: BeamRules) -> list[tuple[Text, float]]:
     """Return the (tokens, log-probability) with the most noise, of all whole texts, best first.
 
     No beam at all: every text of the language is grown, with the textbook's formula.
@@ -74,7 +74,9 @@ def naive_sampled_search(law: Law, rules: BeamRules) -> list[tuple[Text, float]]
             whole.append((bound, score, text))
             continue
         key, position = path_key(text), rules.prompt_count + len(text)
-        logprobs = [(token, score + each) for token, each in enumerate(law(text)) if each > -inf]
+        logprobs = [
+            (token, score + each) for token, each in enumerate(distribution(text)) if each > -inf
+        ]
         free = [each + gumbel(rules.seed, key, position, token) for token, each in logprobs]
         for (token, total), noisy in zip(logprobs, free, strict=True):
             moved = -log(exp(-bound) - exp(-max(free)) + exp(-noisy))

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draftwerk.speculative.beams.decisions import BeamRules, Beams, best_offers, common_prefix
-from tests.speculative.beams.naive_beams import Law, naive_beam_search
+from draftwerk.speculative.beams.decisions import BeamRules, Beams, best_candidates, common_prefix
+from tests.speculative.beams.naive_beams import Distribution, naive_beam_search
 
 VOCAB = 9
 
 
-def random_law(seed: int, sharpness: float) -> Law:
-    """Return a law that depends on the last three tokens."""
+def random_distribution(seed: int, sharpness: float) -> Distribution:
+    """Return a distribution that depends on the last three tokens."""
 
-    def law(text: Sequence[int]) -> list[float]:
+    def distribution(text: Sequence[int]) -> list[float]:
         state = seed * 7919 + 13
         for token in (len(text), *text[-3:]):
             state = (state * 31 + token + 7) * 2654435761 % 2**32
@@ -26,23 +26,27 @@ def random_law(seed: int, sharpness: float) -> Law:
             row.append(-sharpness * state / 2**32 - 0.1)
         return row
 
-    return law
+    return distribution
 
 
-def search(law: Law, rules: BeamRules) -> Beams:
+def search(distribution: Distribution, rules: BeamRules) -> Beams:
     """Run a search to its end, its invariants checked at every step."""
     beams = Beams(rules)
-    settled: tuple[int, ...] = ()
+    final_prefix: tuple[int, ...] = ()
     while not beams.done:
         before = beams.live
-        parents = beams.step([best_offers(law(each.tokens), rules.offers) for each in beams.live])
+        parents = beams.step(
+            [best_candidates(distribution(each.tokens), rules.candidates) for each in beams.live]
+        )
         assert [before[parent].tokens for parent in parents] == [
             each.tokens[:-1] for each in beams.live
         ]
         beams.check()
-        assert beams.settled()[: len(settled)] == settled, "a settled token was taken back"
-        settled = beams.settled()
-    assert not beams.finished or settled == beams.finished[0].tokens
+        assert beams.final_prefix()[: len(final_prefix)] == final_prefix, (
+            "a settled token was taken back"
+        )
+        final_prefix = beams.final_prefix()
+    assert not beams.finished or final_prefix == beams.finished[0].tokens
     return beams
 
 
@@ -59,23 +63,23 @@ rules = st.builds(
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([0.5, 2.0, 8.0]), rules)
 def test_the_search_is_the_naive_one(seed: int, sharpness: float, rules: BeamRules) -> None:
-    law = random_law(seed, sharpness)
-    found = search(law, rules).finished
-    wanted = naive_beam_search(law, rules)
-    if rules.offers > VOCAB:  # the naive tables then hold places that nothing can fill
+    distribution = random_distribution(seed, sharpness)
+    found = search(distribution, rules).finished
+    wanted = naive_beam_search(distribution, rules)
+    if rules.candidates > VOCAB:  # the naive tables then hold places that nothing can fill
         wanted = wanted[: len(found)]
     assert [each.tokens for each in found] == [text for text, _ in wanted]
     assert [each.score for each in found] == pytest.approx([score for _, score in wanted])
 
 
 def test_a_beam_of_one_is_greedy_until_a_stop() -> None:
-    law = random_law(3, 4.0)
+    distribution = random_distribution(3, 4.0)
     rules = BeamRules(width=1, tokens_max=8, early_stopping=True)
     tokens: list[int] = []
     while len(tokens) < 8:
-        row = law(tokens)
+        row = distribution(tokens)
         tokens.append(max(range(VOCAB), key=row.__getitem__))
-    assert search(law, rules).finished[0].tokens == tuple(tokens)
+    assert search(distribution, rules).finished[0].tokens == tuple(tokens)
 
 
 def test_equal_scores_go_by_hypothesis_and_then_by_token() -> None:
@@ -91,7 +95,7 @@ def test_impossible_tokens_leave_a_narrower_search_and_then_none() -> None:
     beams.step([((4, -1.0), (5, -inf))])
     assert [each.tokens for each in beams.live] == [(4,)]
     beams.step([((4, -inf), (5, -inf))])
-    assert beams.done and beams.settled() == ()
+    assert beams.done and beams.final_prefix() == ()
 
 
 def test_only_the_first_candidates_may_finish() -> None:
@@ -112,15 +116,19 @@ def test_a_common_prefix_may_be_everything_or_nothing() -> None:
 def test_what_is_certain_without_some_offers_is_so_with_them(
     seed: int, sharpness: float, rules: BeamRules, hidden: int
 ) -> None:
-    law = random_law(seed, sharpness)
+    distribution = random_distribution(seed, sharpness)
     whole, partial = Beams(rules), Beams(rules)
     while not whole.done:
-        offers = [best_offers(law(each.tokens), rules.offers) for each in whole.live]
-        some = [None if hidden >> n & 1 else offered for n, offered in enumerate(offers)]
+        candidates = [
+            best_candidates(distribution(each.tokens), rules.candidates) for each in whole.live
+        ]
+        some = [
+            None if hidden >> n & 1 else chosen_from for n, chosen_from in enumerate(candidates)
+        ]
         certain = partial.is_certain(some)
         assert certain or None in some
-        parents = whole.step(offers)
-        assert parents == partial.step([each or () for each in some] if certain else offers)
+        parents = whole.step(candidates)
+        assert parents == partial.step([each or () for each in some] if certain else candidates)
         assert [(each.tokens, each.score) for each in partial.finished] == [
             (each.tokens, each.score) for each in whole.finished
         ]

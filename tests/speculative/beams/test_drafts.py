@@ -1,7 +1,7 @@
 """Forests for beams: what they guess from, how wide and deep they grow, what they forget."""
 
-from draftwerk.speculative.beams.drafts import DEPTH_MAX, NODES_MAX, Forests
-from draftwerk.speculative.protocol.rounds import Branch, Draft, Opening, Round, Row, Seen
+from draftwerk.speculative.beams.drafts import DEPTH_MAX, NODES_MAX, BeamDrafts
+from draftwerk.speculative.protocol.rounds import Branch, Draft, NewSequence, Round, Row, Seen
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.sources.ngram_index import Occurrences
 
@@ -10,7 +10,7 @@ FLAT = [1.0 + 1e-4 * tokens for tokens in range(400)]
 GENTLE = [20.0 + 0.3 * tokens for tokens in range(400)]
 STEEP = [float(tokens) for tokens in range(1, 401)]
 PROMPT = (1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3)
-Offers = tuple[tuple[int, float], ...]
+RankedCandidates = tuple[tuple[int, float], ...]
 
 
 def branch_row(
@@ -18,28 +18,28 @@ def branch_row(
     score: float,
     *,
     origin: int = 0,
-    news: tuple[int, ...] = (),
+    new_token_ids: tuple[int, ...] = (),
     room: int = 9,
-    opening: Opening | None = None,
+    new_sequence: NewSequence | None = None,
     seen: tuple[Seen, ...] = (),
-    known: Offers = (),
-    hunch: Offers = (),
+    known: RankedCandidates = (),
+    head_candidates: RankedCandidates = (),
 ) -> Row:
-    branch = Branch(GROUP, 4, origin, score, 2, seen, known, hunch)
-    return Row(number, 0, 1, True, room, (), news, opening, (), branch)
+    branch = Branch(GROUP, 4, origin, score, 2, seen, known, head_candidates)
+    return Row(number, 0, 1, True, room, (), new_token_ids, new_sequence, (), branch)
 
 
-def read(forests: Forests, *rows: Row, closed: tuple[int, ...] = ()) -> list[Row]:
-    forests.read(Round(1, 0, rows, (), closed), lambda _: Occurrences(PROMPT))
-    forests.check()
+def read(beam_drafts: BeamDrafts, *rows: Row, finished_ids: tuple[int, ...] = ()) -> list[Row]:
+    beam_drafts.read(Round(1, 0, rows, (), finished_ids), lambda _: Occurrences(PROMPT))
+    beam_drafts.check()
     return list(rows)
 
 
-def opened(forests: Forests) -> list[Row]:
+def opened(beam_drafts: BeamDrafts) -> list[Row]:
     return read(
-        forests,
-        branch_row(2, -1.0, origin=GROUP, news=(4,)),
-        branch_row(3, -2.0, origin=GROUP, news=(5, 6)),
+        beam_drafts,
+        branch_row(2, -1.0, origin=GROUP, new_token_ids=(4,)),
+        branch_row(3, -2.0, origin=GROUP, new_token_ids=(5, 6)),
     )
 
 
@@ -52,44 +52,44 @@ def assert_sound(drafts: list[Draft], rows: list[Row]) -> None:
 
 
 def test_branches_go_on_as_the_prompt_did() -> None:
-    forests = Forests()
-    rows = opened(forests)
-    drafts = forests.propose(rows, 2, FLAT)
+    beam_drafts = BeamDrafts()
+    rows = opened(beam_drafts)
+    drafts = beam_drafts.propose(rows, 2, FLAT)
     assert_sound(drafts, rows)
     assert drafts[0].tokens[:3] == (5, 6, 7), "after 2 3 4 came 5 6 7"
 
 
 def test_what_was_offered_elsewhere_in_the_group_is_guessed() -> None:
-    forests = Forests()
-    opened(forests)
+    beam_drafts = BeamDrafts()
+    opened(beam_drafts)
     seen: tuple[Seen, ...] = (
         ((2, 3, 4), ((20, -0.2), (21, -1.0))),
         ((2, 3, 7), ((22, -0.1),)),
     )
     rows = read(
-        forests,
-        branch_row(2, -1.0, news=(2, 3, 4), seen=seen),
-        branch_row(3, -1.2, news=(2, 3, 7)),
+        beam_drafts,
+        branch_row(2, -1.0, new_token_ids=(2, 3, 4), seen=seen),
+        branch_row(3, -1.2, new_token_ids=(2, 3, 7)),
     )
-    first, second = forests.propose(rows, 2, FLAT)
+    first, second = beam_drafts.propose(rows, 2, FLAT)
     assert first.tokens[:2] == (20, 21)
     assert second.tokens[0] == 22
 
 
 def test_nothing_is_drafted_where_every_token_costs_as_much_as_a_step() -> None:
-    forests = Forests()
-    rows = opened(forests)
-    assert not any(draft.tokens for draft in forests.propose(rows, 2, STEEP))
+    beam_drafts = BeamDrafts()
+    rows = opened(beam_drafts)
+    assert not any(draft.tokens for draft in beam_drafts.propose(rows, 2, STEEP))
 
 
 def test_a_forest_keeps_to_the_room_of_its_rows() -> None:
-    forests = Forests()
+    beam_drafts = BeamDrafts()
     rows = read(
-        forests,
-        branch_row(2, -1.0, origin=GROUP, news=(4,), room=2),
-        branch_row(3, -2.0, origin=GROUP, news=(5, 6), room=2),
+        beam_drafts,
+        branch_row(2, -1.0, origin=GROUP, new_token_ids=(4,), room=2),
+        branch_row(3, -2.0, origin=GROUP, new_token_ids=(5, 6), room=2),
     )
-    drafts = forests.propose(rows, 2, FLAT)
+    drafts = beam_drafts.propose(rows, 2, FLAT)
     assert_sound(drafts, rows)
     assert 0 < len(drafts[0].tokens) <= 2
 
@@ -102,19 +102,19 @@ def depth(draft: Draft) -> int:
 
 
 def test_levels_that_disappoint_are_drafted_less_until_they_come_true() -> None:
-    forests = Forests()
-    opened(forests)
+    beam_drafts = BeamDrafts()
+    opened(beam_drafts)
     chain = (30, 31, 32, 33, 34, 35, 36)
-    offers = [((token, -0.1), (50, -2.5)) for token in chain]
-    seen = tuple(((token,), offer) for token, offer in zip((4, *chain), offers, strict=False))
+    candidates = [((token, -0.1), (50, -2.5)) for token in chain]
+    seen = tuple(((token,), offer) for token, offer in zip((4, *chain), candidates, strict=False))
 
-    def drafted(news: tuple[int, ...]) -> int:
+    def drafted(new_token_ids: tuple[int, ...]) -> int:
         rows = read(
-            forests,
-            branch_row(2, -1.0, news=news, seen=seen),
-            branch_row(3, -9.0, news=news, seen=seen),
+            beam_drafts,
+            branch_row(2, -1.0, new_token_ids=new_token_ids, seen=seen),
+            branch_row(3, -9.0, new_token_ids=new_token_ids, seen=seen),
         )
-        return max(depth(draft) for draft in forests.propose(rows, 2, GENTLE))
+        return max(depth(draft) for draft in beam_drafts.propose(rows, 2, GENTLE))
 
     at_first = drafted((4,))
     for _ in range(100):
@@ -126,73 +126,73 @@ def test_levels_that_disappoint_are_drafted_less_until_they_come_true() -> None:
 
 
 def test_depth_and_size_are_bounded() -> None:
-    forests = Forests()
-    opened(forests)
-    offers = tuple((token, -1.5) for token in range(40, 48))
-    seen = tuple(((token,), offers) for token in range(40, 48))
+    beam_drafts = BeamDrafts()
+    opened(beam_drafts)
+    candidates = tuple((token, -1.5) for token in range(40, 48))
+    seen = tuple(((token,), candidates) for token in range(40, 48))
     rows = read(
-        forests,
-        branch_row(2, -1.0, news=(40,), room=400, seen=seen),
-        branch_row(3, -1.0, news=(41,), room=400),
+        beam_drafts,
+        branch_row(2, -1.0, new_token_ids=(40,), room=400, seen=seen),
+        branch_row(3, -1.0, new_token_ids=(41,), room=400),
     )
-    drafts = forests.propose(rows, 2, FLAT)
+    drafts = beam_drafts.propose(rows, 2, FLAT)
     assert_sound(drafts, rows)
     assert sum(len(draft.tokens) for draft in drafts) <= NODES_MAX
     assert max(map(depth, drafts)) <= DEPTH_MAX
 
 
 def test_where_the_target_has_spoken_losers_are_not_drafted() -> None:
-    forests = Forests()
-    offers = ((20, -0.2), (21, -0.4), (22, -1.0), (23, -1.1))
-    first = branch_row(2, -1.0, origin=GROUP, news=(4,), known=offers)
-    second = branch_row(3, -5.0, origin=GROUP, news=(5,), known=offers)
-    known, other = forests.propose(read(forests, first, second), 2, GENTLE)
+    beam_drafts = BeamDrafts()
+    candidates = ((20, -0.2), (21, -0.4), (22, -1.0), (23, -1.1))
+    first = branch_row(2, -1.0, origin=GROUP, new_token_ids=(4,), known=candidates)
+    second = branch_row(3, -5.0, origin=GROUP, new_token_ids=(5,), known=candidates)
+    known, other = beam_drafts.propose(read(beam_drafts, first, second), 2, GENTLE)
     assert known.tokens == (20, 21) and other.tokens == ()
     first, second = (
-        branch_row(number, score, origin=GROUP, news=(60,), hunch=offers)
+        branch_row(number, score, origin=GROUP, new_token_ids=(60,), head_candidates=candidates)
         for number, score in ((4, -1.0), (5, -5.0))
     )
-    guessed, _ = forests.propose(read(forests, first, second), 2, GENTLE)
+    guessed, _ = beam_drafts.propose(read(beam_drafts, first, second), 2, GENTLE)
     assert {20, 21, 22} <= set(guessed.tokens), "a guess may be wrong"
 
 
 def test_branches_that_are_known_do_not_make_nodes_dear() -> None:
     """The first tokens of a round cost the most, and are computed in any case, now or later."""
     costs = [10.0, 10.0, *(20.0 + 0.2 * tokens for tokens in range(400))]
-    forests = Forests()
+    beam_drafts = BeamDrafts()
     rows = read(
-        forests,
-        branch_row(2, -1.0, origin=GROUP, news=(4,), known=((5, -0.1), (6, -2.0))),
-        branch_row(3, -2.0, origin=GROUP, news=(5, 6)),
+        beam_drafts,
+        branch_row(2, -1.0, origin=GROUP, new_token_ids=(4,), known=((5, -0.1), (6, -2.0))),
+        branch_row(3, -2.0, origin=GROUP, new_token_ids=(5, 6)),
     )
-    assert any(draft.tokens for draft in forests.propose(rows, 1, costs))
+    assert any(draft.tokens for draft in beam_drafts.propose(rows, 1, costs))
 
 
 def test_a_search_among_many_drafts_less() -> None:
-    forests = Forests()
-    rows = opened(forests)
-    alone = forests.propose(rows, 2, GENTLE)
-    beside = forests.propose(rows, 200, GENTLE)
-    assert any(draft.tokens for draft in alone) and all(draft.curious for draft in alone)
+    beam_drafts = BeamDrafts()
+    rows = opened(beam_drafts)
+    alone = beam_drafts.propose(rows, 2, GENTLE)
+    beside = beam_drafts.propose(rows, 200, GENTLE)
+    assert any(draft.tokens for draft in alone) and all(draft.wants_topk for draft in alone)
     assert not any(draft.tokens for draft in beside)
-    assert not any(draft.curious for draft in beside), "a head need not think"
+    assert not any(draft.wants_topk for draft in beside), "a head need not think"
 
 
 def test_a_search_that_returns_in_the_round_that_closes_it_begins_anew() -> None:
-    forests = Forests()
-    opened(forests)
-    opening = Opening((5, 6, 7, 5, 6), 4, Sampling(temperature=0.0))
+    beam_drafts = BeamDrafts()
+    opened(beam_drafts)
+    new_sequence = NewSequence((5, 6, 7, 5, 6), 4, Sampling(temperature=0.0))
     rows = read(
-        forests,
-        branch_row(4, -1.0, opening=opening),
-        branch_row(5, -2.0, opening=opening),
-        closed=(GROUP, 2, 3),
+        beam_drafts,
+        branch_row(4, -1.0, new_sequence=new_sequence),
+        branch_row(5, -2.0, new_sequence=new_sequence),
+        finished_ids=(GROUP, 2, 3),
     )
-    assert forests.propose(rows, 2, FLAT)[0].tokens[0] == 7
+    assert beam_drafts.propose(rows, 2, FLAT)[0].tokens[0] == 7
 
 
 def test_what_has_ended_is_forgotten() -> None:
-    forests = Forests()
-    opened(forests)
-    read(forests, closed=(GROUP, 2, 3))
-    assert forests.size == 0
+    beam_drafts = BeamDrafts()
+    opened(beam_drafts)
+    read(beam_drafts, finished_ids=(GROUP, 2, 3))
+    assert beam_drafts.size == 0

@@ -1,4 +1,4 @@
-"""A beam search's memory: what counts more, and that a guess is a law."""
+"""A beam search's memory: what counts more, and that a guess is a distribution."""
 
 from math import exp
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.speculative.beams.memory import OFFERS_MAX, ORDERS, BeamMemory, Offers
+from draftwerk.speculative.beams.memory import CANDIDATES_MAX, ORDERS, BeamMemory, RankedCandidates
 from draftwerk.speculative.protocol.rounds import Seen
 from draftwerk.speculative.sources.ngram_index import PAD, Occurrences
 
@@ -25,7 +25,7 @@ def tail(*tokens: int) -> list[int]:
     return [0] * (PAD - len(tokens)) + list(tokens)
 
 
-def tokens(guess: tuple[Offers, int]) -> tuple[list[int], int]:
+def tokens(guess: tuple[RankedCandidates, int]) -> tuple[list[int], int]:
     return [token for token, _ in guess[0]], guess[1]
 
 
@@ -34,8 +34,8 @@ def test_nothing_is_guessed_of_what_nobody_has_seen() -> None:
 
 
 def test_what_was_offered_is_guessed_as_it_was() -> None:
-    offers = ((7, -0.5), (8, -1.5))
-    found, heard = memory(seen=(((1, 2), offers),)).guess(tail(1, 2))
+    candidates = ((7, -0.5), (8, -1.5))
+    found, heard = memory(seen=(((1, 2), candidates),)).guess(tail(1, 2))
     assert heard == 2
     assert [token for token, _ in found] == [7, 8]
     assert [logprob for _, logprob in found] == pytest.approx([-0.5, -1.5])
@@ -62,10 +62,10 @@ def test_the_prompt_is_copied_where_it_agrees_best_and_last() -> None:
 
 
 def test_a_hunch_alone_is_the_guess_and_otherwise_one_voice() -> None:
-    hunch = ((4, -0.1), (5, -3.0))
-    assert tokens(memory().guess(tail(1), hunch)) == ([4, 5], 0)
+    head_candidates = ((4, -0.1), (5, -3.0))
+    assert tokens(memory().guess(tail(1), head_candidates)) == ([4, 5], 0)
     seen: tuple[Seen, ...] = (((1, 2, 3), ((7, -0.1),)),)
-    found = dict(memory(seen=seen).guess(tail(1, 2, 3), hunch)[0])
+    found = dict(memory(seen=seen).guess(tail(1, 2, 3), head_candidates)[0])
     assert found[7] > found[4] > found[5]
 
 
@@ -75,18 +75,20 @@ def test_a_hunch_alone_is_the_guess_and_otherwise_one_voice() -> None:
     st.lists(TOKENS, min_size=1, max_size=PAD),
     OFFERS,
 )
-def test_a_guess_is_ranked_and_a_part_of_a_law(
+def test_a_guess_is_ranked_and_a_part_of_a_distribution(
     prompt: list[int],
     seen: list[tuple[list[int], list[tuple[int, float]]]],
     text: list[int],
-    hunch: list[tuple[int, float]],
+    head_candidates: list[tuple[int, float]],
 ) -> None:
-    known = memory(*prompt, seen=tuple((tuple(end), tuple(offers)) for end, offers in seen))
-    found, heard = known.guess(tail(*text), hunch)
+    known = memory(*prompt, seen=tuple((tuple(end), tuple(candidates)) for end, candidates in seen))
+    found, heard = known.guess(tail(*text), head_candidates)
     logprobs = [logprob for _, logprob in found]
-    assert 0 <= heard <= ORDERS and len(found) <= OFFERS_MAX
+    assert 0 <= heard <= ORDERS and len(found) <= CANDIDATES_MAX
     assert len({token for token, _ in found}) == len(found)
     assert logprobs == sorted(logprobs, reverse=True)
-    laws = [hunch, *(offers for _, offers in seen)]
-    heaviest = max(sum(exp(logprob) for _, logprob in law) for law in laws)
+    distributions = [head_candidates, *(candidates for _, candidates in seen)]
+    heaviest = max(
+        sum(exp(logprob) for _, logprob in distribution) for distribution in distributions
+    )
     assert sum(map(exp, logprobs)) <= max(1.0, heaviest) + 1e-9

@@ -1,4 +1,5 @@
-"""Beams at a temperature: the texts that the whole tree's noise puts first, drawn by their law."""
+"""Beams at a temperature: the texts that the whole tree's noise puts first, drawn by their
+distribution."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,48 +10,48 @@ import pytest
 
 from draftwerk.speculative.beams.decisions import BeamRules, Beams
 from draftwerk.speculative.beams.sampled import new_beams
-from tests.speculative.beams.naive_beams import Law, naive_sampled_search
+from tests.speculative.beams.naive_beams import Distribution, naive_sampled_search
 
 STOP = 0
-LAWS = {(): (0.2, 0.5, 0.3), (1,): (0.6, 0.1, 0.3), (2,): (0.1, 0.45, 0.45)}
+SAMPLINGS = {(): (0.2, 0.5, 0.3), (1,): (0.6, 0.1, 0.3), (2,): (0.1, 0.45, 0.45)}
 """Over three tokens, by the text before; texts of two tokens are at their end."""
 
 
-def law(text: Sequence[int]) -> list[float]:
-    return [log(chance) for chance in LAWS[tuple(text)]]
+def distribution(text: Sequence[int]) -> list[float]:
+    return [log(chance) for chance in SAMPLINGS[tuple(text)]]
 
 
 def rules_of(seed: int, width: int) -> BeamRules:
     return BeamRules(width=width, tokens_max=2, stop_token_ids=(STOP,), seed=seed, prompt_count=3)
 
 
-def drawn(law: Law, rules: BeamRules, narrow: bool = False) -> Beams:
+def drawn(distribution: Distribution, rules: BeamRules, narrow: bool = False) -> Beams:
     """Run a search; with `narrow`, on no more offers than it asks for, as a device gives them."""
     beams = new_beams(rules)
     while not beams.done:
-        offers = [tuple(enumerate(law(each.tokens))) for each in beams.live]
+        candidates = [tuple(enumerate(distribution(each.tokens))) for each in beams.live]
         if narrow:
-            offers = [
-                tuple(child.offered[child.tokens[-1]] for _, _, child in best)
-                for best in by_parent(beams, offers, rules.offers)
+            candidates = [
+                tuple(child.chosen_from[child.tokens[-1]] for _, _, child in best)
+                for best in by_parent(beams, candidates, rules.candidates)
             ]
-        beams.step(offers)
+        beams.step(candidates)
         beams.check()
     return beams
 
 
-def by_parent(beams: Beams, offers: list, count: int) -> list:
-    grown = beams._grown(offers)
-    groups = [[one for one in grown if one[1] == parent] for parent in range(len(offers))]
+def by_parent(beams: Beams, candidates: list, count: int) -> list:
+    grown = beams._grown(candidates)
+    groups = [[one for one in grown if one[1] == parent] for parent in range(len(candidates))]
     return [sorted(group, key=lambda one: -one[0])[:count] for group in groups]
 
 
 def whole_texts() -> dict[tuple[int, ...], float]:
     """Return the probability of every text."""
-    found: dict[tuple[int, ...], float] = {(STOP,): LAWS[()][STOP]}
+    found: dict[tuple[int, ...], float] = {(STOP,): SAMPLINGS[()][STOP]}
     for first in (1, 2):
         for second in range(3):
-            found[first, second] = LAWS[()][first] * LAWS[first,][second]
+            found[first, second] = SAMPLINGS[()][first] * SAMPLINGS[first,][second]
     return found
 
 
@@ -58,22 +59,22 @@ def whole_texts() -> dict[tuple[int, ...], float]:
 def test_the_beam_holds_the_best_of_all_texts_under_the_noise(width: int) -> None:
     for seed in range(200):
         rules = rules_of(seed, width)
-        wanted = naive_sampled_search(law, rules)
-        found = drawn(law, rules, narrow=True)
+        wanted = naive_sampled_search(distribution, rules)
+        found = drawn(distribution, rules, narrow=True)
         assert [each.tokens for each in found.finished] == [text for text, _ in wanted]
         assert [each.score for each in found.finished] == pytest.approx([s for _, s in wanted])
 
 
 def test_a_beam_as_wide_as_the_language_draws_every_text_once() -> None:
     for seed in range(20):
-        found = drawn(law, rules_of(seed, 7)).finished
+        found = drawn(distribution, rules_of(seed, 7)).finished
         assert sorted(each.tokens for each in found) == sorted(whole_texts())
 
 
 def test_pairs_come_in_the_order_of_drawing_without_replacement() -> None:
     draws = 6000
     counts = Counter(
-        tuple(each.tokens for each in drawn(law, rules_of(seed, 2)).finished)
+        tuple(each.tokens for each in drawn(distribution, rules_of(seed, 2)).finished)
         for seed in range(draws)
     )
     chances = whole_texts()
@@ -87,7 +88,7 @@ def test_pairs_come_in_the_order_of_drawing_without_replacement() -> None:
 
 def test_a_seed_says_the_same_again_and_another_something_else() -> None:
     def texts(seed: int) -> list[tuple[int, ...]]:
-        return [each.tokens for each in drawn(law, rules_of(seed, 3)).finished]
+        return [each.tokens for each in drawn(distribution, rules_of(seed, 3)).finished]
 
     assert texts(1) == texts(1)
     assert len({tuple(texts(seed)) for seed in range(30)}) > 10
@@ -98,12 +99,15 @@ def test_what_is_certain_without_some_offers_is_so_with_them() -> None:
     for seed in range(300):
         whole, partial = (new_beams(rules_of(seed, 2)) for _ in range(2))
         while not whole.done:
-            offers = [tuple(enumerate(law(each.tokens))) for each in whole.live]
-            some = [None if number == 1 else offered for number, offered in enumerate(offers)]
+            candidates = [tuple(enumerate(distribution(each.tokens))) for each in whole.live]
+            some = [
+                None if number == 1 else chosen_from
+                for number, chosen_from in enumerate(candidates)
+            ]
             certain = partial.is_certain(some)
             skipped += certain and None in some
-            partial.step([each or () for each in some] if certain else offers)
-            whole.step(offers)
+            partial.step([each or () for each in some] if certain else candidates)
+            whole.step(candidates)
             assert [each.tokens for each in partial.live] == [each.tokens for each in whole.live]
         assert [each.tokens for each in partial.finished] == [
             each.tokens for each in whole.finished
@@ -113,5 +117,5 @@ def test_what_is_certain_without_some_offers_is_so_with_them() -> None:
 
 def test_scores_are_the_texts_own() -> None:
     chances = whole_texts()
-    for each in drawn(law, rules_of(5, 7)).finished:
+    for each in drawn(distribution, rules_of(5, 7)).finished:
         assert exp(each.score) == pytest.approx(chances[each.tokens])

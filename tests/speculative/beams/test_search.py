@@ -1,4 +1,4 @@
-"""Beam searches in the planner: the naive texts and scores, and every block comes home."""
+"""Beam searches in the scheduler: the naive texts and scores, and every block comes home."""
 
 from collections import Counter
 from random import Random
@@ -7,7 +7,7 @@ import pytest
 
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import Limits
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.speculative.beams.beam_world import BeamWorld, story
 from tests.support.toy import STOP
 
@@ -25,7 +25,7 @@ def test_any_company_any_cancel_any_pool_gives_the_naive_texts() -> None:
         "copies",
         "moves",
         "accepted steps",
-        "hunches",
+        "head_candidates",
         "preempted searches",
     ):
         assert counters[happened] > 10, counters
@@ -33,32 +33,32 @@ def test_any_company_any_cancel_any_pool_gives_the_naive_texts() -> None:
 
 @pytest.mark.parametrize("draft_max", [0, 8])
 def test_a_search_alone_is_the_naive_one(draft_max: int) -> None:
-    world = BeamWorld(Random(1), 40, 4, Limits(tokens_max=64, draft_max=8))
+    world = BeamWorld(Random(1), 40, 4, RoundLimits(tokens_max=64, draft_max=8))
     for width in (2, 3, 4, 8):
         rules = BeamRules(width=width, tokens_max=12, stop_token_ids=(STOP,))
         world.search([1, 2, 3, 4, 5], GREEDY, rules, width, draft_max)
         world.run()
-    accepted = world.planner.stats.accepted_tokens
+    accepted = world.scheduler.stats.accepted_tokens
     assert accepted > 0 if draft_max else accepted == 0
 
 
 def test_a_search_is_cancelled_at_any_step() -> None:
     for moment in range(16):
-        world = BeamWorld(Random(moment), 40, 4, Limits(tokens_max=64, draft_max=8))
-        wish = world.search([1, 2, 3, 4, 5, 6], GREEDY, RULES)
+        world = BeamWorld(Random(moment), 40, 4, RoundLimits(tokens_max=64, draft_max=8))
+        wanted = world.search([1, 2, 3, 4, 5, 6], GREEDY, RULES)
         world.search([1, 2, 3, 4, 5, 7], GREEDY, RULES)
         for turn in range(moment):
             if turn % 2 or not world.plan():
                 while world.verdicts:
                     world.commit()
-        if not wish.over:
-            world.cancel(wish)
+        if not wanted.over:
+            world.cancel(wanted)
         world.run()
 
 
 def test_a_long_prompt_is_held_once() -> None:
     prompt = [1 + n % 7 for n in range(1000)]
-    world = BeamWorld(Random(1), 200, 16, Limits(tokens_max=256, draft_max=8))
+    world = BeamWorld(Random(1), 200, 16, RoundLimits(tokens_max=256, draft_max=8))
     world.search(prompt, GREEDY, BeamRules(width=4, tokens_max=12))
     world.run()
     one = -(-1000 // 16)

@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.replay import Recording, Replay, Report
+from benchmarks.replay import Recording, Replay, ReplayReport
 from draftwerk.speculative.drafting.breaker import PATIENCE, PERIOD_MAX, Breaker
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.sources.acceptance import NGRAM, Survival, Trust, kind
+from draftwerk.speculative.sources.acceptance import (
+    NGRAM,
+    AcceptanceStats,
+    SequenceAcceptance,
+    kind,
+)
 
 
 def flat(tokens: int) -> float:
@@ -47,7 +52,7 @@ def speed_up(
     *,
     seeded: bool = True,
     methods: tuple[str, ...] = ("ngram", "suffix", "store", "recycle"),
-) -> tuple[float, Report]:
+) -> tuple[float, ReplayReport]:
     """Return how much faster the recordings play with drafts, and what became of the drafts."""
     measured = [(n, cost(n)) for n in (1, 8, 16, 32, 64)] if seeded else []
     proposer = Proposer(methods, measured)
@@ -106,7 +111,7 @@ class DraftModel:
         return tuple(t if self.rng.random() < self.chance else 999 for t in truth)
 
 
-def with_model(chance: float, model_ms: float) -> tuple[float, Report, DraftModel]:
+def with_model(chance: float, model_ms: float) -> tuple[float, ReplayReport, DraftModel]:
     recordings = [
         Recording((1, 2), tuple(random.Random(n).choices(range(10**6), k=400))) for n in range(4)
     ]
@@ -138,19 +143,19 @@ def test_a_draft_model_that_is_never_right_is_only_probed() -> None:
 def test_a_lucky_guess_does_not_close_an_open_breaker() -> None:
     breaker = Breaker()
     for _ in range(PATIENCE):
-        assert breaker.asks()
+        assert breaker.allows()
         breaker.learn(False)
-    assert not breaker.asks()
-    while not breaker.asks():
+    assert not breaker.allows()
+    while not breaker.allows():
         pass
     breaker.learn(True)
-    assert breaker.asks(), "a success is followed by another probe at once"
+    assert breaker.allows(), "a success is followed by another probe at once"
     breaker.learn(False)
-    assert not breaker.asks()
-    while not breaker.asks():
+    assert not breaker.allows()
+    while not breaker.allows():
         pass
     breaker.learn(True)
-    assert breaker.asks()
+    assert breaker.allows()
     breaker.learn(True)
     assert breaker.period == 0
 
@@ -159,29 +164,29 @@ def test_a_lucky_guess_does_not_close_an_open_breaker() -> None:
 def test_a_breaker_always_probes_again(outcomes: list[bool]) -> None:
     breaker = Breaker()
     for paid in outcomes:
-        if breaker.asks():
+        if breaker.allows():
             breaker.learn(paid)
-    assert any(breaker.asks() for _ in range(PERIOD_MAX + 1))
+    assert any(breaker.allows() for _ in range(PERIOD_MAX + 1))
 
 
 @settings(max_examples=20)
 @given(st.floats(0.0, 1.0))
 def test_survival_finds_the_true_chance(chance: float) -> None:
     rng = random.Random(0)
-    survival = Survival()
+    acceptance = AcceptanceStats()
     cell = kind(NGRAM, 2) + 3
     for _ in range(600):
-        survival.learn(cell, rng.random() < chance)
-    assert survival.chances[cell] == pytest.approx(chance, abs=0.1)
-    survival.check()
+        acceptance.learn(cell, rng.random() < chance)
+    assert acceptance.chances[cell] == pytest.approx(chance, abs=0.1)
+    acceptance.check()
 
 
 def test_trust_in_one_source_says_nothing_of_another() -> None:
-    trust = Trust()
+    sequence_acceptance = SequenceAcceptance()
     for _ in range(60):
-        trust.learn(NGRAM, 0.8, 0)
-    assert trust.factors[NGRAM] < 0.2
-    assert all(factor == 1.0 for n, factor in enumerate(trust.factors) if n != NGRAM)
+        sequence_acceptance.learn(NGRAM, 0.8, 0)
+    assert sequence_acceptance.factors[NGRAM] < 0.2
+    assert all(factor == 1.0 for n, factor in enumerate(sequence_acceptance.factors) if n != NGRAM)
     for _ in range(60):
-        trust.learn(NGRAM, 0.8, 1)
-    assert trust.factors[NGRAM] > 0.9
+        sequence_acceptance.learn(NGRAM, 0.8, 1)
+    assert sequence_acceptance.factors[NGRAM] > 0.9

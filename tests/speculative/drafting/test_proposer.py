@@ -1,4 +1,4 @@
-"""The proposer with a planner and a toy target: every source, preemption, nothing left behind."""
+"""The proposer with a scheduler and a toy target: every source, preemption, nothing left behind."""
 
 import random
 from collections import Counter
@@ -11,24 +11,24 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.drafting.rationing import HOPE_SHARE, THINK_MS
+from draftwerk.speculative.drafting.rationing import HEAD_MS, PROBE_SHARE
 from draftwerk.speculative.protocol.rounds import (
     LOSS_NATS,
     NO_DRAFT,
-    SILENT,
+    NO_FEEDBACK,
     Branch,
     Decision,
     Draft,
-    Opening,
-    Outlook,
+    HeadNode,
+    NewSequence,
     Proposal,
     Round,
     Row,
-    Thought,
+    TokenTopK,
     chain,
 )
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import Limits, Planner
+from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence
 from draftwerk.speculative.sources.ngram_index import GAP, PAD
 from draftwerk.speculative.sources.store import Memories
@@ -43,21 +43,21 @@ class TalkativeTarget(ToyTarget):
     def _decide(self, row: Row, draft: Draft) -> Decision:
         decision = super()._decide(row, draft)
         context = list(self.histories[row.sequence_id])
-        found: list[Outlook] = []
+        found: list[TokenTopK] = []
         for token in decision.tokens:
             scores = logits(context)
             total = log(sum(map(exp, scores)))
             best = sorted(range(VOCAB), key=lambda t: -scores[t])[:8]
             losses = (round((total - scores[token]) / LOSS_NATS) for token in best)
-            found.append(Outlook(context[-1], tuple(best), tuple(losses)))
+            found.append(TokenTopK(context[-1], tuple(best), tuple(losses)))
             context.append(token)
-        return Decision(decision.tokens, decision.path, outlooks=tuple(found))
+        return Decision(decision.tokens, decision.path, topk=tuple(found))
 
 
 def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
     """Serve random requests, some cancelled, some preempted; return what happened."""
     rng = random.Random(seed)
-    planner = Planner(BlockPool(16, 4), Limits(rows_max=5, tokens_max=40, draft_max=7))
+    scheduler = Scheduler(BlockPool(16, 4), RoundLimits(rows_max=5, tokens_max=40, draft_max=7))
     target = TalkativeTarget(16, 4)
     memories = Memories()
     proposer = Proposer(methods, memories=memories)
@@ -72,7 +72,7 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
         name = str(number)
         want = plain_text(prompt, sampling, 24)
         wanted[name], got[name] = want, []
-        planner.submit(
+        scheduler.submit(
             Sequence(
                 number,
                 name,
@@ -81,27 +81,27 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
                 len(prompt),
                 sampling,
                 24,
-                BlockTable(planner.pool, namer, ""),
+                BlockTable(scheduler.pool, namer, ""),
                 7,
                 tenant=rng.choice("ab"),
                 prediction=tuple(want[3:]) if rng.random() < 0.3 else (),
             )
         )
     cancelled: set[str] = set()
-    while (round_ := planner.plan()) is not None:
+    while (round_ := scheduler.plan()) is not None:
         drafts = proposer.propose(round_, (NO_DRAFT,) * len(round_.rows))
         proposer.check()
         for row, draft in zip(round_.rows, drafts, strict=True):
             assert len(draft.tokens) <= row.draft_max
             assert row.samples or not draft.tokens
-        for progress in planner.commit(target.step(Proposal(round_, drafts)), drafts):
+        for progress in scheduler.commit(target.step(Proposal(round_, drafts)), drafts):
             got[progress.sequence.request_id] += progress.tokens
         if rng.random() < 0.03:
             cancelled.add(name := rng.choice(list(wanted)))
-            planner.cancel(name)
+            scheduler.cancel(name)
     for name, want in wanted.items():
         assert got[name] == want or (name in cancelled and got[name] == want[: len(got[name])])
-    proposer.propose(Round(0, 0, (), (), planner.residency.take_closed()), ())
+    proposer.propose(Round(0, 0, (), (), scheduler.running_set.take_finished_ids()), ())
     assert proposer.sequence_count == 0
     stored = [
         token
@@ -111,7 +111,7 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
     ]
     context = PAD * stored.count(GAP)
     assert len(stored) <= sum(map(len, got.values())) + context + stored.count(GAP), "learnt twice"
-    stats = planner.stats
+    stats = scheduler.stats
     return Counter(
         preemptions=stats.preemptions,
         stored=len(stored),
@@ -142,8 +142,8 @@ def test_a_server_runs_only_its_methods(method: str) -> None:
 
 
 def first_row(methods: tuple[str, ...] | None, prediction: tuple[int, ...] = ()) -> Row:
-    opening = Opening((1, 2, 3, 1, 2, 3, 1), 7, Sampling(), methods, "", prediction)
-    return Row(1, 6, 7, True, 7, (), (), opening)
+    new_sequence = NewSequence((1, 2, 3, 1, 2, 3, 1), 7, Sampling(), methods, "", prediction)
+    return Row(1, 6, 7, True, 7, (), (), new_sequence)
 
 
 def drafted(row: Row, model: Draft = NO_DRAFT) -> set[str]:
@@ -167,10 +167,13 @@ def test_a_prediction_is_always_allowed_and_the_draft_model_only_if_named() -> N
 
 
 def test_a_row_without_room_is_not_drafted() -> None:
-    opening = Opening((1, 2, 1, 2), 4, Sampling())
+    new_sequence = NewSequence((1, 2, 1, 2), 4, Sampling())
     proposer = Proposer(ALL)
-    rows = (Row(1, 3, 4, True, 0, (), (), opening), Row(2, 0, 3, False, 0, (), (), opening))
-    assert proposer.propose(Round(1, 0, rows), (NO_DRAFT,) * 2) == (SILENT,) * 2
+    rows = (
+        Row(1, 3, 4, True, 0, (), (), new_sequence),
+        Row(2, 0, 3, False, 0, (), (), new_sequence),
+    )
+    assert proposer.propose(Round(1, 0, rows), (NO_DRAFT,) * 2) == (NO_FEEDBACK,) * 2
 
 
 def test_the_draft_models_tree_is_merged_with_the_rest() -> None:
@@ -183,8 +186,8 @@ def test_the_draft_models_tree_is_merged_with_the_rest() -> None:
 
 def test_the_draft_model_is_asked_before_it_is_run_and_not_for_those_who_forbid_it() -> None:
     proposer = Proposer((), [(1, 10.0), (8, 10.0)])
-    opening = Opening((4, 5), 2, Sampling(), ("ngram",))
-    rows = (first_row(None), Row(2, 1, 2, True, 7, (), (), opening))
+    new_sequence = NewSequence((4, 5), 2, Sampling(), ("ngram",))
+    rows = (first_row(None), Row(2, 1, 2, True, 7, (), (), new_sequence))
     lengths = proposer.wants_model(Round(1, 0, rows))
     assert lengths[0] > 0
     assert lengths[1] == 0
@@ -217,7 +220,7 @@ def test_a_request_without_speculation_teaches_the_store_nothing() -> None:
 def test_a_long_prompt_is_indexed_over_several_rounds() -> None:
     prompt = tuple(n % 700 for n in range(6000))
     proposer = Proposer(("ngram",), [(1, 10.0), (8, 10.0)])
-    row = Row(1, 5999, 6000, True, 7, (), (), Opening(prompt, 6000, Sampling()))
+    row = Row(1, 5999, 6000, True, 7, (), (), NewSequence(prompt, 6000, Sampling()))
     assert proposer.propose(Round(1, 0, (row,)), (NO_DRAFT,)) == (NO_DRAFT,)
     for number in range(2, 5):
         row = Row(1, 5998 + number, 5999 + number, True, 7, (), (prompt[5998 + number - 700],))
@@ -227,7 +230,7 @@ def test_a_long_prompt_is_indexed_over_several_rounds() -> None:
 
 def test_rows_whose_guesses_do_not_pay_take_turns() -> None:
     proposer = Proposer(ALL, ((1, 8.0), (64, 30.0)))
-    count, curious = 32, set[int]()
+    count, wants_topk = 32, set[int]()
     rng = random.Random(3)
     for number in range(count):
         rows = tuple(
@@ -239,36 +242,51 @@ def test_rows_whose_guesses_do_not_pay_take_turns() -> None:
                 7,
                 (),
                 (rng.randrange(1000),) if number else (),
-                None if number else Opening(tuple(rng.choices(range(1000), k=8)), 8, Sampling()),
-                left=100,
+                None
+                if number
+                else NewSequence(tuple(rng.choices(range(1000), k=8)), 8, Sampling()),
+                tokens_left=100,
             )
             for each in range(count)
         )
         drafts = proposer.propose(Round(number, 0, rows), (NO_DRAFT,) * count)
-        asked = {each for each, draft in enumerate(drafts) if draft.curious}
+        asked = {each for each, draft in enumerate(drafts) if draft.wants_topk}
         assert 1 <= len(asked) <= 7, "a fiftieth of 19 ms, at 0.05 ms each"
-        curious |= asked
-    assert curious == set(range(count))
+        wants_topk |= asked
+    assert wants_topk == set(range(count))
 
 
 def test_a_head_must_pay_for_the_time_that_it_thinks() -> None:
     """The same guesses, always right: worth it at 0.1 ms a row, not at 10 ms a row."""
     text = list(range(100, 900))
     thought = dict[float, int]()
-    for think_ms in (0.1, 10.0):
+    for head_ms in (0.1, 10.0):
         proposer, count = Proposer(("head",), ((1, 8.0), (16, 8.5))), 0
-        thoughts = tuple[Thought, ...]()
+        head_tree = tuple[HeadNode, ...]()
         for number in range(400):
             known = 9 + number
-            opening = None if number else Opening(tuple(text[:9]), 9, Sampling(temperature=0.0))
-            news = (text[known - 1],) if number else ()
-            row = Row(1, known - 1, known, True, 7, (), news, opening, left=1000, thoughts=thoughts)
-            cost = (1, think_ms) if thoughts else (0, 0.0)
-            (draft,) = proposer.propose(Round(number, 0, (row,), think_cost=cost), (NO_DRAFT,))
-            count += draft.curious
-            right = Thought(-1, text[known], (text[known + 1],), (1,))
-            thoughts = (right,) if draft.curious else ()
-        thought[think_ms] = count
+            new_sequence = (
+                None if number else NewSequence(tuple(text[:9]), 9, Sampling(temperature=0.0))
+            )
+            new_token_ids = (text[known - 1],) if number else ()
+            row = Row(
+                1,
+                known - 1,
+                known,
+                True,
+                7,
+                (),
+                new_token_ids,
+                new_sequence,
+                tokens_left=1000,
+                head_tree=head_tree,
+            )
+            cost = (1, head_ms) if head_tree else (0, 0.0)
+            (draft,) = proposer.propose(Round(number, 0, (row,), head_cost=cost), (NO_DRAFT,))
+            count += draft.wants_topk
+            right = HeadNode(-1, text[known], (text[known + 1],), (1,))
+            head_tree = (right,) if draft.wants_topk else ()
+        thought[head_ms] = count
     assert thought[0.1] > 350
     assert thought[10.0] < 50
 
@@ -277,21 +295,34 @@ def test_a_head_that_never_pays_is_let_think_for_a_share_of_the_time_and_heard_e
     """And once its guesses come true it is asked in every round."""
     proposer = Proposer(("head",), ((1, 8.0), (16, 8.5)))
     rng, thought, heard = random.Random(3), Counter[str](), 0
-    text, thoughts = [rng.randrange(900) for _ in range(1000)], tuple[Thought, ...]()
+    text, head_tree = [rng.randrange(900) for _ in range(1000)], tuple[HeadNode, ...]()
     for number in range(900):
         phase = "right" if number >= 600 else "wrong" if number >= 100 else "start"
         known = 9 + number
-        opening = None if number else Opening(tuple(text[:9]), 9, Sampling(temperature=0.0))
-        news = (text[known - 1],) if number else ()
-        row = Row(1, known - 1, known, True, 7, (), news, opening, left=1000, thoughts=thoughts)
+        new_sequence = (
+            None if number else NewSequence(tuple(text[:9]), 9, Sampling(temperature=0.0))
+        )
+        new_token_ids = (text[known - 1],) if number else ()
+        row = Row(
+            1,
+            known - 1,
+            known,
+            True,
+            7,
+            (),
+            new_token_ids,
+            new_sequence,
+            tokens_left=1000,
+            head_tree=head_tree,
+        )
         (draft,) = proposer.propose(Round(number, 0, (row,)), (NO_DRAFT,))
-        thought[phase] += draft.curious
-        heard += phase == "wrong" and bool(thoughts)
+        thought[phase] += draft.wants_topk
+        heard += phase == "wrong" and bool(head_tree)
         # The target says text[known], and the head thinks about what comes then.
         guess = text[known + 1] if phase == "right" else 901
-        thoughts = (Thought(-1, text[known], (guess,), (1,)),) if draft.curious else ()
+        head_tree = (HeadNode(-1, text[known], (guess,), (1,)),) if draft.wants_topk else ()
     assert thought["start"] >= 8
-    assert 10 <= heard == thought["wrong"] <= 500 * HOPE_SHARE * 8.0 / THINK_MS + 1
+    assert 10 <= heard == thought["wrong"] <= 500 * PROBE_SHARE * 8.0 / HEAD_MS + 1
     assert thought["right"] > 200
 
 
@@ -302,12 +333,12 @@ def test_a_head_thinks_for_the_beam_searches_of_those_who_allow_it(
     methods: tuple[str, ...] | None, hears: bool
 ) -> None:
     proposer = Proposer(("ngram", "head"), ((1, 1.0), (64, 1.01)))
-    opening = Opening((1, 2, 3, 1, 2), 5, Sampling(temperature=0.0), methods)
-    root = Row(1, 0, 4, False, 0, (), (), opening)
+    new_sequence = NewSequence((1, 2, 3, 1, 2), 5, Sampling(temperature=0.0), methods)
+    root = Row(1, 0, 4, False, 0, (), (), new_sequence)
     proposer.propose(Round(0, 0, (root,)), (NO_DRAFT,))
     branches = [
         Row(number, 4, 5, True, 8, (), branch=Branch(1, 4, 1, -1.0, width=2)) for number in (2, 3)
     ]
     drafts = proposer.propose(Round(1, 0, tuple(branches)), (NO_DRAFT,) * 2)
     assert any(draft.tokens for draft in drafts)
-    assert [draft.curious for draft in drafts] == [hears] * 2
+    assert [draft.wants_topk for draft in drafts] == [hears] * 2

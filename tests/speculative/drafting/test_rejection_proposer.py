@@ -4,7 +4,7 @@ import random
 
 from benchmarks.drafting import COSTS, cost
 from benchmarks.replay import Recording, Replay
-from draftwerk.speculative.drafting.rejection_proposer import Chains
+from draftwerk.speculative.drafting.rejection_proposer import RejectionProposer
 
 VOCAB = 50
 
@@ -25,7 +25,7 @@ def test_chains_are_handed_on_whole_and_learnt_from() -> None:
         future = recording.output[said : said + asked[-1]]
         return tuple(token if rng.random() < 0.75 else VOCAB for token in future)
 
-    chains = Chains(("draft",), COSTS)
+    chains = RejectionProposer(("draft",), COSTS)
     report = Replay(chains, cost, 8, model, 1.0).run(recordings, 2)
     chains.check()
     assert report.drafted_by == {"draft": sum(asked)}

@@ -22,19 +22,19 @@ COUNT = 6000
 
 LOGITS = [3.9, -0.8, 1.1, 3.2, -2.0, 0.0, 1.5, 2.5]
 
-Key = tuple[int, int, int]
+SequenceNoise = tuple[int, int, int]
 """Seed, branch, position."""
 
 
-def chi_square_excess(counts: Mapping[object, int], law: Mapping[object, float]) -> float:
+def chi_square_excess(counts: Mapping[object, int], distribution: Mapping[object, float]) -> float:
     """Return Pearson's statistic in units of its critical value at one in ten thousand.
 
-    Critical values by Wilson and Hilferty (1931). Outcomes that the law rules out must not occur;
-    rare ones, with fewer than five expected, count as one outcome.
+    Critical values by Wilson and Hilferty (1931). Outcomes that the distribution rules out must not
+    occur; rare ones, with fewer than five expected, count as one outcome.
     """
-    assert counts.keys() <= law.keys(), "something impossible was chosen"
+    assert counts.keys() <= distribution.keys(), "something impossible was chosen"
     total = sum(counts.values())
-    expected = sorted((total * p, counts.get(outcome, 0)) for outcome, p in law.items())
+    expected = sorted((total * p, counts.get(outcome, 0)) for outcome, p in distribution.items())
     cells: list[tuple[float, float]] = [(0.0, 0.0)]
     for want, got in expected:
         if cells[-1][0] < 5.0:
@@ -48,31 +48,33 @@ def chi_square_excess(counts: Mapping[object, int], law: Mapping[object, float])
     return statistic / ((len(cells) - 1) * (1 - spread + 3.719 * sqrt(spread)) ** 3)
 
 
-def over_seeds(count: int = COUNT) -> Iterable[Key]:
+def over_seeds(count: int = COUNT) -> Iterable[SequenceNoise]:
     """Every request draws its first token with its own seed."""
     return ((seed * 0x9E3779B97F4A7C15 % 2**64, 0, 100) for seed in range(count))
 
 
-def over_positions(count: int = COUNT) -> Iterable[Key]:
+def over_positions(count: int = COUNT) -> Iterable[SequenceNoise]:
     """One long text draws each token at its own position."""
     return ((42, 0, position) for position in range(count))
 
 
-def over_branches(count: int = COUNT) -> Iterable[Key]:
+def over_branches(count: int = COUNT) -> Iterable[SequenceNoise]:
     return ((42, branch, 100) for branch in range(count))
 
 
 walks = pytest.mark.parametrize("walk", [over_seeds, over_positions, over_branches])
 
 
-def chosen(keys: Iterable[Key], scores: list[float], sampling: Sampling) -> Counter[object]:
+def chosen(
+    keys: Iterable[SequenceNoise], scores: list[float], sampling: Sampling
+) -> Counter[object]:
     return Counter(
         choose(scores, position, replace(sampling, seed=seed, branch=branch))
         for seed, branch, position in keys
     )
 
 
-laws = {
+distributions = {
     "plain": Sampling(),
     "cold": Sampling(temperature=0.6),
     "hot": Sampling(temperature=1.7),
@@ -86,21 +88,21 @@ laws = {
 # --- one token ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sampling", laws.values(), ids=laws)
-def test_choices_follow_the_law_over_seeds(sampling: Sampling) -> None:
+@pytest.mark.parametrize("sampling", distributions.values(), ids=distributions)
+def test_choices_follow_the_distribution_over_seeds(sampling: Sampling) -> None:
     counts = chosen(over_seeds(), LOGITS, sampling)
     assert chi_square_excess(counts, probabilities(LOGITS, sampling)) < 1
 
 
 @walks
-def test_choices_follow_the_law_along_each_part_of_the_key(
-    walk: Callable[[], Iterable[Key]],
+def test_choices_follow_the_distribution_along_each_part_of_the_key(
+    walk: Callable[[], Iterable[SequenceNoise]],
 ) -> None:
     counts = chosen(walk(), LOGITS, Sampling(temperature=0.8))
     assert chi_square_excess(counts, probabilities(LOGITS, Sampling(temperature=0.8))) < 1
 
 
-def test_choices_follow_the_law_of_edited_logits() -> None:
+def test_choices_follow_the_distribution_of_edited_logits() -> None:
     sampling = Sampling(
         repetition_penalty=1.4,
         presence_penalty=0.5,
@@ -115,7 +117,7 @@ def test_choices_follow_the_law_of_edited_logits() -> None:
     assert chi_square_excess(counts, probabilities(scores, sampling)) < 1
 
 
-def test_choices_follow_a_law_with_equal_scores() -> None:
+def test_choices_follow_a_distribution_with_equal_scores() -> None:
     counts = chosen(over_positions(), [0.0] * 6, Sampling(top_k=4))
     assert chi_square_excess(counts, dict.fromkeys(range(4), 0.25)) < 1
 
@@ -123,7 +125,7 @@ def test_choices_follow_a_law_with_equal_scores() -> None:
 @pytest.mark.parametrize("error", [0.9, 1.1])
 @pytest.mark.parametrize("name", ["plain", "cold"])
 def test_a_temperature_that_is_off_by_a_tenth_is_noticed(name: str, error: float) -> None:
-    sampling = laws[name]
+    sampling = distributions[name]
     wrong = replace(sampling, temperature=sampling.temperature * error)
     counts = chosen(over_seeds(), LOGITS, wrong)
     assert chi_square_excess(counts, probabilities(LOGITS, sampling)) > 1
@@ -146,7 +148,7 @@ def test_noise_of_another_shape_is_noticed(
 def test_a_cut_that_is_left_out_is_noticed(name: str) -> None:
     counts = chosen(over_seeds(500), LOGITS, Sampling())
     with pytest.raises(AssertionError, match="impossible"):
-        chi_square_excess(counts, probabilities(LOGITS, laws[name]))
+        chi_square_excess(counts, probabilities(LOGITS, distributions[name]))
 
 
 def test_a_cut_that_takes_one_token_too_many_is_noticed() -> None:
@@ -171,16 +173,16 @@ def text(seed: int, branch: int, start: int, length: int, sampling: Sampling) ->
     return tuple(tokens[1:])
 
 
-def joint_law(length: int, sampling: Sampling) -> dict[object, float]:
+def joint_distribution(length: int, sampling: Sampling) -> dict[object, float]:
     """Return the probability of every text of that length, by enumeration."""
-    law: dict[tuple[int, ...], float] = {(): 1.0}
+    distribution: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(length):
-        law = {
+        distribution = {
             (*tokens, token): before * p
-            for tokens, before in law.items()
+            for tokens, before in distribution.items()
             for token, p in probabilities(next_logits([0, *tokens][-1]), sampling).items()
         }
-    return dict(law)
+    return dict(distribution)
 
 
 def texts(length: int, sampling: Sampling, count: int = COUNT) -> Counter[object]:
@@ -191,14 +193,16 @@ def texts(length: int, sampling: Sampling, count: int = COUNT) -> Counter[object
 @pytest.mark.parametrize(
     "sampling", [Sampling(), Sampling(temperature=0.7, top_p=0.9)], ids=["plain", "cut"]
 )
-def test_consecutive_tokens_follow_their_joint_law(length: int, sampling: Sampling) -> None:
-    assert chi_square_excess(texts(length, sampling), joint_law(length, sampling)) < 1
+def test_consecutive_tokens_follow_their_joint_distribution(
+    length: int, sampling: Sampling
+) -> None:
+    assert chi_square_excess(texts(length, sampling), joint_distribution(length, sampling)) < 1
 
 
-def test_pairs_along_one_text_follow_their_joint_law() -> None:
+def test_pairs_along_one_text_follow_their_joint_distribution() -> None:
     """Every position of one seed serves once, as the first token of a pair or as the second."""
     counts = Counter(text(7, 0, 2 * n, 2, Sampling()) for n in range(COUNT))
-    assert chi_square_excess(dict(counts), joint_law(2, Sampling())) < 1
+    assert chi_square_excess(dict(counts), joint_distribution(2, Sampling())) < 1
 
 
 def position_halved(seed: int, branch: int, position: int, token: int) -> float:
@@ -224,13 +228,15 @@ def test_noise_that_serves_two_positions_is_noticed_though_each_token_alone_look
         assert isinstance(pair, tuple)
         firsts[pair[0]] += count
     assert chi_square_excess(firsts, probabilities(next_logits(0), Sampling())) < 1
-    assert chi_square_excess(pairs, joint_law(2, Sampling())) > 1
+    assert chi_square_excess(pairs, joint_distribution(2, Sampling())) > 1
 
 
-def neighbours(first: Callable[[int], Key], second: Callable[[int], Key]) -> float:
+def neighbours(
+    first: Callable[[int], SequenceNoise], second: Callable[[int], SequenceNoise]
+) -> float:
     """Return how far two choices of each n are from being independent."""
     scores = next_logits(1)
-    law = probabilities(scores, Sampling())
+    distribution = probabilities(scores, Sampling())
     counts: Counter[object] = Counter()
     for n in range(COUNT // 2):
         pair = tuple(
@@ -239,7 +245,7 @@ def neighbours(first: Callable[[int], Key], second: Callable[[int], Key]) -> flo
         )
         counts[pair] += 1
     return chi_square_excess(
-        counts, {(a, b): p * q for a, p in law.items() for b, q in law.items()}
+        counts, {(a, b): p * q for a, p in distribution.items() for b, q in distribution.items()}
     )
 
 
@@ -254,10 +260,10 @@ def test_neighbouring_seeds_are_independent() -> None:
 def test_one_seed_at_the_next_position_is_not_the_next_seed_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def later(n: int) -> Key:
+    def later(n: int) -> SequenceNoise:
         return n, 0, 11
 
-    def next_seed(n: int) -> Key:
+    def next_seed(n: int) -> SequenceNoise:
         return n + 1, 0, 10
 
     assert neighbours(later, next_seed) < 1
@@ -274,7 +280,8 @@ def test_branches_that_share_noise_are_noticed(monkeypatch: pytest.MonkeyPatch) 
     assert neighbours(lambda n: (n, 0, 10), lambda n: (n, 1, 10)) > 1
 
 
-# --- any law ------------------------------------------------------------------------------------
+# --- any distribution
+# ------------------------------------------------------------------------------------
 
 
 @settings(max_examples=12, deadline=None, derandomize=True)
@@ -288,6 +295,6 @@ def test_branches_that_share_noise_are_noticed(monkeypatch: pytest.MonkeyPatch) 
         min_p=st.sampled_from([0.0, 0.1]),
     ),
 )
-def test_choices_follow_any_law(scores: list[float], sampling: Sampling) -> None:
+def test_choices_follow_any_distribution(scores: list[float], sampling: Sampling) -> None:
     counts = chosen(over_seeds(1500), scores, sampling)
     assert chi_square_excess(counts, probabilities(scores, sampling)) < 1

@@ -113,7 +113,7 @@ def test_uniform_noise_fills_its_bins_evenly(walk) -> None:
 
 
 @pytest.mark.parametrize("walk", walks.values(), ids=walks)
-def test_gumbel_noise_has_the_mean_and_the_variance_of_the_law(walk) -> None:
+def test_gumbel_noise_has_the_mean_and_the_variance_of_the_distribution(walk) -> None:
     sample = [gumbel(*walk(n)) for n in range(COUNT)]
     mean = sum(sample) / COUNT
     variance = sum((x - mean) ** 2 for x in sample) / COUNT

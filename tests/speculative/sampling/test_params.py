@@ -1,6 +1,7 @@
-"""The rule that turns logits into a law: what edits them, what cuts them, and in which order.
+"""The rule that turns logits into a distribution: what edits them, what cuts them, and in which
+order.
 
-That `choose` then follows the law is for test_law.py.
+That `choose` then follows the distribution is for test_law.py.
 """
 
 from collections import Counter
@@ -40,7 +41,7 @@ truncations = st.builds(
 
 
 def kept(scores: Sequence[float], sampling: Sampling) -> list[int]:
-    """Return the tokens inside the law, best first."""
+    """Return the tokens inside the distribution, best first."""
     return [token for token, _ in truncated(scores, sampling)]
 
 
@@ -207,7 +208,7 @@ def test_the_window_costs_less_than_a_hundred_millionth() -> None:
     assert 100_000 * exp(-WINDOW_NATS) < 1e-8
 
 
-def test_a_token_that_is_ruled_out_is_never_in_the_law() -> None:
+def test_a_token_that_is_ruled_out_is_never_in_the_distribution() -> None:
     assert kept([-inf, 0.0, -inf], PLAIN) == [1]
     assert kept([-inf, 0.0, -inf], Sampling(top_k=2)) == [1]
 
@@ -227,7 +228,9 @@ def test_top_p_counts_the_mass_that_top_k_left() -> None:
 
 
 @given(scores_of, truncations)
-def test_the_law_is_a_beginning_of_the_ranking(scores: list[float], sampling: Sampling) -> None:
+def test_the_distribution_is_a_beginning_of_the_ranking(
+    scores: list[float], sampling: Sampling
+) -> None:
     tokens = kept(scores, sampling)
     ranking = sorted(
         range(len(scores)), key=lambda token: (-scores[token] / sampling.temperature, token)
@@ -240,14 +243,14 @@ def test_the_law_is_a_beginning_of_the_ranking(scores: list[float], sampling: Sa
 def test_each_rule_cuts_exactly_what_it_says(scores: list[float], sampling: Sampling) -> None:
     """Rebuild the cut rule by rule, by counting what each must keep."""
     size = len(kept(scores, sampling))
-    laws = [
+    distributions = [
         replace(PLAIN, temperature=sampling.temperature),
         replace(PLAIN, temperature=sampling.temperature, top_k=sampling.top_k),
     ]
-    laws.append(replace(laws[1], top_p=sampling.top_p))
-    inside = [len(kept(scores, law)) for law in laws]
+    distributions.append(replace(distributions[1], top_p=sampling.top_p))
+    inside = [len(kept(scores, distribution)) for distribution in distributions]
     assert inside[1] == min(inside[0], sampling.top_k or VOCAB)
-    weights = sorted(probabilities(scores, laws[1]).values(), reverse=True)
+    weights = sorted(probabilities(scores, distributions[1]).values(), reverse=True)
     if sampling.top_p < 1.0:
         assert sum(weights[: inside[2]]) >= sampling.top_p - 1e-9
         assert inside[2] == 1 or sum(weights[: inside[2] - 1]) < sampling.top_p + 1e-9
@@ -260,17 +263,17 @@ def test_each_rule_cuts_exactly_what_it_says(scores: list[float], sampling: Samp
 def test_probabilities_are_the_softmax_of_what_is_left(
     scores: list[float], sampling: Sampling
 ) -> None:
-    law = probabilities(scores, sampling)
-    assert [*law] == kept(scores, sampling)
-    assert isclose(sum(law.values()), 1.0)
-    best = next(iter(law))
-    for token, probability in law.items():
+    distribution = probabilities(scores, sampling)
+    assert [*distribution] == kept(scores, sampling)
+    assert isclose(sum(distribution.values()), 1.0)
+    best = next(iter(distribution))
+    for token, probability in distribution.items():
         ratio = exp((scores[token] - scores[best]) / sampling.temperature)
-        assert isclose(probability, law[best] * ratio, rel_tol=1e-9)
+        assert isclose(probability, distribution[best] * ratio, rel_tol=1e-9)
 
 
 @given(st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=VOCAB), truncations)
-def test_the_law_does_not_care_for_what_is_added_to_every_logit(
+def test_the_distribution_does_not_care_for_what_is_added_to_every_logit(
     scores: list[float], sampling: Sampling
 ) -> None:
     """Shifted by a power of two, so that not a bit is lost."""
@@ -306,7 +309,7 @@ def test_the_choice_is_the_best_of_score_plus_noise(
 
 
 @given(scores_of, truncations, st.integers(0, 99))
-def test_the_choice_is_inside_the_law(
+def test_the_choice_is_inside_the_distribution(
     scores: list[float], sampling: Sampling, position: int
 ) -> None:
     assert choose(scores, position, sampling) in probabilities(scores, sampling)

@@ -1,4 +1,4 @@
-"""The classical rules, enumerated: whatever the draft's law, the text has the target's."""
+"""The classical rules, enumerated: whatever the draft's distribution, the text has the target's."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -7,34 +7,37 @@ from itertools import product
 import pytest
 
 from draftwerk.speculative.sampling.rejection import (
-    Law,
-    block_law,
+    Distribution,
+    block_distribution,
     block_odds,
     draw,
-    ratio_law,
+    ratio_distribution,
     ratio_odds,
 )
 
 VOCAB = 3
 DRAFTED = 3
-Rule = Callable[[tuple[int, ...], list[Law], list[Law]], Iterator[tuple[float, int, list[float]]]]
+Rule = Callable[
+    [tuple[int, ...], list[Distribution], list[Distribution]],
+    Iterator[tuple[float, int, list[float]]],
+]
 
 
 def ratio(
-    tokens: tuple[int, ...], drafts: list[Law], targets: list[Law]
+    tokens: tuple[int, ...], drafts: list[Distribution], targets: list[Distribution]
 ) -> Iterator[tuple[float, int, list[float]]]:
     for accepted, chance in enumerate(ratio_odds(tokens, drafts, targets)):
-        yield chance, accepted, ratio_law(accepted, drafts, targets)
+        yield chance, accepted, ratio_distribution(accepted, drafts, targets)
 
 
 def block(
-    tokens: tuple[int, ...], drafts: list[Law], targets: list[Law]
+    tokens: tuple[int, ...], drafts: list[Distribution], targets: list[Distribution]
 ) -> Iterator[tuple[float, int, list[float]]]:
     for accepted, chance in enumerate(block_odds(tokens, drafts, targets)):
-        yield chance, accepted, block_law(accepted, tokens, drafts, targets)
+        yield chance, accepted, block_distribution(accepted, tokens, drafts, targets)
 
 
-def random_law(rng: random.Random, sparse: bool) -> list[float]:
+def random_distribution(rng: random.Random, sparse: bool) -> list[float]:
     weights = [0.0 if sparse and rng.random() < 0.3 else rng.random() + 0.01 for _ in range(VOCAB)]
     if not any(weights):
         weights[rng.randrange(VOCAB)] = 1.0
@@ -42,16 +45,16 @@ def random_law(rng: random.Random, sparse: bool) -> list[float]:
 
 
 def random_model(seed: int, sparse: bool) -> dict[tuple[int, ...], list[float]]:
-    """Return a law for every context of at most DRAFTED tokens."""
+    """Return a distribution for every context of at most DRAFTED tokens."""
     rng = random.Random(seed)
     return {
-        context: random_law(rng, sparse)
+        context: random_distribution(rng, sparse)
         for length in range(DRAFTED + 1)
         for context in product(range(VOCAB), repeat=length)
     }
 
 
-def text_law(model: dict[tuple[int, ...], list[float]], text: tuple[int, ...]) -> float:
+def text_distribution(model: dict[tuple[int, ...], list[float]], text: tuple[int, ...]) -> float:
     chance = 1.0
     for place, token in enumerate(text):
         chance *= model[text[:place]][token]
@@ -63,46 +66,47 @@ def speculated(
     target: dict[tuple[int, ...], list[float]],
     draft: dict[tuple[int, ...], list[float]],
 ) -> tuple[dict[tuple[int, ...], float], float]:
-    """Return the law of whole texts, the target going on after one round, and mean acceptance."""
-    law = dict.fromkeys(product(range(VOCAB), repeat=DRAFTED + 1), 0.0)
+    """Return the distribution of whole texts, the target going on after one round, and mean
+    acceptance."""
+    distribution = dict.fromkeys(product(range(VOCAB), repeat=DRAFTED + 1), 0.0)
     mean = 0.0
     for tokens in product(range(VOCAB), repeat=DRAFTED):
-        drawn = text_law(draft, tokens)
+        drawn = text_distribution(draft, tokens)
         if drawn == 0.0:
             continue
-        drafts: list[Law] = [draft[tokens[:n]] for n in range(DRAFTED)]
-        targets: list[Law] = [target[tokens[:n]] for n in range(DRAFTED + 1)]
+        drafts: list[Distribution] = [draft[tokens[:n]] for n in range(DRAFTED)]
+        targets: list[Distribution] = [target[tokens[:n]] for n in range(DRAFTED + 1)]
         for chance, accepted, following in rule(tokens, drafts, targets):
             mean += drawn * chance * accepted
-            for text in law:
+            for text in distribution:
                 if text[:accepted] == tokens[:accepted]:
                     rest = following[text[accepted]]
                     for place in range(accepted + 1, DRAFTED + 1):
                         rest *= target[text[:place]][text[place]]
-                    law[text] += drawn * chance * rest
-    return law, mean
+                    distribution[text] += drawn * chance * rest
+    return distribution, mean
 
 
 @pytest.mark.parametrize("rule", [ratio, block])
 @pytest.mark.parametrize("seed", range(10))
-def test_the_text_has_the_target_law_exactly(rule: Rule, seed: int) -> None:
+def test_the_text_has_the_target_distribution_exactly(rule: Rule, seed: int) -> None:
     target, draft = random_model(seed, seed % 2 == 1), random_model(seed + 100, seed % 3 == 1)
-    law, _ = speculated(rule, target, draft)
-    for text, chance in law.items():
-        assert chance == pytest.approx(text_law(target, text), abs=1e-12)
+    distribution, _ = speculated(rule, target, draft)
+    for text, chance in distribution.items():
+        assert chance == pytest.approx(text_distribution(target, text), abs=1e-12)
 
 
 @pytest.mark.parametrize("rule", [ratio, block])
 def test_a_draft_without_probabilities_is_a_point_mass(rule: Rule) -> None:
     target = random_model(1, False)
     draft = {context: [0.0, 1.0, 0.0] for context in target}
-    law, _ = speculated(rule, target, draft)
-    for text, chance in law.items():
-        assert chance == pytest.approx(text_law(target, text), abs=1e-12)
+    distribution, _ = speculated(rule, target, draft)
+    for text, chance in distribution.items():
+        assert chance == pytest.approx(text_distribution(target, text), abs=1e-12)
 
 
 @pytest.mark.parametrize("rule", [ratio, block])
-def test_a_draft_with_the_target_law_is_accepted_whole(rule: Rule) -> None:
+def test_a_draft_with_the_target_distribution_is_accepted_whole(rule: Rule) -> None:
     target = random_model(2, False)
     assert speculated(rule, target, target)[1] == pytest.approx(DRAFTED, abs=1e-12)
 
@@ -122,21 +126,24 @@ def test_block_verification_never_accepts_less() -> None:
 
 def test_the_enumeration_notices_a_biased_rule() -> None:
     def greedy(
-        tokens: tuple[int, ...], drafts: list[Law], targets: list[Law]
+        tokens: tuple[int, ...], drafts: list[Distribution], targets: list[Distribution]
     ) -> Iterator[tuple[float, int, list[float]]]:
         for accepted, chance in enumerate(ratio_odds(tokens, drafts, targets)):
             yield chance, accepted, list(targets[accepted])  # forgets the residual
 
     target, draft = random_model(3, False), random_model(103, False)
-    law, _ = speculated(greedy, target, draft)
-    assert max(abs(chance - text_law(target, text)) for text, chance in law.items()) > 1e-3
+    distribution, _ = speculated(greedy, target, draft)
+    assert (
+        max(abs(chance - text_distribution(target, text)) for text, chance in distribution.items())
+        > 1e-3
+    )
 
 
 def test_odds_add_up_and_a_coin_falls_somewhere() -> None:
     target, draft = random_model(4, False), random_model(5, False)
     tokens = (0, 2, 1)
-    drafts: list[Law] = [draft[tokens[:n]] for n in range(3)]
-    targets: list[Law] = [target[tokens[:n]] for n in range(4)]
+    drafts: list[Distribution] = [draft[tokens[:n]] for n in range(3)]
+    targets: list[Distribution] = [target[tokens[:n]] for n in range(4)]
     for odds in (ratio_odds(tokens, drafts, targets), block_odds(tokens, drafts, targets)):
         assert sum(odds) == pytest.approx(1.0, abs=1e-12)
         assert draw(odds, 0.0) == next(n for n, chance in enumerate(odds) if chance > 0)

@@ -1,4 +1,5 @@
-"""Chains judged on the drafted tokens alone, all others being one outcome: the law stays exact."""
+"""Chains judged on the drafted tokens alone, all others being one outcome: the distribution stays
+exact."""
 
 import random
 from itertools import pairwise, product
@@ -7,7 +8,7 @@ import pytest
 
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.sampling.rejection import block_odds, ratio_odds
-from draftwerk.speculative.sampling.verification import Coin, Verify, coin, judge
+from draftwerk.speculative.sampling.verification import UniformUse, Verify, uniform_of, verify_chain
 
 VOCAB = 4
 DRAFTED = 2
@@ -26,39 +27,42 @@ def random_model(seed: int) -> Model:
     return model
 
 
-def best(law: list[float]) -> dict[int, float]:
-    """Return the likeliest tokens as a law of their own."""
-    kept = sorted(range(VOCAB), key=lambda token: -law[token])[:KEPT]
-    return {token: law[token] / sum(law[one] for one in kept) for token in kept}
+def best(distribution: list[float]) -> dict[int, float]:
+    """Return the likeliest tokens as a distribution of their own."""
+    kept = sorted(range(VOCAB), key=lambda token: -distribution[token])[:KEPT]
+    return {token: distribution[token] / sum(distribution[one] for one in kept) for token in kept}
 
 
-def next_law(law: list[float], outcomes: list[int], target: list[float]) -> list[float]:
-    """Return by token what a law by outcome says, the last outcome being all other tokens."""
-    if not law:
+def next_distribution(
+    distribution: list[float], outcomes: list[int], target: list[float]
+) -> list[float]:
+    """Return by token what a distribution by outcome says, the last outcome being all other
+    tokens."""
+    if not distribution:
         return target
     outside = sum(target[token] for token in range(VOCAB) if token not in outcomes)
-    spread = [law[-1] * chance / outside for chance in target]
-    for token, chance in zip(outcomes, law, strict=False):
+    spread = [distribution[-1] * chance / outside for chance in target]
+    for token, chance in zip(outcomes, distribution, strict=False):
         spread[token] = chance
     return spread
 
 
 @pytest.mark.parametrize("rule", ["ratio", "block"])
 @pytest.mark.parametrize("seed", range(6))
-def test_the_text_has_the_target_law_exactly(rule: Verify, seed: int) -> None:
+def test_the_text_has_the_target_distribution_exactly(rule: Verify, seed: int) -> None:
     target, draft = random_model(seed), random_model(seed + 50)
-    law = dict.fromkeys(product(range(VOCAB), repeat=DRAFTED + 1), 0.0)
+    distribution = dict.fromkeys(product(range(VOCAB), repeat=DRAFTED + 1), 0.0)
     rejected = 0.0
     for tokens in product(range(VOCAB), repeat=DRAFTED):
         contexts = [tokens[:depth] for depth in range(DRAFTED + 1)]
-        laws = [best(draft[context]) for context in contexts[:-1]]
-        if any(token not in found for token, found in zip(tokens, laws, strict=True)):
+        distributions = [best(draft[context]) for context in contexts[:-1]]
+        if any(token not in found for token, found in zip(tokens, distributions, strict=True)):
             continue
         drawn = 1.0
-        for token, found in zip(tokens, laws, strict=True):
+        for token, found in zip(tokens, distributions, strict=True):
             drawn *= found[token]
-        outcomes = [list(found) for found in laws]
-        drafted = [[*found.values(), 0.0] for found in laws]
+        outcomes = [list(found) for found in distributions]
+        drafted = [[*found.values(), 0.0] for found in distributions]
         targets = [
             [*(target[context][token] for token in found), 0.0]
             for context, found in zip(contexts, outcomes, strict=False)
@@ -74,18 +78,18 @@ def test_the_text_has_the_target_law_exactly(rule: Verify, seed: int) -> None:
         for low, high in pairwise(sums):
             if high - low < 1e-15:
                 continue
-            accepted, following = judge(rule, places, drafted, targets, (low + high) / 2)
+            accepted, following = verify_chain(rule, places, drafted, targets, (low + high) / 2)
             rejected += drawn * (high - low) * (accepted < DRAFTED)
             here = target[contexts[accepted]]
             known = outcomes[accepted] if accepted < DRAFTED else []
-            for text in law:
+            for text in distribution:
                 if text[:accepted] == tokens[:accepted]:
-                    rest = next_law(following, known, here)[text[accepted]]
+                    rest = next_distribution(following, known, here)[text[accepted]]
                     for place in range(accepted + 1, DRAFTED + 1):
                         rest *= target[text[:place]][text[place]]
-                    law[text] += drawn * (high - low) * rest
+                    distribution[text] += drawn * (high - low) * rest
     assert 0.05 < rejected < 0.95
-    for text, chance in law.items():
+    for text, chance in distribution.items():
         wanted = 1.0
         for place, token in enumerate(text):
             wanted *= target[text[:place]][token]
@@ -94,11 +98,11 @@ def test_the_text_has_the_target_law_exactly(rule: Verify, seed: int) -> None:
 
 def test_no_number_serves_twice() -> None:
     seen = {
-        coin(Sampling(seed=seed), stop, depth, use)
+        uniform_of(Sampling(seed=seed), stop, depth, use)
         for seed in range(3)
         for stop in range(1, 20)
         for depth in range(8)
-        for use in Coin
+        for use in UniformUse
     }
-    assert len(seen) == 3 * 19 * 8 * len(Coin)
+    assert len(seen) == 3 * 19 * 8 * len(UniformUse)
     assert all(0.0 < number < 1.0 for number in seen)

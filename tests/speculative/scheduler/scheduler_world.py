@@ -1,4 +1,5 @@
-"""A planner, a toy target in real pages, and clients: all that a planner may meet, in any order.
+"""A scheduler, a toy target in real pages, and clients: all that a scheduler may meet, in any
+order.
 
 Rounds reach the target in the order of their planning; verdicts come back in that order, later.
 After every step the invariants hold, and each text is the plain model's.
@@ -13,8 +14,8 @@ from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Proposal, Round, Row, Verdict
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import Limits, Planner, expand
-from draftwerk.speculative.sequence import Progress, Sequence
+from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler, expand
+from draftwerk.speculative.sequence import Sequence, SequenceProgress
 from tests.support.simulation import Guesser
 from tests.support.toy import STOP, VOCAB, ToyTarget, plain_text
 
@@ -23,7 +24,7 @@ CONTEXT = 28
 
 
 @dataclass(eq=False)
-class Wish:
+class WantedText:
     """One sequence as its client knows it."""
 
     sequence: Sequence
@@ -42,14 +43,14 @@ class Reader:
     histories: dict[int, list[int]] = field(default_factory=dict)
 
     def read(self, round_: Round) -> None:
-        for sequence_id in round_.closed:
+        for sequence_id in round_.finished_ids:
             del self.histories[sequence_id]
         for row in round_.rows:
-            if row.opening is not None:
+            if row.new_sequence is not None:
                 assert row.sequence_id not in self.histories, "opened twice"
-                assert not row.news, "an opening says it all"
-                self.histories[row.sequence_id] = list(row.opening.tokens)
-            self.histories[row.sequence_id] += row.news
+                assert not row.new_token_ids, "an opening says it all"
+                self.histories[row.sequence_id] = list(row.new_sequence.tokens)
+            self.histories[row.sequence_id] += row.new_token_ids
 
 
 class World:
@@ -61,17 +62,19 @@ class World:
         *,
         block_count: int = 10,
         block_size: int = 3,
-        limits: Limits | None = None,
+        limits: RoundLimits | None = None,
     ) -> None:
         self.rng = rng
-        self.limits = limits or Limits(lanes=2, rows_max=4, tokens_max=12, draft_max=4)
-        self.planner = Planner(BlockPool(block_count, block_size), self.limits)
+        self.limits = limits or RoundLimits(
+            pipeline_depth=2, rows_max=4, tokens_max=12, draft_max=4
+        )
+        self.scheduler = Scheduler(BlockPool(block_count, block_size), self.limits)
         self.namer = BlockNamer(b"")
         self.context_max = min(CONTEXT, block_count * block_size)
         self.target = ToyTarget(block_count, block_size)
         self.guesser = Guesser(rng)
         self.reader = Reader()
-        self.wishes: dict[int, Wish] = {}
+        self.wanteds: dict[int, WantedText] = {}
         self.verdicts: deque[tuple[Round, tuple[Draft, ...], Verdict]] = deque()
         self.counters: Counter[str] = Counter()
 
@@ -90,14 +93,14 @@ class World:
         draft_max = rng.choice([0, 2, self.limits.draft_max])
         priority = rng.choice([0, 0, -1, 1])
         space = rng.choice(["", "", "a"])
-        request_id = f"r{len(self.wishes)}"
+        request_id = f"r{len(self.wanteds)}"
         for sequence in expand(
             self.sequence(
                 request_id, choice, prompt, sampling, tokens_max, draft_max, priority, space
             )
             for choice in range(choices)
         ):
-            self.planner.submit(sequence)
+            self.scheduler.submit(sequence)
         self.check()
 
     def sequence(
@@ -119,50 +122,50 @@ class World:
             }
         )
         sequence = Sequence(
-            sequence_id=len(self.wishes) + 1,
+            sequence_id=len(self.wanteds) + 1,
             request_id=request_id,
             choice=choice,
             tokens=list(prompt),
             prompt_count=len(prompt),
             sampling=sampling,
             tokens_max=tokens_max,
-            table=BlockTable(self.planner.pool, self.namer, space),
+            table=BlockTable(self.scheduler.pool, self.namer, space),
             draft_max=draft_max,
             priority=priority,
         )
         want = plain_text(prompt, sampling, tokens_max)
         reason = "stop" if want[-1] in sampling.stop_token_ids else "length"
-        self.wishes[sequence.sequence_id] = Wish(sequence, tuple(prompt), want, reason)
+        self.wanteds[sequence.sequence_id] = WantedText(sequence, tuple(prompt), want, reason)
         return sequence
 
     def cancel(self, sequence: Sequence, whole: bool) -> None:
         """Cancel one choice, or its whole request."""
         choice = None if whole else sequence.choice
-        for wish in self.wishes.values():
-            member = wish.sequence
+        for wanted in self.wanteds.values():
+            member = wanted.sequence
             if member.request_id == sequence.request_id and choice in (None, member.choice):
-                if not wish.ending:
+                if not wanted.ending:
                     phase = "in flight" if member.in_flight else "running"
-                    if any(member is waiting for waiting in self.planner.residency.waiting):
+                    if any(member is waiting for waiting in self.scheduler.running_set.waiting):
                         phase = "preempted" if member.tally.preemptions else "waiting"
                     self.counters[f"cancelled {phase}"] += 1
-                wish.ending = wish.ending or "cancelled"
-        self.planner.cancel(sequence.request_id, choice)
-        for wish in self.wishes.values():
-            if wish.ending == "cancelled" and not wish.sequence.in_flight:
-                assert wish.sequence.ended
-                assert not wish.sequence.table.blocks, "a cancelled sequence holds blocks"
+                wanted.ending = wanted.ending or "cancelled"
+        self.scheduler.cancel(sequence.request_id, choice)
+        for wanted in self.wanteds.values():
+            if wanted.ending == "cancelled" and not wanted.sequence.in_flight:
+                assert wanted.sequence.ended
+                assert not wanted.sequence.table.blocks, "a cancelled sequence holds blocks"
         self.check()
 
     def plan(self) -> bool:
         """Plan a round and let the target run it; returns False if there was none."""
         under_way = len(self.verdicts)
-        round_ = self.planner.plan()
+        round_ = self.scheduler.plan()
         if round_ is None:
-            assert under_way or self.planner.idle, "the planner is stuck"
+            assert under_way or self.scheduler.idle, "the scheduler is stuck"
             self.check()
             return False
-        assert under_way < self.limits.lanes, "more rounds than lanes"
+        assert under_way < self.limits.pipeline_depth, "more rounds than lanes"
         self.check_round(round_)
         self.reader.read(round_)
         drafts = self.guesser.propose(round_)
@@ -183,31 +186,33 @@ class World:
             number = self.rng.randrange(len(decisions))
             decisions[number] = Decision(error="out of luck")
             failed = round_.rows[number].sequence_id
-            self.counters["errors"] += self.wishes[failed].ending == ""
+            self.counters["errors"] += self.wanteds[failed].ending == ""
         verdict = Verdict(
             verdict.round_id,
-            verdict.lane,
+            verdict.pipeline_slot,
             tuple(decisions),
             verdict.device_ms,
             verdict.token_count,
         )
-        before = {row.sequence_id: bool(self.wishes[row.sequence_id].ending) for row in round_.rows}
-        news = self.planner.commit(verdict, drafts)
-        told = [progress.sequence.sequence_id for progress in news]
+        before = {
+            row.sequence_id: bool(self.wanteds[row.sequence_id].ending) for row in round_.rows
+        }
+        new_token_ids = self.scheduler.commit(verdict, drafts)
+        sent_count = [progress.sequence.sequence_id for progress in new_token_ids]
         wanted = [
             row.sequence_id
             for row in round_.rows
             if not before[row.sequence_id] and (row.samples or row.sequence_id == failed)
         ]
-        assert told == wanted, "news of all that sampled and are wanted, in the order of rows"
-        for progress in news:
+        assert sent_count == wanted, "news of all that sampled and are wanted, in the order of rows"
+        for progress in new_token_ids:
             self.take(progress, failed)
         self.check()
 
-    def take(self, progress: Progress, failed: int) -> None:
+    def take(self, progress: SequenceProgress, failed: int) -> None:
         """Be the client of one sequence."""
-        wish = self.wishes[progress.sequence.sequence_id]
-        assert not wish.ending, "something came after the last word"
+        wanted = self.wanteds[progress.sequence.sequence_id]
+        assert not wanted.ending, "something came after the last word"
         if progress.finish_reason == "error":
             assert progress.sequence.sequence_id == failed, "another row failed"
             assert (progress.error, progress.tokens) == ("out of luck", ())
@@ -216,35 +221,35 @@ class World:
             assert len(progress.origins) == len(progress.tokens)
             logprobs = progress.sequence.sampling.logprobs >= 0
             assert len(progress.logprobs) == (len(progress.tokens) if logprobs else 0)
-            wish.got += progress.tokens
-            assert wish.got == wish.want[: len(wish.got)], "another text than the plain one"
-            over = len(wish.got) == len(wish.want)
-            assert progress.finish_reason == (wish.reason if over else "")
-        wish.ending = progress.finish_reason
-        self.counters[wish.ending] += bool(wish.ending)
+            wanted.got += progress.tokens
+            assert wanted.got == wanted.want[: len(wanted.got)], "another text than the plain one"
+            over = len(wanted.got) == len(wanted.want)
+            assert progress.finish_reason == (wanted.reason if over else "")
+        wanted.ending = progress.finish_reason
+        self.counters[wanted.ending] += bool(wanted.ending)
 
     def finish(self) -> None:
         """Let everything come to its end; nobody may starve."""
         for _ in range(2000):
-            if self.planner.idle:
+            if self.scheduler.idle:
                 break
             while self.plan():
                 pass
             if self.verdicts:
                 self.commit()
-        assert self.planner.idle, "somebody starved"
+        assert self.scheduler.idle, "somebody starved"
         while self.verdicts:
             self.commit()
-        self.planner.check()
-        assert self.planner.pool.used == 0
-        assert all(wish.ending for wish in self.wishes.values())
+        self.scheduler.check()
+        assert self.scheduler.pool.used == 0
+        assert all(wanted.ending for wanted in self.wanteds.values())
         self.count()
         self.flush()
 
     def flush(self) -> None:
         """Run one sequence more, so that the devices hear of all that has ended."""
         last = self.sequence("last", 0, [1], Sampling(temperature=0.0), 1)
-        self.planner.submit(last)
+        self.scheduler.submit(last)
         assert self.plan()
         assert self.reader.histories.keys() == {last.sequence_id}, "an ended sequence is remembered"
         assert self.target.histories.keys() == {last.sequence_id}
@@ -253,17 +258,17 @@ class World:
     # --- what must hold -------------------------------------------------------------------------
 
     def check(self) -> None:
-        planner = self.planner
-        planner.check()
-        assert planner.running <= self.limits.rows_max
-        assert planner.idle == (planner.running == 0 and planner.waiting == 0)
-        alive = sum(not wish.sequence.ended for wish in self.wishes.values())
-        assert planner.running + planner.waiting == alive, "a sequence was lost"
+        scheduler = self.scheduler
+        scheduler.check()
+        assert scheduler.running <= self.limits.rows_max
+        assert scheduler.idle == (scheduler.running == 0 and scheduler.waiting == 0)
+        alive = sum(not wanted.sequence.ended for wanted in self.wanteds.values())
+        assert scheduler.running + scheduler.waiting == alive, "a sequence was lost"
 
     def check_round(self, round_: Round) -> None:
-        size, limits = self.planner.pool.block_size, self.limits
+        size, limits = self.scheduler.pool.block_size, self.limits
         assert round_.rows, "an empty round"
-        assert 0 <= round_.lane < limits.lanes
+        assert 0 <= round_.pipeline_slot < limits.pipeline_depth
         computed = sum(row.stop - row.start + row.draft_max for row in round_.rows)
         assert computed <= limits.tokens_max, "the token budget is exceeded"
         ids = [row.sequence_id for row in round_.rows]
@@ -279,9 +284,9 @@ class World:
         assert all(count == 1 for count in written.values()), "two rows write to one block"
 
     def check_row(self, row: Row) -> None:
-        wish = self.wishes[row.sequence_id]
-        sequence, size = wish.sequence, self.planner.pool.block_size
-        assert not wish.ending, "a row for a sequence that nobody wants"
+        wanted = self.wanteds[row.sequence_id]
+        sequence, size = wanted.sequence, self.scheduler.pool.block_size
+        assert not wanted.ending, "a row for a sequence that nobody wants"
         assert sequence.in_flight
         assert 0 <= row.start < row.stop <= len(sequence.tokens)
         assert row.samples == (row.stop == len(sequence.tokens))
@@ -290,32 +295,32 @@ class World:
         assert row.draft_max == 0 or row.samples
         generated = len(sequence.tokens) - sequence.prompt_count
         assert generated + row.draft_max + 1 <= sequence.tokens_max, "drafts beyond the end"
-        if sequence.leader is not None and row.opening is not None:
+        if sequence.leader is not None and row.new_sequence is not None:
             assert sequence.leader.prefilled, "a follower started before its leader was ready"
-        if row.opening is not None and sequence.tally.preemptions == 0:
+        if row.new_sequence is not None and sequence.tally.preemptions == 0:
             assert row.start % size == 0
             assert sequence.tally.cached == min(row.start, sequence.prompt_count)
             self.counters["prefix hits"] += row.start > 0
             self.counters["followers' hits"] += row.start > 0 and sequence.leader is not None
-        if row.opening is not None and sequence.tally.preemptions > 0:
+        if row.new_sequence is not None and sequence.tally.preemptions > 0:
             self.counters["resumed"] += 1
             self.counters["resumed with text"] += generated > 0
 
     def check_device(self, round_: Round) -> None:
         """A device that sees rounds only knows every text."""
         for row in round_.rows:
-            sequence = self.wishes[row.sequence_id].sequence
+            sequence = self.wanteds[row.sequence_id].sequence
             assert self.reader.histories[row.sequence_id] == sequence.tokens
             prompt_count, sampling = self.target.openings[row.sequence_id]
             assert (prompt_count, sampling) == (sequence.prompt_count, sequence.sampling)
 
     def count(self) -> None:
-        """Compare the planner's counters with what its clients saw."""
-        stats, wishes = self.planner.stats, list(self.wishes.values())
-        tallies = [wish.sequence.tally for wish in wishes]
-        admitted = [wish for wish in wishes if wish.sequence.tally.cached is not None]
-        assert stats.prompt_tokens == sum(len(wish.prompt) for wish in admitted)
-        assert stats.generated_tokens == sum(len(wish.got) for wish in wishes)
+        """Compare the scheduler's counters with what its clients saw."""
+        stats, wanteds = self.scheduler.stats, list(self.wanteds.values())
+        tallies = [wanted.sequence.tally for wanted in wanteds]
+        admitted = [wanted for wanted in wanteds if wanted.sequence.tally.cached is not None]
+        assert stats.prompt_tokens == sum(len(wanted.prompt) for wanted in admitted)
+        assert stats.generated_tokens == sum(len(wanted.got) for wanted in wanteds)
         assert stats.preemptions == sum(tally.preemptions for tally in tallies)
         assert stats.draft_tokens == sum(tally.drafted for tally in tallies)
         assert stats.accepted_tokens == sum(stats.accepted_by_position)
@@ -352,7 +357,7 @@ def random_sampling(rng: Random) -> Sampling:
 
 def live(world: World) -> list[Sequence]:
     """Return every sequence that has not ended."""
-    return [wish.sequence for wish in world.wishes.values() if not wish.ending]
+    return [wanted.sequence for wanted in world.wanteds.values() if not wanted.ending]
 
 
 def story(seed: int, steps: int = 60) -> Counter[str]:
@@ -362,8 +367,8 @@ def story(seed: int, steps: int = 60) -> Counter[str]:
         rng,
         block_count=rng.choice([6, 9, 14]),
         block_size=rng.choice([2, 3, 4]),
-        limits=Limits(
-            lanes=rng.choice([1, 2, 3]),
+        limits=RoundLimits(
+            pipeline_depth=rng.choice([1, 2, 3]),
             rows_max=rng.choice([2, 4, 8]),
             tokens_max=rng.choice([1, 5, 12, 30]),
             draft_max=rng.choice([0, 1, 4, 7]),

@@ -1,4 +1,4 @@
-"""The planner: random stories first, then each of its decisions by itself."""
+"""The scheduler: random stories first, then each of its decisions by itself."""
 
 from collections import Counter
 from random import Random
@@ -12,14 +12,14 @@ from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     Decision,
     Draft,
-    Opening,
+    NewSequence,
     Round,
     Verdict,
     chain,
 )
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import Limits
-from draftwerk.speculative.sequence import Progress, Sequence
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.sequence import Sequence, SequenceProgress
 from tests.speculative.scheduler.scheduler_world import World, live, story
 
 GREEDY = Sampling(temperature=0.0)
@@ -60,7 +60,7 @@ class PlannerMachine(RuleBasedStateMachine):
 
     @initialize(
         seed=st.integers(0, 2**16),
-        lanes=st.integers(1, 3),
+        pipeline_depth=st.integers(1, 3),
         rows_max=st.integers(1, 5),
         tokens_max=st.integers(1, 20),
         draft_max=st.integers(0, 6),
@@ -69,7 +69,10 @@ class PlannerMachine(RuleBasedStateMachine):
     )
     def start(self, seed: int, block_count: int, block_size: int, **limits: int) -> None:
         self.world = World(
-            Random(seed), block_count=block_count, block_size=block_size, limits=Limits(**limits)
+            Random(seed),
+            block_count=block_count,
+            block_size=block_size,
+            limits=RoundLimits(**limits),
         )
 
     @rule()
@@ -108,7 +111,7 @@ def make_world(*, block_count: int = 32, block_size: int = 4, **limits: int) -> 
         Random(1),
         block_count=block_count,
         block_size=block_size,
-        limits=Limits(**{"tokens_max": 64, "draft_max": 4, **limits}),
+        limits=RoundLimits(**{"tokens_max": 64, "draft_max": 4, **limits}),
     )
 
 
@@ -116,24 +119,26 @@ def submit(
     world: World, prompt: list[int] = PROMPT, tokens_max: int = 12, **how: object
 ) -> Sequence:
     """Submit a request with one choice."""
-    number = len(world.wishes)
+    number = len(world.wanteds)
     sequence = world.sequence(f"r{number}", 0, prompt, GREEDY, tokens_max, **how)  # type: ignore[arg-type]
-    world.planner.submit(sequence)
+    world.scheduler.submit(sequence)
     return sequence
 
 
 def planned(world: World) -> Round:
     """Return the next round, which must exist, without running it."""
-    round_ = world.planner.plan()
+    round_ = world.scheduler.plan()
     assert round_ is not None
     return round_
 
 
 def decide(
     world: World, round_: Round, *decisions: Decision, draft: Draft = NO_DRAFT
-) -> list[Progress]:
+) -> list[SequenceProgress]:
     drafts = tuple(draft if row.samples else NO_DRAFT for row in round_.rows)
-    return world.planner.commit(Verdict(round_.round_id, round_.lane, decisions, 2.5, 9), drafts)
+    return world.scheduler.commit(
+        Verdict(round_.round_id, round_.pipeline_slot, decisions, 2.5, 9), drafts
+    )
 
 
 def ids(round_: Round) -> list[int]:
@@ -142,8 +147,8 @@ def ids(round_: Round) -> list[int]:
 
 def test_nothing_submitted_is_nothing_planned() -> None:
     world = make_world()
-    assert world.planner.plan() is None
-    assert world.planner.idle
+    assert world.scheduler.plan() is None
+    assert world.scheduler.idle
 
 
 def test_a_first_row_carries_the_prompt_and_opens_the_sequence() -> None:
@@ -151,8 +156,8 @@ def test_a_first_row_carries_the_prompt_and_opens_the_sequence() -> None:
     sequence = submit(world)
     (row,) = planned(world).rows
     assert (row.start, row.stop, row.samples, row.draft_max) == (0, 8, True, 0)
-    assert row.opening == Opening(tuple(PROMPT), 8, sequence.sampling)
-    assert row.news == ()
+    assert row.new_sequence == NewSequence(tuple(PROMPT), 8, sequence.sampling)
+    assert row.new_token_ids == ()
 
 
 def test_a_later_row_carries_the_last_token_and_what_is_new() -> None:
@@ -161,10 +166,10 @@ def test_a_later_row_carries_the_last_token_and_what_is_new() -> None:
     decide(world, planned(world), Decision((5,)))
     second = planned(world)
     (row,) = second.rows
-    assert (row.start, row.stop, row.news, row.opening) == (8, 9, (5,), None)
+    assert (row.start, row.stop, row.new_token_ids, row.new_sequence) == (8, 9, (5,), None)
     decide(world, second, Decision((6, 7, 8), (0, 1)), draft=chain((6, 7, 9), "ngram"))
     (row,) = planned(world).rows
-    assert (row.start, row.stop, row.news) == (11, 12, (6, 7, 8))
+    assert (row.start, row.stop, row.new_token_ids) == (11, 12, (6, 7, 8))
 
 
 def test_a_long_prompt_is_computed_in_chunks_and_only_the_last_one_samples() -> None:
@@ -174,7 +179,7 @@ def test_a_long_prompt_is_computed_in_chunks_and_only_the_last_one_samples() -> 
     for _ in range(3):
         round_ = planned(world)
         (row,) = round_.rows
-        chunks.append((row.start, row.stop, row.samples, row.opening is not None))
+        chunks.append((row.start, row.stop, row.samples, row.new_sequence is not None))
         decide(world, round_, Decision((4,)) if row.samples else Decision())
     assert chunks == [(0, 3, False, True), (3, 6, False, False), (6, 8, True, False)]
 
@@ -251,7 +256,7 @@ def test_drafts_are_given_up_before_another_sequence_is() -> None:
     decide(world, round_, Decision((9,)), Decision((9,)))
     rows = planned(world).rows
     assert rows[0].draft_max == 3 and len(rows[0].blocks) == 2
-    assert world.planner.stats.preemptions == 0
+    assert world.scheduler.stats.preemptions == 0
 
 
 def test_drafts_grow_shorter_near_the_limit_of_the_pool() -> None:
@@ -298,52 +303,52 @@ def test_the_youngest_sequence_makes_room_and_comes_back_first() -> None:
     decide(world, round_, Decision((9,)), Decision((8,)))
     round_ = planned(world)
     assert ids(round_) == [old.sequence_id]
-    assert round_.closed == (young.sequence_id,)
+    assert round_.finished_ids == (young.sequence_id,)
     assert young.tally.preemptions == 1
     assert not young.table.blocks
-    assert world.planner.waiting == 2
+    assert world.scheduler.waiting == 2
     decide(world, round_, *[Decision((9,))] * 1)
-    world.planner.cancel("r0")
+    world.scheduler.cancel("r0")
     round_ = planned(world)
     assert ids(round_) == [young.sequence_id, third.sequence_id]
     row = round_.rows[0]
-    assert row.opening is not None
-    assert row.opening.tokens == (*[2] * 5, 9, 8)
-    assert row.opening.prompt_count == 5
+    assert row.new_sequence is not None
+    assert row.new_sequence.tokens == (*[2] * 5, 9, 8)
+    assert row.new_sequence.prompt_count == 5
 
 
 def test_a_sequence_that_is_in_flight_is_never_preempted() -> None:
-    world = make_world(block_count=3, lanes=2)
+    world = make_world(block_count=3, pipeline_depth=2)
     old = submit(world, [1] * 4, tokens_max=8)
     first = planned(world)
     young = submit(world, [2] * 4, tokens_max=4)
     second = planned(world)
     assert ids(second) == [young.sequence_id]
     decide(world, first, Decision((9,)))
-    world.planner.pool.take(1)
-    assert world.planner.plan() is None
+    world.scheduler.pool.take(1)
+    assert world.scheduler.plan() is None
     assert young.in_flight and young.table.blocks
     assert old.tally.preemptions == 1
 
 
 def test_rounds_under_way_never_exceed_the_lanes() -> None:
-    world = make_world(lanes=2)
+    world = make_world(pipeline_depth=2)
     for n in range(3):
         submit(world, [n + 1])
-        assert (world.planner.plan() is None) == (n == 2)
+        assert (world.scheduler.plan() is None) == (n == 2)
 
 
 def test_each_lane_carries_its_own_sequences() -> None:
-    world = make_world(lanes=2)
+    world = make_world(pipeline_depth=2)
     submit(world, [1])
     first = planned(world)
     submit(world, [2])
     second = planned(world)
-    assert (first.lane, second.lane) == (0, 1)
+    assert (first.pipeline_slot, second.pipeline_slot) == (0, 1)
     assert not set(ids(first)) & set(ids(second))
     decide(world, second, Decision((9,)))
     third = planned(world)
-    assert third.lane == 1
+    assert third.pipeline_slot == 1
     assert ids(third) == ids(second)
 
 
@@ -352,7 +357,9 @@ def test_a_verdict_for_another_round_is_an_error() -> None:
     submit(world)
     round_ = planned(world)
     with pytest.raises(AssertionError, match="another round"):
-        world.planner.commit(Verdict(99, round_.lane, (Decision((1,)),), 1.0, 8), (NO_DRAFT,))
+        world.scheduler.commit(
+            Verdict(99, round_.pipeline_slot, (Decision((1,)),), 1.0, 8), (NO_DRAFT,)
+        )
 
 
 def test_the_next_round_says_what_the_last_one_cost() -> None:
@@ -369,7 +376,7 @@ def test_no_more_sequences_run_than_rows_are_allowed() -> None:
     for n in range(3):
         submit(world, [n + 1])
     assert len(planned(world).rows) == 2
-    assert (world.planner.running, world.planner.waiting) == (2, 1)
+    assert (world.scheduler.running, world.scheduler.waiting) == (2, 1)
 
 
 def test_the_more_urgent_comes_first_and_equals_in_order() -> None:
@@ -388,7 +395,7 @@ def test_a_request_that_does_not_fit_keeps_its_place_and_its_blocks_go_home() ->
     assert len(round_.rows) == 1
     assert not big.table.blocks
     assert not small.table.blocks, "it would starve the one before it"
-    world.planner.check()
+    world.scheduler.check()
 
 
 # --- prefixes and choices -------------------------------------------------------------------------
@@ -402,8 +409,8 @@ def test_a_second_request_computes_only_what_the_first_did_not() -> None:
     (row,) = planned(world).rows
     assert (row.start, row.stop) == (8, 9)
     assert second.tally.cached == 8
-    assert world.planner.stats.prefix_hits == 8
-    assert world.planner.stats.prefix_queries == 8 + 9
+    assert world.scheduler.stats.prefix_hits == 8
+    assert world.scheduler.stats.prefix_queries == 8 + 9
 
 
 def test_generated_tokens_are_found_as_well_but_do_not_count_as_cached_prompt() -> None:
@@ -412,7 +419,7 @@ def test_generated_tokens_are_found_as_well_but_do_not_count_as_cached_prompt() 
     decide(world, planned(world), Decision((5,)))
     for token in (6, 7, 8, 9):
         decide(world, planned(world), Decision((token,)))
-    world.planner.residency.preempt(sequence)
+    world.scheduler.running_set.preempt(sequence)
     (row,) = planned(world).rows
     assert row.start == 8
     assert sequence.tally.cached == 0, "what was found at first counts"
@@ -421,11 +428,11 @@ def test_generated_tokens_are_found_as_well_but_do_not_count_as_cached_prompt() 
 def test_followers_wait_for_the_leader_and_find_its_prompt() -> None:
     world = make_world(tokens_max=6)
     prompt = [*PROMPT, 4]
-    world.planner.submit(leader := world.sequence("n", 0, prompt, Sampling(seed=1), 3))
+    world.scheduler.submit(leader := world.sequence("n", 0, prompt, Sampling(seed=1), 3))
     for choice in (1, 2):
         follower = world.sequence("n", choice, prompt, Sampling(seed=1), 3)
         follower.leader = leader
-        world.planner.submit(follower)
+        world.scheduler.submit(follower)
     round_ = planned(world)
     assert ids(round_) == [1]
     decide(world, round_, Decision())
@@ -435,15 +442,15 @@ def test_followers_wait_for_the_leader_and_find_its_prompt() -> None:
     round_ = planned(world)
     assert ids(round_) == [1, 2, 3]
     assert [row.start for row in round_.rows] == [9, 8, 8]
-    assert world.wishes[2].sequence.table.blocks[:2] == leader.table.blocks[:2]
+    assert world.wanteds[2].sequence.table.blocks[:2] == leader.table.blocks[:2]
 
 
 def test_a_waiting_follower_holds_nobody_else_up() -> None:
     world = make_world(tokens_max=9)
-    world.planner.submit(leader := world.sequence("n", 0, PROMPT, GREEDY, 3))
+    world.scheduler.submit(leader := world.sequence("n", 0, PROMPT, GREEDY, 3))
     follower = world.sequence("n", 1, PROMPT, GREEDY, 3)
     follower.leader = leader
-    world.planner.submit(follower)
+    world.scheduler.submit(follower)
     other = submit(world, [7])
     assert ids(planned(world)) == [leader.sequence_id, other.sequence_id]
 
@@ -451,13 +458,13 @@ def test_a_waiting_follower_holds_nobody_else_up() -> None:
 @pytest.mark.parametrize("ending", ["cancel", "error"])
 def test_followers_go_on_when_their_leader_ends_early(ending: str) -> None:
     world = make_world(tokens_max=4)
-    world.planner.submit(leader := world.sequence("n", 0, PROMPT, GREEDY, 3))
+    world.scheduler.submit(leader := world.sequence("n", 0, PROMPT, GREEDY, 3))
     follower = world.sequence("n", 1, PROMPT, GREEDY, 3)
     follower.leader = leader
-    world.planner.submit(follower)
+    world.scheduler.submit(follower)
     round_ = planned(world)
     if ending == "cancel":
-        world.planner.cancel("n", 0)
+        world.scheduler.cancel("n", 0)
         decide(world, round_, Decision())
     else:
         decide(world, round_, Decision(error="broken"))
@@ -470,7 +477,7 @@ def test_followers_go_on_when_their_leader_ends_early(ending: str) -> None:
 def test_a_stop_token_ends_the_text_and_what_was_decided_after_it_is_dropped() -> None:
     world = make_world()
     sampling = Sampling(temperature=0.0, stop_token_ids=(0,))
-    world.planner.submit(sequence := world.sequence("s", 0, PROMPT, sampling, 12))
+    world.scheduler.submit(sequence := world.sequence("s", 0, PROMPT, sampling, 12))
     decide(world, planned(world), Decision((5,)))
     (progress,) = decide(
         world, planned(world), Decision((6, 0, 7), (0, 1)), draft=chain((6, 0), "ngram")
@@ -478,8 +485,8 @@ def test_a_stop_token_ends_the_text_and_what_was_decided_after_it_is_dropped() -
     assert (progress.tokens, progress.finish_reason) == ((6, 0), "stop")
     assert progress.origins == ("ngram", "ngram")
     assert sequence.tokens == [*PROMPT, 5, 6, 0]
-    assert world.planner.idle
-    assert world.planner.pool.used == 0
+    assert world.scheduler.idle
+    assert world.scheduler.pool.used == 0
 
 
 def test_the_last_token_that_was_asked_for_ends_the_text() -> None:
@@ -489,7 +496,7 @@ def test_the_last_token_that_was_asked_for_ends_the_text() -> None:
     assert progress.finish_reason == ""
     (progress,) = decide(world, planned(world), Decision((6,)))
     assert progress.finish_reason == "length"
-    assert world.planner.idle
+    assert world.scheduler.idle
 
 
 def test_an_ended_sequence_is_closed_in_the_next_round_and_only_there() -> None:
@@ -498,30 +505,30 @@ def test_an_ended_sequence_is_closed_in_the_next_round_and_only_there() -> None:
     decide(world, planned(world), Decision((5,)))
     submit(world, [4])
     round_ = planned(world)
-    assert round_.closed == (first.sequence_id,)
+    assert round_.finished_ids == (first.sequence_id,)
     decide(world, round_, Decision((5,)))
-    assert planned(world).closed == ()
+    assert planned(world).finished_ids == ()
 
 
 def test_a_sequence_that_no_device_heard_of_is_not_closed() -> None:
     world = make_world()
     submit(world)
-    world.planner.cancel("r0")
+    world.scheduler.cancel("r0")
     submit(world, [4])
-    assert planned(world).closed == ()
+    assert planned(world).finished_ids == ()
 
 
 def test_a_failed_row_fails_alone() -> None:
     world = make_world()
     submit(world, [1])
     submit(world, [2])
-    news = decide(world, planned(world), Decision(error="no luck"), Decision((5,)))
-    assert [(p.finish_reason, p.error, p.tokens) for p in news] == [
+    new_token_ids = decide(world, planned(world), Decision(error="no luck"), Decision((5,)))
+    assert [(p.finish_reason, p.error, p.tokens) for p in new_token_ids] == [
         ("error", "no luck", ()),
         ("", "", (5,)),
     ]
-    assert world.planner.running == 1
-    world.planner.check()
+    assert world.scheduler.running == 1
+    world.scheduler.check()
 
 
 # --- cancels --------------------------------------------------------------------------------------
@@ -531,47 +538,47 @@ def test_a_cancelled_waiting_sequence_never_runs() -> None:
     world = make_world(rows_max=1)
     submit(world, [1])
     submit(world, [2])
-    world.planner.plan()
-    world.planner.cancel("r1")
-    assert world.planner.waiting == 0
+    world.scheduler.plan()
+    world.scheduler.cancel("r1")
+    assert world.scheduler.waiting == 0
 
 
 def test_a_cancelled_running_sequence_gives_its_blocks_back_at_once() -> None:
     world = make_world()
     submit(world)
     decide(world, planned(world), Decision((5,)))
-    world.planner.cancel("r0")
-    assert world.planner.idle
-    assert world.planner.pool.used == 0
+    world.scheduler.cancel("r0")
+    assert world.scheduler.idle
+    assert world.scheduler.pool.used == 0
 
 
 def test_a_sequence_cancelled_in_flight_keeps_its_blocks_until_its_verdict() -> None:
     world = make_world()
     sequence = submit(world)
     round_ = planned(world)
-    world.planner.cancel("r0")
-    world.planner.cancel("r0")
+    world.scheduler.cancel("r0")
+    world.scheduler.cancel("r0")
     assert sequence.table.blocks, "a device still writes there"
-    assert not world.planner.idle
+    assert not world.scheduler.idle
     assert decide(world, round_, Decision((5,))) == []
-    assert world.planner.idle
-    world.planner.check()
+    assert world.scheduler.idle
+    world.scheduler.check()
 
 
 def test_one_choice_may_be_cancelled_by_itself() -> None:
     world = make_world()
     for choice in range(3):
-        world.planner.submit(world.sequence("n", choice, [4], GREEDY, 3))
-    world.planner.cancel("n", 1)
+        world.scheduler.submit(world.sequence("n", choice, [4], GREEDY, 3))
+    world.scheduler.cancel("n", 1)
     assert ids(planned(world)) == [1, 3]
 
 
 def test_cancelling_what_is_unknown_does_nothing() -> None:
     world = make_world()
     submit(world)
-    world.planner.cancel("another")
-    world.planner.cancel("r0", 1)
-    assert world.planner.waiting == 1
+    world.scheduler.cancel("another")
+    world.scheduler.cancel("r0", 1)
+    assert world.scheduler.waiting == 1
 
 
 # --- the checks themselves ------------------------------------------------------------------------
@@ -583,14 +590,14 @@ def test_check_notices_a_leaked_block() -> None:
     planned(world)
     sequence.table.blocks.pop()
     with pytest.raises(AssertionError, match="leaked"):
-        world.planner.check()
+        world.scheduler.check()
 
 
 def test_check_notices_a_waiting_sequence_with_blocks() -> None:
     world = make_world()
     submit(world).table.reserve(1)
     with pytest.raises(AssertionError, match="waiting sequence holds"):
-        world.planner.check()
+        world.scheduler.check()
 
 
 def test_check_notices_kv_beyond_the_tokens() -> None:
@@ -599,4 +606,4 @@ def test_check_notices_kv_beyond_the_tokens() -> None:
     planned(world)
     sequence.computed = 9
     with pytest.raises(AssertionError, match="more KV than tokens"):
-        world.planner.check()
+        world.scheduler.check()

@@ -1,37 +1,47 @@
 """The draft head's thoughts become guesses: ranked with the noise, deep only below right tokens."""
 
-from draftwerk.speculative.protocol.rounds import Thought
+from draftwerk.speculative.protocol.rounds import HeadNode
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.sources.acceptance import HEAD, Survival, Trust, source_of
+from draftwerk.speculative.sources.acceptance import (
+    HEAD,
+    AcceptanceStats,
+    SequenceAcceptance,
+    source_of,
+)
 from draftwerk.speculative.sources.draft_head import WIDTHS, HeadSource
-from draftwerk.speculative.sources.ngram_index import Text
-from draftwerk.speculative.sources.sequence_noise import GREEDY, Key
-from draftwerk.speculative.sources.tree import Tree
+from draftwerk.speculative.sources.ngram_index import SequenceText
+from draftwerk.speculative.sources.sequence_noise import GREEDY, SequenceNoise
+from draftwerk.speculative.sources.tree import DraftTree
 
 THOUGHTS = (
-    Thought(-1, 9, (4, 5, 6), (1, 20, 60)),
-    Thought(0, 4, (7, 8), (2, 30)),
-    Thought(0, 5, (8,), (3,)),
-    Thought(1, 8, (1,), (4,)),
+    HeadNode(-1, 9, (4, 5, 6), (1, 20, 60)),
+    HeadNode(0, 4, (7, 8), (2, 30)),
+    HeadNode(0, 5, (8,), (3,)),
+    HeadNode(1, 8, (1,), (4,)),
 )
 
 
-def proposed(thoughts: tuple[Thought, ...], reach: int = 8, key: Key = GREEDY) -> Tree:
-    source, tree = HeadSource(Text([3, 9]), key), Tree(Survival(), Trust())
-    source.thoughts = thoughts
-    source.propose(tree, reach)
+def proposed(
+    head_tree: tuple[HeadNode, ...], depth_max: int = 8, key: SequenceNoise = GREEDY
+) -> DraftTree:
+    source, tree = (
+        HeadSource(SequenceText([3, 9]), key),
+        DraftTree(AcceptanceStats(), SequenceAcceptance()),
+    )
+    source.head_tree = head_tree
+    source.propose(tree, depth_max)
     tree.check()
     return tree
 
 
-def paths(tree: Tree) -> set[tuple[int, ...]]:
+def paths(tree: DraftTree) -> set[tuple[int, ...]]:
     found: list[tuple[int, ...]] = []
     for token, parent in zip(tree.tokens, tree.parents, strict=True):
         found.append((*(found[parent] if parent >= 0 else ()), token))
     return set(found)
 
 
-def test_each_thought_names_the_children_of_its_own_node():
+def test_each_head_node_names_the_children_of_its_own_node():
     tree = proposed(THOUGHTS)
     assert paths(tree) == {(4,), (5,), (6,), (4, 7), (4, 8), (5, 8), (4, 8, 1)}
     assert {source_of(cell) for cell in tree.credit_cells} == {HEAD}
@@ -39,29 +49,32 @@ def test_each_thought_names_the_children_of_its_own_node():
 
 
 def test_reach_and_widths_bound_the_tree():
-    assert paths(proposed(THOUGHTS, reach=1)) == {(4,), (5,), (6,)}
-    many = Thought(-1, 9, tuple(range(20)), tuple(range(0, 200, 10)))
+    assert paths(proposed(THOUGHTS, depth_max=1)) == {(4,), (5,), (6,)}
+    many = HeadNode(-1, 9, tuple(range(20)), tuple(range(0, 200, 10)))
     assert paths(proposed((many,))) == {(token,) for token in range(WIDTHS[0])}
 
 
 def test_what_follows_a_token_that_found_no_room_is_left_out():
-    many = Thought(-1, 9, tuple(range(20)), tuple(range(0, 200, 10)))
-    tree = proposed((many, Thought(0, 19, (1,), (0,)), Thought(1, 1, (2,), (0,))))
+    many = HeadNode(-1, 9, tuple(range(20)), tuple(range(0, 200, 10)))
+    tree = proposed((many, HeadNode(0, 19, (1,), (0,)), HeadNode(1, 1, (2,), (0,))))
     assert paths(tree) == {(token,) for token in range(WIDTHS[0])}
 
 
 def test_candidates_are_ranked_with_the_noise_of_their_place():
     """Of equally likely successors the target says the one with the most noise."""
-    key = Key(Sampling(seed=5))
-    even = Thought(-1, 9, tuple(range(10, 26)), (40,) * 16)
+    key = SequenceNoise(Sampling(seed=5))
+    even = HeadNode(-1, 9, tuple(range(10, 26)), (40,) * 16)
     tree = proposed((even,), key=key)
-    best = max(even.best, key=lambda token: key.noise(2, [token])[0])
+    best = max(even.best, key=lambda token: key.of_tokens(2, [token])[0])
     assert tree.tokens[0] == best
 
 
-def test_committed_tokens_outdate_what_was_thought_before():
-    source, tree = HeadSource(Text([3, 9]), GREEDY), Tree(Survival(), Trust())
-    source.thoughts = THOUGHTS
+def test_committed_tokens_outdate_what_was_head_node_before():
+    source, tree = (
+        HeadSource(SequenceText([3, 9]), GREEDY),
+        DraftTree(AcceptanceStats(), SequenceAcceptance()),
+    )
+    source.head_tree = THOUGHTS
     source.learn((4,))
     source.propose(tree, 8)
     assert len(tree) == 0

@@ -1,4 +1,5 @@
-"""Keyed verification: whatever is drafted, chain or tree, the text and so its law stay the same."""
+"""Keyed verification: whatever is drafted, chain or tree, the text and so its distribution stay the
+same."""
 
 import random
 from collections import Counter
@@ -9,19 +10,19 @@ import pytest
 
 from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sampling.params import Sampling, choose
-from draftwerk.speculative.sources.tree import Tree
+from draftwerk.speculative.sources.tree import DraftTree
 from tests.speculative.sources.trees import grown
 
 VOCAB = 3
 LENGTH = 4
 STEPS = 6
-"""The noise of the enumeration is a die with so many sides; every law is in sixths."""
+"""The noise of the enumeration is a die with so many sides; every distribution is in sixths."""
 
 Target = Callable[[tuple[int, ...]], int]
 """The seeded target: from a context to its one next token."""
 
 
-def law_after(context: tuple[int, ...]) -> list[int]:
+def distribution_after(context: tuple[int, ...]) -> list[int]:
     """Return how many of the die's sides each token has after a context."""
     return [[1, 2, 3], [4, 1, 1], [0, 3, 3]][(sum(context) + len(context)) % 3]
 
@@ -31,7 +32,7 @@ def rolled(dice: Sequence[int]) -> Target:
 
     def say(context: tuple[int, ...]) -> int:
         side = dice[len(context)]
-        for token, sides in enumerate(law_after(context)):
+        for token, sides in enumerate(distribution_after(context)):
             side -= sides
             if side < 0:
                 return token
@@ -78,22 +79,22 @@ def nothing(context: tuple[int, ...]) -> Draft:
 
 
 @pytest.mark.parametrize("drafts", [nothing, chains, trees])
-def test_enumerated_noise_gives_the_target_law_exactly(
+def test_enumerated_noise_gives_the_target_distribution_exactly(
     drafts: Callable[[tuple[int, ...]], Draft],
 ) -> None:
-    law: Counter[tuple[int, ...]] = Counter()
+    distribution: Counter[tuple[int, ...]] = Counter()
     rounds = 0
     for dice in product(range(STEPS), repeat=LENGTH):
         # Positions beyond the text may be asked for too; what they say matters to nobody.
         said, took = text(rolled((*dice, *[0] * 8)), drafts)
-        law[said] += 1
+        distribution[said] += 1
         rounds += took
     assert (rounds == LENGTH * STEPS**LENGTH) == (drafts is nothing), "drafts must be accepted"
     for said in product(range(VOCAB), repeat=LENGTH):
         chance = 1.0
         for place, token in enumerate(said):
-            chance *= law_after(said[:place])[token] / STEPS
-        assert law[said] / STEPS**LENGTH == pytest.approx(chance, abs=1e-12)
+            chance *= distribution_after(said[:place])[token] / STEPS
+        assert distribution[said] / STEPS**LENGTH == pytest.approx(chance, abs=1e-12)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -118,5 +119,5 @@ def test_a_seed_says_one_text_whatever_is_drafted(temperature: float) -> None:
 
 def test_a_tree_never_drafts_a_token_twice_below_one_node() -> None:
     tree = grown(random.Random(0), 40, VOCAB)
-    assert isinstance(tree, Tree)
+    assert isinstance(tree, DraftTree)
     tree.check()

@@ -7,10 +7,10 @@ from draftwerk.speculative.sources.ngram_index import (
     GAP,
     LEVELS,
     PAD,
-    PLACES_MAX,
+    POSITIONS_MAX,
     Match,
     Occurrences,
-    Text,
+    SequenceText,
 )
 
 texts = st.lists(st.integers(0, 2), max_size=80)
@@ -24,12 +24,12 @@ def naive(tokens: list[int], tail: list[int], end: int) -> list[Match]:
         fits = [length for length in LEVELS if tokens[place - length : place] == tail[-length:]]
         if fits:
             found.append((place, LEVELS.index(max(fits))))
-    return found[:PLACES_MAX]
+    return found[:POSITIONS_MAX]
 
 
 @given(texts, cuts)
 def test_a_text_finds_where_its_end_stood_before(tokens: list[int], cuts: list[int]) -> None:
-    text = Text(tokens[:5])
+    text = SequenceText(tokens[:5])
     rest = tokens[5:]
     for cut in [*cuts, 80]:
         text.occurrences.append(rest[:cut])
@@ -53,7 +53,7 @@ def test_a_text_finds_where_another_ones_end_stood(tokens: list[int], other: lis
 
 
 def test_an_index_that_is_behind_finds_nothing_until_it_has_caught_up() -> None:
-    text = Text([1, 2, 3] * 20)
+    text = SequenceText([1, 2, 3] * 20)
     assert not text.matches()
     text.occurrences.index(30)
     assert text.pending == 30

@@ -7,40 +7,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.speculative.protocol.rounds import LOSS_NATS, Outlook
+from draftwerk.speculative.protocol.rounds import LOSS_NATS, TokenTopK
 from draftwerk.speculative.sampling.gumbel import gumbels
 from draftwerk.speculative.sampling.params import Sampling, choose
 from draftwerk.speculative.sources import recycle
-from draftwerk.speculative.sources.acceptance import Survival, Trust
+from draftwerk.speculative.sources.acceptance import AcceptanceStats, SequenceAcceptance
 from draftwerk.speculative.sources.ngram import NgramSource
-from draftwerk.speculative.sources.ngram_index import Text
+from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.prediction import PredictionSource
 from draftwerk.speculative.sources.recycle import RANKS, WIDTHS, RecycleSource, Successors
-from draftwerk.speculative.sources.sequence_noise import GREEDY, Key
-from draftwerk.speculative.sources.source import Source
+from draftwerk.speculative.sources.sequence_noise import GREEDY, SequenceNoise
+from draftwerk.speculative.sources.source import DraftSource
 from draftwerk.speculative.sources.suffix import SuffixSource
-from draftwerk.speculative.sources.tree import Tree
+from draftwerk.speculative.sources.tree import DraftTree
 
 
-def known(tokens: list[int]) -> Text:
-    text = Text(tokens)
+def known(tokens: list[int]) -> SequenceText:
+    text = SequenceText(tokens)
     text.occurrences.index(len(tokens))
     return text
 
 
-def proposed(source: Source, reach: int) -> Tree:
-    tree = Tree(Survival(), Trust())
-    source.propose(tree, reach)
+def proposed(source: DraftSource, depth_max: int) -> DraftTree:
+    tree = DraftTree(AcceptanceStats(), SequenceAcceptance())
+    source.propose(tree, depth_max)
     tree.check()
     return tree
 
 
-def outlook(token: int, *best: int) -> Outlook:
+def entry(token: int, *best: int) -> TokenTopK:
     """Return what the target thought could follow a token: a half, a quarter and so on."""
-    return Outlook(token, best, tuple(round(0.7 * (n + 1) / LOSS_NATS) for n in range(len(best))))
+    return TokenTopK(token, best, tuple(round(0.7 * (n + 1) / LOSS_NATS) for n in range(len(best))))
 
 
-def paths(tree: Tree) -> set[tuple[int, ...]]:
+def paths(tree: DraftTree) -> set[tuple[int, ...]]:
     """Return the tokens of every path from the root to a leaf."""
     whole: list[tuple[int, ...]] = []
     for parent, token in zip(tree.parents, tree.tokens, strict=True):
@@ -78,12 +78,14 @@ def test_suffix_offers_the_second_longest_matches_too() -> None:
 
 
 @given(st.lists(st.integers(0, 3), max_size=60), st.integers(1, 20))
-def test_ngram_and_suffix_say_only_what_the_text_has_said(tokens: list[int], reach: int) -> None:
+def test_ngram_and_suffix_say_only_what_the_text_has_said(
+    tokens: list[int], depth_max: int
+) -> None:
     text = known(tokens)
     pairs = {*pairwise(tokens)}
     for source in (NgramSource(text), SuffixSource(text, GREEDY)):
-        for path in paths(proposed(source, reach)):
-            assert len(path) <= reach
+        for path in paths(proposed(source, depth_max)):
+            assert len(path) <= depth_max
             whole = [*tokens[-1:], *path]
             assert {*pairwise(whole)} <= pairs
 
@@ -93,15 +95,15 @@ def test_ngram_and_suffix_say_only_what_the_text_has_said(tokens: list[int], rea
 
 def test_recycling_grows_a_tree_of_successors() -> None:
     successors = Successors()
-    successors.learn([outlook(1, 2, 3), outlook(2, 4), outlook(3, 5), outlook(4, 6)])
+    successors.learn([entry(1, 2, 3), entry(2, 4), entry(3, 5), entry(4, 6)])
     tree = proposed(RecycleSource(known([9, 1]), successors, GREEDY), 3)
     assert paths(tree) == {(2, 4, 6), (3, 5)}
 
 
 def test_recycling_keeps_the_latest_and_a_bounded_number() -> None:
     successors = Successors()
-    successors.learn([outlook(1, 2, 3)])
-    successors.learn([outlook(1, *range(100, 140))])
+    successors.learn([entry(1, 2, 3)])
+    successors.learn([entry(1, *range(100, 140))])
     tree = proposed(RecycleSource(known([1]), successors, GREEDY), 1)
     assert tree.tokens == list(range(100, 100 + WIDTHS[0]))
     successors.check()
@@ -112,8 +114,8 @@ def test_recycling_drafts_first_what_the_noise_favours() -> None:
     sampling = Sampling(temperature=1.0, seed=5)
     successors = Successors()
     candidates = range(100, 100 + RANKS)
-    successors.learn([Outlook(1, tuple(candidates), (44,) * RANKS)])
-    tree = proposed(RecycleSource(known([8, 8, 1]), successors, Key(sampling)), 1)
+    successors.learn([TokenTopK(1, tuple(candidates), (44,) * RANKS)])
+    tree = proposed(RecycleSource(known([8, 8, 1]), successors, SequenceNoise(sampling)), 1)
     assert tree.tokens[0] == choose([0.0] * 100 + [9.0] * RANKS, 3, sampling)
     noise = dict(zip(candidates, gumbels(5, 0, 3, candidates), strict=True))
     assert tree.tokens == sorted(candidates, key=lambda token: -noise[token])[: WIDTHS[0]]
@@ -123,8 +125,8 @@ def test_recycling_drafts_first_what_the_noise_favours() -> None:
 def test_voters_that_disagree_leave_it_to_the_noise() -> None:
     text = known([1, 2, 3, 7, 1, 2, 3, 8, 1, 2, 3])
     for seed in range(20):
-        key = Key(Sampling(temperature=1.0, seed=seed))
-        tree = proposed(SuffixSource(text, key), 1)
+        sequence_noise = SequenceNoise(Sampling(temperature=1.0, seed=seed))
+        tree = proposed(SuffixSource(text, sequence_noise), 1)
         scores = dict(zip(tree.tokens, tree.scores, strict=True))
         noise = dict(zip((7, 8), gumbels(seed, 0, 11, (7, 8)), strict=True))
         assert (scores[7] > scores[8]) == (noise[7] > noise[8])
@@ -135,8 +137,8 @@ def test_recycling_forgets_what_was_unchanged_for_longest(
 ) -> None:
     monkeypatch.setattr(recycle, "TOKENS_MAX", 2)
     successors = Successors()
-    successors.learn([outlook(1, 5), outlook(2, 6), outlook(1, 7), outlook(3, 8)])
-    assert [successors.of(token) for token in (1, 2, 3)] == [outlook(1, 7), None, outlook(3, 8)]
+    successors.learn([entry(1, 5), entry(2, 6), entry(1, 7), entry(3, 8)])
+    assert [successors.of(token) for token in (1, 2, 3)] == [entry(1, 7), None, entry(3, 8)]
     successors.check()
 
 
@@ -147,7 +149,7 @@ def test_recycling_of_a_token_never_seen_guesses_nothing() -> None:
 # --- prediction ---------------------------------------------------------------------------------
 
 
-def speak(prediction: list[int], said: list[int]) -> Tree:
+def speak(prediction: list[int], said: list[int]) -> DraftTree:
     """Return what is guessed once `said` has been committed, one token at a time."""
     text = known([500, 501])
     source = PredictionSource(text, tuple(prediction), ())
@@ -214,9 +216,9 @@ def test_most_of_an_edited_text_is_predicted() -> None:
     rounds = said = 0
     while said < len(after):
         path = proposed(source, 15).follow(after[said:])
-        news = tuple(after[said : said + len(path) + 1])
-        text.occurrences.append(news)
-        source.learn(news)
-        said += len(news)
+        new_token_ids = tuple(after[said : said + len(path) + 1])
+        text.occurrences.append(new_token_ids)
+        source.learn(new_token_ids)
+        said += len(new_token_ids)
         rounds += 1
     assert len(after) / rounds > 6

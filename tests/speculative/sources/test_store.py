@@ -3,17 +3,17 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.speculative.protocol.rounds import Outlook
-from draftwerk.speculative.sources.acceptance import Survival, Trust
-from draftwerk.speculative.sources.ngram_index import PAD, Text
+from draftwerk.speculative.protocol.rounds import TokenTopK
+from draftwerk.speculative.sources.acceptance import AcceptanceStats, SequenceAcceptance
+from draftwerk.speculative.sources.ngram_index import PAD, SequenceText
 from draftwerk.speculative.sources.sequence_noise import GREEDY
 from draftwerk.speculative.sources.store import Memories, Store
-from draftwerk.speculative.sources.tree import Tree
+from draftwerk.speculative.sources.tree import DraftTree
 
 
 def proposed(store: Store, tail: list[int]) -> list[int]:
-    tree = Tree(Survival(), Trust())
-    store.propose(tree, Text(tail), GREEDY, 8)
+    tree = DraftTree(AcceptanceStats(), SequenceAcceptance())
+    store.propose(tree, SequenceText(tail), GREEDY, 8)
     return tree.tokens
 
 
@@ -56,7 +56,7 @@ def test_an_output_longer_than_a_generation_keeps_its_end() -> None:
 def test_tenants_do_not_hear_each_other() -> None:
     memories = Memories()
     memories.of("a").store.learn([1, 2, 3, 4])
-    memories.of("a").successors.learn((Outlook(1, (2, 3), (5, 9)),))
+    memories.of("a").successors.learn((TokenTopK(1, (2, 3), (5, 9)),))
     assert proposed(memories.of("b").store, [2, 3]) == []
     assert memories.of("b").successors.of(1) is None
     assert proposed(memories.of("a").store, [2, 3]) == [4]

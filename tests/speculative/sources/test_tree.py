@@ -10,18 +10,18 @@ from draftwerk.speculative.sources.acceptance import (
     NGRAM,
     PREDICTION,
     SUFFIX,
-    Survival,
-    Trust,
+    AcceptanceStats,
+    SequenceAcceptance,
     kind,
 )
-from draftwerk.speculative.sources.tree import NODES_MAX, Tree
+from draftwerk.speculative.sources.tree import NODES_MAX, DraftTree
 from tests.speculative.sources.trees import grown
 
 seeds = st.integers(0, 2**32)
 
 
-def empty() -> Tree:
-    return Tree(Survival(), Trust())
+def empty() -> DraftTree:
+    return DraftTree(AcceptanceStats(), SequenceAcceptance())
 
 
 @given(seeds, st.integers(0, 120), st.integers(1, 6))

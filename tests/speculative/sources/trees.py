@@ -2,13 +2,19 @@
 
 import random
 
-from draftwerk.speculative.sources.acceptance import BUCKETS, NAMES, Survival, Trust, kind
-from draftwerk.speculative.sources.tree import Tree
+from draftwerk.speculative.sources.acceptance import (
+    BUCKETS,
+    NAMES,
+    AcceptanceStats,
+    SequenceAcceptance,
+    kind,
+)
+from draftwerk.speculative.sources.tree import DraftTree
 
 
-def grown(rng: random.Random, count: int, vocab: int) -> Tree:
+def grown(rng: random.Random, count: int, vocab: int) -> DraftTree:
     """Return a tree of random paths, some of them proposed more than once."""
-    tree = Tree(Survival(), Trust())
+    tree = DraftTree(AcceptanceStats(), SequenceAcceptance())
     for _ in range(count):
         parent = rng.randint(-1, len(tree) - 1)
         place = kind(rng.randrange(len(NAMES)), rng.randrange(BUCKETS))

@@ -10,8 +10,8 @@ import msgspec
 from draftwerk.actors.messages import Failed
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.generation import Generation
-from draftwerk.api.core.state import Call, Door, error_of
-from draftwerk.api.openai.responses import ResponsesFormat
+from draftwerk.api.core.state import Call, ServerState, error_of
+from draftwerk.api.openai.responses import ResponsesSerializer
 from draftwerk.api.openai.responses_schema import ResponsesBody
 
 QUEUE_MAX = 16
@@ -21,12 +21,12 @@ Say = Callable[[Sequence[msgspec.Struct]], Awaitable[None]]
 
 
 @dataclass(slots=True)
-class Job:
+class ResponseTask:
     """One response: everything it says, from the first event to the last."""
 
-    door: Door
+    state: ServerState
     call: Call
-    format: ResponsesFormat
+    serializer: ResponsesSerializer
     say: Say
     generation: Generation | None = None
     entering: asyncio.Timeout | None = None
@@ -44,34 +44,34 @@ class Job:
 
     async def run(self) -> None:
         """Generate and say what happens; an error ends the response, not the socket."""
-        await self.say(self.format.opening())
+        await self.say(self.serializer.first_chunks())
         try:
             async with (
                 asyncio.timeout(0 if self.cancelled else None) as self.entering,
-                self.door.generation(self.call) as self.generation,
+                self.state.generation(self.call) as self.generation,
             ):
                 await self._tell(self.generation)
         except TimeoutError:
-            await self.say(self.format.cancelled(None, None))
+            await self.say(self.serializer.cancelled(None, None))
         except ApiError as error:
-            await self.say(self.format.failure(error))
+            await self.say(self.serializer.failure(error))
 
     async def _tell(self, generation: Generation) -> None:
-        meter = generation.meter
+        timer = generation.timer
         while not generation.over:
             for event in await generation.take():
                 if not isinstance(event, Failed):
-                    await self.say(self.format.chunks(event, None))
+                    await self.say(self.serializer.chunks(event, None))
                 elif event.kind == "cancelled":
-                    await self.say(self.format.cancelled(meter.usage(), meter.metrics()))
+                    await self.say(self.serializer.cancelled(timer.usage(), timer.metrics()))
                     return
                 else:
                     raise error_of(event, self.call)
-        await self.say(self.format.closing(meter.usage(), meter.metrics()))
+        await self.say(self.serializer.last_chunks(timer.usage(), timer.metrics()))
 
 
 @dataclass(slots=True, frozen=True)
-class Wish:
+class PendingResponse:
     """A response that a client asked for, before its turn."""
 
     body: ResponsesBody
@@ -80,40 +80,40 @@ class Wish:
 
 
 @dataclass(slots=True)
-class Lane:
+class ResponseStream:
     """What waits, and what runs."""
 
-    start: Callable[[Wish], Awaitable[Job]]
+    start: Callable[[PendingResponse], Awaitable[ResponseTask]]
     """Makes the job when its turn has come; raises ApiError if it cannot be."""
     on_error: Callable[[ApiError, str | None], Awaitable[None]]
-    wishes: deque[Wish] = field(default_factory=deque[Wish])
-    job: Job | None = None
+    pending: deque[PendingResponse] = field(default_factory=deque[PendingResponse])
+    response_task: ResponseTask | None = None
     cancelled: bool = False
     """Whether the next job was called off before it began."""
 
-    def add(self, wish: Wish) -> None:
+    def add(self, pending: PendingResponse) -> None:
         """Queue a response; 429 if too many wait."""
-        if len(self.wishes) >= QUEUE_MAX:
+        if len(self.pending) >= QUEUE_MAX:
             raise ApiError(429, f"{QUEUE_MAX} responses wait in this lane.", code="lane_full")
-        self.wishes.append(wish)
+        self.pending.append(pending)
 
     def cancel(self) -> None:
         """End what runs, or what is about to."""
-        if self.job is None:
+        if self.response_task is None:
             self.cancelled = True
         else:
-            self.job.cancel()
+            self.response_task.cancel()
 
     async def run(self) -> None:
         """Run what is there until nothing is left."""
-        while self.wishes:
-            wish = self.wishes.popleft()
+        while self.pending:
+            pending = self.pending.popleft()
             try:
-                self.job = await self.start(wish)
+                self.response_task = await self.start(pending)
             except ApiError as error:
                 self.cancelled = False
-                await self.on_error(error, wish.stream_id)
+                await self.on_error(error, pending.stream_id)
                 continue
-            self.job.cancelled, self.cancelled = self.cancelled, False
-            await self.job.run()
-            self.job = None
+            self.response_task.cancelled, self.cancelled = self.cancelled, False
+            await self.response_task.run()
+            self.response_task = None

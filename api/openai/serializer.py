@@ -13,7 +13,7 @@ from draftwerk.api.openai.replies import RequestMetrics, TokenLogprob, TopLogpro
 from draftwerk.api.openai.schema import ServiceTier
 
 
-class Header(msgspec.Struct, frozen=True):
+class ReplyMetadata(msgspec.Struct, frozen=True):
     """The fields on every reply and chunk of one request."""
 
     id: str
@@ -34,7 +34,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Choice:
+class GatheredChoice:
     """One choice of a reply that is not streamed, as it fills."""
 
     index: int
@@ -88,10 +88,10 @@ def token_logprobs(tokens: Sequence[TokenText]) -> tuple[TokenLogprob, ...]:
     )
 
 
-class Format(Protocol):
+class Serializer(Protocol):
     """How one protocol words a request's events, in the order it must say them."""
 
-    def opening(self) -> list[msgspec.Struct]:
+    def first_chunks(self) -> list[msgspec.Struct]:
         """Return what is said before any token."""
         ...
 
@@ -99,7 +99,7 @@ class Format(Protocol):
         """Return what an event says; nothing for tokens that have no text yet."""
         ...
 
-    def closing(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
+    def last_chunks(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
         """Return what is said after the last choice has ended."""
         ...
 
@@ -108,7 +108,7 @@ class Format(Protocol):
         ...
 
     def reply(
-        self, choices: Sequence[Choice], usage: Usage, metrics: RequestMetrics
+        self, choices: Sequence[GatheredChoice], usage: Usage, metrics: RequestMetrics
     ) -> msgspec.Struct:
         """Return the whole answer for a client that does not stream."""
         ...

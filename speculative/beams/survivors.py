@@ -5,20 +5,20 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import NamedTuple
 
-from draftwerk.speculative.beams.decisions import Offer
+from draftwerk.speculative.beams.decisions import Candidate
 from draftwerk.speculative.protocol.rounds import Draft, children_of
 
 
-class Reached(NamedTuple):
+class VerifiedBranch(NamedTuple):
     """What a round found out about one branch."""
 
     score: float
     draft: Draft
-    offers: Sequence[Sequence[Offer]]
+    candidates: Sequence[Sequence[Candidate]]
     """After its last known token and after every node."""
 
 
-class Outpost(NamedTuple):
+class UnexpandedSurvivor(NamedTuple):
     """A survivor of a step that no row has computed."""
 
     row: int
@@ -27,7 +27,9 @@ class Outpost(NamedTuple):
     token: int
 
 
-def frontier(rows: Sequence[Reached], width: int, stops: Iterable[int] = ()) -> list[Outpost]:
+def unexpanded_survivors(
+    rows: Sequence[VerifiedBranch], width: int, stops: Iterable[int] = ()
+) -> list[UnexpandedSurvivor]:
     """Return the survivors after which the target has not spoken, of the first step that has some.
 
     What has ended before, and who wins where nothing that is known decides, is left to the search:
@@ -35,22 +37,22 @@ def frontier(rows: Sequence[Reached], width: int, stops: Iterable[int] = ()) -> 
     """
     stopping = frozenset(stops)
     children = [children_of(row.draft) for row in rows]
-    heads = [(row.score, number, -1) for number, row in enumerate(rows)]
-    while heads:
+    tips = [(row.score, number, -1) for number, row in enumerate(rows)]
+    while tips:
         candidates = [
-            (score + logprob, Outpost(number, node, token))
-            for score, number, node in heads
-            for token, logprob in rows[number].offers[node + 1]
+            (score + logprob, UnexpandedSurvivor(number, node, token))
+            for score, number, node in tips
+            for token, logprob in rows[number].candidates[node + 1]
             if token not in stopping
         ]
-        heads = list[tuple[float, int, int]]()
-        missing: list[Outpost] = []
-        for score, outpost in nlargest(width, candidates, key=itemgetter(0)):
-            child = children[outpost.row].get((outpost.node, outpost.token))
+        tips = list[tuple[float, int, int]]()
+        missing: list[UnexpandedSurvivor] = []
+        for score, survivor in nlargest(width, candidates, key=itemgetter(0)):
+            child = children[survivor.row].get((survivor.node, survivor.token))
             if child is None:
-                missing.append(outpost)
+                missing.append(survivor)
             else:
-                heads.append((score, outpost.row, child))
+                tips.append((score, survivor.row, child))
         if missing:
             return missing
     return []

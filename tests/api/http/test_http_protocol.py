@@ -236,9 +236,9 @@ async def test_what_is_odd_is_answered_all_the_same(
 
 
 async def test_a_client_of_http_1_0_gets_a_stream_without_chunks(strict: Served) -> None:
-    wish = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 3}
+    wanted = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 3}
     for stream in (True, False):
-        body = json.dumps({**wish, "stream": stream}).encode()
+        body = json.dumps({**wanted, "stream": stream}).encode()
         head = HEAD.replace(b"1.1", b"1.0") + b"content-length: %d\r\n\r\n" % len(body)
         reply = await talk(strict, head + body)
         assert status(reply) == 200
@@ -290,7 +290,7 @@ async def test_an_idle_connection_is_closed(strict: Served) -> None:
 async def test_after_all_that_it_serves(strict: Served) -> None:
     assert (await strict.chat()).status_code == 200
     await until(lambda: not strict.engine.live)
-    assert not strict.door.live
+    assert not strict.state.live
 
 
 async def test_connections_beyond_the_cap_are_a_503() -> None:
@@ -323,6 +323,6 @@ async def test_a_reader_that_stops_is_dropped_and_its_request_cancelled() -> Non
         await until(lambda: served.engine.live == 1)
         await until(lambda: served.engine.live == 0, within_s=15)
         assert served.engine.finished == 0
-        await until(lambda: not served.door.live)
+        await until(lambda: not served.state.live)
         del reader
         writer.transport.abort()

@@ -13,7 +13,7 @@ class TokenDetails(Struct):
     cached_tokens: int | None = None
 
 
-class Usage(Struct):
+class UsageReply(Struct):
     """Token counts: `input_` and `output_` in responses, `prompt_` and `completion_` elsewhere."""
 
     prompt_tokens: int | None = None
@@ -37,7 +37,7 @@ class Usage(Struct):
         return details.cached_tokens if details else None
 
 
-class Speculation(Struct):
+class SpeculationReply(Struct):
     """How drafting went: `acceptance_histogram[j]` steps had j drafted tokens accepted."""
 
     acceptance_histogram: list[int] | None = None
@@ -61,7 +61,7 @@ class ServerTimes(Struct):
 
     time_to_first_token_ms: float | None = None
     queue_time_ms: float | None = None
-    speculative_decoding: Speculation | None = None
+    speculative_decoding: SpeculationReply | None = None
 
 
 class Timings(Struct):
@@ -72,7 +72,7 @@ class Timings(Struct):
     draft_n_accepted: int | None = None
 
 
-class Message(Struct):
+class ReplyMessage(Struct):
     """A delta or a whole message; whatever of it holds something counts as content."""
 
     content: str | None = None
@@ -86,11 +86,11 @@ class Message(Struct):
         return self.reasoning_content or self.reasoning or self.content or self.refusal or ""
 
 
-class Choice(Struct):
+class ReplyChoice(Struct):
     index: int = 0
     text: str | None = None
-    delta: Message | None = None
-    message: Message | None = None
+    delta: ReplyMessage | None = None
+    message: ReplyMessage | None = None
     finish_reason: str | None = None
 
     @property
@@ -108,8 +108,8 @@ class Choice(Struct):
 class Chunk(Struct):
     """A chunk or a whole reply of chat and completions; other servers' extras stay raw."""
 
-    choices: list[Choice] = []
-    usage: Usage | None = None
+    choices: list[ReplyChoice] = []
+    usage: UsageReply | None = None
     metrics: Raw = ABSENT
     timings: Raw = ABSENT
     error: Raw = ABSENT
@@ -128,13 +128,13 @@ class Response(Struct):
 
     id: str = ""
     status: str = ""
-    usage: Usage | None = None
+    usage: UsageReply | None = None
     metrics: Raw = ABSENT
     error: Raw = ABSENT
     output: list[OutputItem] = []
 
 
-class ResponseEvent(Struct):
+class StreamedEvent(Struct):
     type: str = ""
     delta: object = None
     response: Response | None = None

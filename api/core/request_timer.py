@@ -18,7 +18,7 @@ Clock = Callable[[], float]
 
 
 @dataclass(slots=True)
-class Pace:
+class ChoiceTimes:
     """When one choice's tokens came."""
 
     first: float
@@ -29,7 +29,7 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Meter:
+class RequestTimer:
     """Watches a request's events as the engine emits them; all times in seconds of `clock`."""
 
     clock: Clock
@@ -39,7 +39,7 @@ class Meter:
     seed: int = 0
     arrived: float = field(init=False)
     admitted: float | None = None
-    paces: dict[int, Pace] = field(default_factory=dict[int, Pace])
+    choice_times: dict[int, ChoiceTimes] = field(default_factory=dict[int, ChoiceTimes])
     """By choice, for those that have tokens."""
     prompt_counts: dict[int, int] = field(default_factory=dict[int, int])
     """Tokens of each prompt, by its first choice."""
@@ -54,20 +54,20 @@ class Meter:
         self.admitted = self.clock()
         self.histograms.queue.observe(self.admitted - self.arrived)
 
-    def saw(self, event: Event) -> None:
+    def observe(self, event: Event) -> None:
         """Note an event; tokens that arrive together share the time since the last ones."""
         now = self.clock()
         if isinstance(event, Delta) and event.tokens:
             count = len(event.tokens)
-            if not self.paces:
+            if not self.choice_times:
                 self.histograms.first_token.observe(now - self.arrived)
-            pace = self.paces.get(event.choice)
-            if pace is None:
-                self.paces[event.choice] = Pace(now, count, now, count)
+            times = self.choice_times.get(event.choice)
+            if times is None:
+                self.choice_times[event.choice] = ChoiceTimes(now, count, now, count)
             else:
-                self.histograms.between_tokens.observe((now - pace.last) / count, count)
-                pace.last = now
-                pace.count += count
+                self.histograms.between_tokens.observe((now - times.last) / count, count)
+                times.last = now
+                times.count += count
         elif isinstance(event, Started):
             self.prompt_counts[event.choice] = event.prompt_count
         elif isinstance(event, Ended):
@@ -85,23 +85,23 @@ class Meter:
         histograms.prompt_tokens.observe(sum(self.prompt_counts.values()))
         histograms.generation_tokens.observe(self.token_count)
         histograms.longest_generation.observe(
-            max((pace.count for pace in self.paces.values()), default=0)
+            max((times.count for times in self.choice_times.values()), default=0)
         )
-        if self.paces and self.admitted is not None:
-            first = min(pace.first for pace in self.paces.values())
-            last = max(pace.last for pace in self.paces.values())
+        if self.choice_times and self.admitted is not None:
+            first = min(times.first for times in self.choice_times.values())
+            last = max(times.last for times in self.choice_times.values())
             histograms.prefill.observe(first - self.admitted)
             histograms.decode.observe(last - first)
 
     @property
     def token_count(self) -> int:
         """Tokens seen so far, of all choices."""
-        return sum(pace.count for pace in self.paces.values())
+        return sum(times.count for times in self.choice_times.values())
 
     def mean_between_s(self) -> float | None:
         """Return the mean time between tokens of one choice, None where none followed a first."""
-        rest = sum(pace.count - pace.first_count for pace in self.paces.values())
-        spent = sum(pace.last - pace.first for pace in self.paces.values())
+        rest = sum(times.count - times.first_count for times in self.choice_times.values())
+        spent = sum(times.last - times.first for times in self.choice_times.values())
         return spent / rest if rest else None
 
     def running_usage(self, prompt_count: int) -> Usage:
@@ -113,7 +113,7 @@ class Meter:
         stats = [end.stats for end in self.ends]
         firsts = [end.stats for end in self.ends if end.choice % self.choices == 0]
         prompt = sum(self.prompt_counts.values())
-        counts = {choice: pace.count for choice, pace in self.paces.items()}
+        counts = {choice: times.count for choice, times in self.choice_times.items()}
         completion = sum((counts | {end.choice: end.token_count for end in self.ends}).values())
         usage = Usage(
             prompt,
@@ -149,10 +149,10 @@ class Meter:
         """Return the request's times and what speculation did for it."""
         admitted = self.arrived if self.admitted is None else self.admitted
         queue_ms = milliseconds(admitted - self.arrived)
-        if not self.paces:
+        if not self.choice_times:
             return RequestMetrics(None, queue_ms, None, None, None, self.speculation(), self.seed)
-        first = min(pace.first for pace in self.paces.values())
-        last = max(pace.last for pace in self.paces.values())
+        first = min(times.first for times in self.choice_times.values())
+        last = max(times.last for times in self.choice_times.values())
         mean_s = self.mean_between_s()
         busy = last - admitted
         return RequestMetrics(

@@ -5,7 +5,7 @@ import pytest
 from draftwerk.actors.messages import Delta, Ended, SequenceStats, Started
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.api.core.histogram import Histograms
-from draftwerk.api.core.meter import Meter
+from draftwerk.api.core.request_timer import RequestTimer
 
 
 class Hand:
@@ -34,17 +34,17 @@ def end(choice: int = 0, **stats: object) -> Ended:
 
 def test_times_are_measured_per_token_and_not_per_event() -> None:
     clock, histograms = Hand(), Histograms()
-    meter = Meter(clock, histograms)
+    timer = RequestTimer(clock, histograms)
     clock.now = 100.5
-    meter.admit()
+    timer.admit()
     clock.now = 101.0
-    meter.saw(delta(1, 2))
+    timer.observe(delta(1, 2))
     clock.now = 102.0
-    meter.saw(delta(3, 4, 5, 6))
+    timer.observe(delta(3, 4, 5, 6))
     clock.now = 102.25
-    meter.saw(delta(7))
-    meter.saw(end(prompt_count=3))
-    metrics = meter.metrics()
+    timer.observe(delta(7))
+    timer.observe(end(prompt_count=3))
+    metrics = timer.metrics()
     assert metrics.time_to_first_token_ms == 1000
     assert metrics.queue_time_ms == 500
     assert metrics.generation_time_ms == 1250
@@ -56,28 +56,28 @@ def test_times_are_measured_per_token_and_not_per_event() -> None:
 
 def test_choices_that_run_side_by_side_do_not_shorten_each_others_pauses() -> None:
     clock = Hand()
-    meter = Meter(clock, Histograms(), choices=2)
+    timer = RequestTimer(clock, Histograms(), choices=2)
     for _ in range(3):
         for choice in range(2):
             clock.now += 0.5
-            meter.saw(delta(1, choice=choice))
-    assert meter.metrics().mean_itl_ms == 1000
+            timer.observe(delta(1, choice=choice))
+    assert timer.metrics().mean_itl_ms == 1000
 
 
 def test_a_prompt_counts_once_however_many_choices_it_has() -> None:
-    meter = Meter(Hand(), Histograms(), choices=2)
+    timer = RequestTimer(Hand(), Histograms(), choices=2)
     for choice in range(4):
-        meter.saw(end(choice, prompt_count=10, cached_count=4))
-    usage = meter.usage()
+        timer.observe(end(choice, prompt_count=10, cached_count=4))
+    usage = timer.usage()
     assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (20, 28, 48)
     assert usage.prompt_tokens_details.cached_tokens == 8  # type: ignore[union-attr]
 
 
 def test_histograms_of_unequal_length_are_added() -> None:
-    meter = Meter(Hand(), Histograms(), choices=2)
-    meter.saw(end(0, accepted_histogram=(1, 2), draft_count=4))
-    meter.saw(end(1, accepted_histogram=(0, 1, 3), draft_count=6))
-    found = meter.speculation()
+    timer = RequestTimer(Hand(), Histograms(), choices=2)
+    timer.observe(end(0, accepted_histogram=(1, 2), draft_count=4))
+    timer.observe(end(1, accepted_histogram=(0, 1, 3), draft_count=6))
+    found = timer.speculation()
     assert found is not None
     assert found.acceptance_histogram == (1, 3, 3)
     assert (found.num_spec_steps, found.num_accepted_draft_tokens) == (7, 9)
@@ -85,10 +85,10 @@ def test_histograms_of_unequal_length_are_added() -> None:
 
 
 def test_without_speculation_there_is_nothing_to_tell() -> None:
-    meter = Meter(Hand(), Histograms())
-    meter.saw(end())
-    assert meter.speculation() is None
-    assert meter.metrics().time_to_first_token_ms is None
+    timer = RequestTimer(Hand(), Histograms())
+    timer.observe(end())
+    assert timer.speculation() is None
+    assert timer.metrics().time_to_first_token_ms is None
 
 
 def test_a_value_on_a_bound_belongs_under_it() -> None:
@@ -99,11 +99,11 @@ def test_a_value_on_a_bound_belongs_under_it() -> None:
 
 
 def test_a_request_that_does_not_end_has_used_its_prompts_and_what_was_seen() -> None:
-    meter = Meter(Hand(), Histograms(), choices=2)
-    meter.saw(Started(request_id="r", prompt_count=5))
-    meter.saw(Started(request_id="r", prompt_count=6, choice=2))
-    meter.saw(delta(1, 2, 3))
-    meter.saw(delta(1, choice=1))
-    meter.saw(end(choice=1, prompt_count=5))
-    usage = meter.usage()
+    timer = RequestTimer(Hand(), Histograms(), choices=2)
+    timer.observe(Started(request_id="r", prompt_count=5))
+    timer.observe(Started(request_id="r", prompt_count=6, choice=2))
+    timer.observe(delta(1, 2, 3))
+    timer.observe(delta(1, choice=1))
+    timer.observe(end(choice=1, prompt_count=5))
+    usage = timer.usage()
     assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (11, 10, 21)
