@@ -19,6 +19,7 @@ lint: $(SETUP_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/pyright --project pyproject.toml
+	$(BIN)/python -m validation.words
 
 format: $(SETUP_DEV)
 	$(BIN)/ruff format .

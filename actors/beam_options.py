@@ -64,7 +64,7 @@ def search_of(
 ) -> BeamSearch | None:
     """Return the search that a request asks for, if it does.
 
-    After a crash it is made anew from the prompt, and only says what the client has not been sent.
+    After a crash it is made anew from the prompt, and sends only what the client has not been sent.
     """
     if options.beam_width == 1:
         return None

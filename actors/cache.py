@@ -78,7 +78,7 @@ class Cache:
         return 0.0 if self.scheduler.idle else self.clock() - self.progress_at
 
     def _handle(self, message: CacheMessage) -> DetokenizerMessage | list[SequenceProgress]:
-        """Apply one message; returns what the detokenizer must hear of it, worded or not yet."""
+        """Apply one message; returns the detokenizer's message, or the progress to make it of."""
         match message:
             case Encoded():
                 return self._open(message)

@@ -52,7 +52,7 @@ class Drafter:
     async def _model_drafts(
         self, round_: Round, beside: TaskGroup
     ) -> tuple[tuple[Draft, ...], float]:
-        """Return the draft model's guesses, where they are worth asking for, and what they took."""
+        """Return the draft model's drafts, where they are expected to pay, and their time."""
         nothing = (NO_DRAFT,) * len(round_.rows)
         if self.model is None or self.lost:
             return nothing, 0.0
@@ -69,7 +69,7 @@ class Drafter:
         return reading.drafts, 1e3 * (anyio.current_time() - begun)
 
     async def _read(self, reading: "DraftReading", beside: TaskGroup) -> None:
-        """Let the model read a round before any later one, even if nobody waits any longer."""
+        """Run the model on a round before any later one, even if the round no longer waits."""
         assert self.model is not None
         async with self._in_order:
             if not reading.wanted:
@@ -86,7 +86,7 @@ class Drafter:
             beside.start_soon(self._revive)
 
     async def _watch(self, beside: TaskGroup) -> None:
-        """Notice a model that is lost while nobody asks it anything."""
+        """Notice a model that is lost while it is idle."""
         assert self.model is not None
         while True:
             try:

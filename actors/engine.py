@@ -130,7 +130,7 @@ class Pipeline:
         # The cycle's credits: a round is in one place at a time.
         self.to_draft = Port[Round](pipeline_depth, waits["draft"])
         self.to_verifier = Port[Proposal](pipeline_depth, waits["verifier"])
-        # The cache may wait here, but never long: from here on nobody waits for the cache.
+        # The cache may wait here, but never long: from here on no actor waits for the cache.
         self.to_detokenizer = Port[DetokenizerMessage](
             messages_max + pipeline_depth, waits["detokenizer"]
         )
@@ -350,7 +350,7 @@ class Engine:
             raise ValueError(f"choices must be between 1 and {CHOICES_MAX}")
 
     def _send(self, message: TokenizerMessage) -> None:
-        # Closed between two pipelines: then the ledger tells the next one.
+        # Closed between two pipelines: then the ledger sends it to the next one.
         with suppress(anyio.ClosedResourceError):
             self._pipeline.to_tokenizer.outbox.send_nowait(message)
 

@@ -1,4 +1,4 @@
-"""What the engine says when it does not take a request."""
+"""Why the engine does not take a request."""
 
 
 class OverloadedError(Exception):

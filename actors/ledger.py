@@ -1,6 +1,6 @@
 """The ledger: what must be known of every live request to serve it again after a crash.
 
-It is plain data outside every actor. What it says was delivered is exactly what was delivered,
+It is plain data outside every actor. What it records as delivered is exactly what was delivered,
 because both happen in one step. An entry lives until nothing of its request is left in any actor.
 """
 

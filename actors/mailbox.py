@@ -1,7 +1,7 @@
 """Bounded mailboxes: the only way from one actor to another.
 
-Waiting happens at the door. Inside, each bound is derived from a limit above it, so a full mailbox
-is a bug and `send_nowait` says so. A mailbox that has a histogram counts how long each message was
+Waiting happens at admission. Inside, each bound is derived from a limit above it, so a full mailbox
+is a bug and `send_nowait` raises. A mailbox that has a histogram counts how long each message was
 in it, its sender's wait for room included.
 """
 

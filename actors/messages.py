@@ -32,7 +32,7 @@ Prompt = Chat | str | tuple[int, ...]
 
 
 class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a request wants to be drafted for; the text is the same whatever it says."""
+    """How a request wants to be drafted for; the text is the same in any case."""
 
     enabled: bool = True
     methods: tuple[str, ...] | None = None
@@ -61,7 +61,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     early_stopping: bool = False
     """Of a beam search: whether as many finished texts as the beam is wide are enough."""
     shows_hypotheses: bool = False
-    """Whether deltas tell the best text of a beam search so far, settled or not."""
+    """Whether deltas carry the best text of a beam search so far, final or not."""
     echo: bool = False
     """Whether the prompt's text comes first in each choice."""
     speculation: Speculation = Speculation()
@@ -209,7 +209,7 @@ class Delta(ActorMessage, frozen=True):
     origins: tuple[str, ...] = ()
     logprobs: tuple[TokenText, ...] = ()
     hypothesis: str = ""
-    """The best text of a beam search so far, which may still change behind what was settled."""
+    """The best text of a beam search so far, which may still change behind its final part."""
 
 
 class Ended(ActorMessage, frozen=True):

@@ -1,4 +1,4 @@
-"""Judges proposals with the target model: one forward pass a round."""
+"""Verifies proposals with the target model: one forward pass a round."""
 
 from dataclasses import dataclass, field
 
@@ -21,7 +21,7 @@ class Verifier:
     """Whether the model was there when the actor began; nothing else survives its loss."""
 
     async def run(self) -> None:
-        """Have the model ready, then judge; a model that is lost while idle ends this too."""
+        """Have the model ready, then verify rounds; ends if the model is lost while idle."""
         if not self.model.alive:
             with self.trace.span("verifier", "start the model"):
                 await self.model.revive()

@@ -1,4 +1,4 @@
-"""The door's table of contents."""
+"""The routes of the API."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ DEBUG_ROUTES = [Route("/debug/trace", service.trace)]
 
 
 def create_app(state: ServerState) -> ASGIApp:
-    """Return the ASGI application of a door whose engine runs."""
+    """Return the ASGI application of a server whose engine runs."""
     handlers: Any = {
         ApiError: on_api_error,
         HTTPException: on_http_exception,

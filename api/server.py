@@ -27,6 +27,7 @@ from draftwerk.api.core.ports import RunningServer
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.http_protocol import protocols
 from draftwerk.api.http.startup import StartupApp
+from draftwerk.speculative.protocol.frames import OnProgress
 
 COLLECTOR = (400, 2, 500)
 """When Python's garbage collector looks at the young, the middle and all; see the function."""
@@ -38,7 +39,6 @@ LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 MEMORY_PERIOD_S = 1.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-OnProgress = Callable[[str], None]
 Build = Callable[[Settings, OnProgress], AbstractAsyncContextManager[RunningServer]]
 
 log = logging.getLogger("draftwerk")
@@ -139,6 +139,7 @@ class Server:
     @property
     def url(self) -> str:
         """Where this machine reaches the server: nobody can go to 0.0.0.0 everywhere."""
+        host: str
         host, port = self.listener.getsockname()[:2]
         return url_of(LOCAL.get(host, host), port)
 

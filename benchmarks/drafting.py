@@ -1,7 +1,7 @@
 """What drafting costs, and what it would save: `python -m benchmarks.drafting [RECORDINGS]`.
 
 RECORDINGS, as `python -m benchmarks.record` writes them, hold one JSON object a line: `prompt`,
-`output` (token ids) and, if recorded, `topk` (what the target thought at each output position:
+`output` (token ids) and, if recorded, `topk` (the target's top-k at each output position:
 a token, its best successors, their losses), `head_tree` (a draft head's), `prediction`, `category`,
 `temperature` and `seed`.
 Without them, texts are made up: words by Zipf's law and phrases that come again.
@@ -30,7 +30,7 @@ ROWS = (1, 4, 16, 64)
 DRAFT_MAX = 15
 VOCAB = 8_000
 LOSSES = tuple(16 + 8 * rank for rank in range(RANKS))
-"""What made-up outlooks say of their ranks."""
+"""Losses of a made-up top-k, by rank."""
 EDITED = 0.04
 """Share of the tokens of an edited text that are replaced, inserted or left out."""
 
@@ -73,14 +73,14 @@ def read(path: Path) -> list[Recording]:
             tuple(found["output"]),
             tuple(
                 TokenTopK(token, tuple(best), tuple(losses))
-                for token, best, losses in found.get("outlooks", ())
+                for token, best, losses in found.get("topk", ())
             ),
             tuple(found.get("prediction", ())),
             Sampling(temperature=found.get("temperature", 0.0), seed=found.get("seed", 0)),
             category=str(found.get("category", "")),
             head_tree=tuple(
                 msgspec.convert(head_tree, tuple[HeadNode, ...])
-                for head_tree in found.get("thoughts", ())
+                for head_tree in found.get("head_tree", ())
             ),
         )
 

@@ -60,9 +60,7 @@ def main() -> None:
     grammars = grammars_of(location.directory, vocab_size, STOPS)
     assert grammars is not None
     print(f"tokens read in {(perf_counter() - begun) * 1e3:.0f} ms\n")
-    print(
-        f"{'':16}{'compile':>9}{'first':>7}{'advance':>9}{'mask p50':>10}{'p99':>7}{'jump_forward':>8}"
-    )
+    print(f"{'':16}{'compile':>9}{'first':>7}{'advance':>9}{'mask p50':>10}{'p99':>7}{'jump':>8}")
     for name, grammar in GRAMMARS.items():
         print(f"{name:16}" + followed(grammars, grammar))
     masking(vocab_size)

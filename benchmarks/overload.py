@@ -2,7 +2,7 @@
 
 `python -m benchmarks.overload` starts a server of its own, measures in a closed loop what it does,
 and then offers `--times` as much in an open loop, both keys alike or as `--share` divides it. It
-prints, and judges, the time of a refusal as its client sees it, the goodput of accepted requests as
+prints, and checks, the time of a refusal as its client sees it, the goodput of accepted requests as
 a fraction of the closed loop's, and Jain's index of the tokens that the two keys got. On a virtual
 machine, what the host steals of the processors in the open loop is the tail of the refusals.
 """

@@ -1,7 +1,7 @@
 """Records texts of the default model for replay: `python -m benchmarks.record prompts.jsonl FILE`.
 
 What `python -m benchmarks.drafting FILE` reads: one JSON object a line with the prompt, the
-seeded output and what the target and its draft head thought could follow at each position.
+seeded output and the top-k of the target and the tree of its draft head at each position.
 """
 
 import argparse
@@ -75,8 +75,8 @@ class Live:
                 "category": self.category,
                 "prompt": self.tokens[: self.prompt_count],
                 "output": self.tokens[self.prompt_count :],
-                "outlooks": self.topk,
-                "thoughts": self.head_tree,
+                "topk": self.topk,
+                "head_tree": self.head_tree,
                 "temperature": self.sampling.temperature,
                 "seed": self.sampling.seed,
             }

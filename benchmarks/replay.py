@@ -29,12 +29,12 @@ class Recording(NamedTuple):
     prompt: tuple[int, ...]
     output: tuple[int, ...]
     topk: tuple[TokenTopK, ...] = ()
-    """Of each output position, what the target thought."""
+    """Of each output position, the target's top-k."""
     prediction: tuple[int, ...] = ()
     sampling: Sampling = Sampling()
     category: str = ""
     head_tree: tuple[tuple[HeadNode, ...], ...] = ()
-    """After each output position, what a draft head thought could follow."""
+    """After each output position, the draft head's tree."""
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class _Player:
 
     @property
     def head_tree(self) -> tuple[HeadNode, ...]:
-        """What the head thought when the last token was said."""
+        """The head's tree after the last token."""
         return (
             self.recording.head_tree[self.said - 1]
             if self.recording.head_tree and self.said

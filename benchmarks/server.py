@@ -2,19 +2,18 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import cast
 
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Failed, Options, Prompt
-from draftwerk.api.__main__ import build_engine
 from draftwerk.api.core.config import Settings
+from draftwerk.build import build_engine
 
 
 @asynccontextmanager
 async def engine(settings: Settings) -> AsyncGenerator[Engine]:
     """Run an engine as `draftwerk serve` would with these settings."""
     async with build_engine(settings, print) as running:
-        yield cast(Engine, running.engine)
+        yield running.engine
 
 
 def chat(text: str) -> Chat:

@@ -1,8 +1,8 @@
 """The block pool: hands out fixed-size KV blocks, counts who shares them, remembers useful ones.
 
-    free     nobody holds it, nothing worth keeping is in it
+    free     no table holds it, nothing in it can be reused
     used     held by one or more block tables
-    cached   nobody holds it, but it has a name: a later request with the same prefix may revive it
+    cached   no table holds it, but it has a name: a request with the same prefix may revive it
 
 free + used + cached = capacity, always.
 """

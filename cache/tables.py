@@ -83,7 +83,7 @@ class BlockTable:
             self._pool.name(self.blocks[i], name)
 
     def fork(self) -> "BlockTable":
-        """Return a second table over the same blocks; whoever writes first copies (see `own`)."""
+        """Return a second table over the same blocks, copy-on-write (see `own`)."""
         twin = BlockTable(self._pool, self._namer, self._name_space)
         for block in self.blocks:
             self._pool.hold(block)

@@ -1,6 +1,62 @@
-"""`python -m draftwerk`: the command line."""
+"""The `draftwerk` command, which is also `python -m draftwerk`."""
 
-from draftwerk.api.__main__ import main
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any
+
+from draftwerk.api.cli.arguments import chat_command, parser, settings_of
+from draftwerk.api.core.config import ConfigError, Settings
+
+if TYPE_CHECKING:
+    from draftwerk.build import RunningEngine
+
+# What a command needs is imported when it runs: `--help` and `chat` load no model code.
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parsed = vars(parser().parse_args(arguments))
+    command = parsed.pop("command")
+    try:
+        return COMMANDS[command](parsed)
+    except ConfigError as error:
+        print(f"draftwerk: {error}", file=sys.stderr)
+        return 2
+
+
+def serve_command(parsed: dict[str, Any]) -> int:
+    """Serve until a signal says stop."""
+    settings = settings_of(parsed)
+
+    from draftwerk.api.server import serve
+
+    return serve(settings, build)
+
+
+def build(
+    settings: Settings, report: Callable[[str], None]
+) -> AbstractAsyncContextManager["RunningEngine"]:
+    """Run the engine; its imports take half a second, in which the socket is already bound."""
+    from draftwerk.build import build_engine
+
+    return build_engine(settings, report)
+
+
+def doctor_command(parsed: dict[str, Any]) -> int:
+    """Look at the machine, and at what the model does on it."""
+    from draftwerk.api.cli.doctor import doctor
+    from draftwerk.build import measure
+
+    return doctor(settings_of(parsed), measure)
+
+
+COMMANDS: dict[str, Callable[[dict[str, Any]], int]] = {
+    "serve": serve_command,
+    "chat": chat_command,
+    "doctor": doctor_command,
+}
+
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,10 +1,12 @@
 """How this package starts Python processes of its own."""
 
 import os
+import site
 import sys
+import sysconfig
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 """The folder that holds the package `draftwerk`."""
 
 
@@ -18,6 +20,23 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 
 def child_environment() -> dict[str, str]:
-    """Return this process's environment, in which children import the very package it runs."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    """Return this process's environment, in which children import the very package it runs.
+
+    An installed package is found without help. Its folder must not be named here: what is on
+    PYTHONPATH comes before the standard library, and site-packages may hold old backports of it.
+    """
+    # An empty entry, as `PYTHONPATH=$PYTHONPATH:/more` leaves behind, means the working directory.
+    paths = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    if not _is_installed(ROOT):
+        paths.insert(0, str(ROOT))
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return environment | ({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})
+
+
+def _is_installed(folder: Path) -> bool:
+    """Return whether a fresh interpreter has the folder on its path."""
+    folders = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    folders += site.getsitepackages()
+    if site.ENABLE_USER_SITE:
+        folders.append(site.getusersitepackages())
+    return any(Path(each).resolve() == folder for each in folders)

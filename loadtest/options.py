@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 Endpoint = Literal["chat", "completions", "responses"]
-Transport = Literal["sse", "ws", "json"]
+TransportName = Literal["sse", "ws", "json"]
 Over = Literal["concurrency", "rate"]
 Count = Annotated[int, Meta(ge=1)]
 SecondsText = Annotated[float, Meta(gt=0)]
@@ -17,7 +17,7 @@ class LoadTestOptions(Struct, frozen=True, kw_only=True):
     url: str = "http://127.0.0.1:8000"
     endpoint: Annotated[Endpoint, Meta(description="chat, completions or responses")] = "chat"
     transport: Annotated[
-        Transport, Meta(description="sse, ws (responses only) or json (no stream)")
+        TransportName, Meta(description="sse, ws (responses only) or json (no stream)")
     ] = "sse"
     model: Annotated[
         str, Meta(description="model name; the first one /v1/models lists if empty")

@@ -7,7 +7,6 @@ import msgspec
 import torch
 
 from draftwerk.model.attention.choice import Needs, choose_attention
-from draftwerk.model.checkpoint.hub import OnProgress
 from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head import DraftHead, TorchStep, find
@@ -24,6 +23,7 @@ from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
 from draftwerk.model.text.grammar import Grammars, grammars_of
+from draftwerk.speculative.protocol.frames import OnProgress
 from draftwerk.speculative.sampling.verification import Verify
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 
 from draftwerk.model.build import Built, ModelOptions, build
-from draftwerk.model.checkpoint.hub import OnProgress
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
-from draftwerk.speculative.protocol.frames import Ready
+from draftwerk.speculative.protocol.frames import OnProgress, Ready
 from draftwerk.speculative.protocol.rounds import Draft, NewSequence, Proposal, Round, Row, chain
 from draftwerk.speculative.sampling.params import Sampling
 

@@ -49,7 +49,7 @@ class Pipe:
 
 def main(role: str, options: str) -> None:
     die_with_parent()
-    yield_to_the_door()
+    lower_priority()
     # Nothing else may write to the pipe: whatever prints, prints to standard error.
     results, work = os.fdopen(os.dup(1), "wb"), sys.stdin.buffer
     os.dup2(2, 1)
@@ -86,7 +86,7 @@ def serve(work: BinaryIO, pipe: Pipe, model: "Role") -> None:
             pipe.send(FrameKind.DONE, encode(model.step(decoder.decode(payload))))
 
 
-def yield_to_the_door() -> None:
+def lower_priority() -> None:
     """Let the server go first: it works for microseconds, and models fill every core for long."""
     if hasattr(os, "nice"):
         os.nice(NICENESS)

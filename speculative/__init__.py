@@ -1,1 +1,6 @@
-"""Every decision about decoding, as pure functions and plain data."""
+"""Every decision about decoding, as pure functions and plain data.
+
+sampling (keyed and rejection sampling), sources and drafting (draft trees and how many of their
+nodes to verify), beams, scheduler (continuous batching, chunked prefill), protocol (one device
+step).
+"""

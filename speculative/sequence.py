@@ -1,4 +1,4 @@
-"""A sequence: one decoding branch of a request, as the scheduler sees it."""
+"""A sequence: one decoding branch of a request, and its state in the scheduler."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -49,13 +49,13 @@ class Sequence:
 
     computed: int = 0
     sent_count: int = 0
-    """Tokens that the devices know of; 0 means that they must be sent an Opening."""
+    """Tokens sent to the devices; 0 means that they must be sent an Opening."""
     topk: tuple[TokenTopK, ...] = ()
-    """Of the newest decision, until the draft sources are told."""
+    """Of the newest decision, until it is sent to the draft sources."""
     jump_forward: tuple[int, ...] = ()
-    """Likewise."""
+    """Jump-forward tokens of the newest decision, until they are sent."""
     head_tree: tuple[HeadNode, ...] = ()
-    """Likewise."""
+    """The draft head's tree of the newest decision, until it is sent."""
     resumed: bool = False
     """Whether it was submitted before, to actors that failed."""
     in_flight: bool = False
@@ -149,7 +149,7 @@ class SequenceProgress:
     finish_reason: str = ""
     error: str = ""
     hypothesis: tuple[int, ...] = ()
-    """All tokens of the best text of a search so far, if somebody wants to know."""
+    """All tokens of the best text of a search so far, if the client asked for it."""
 
 
 def origins(decision: Decision, draft: Draft) -> tuple[str, ...]:

@@ -130,7 +130,7 @@ class Distance(torch.autograd.Function):
         losses, same = torch.zeros(len(states)), torch.zeros(len(states))
         for first in range(1, len(hidden), PLACES):
             wanted = linear(hidden[first : first + PLACES], small).float().log_softmax(-1)
-            thought, best = wanted.exp(), wanted.argmax(-1)
+            teacher, best = wanted.exp(), wanted.argmax(-1)
             for n, (state, gradient) in enumerate(zip(states, gradients, strict=True)):
                 # State m of depth n + 1 is about place m + n + 1.
                 begin = max(0, first - n - 1)
@@ -139,7 +139,7 @@ class Distance(torch.autograd.Function):
                 counted = (left[mine] > n)[:, None] / max(1, counts[n])
                 logits = linear(state[mine].to(small.dtype), small).float()
                 said = logits.log_softmax(-1)
-                theirs = thought[skipped:]
+                theirs = teacher[skipped:]
                 losses[n] += (kl_div(said, theirs, reduction="none") * counted).sum()
                 hits = said.argmax(-1) == best[skipped:]
                 same[n] += (hits * counted[:, 0]).sum()
@@ -209,7 +209,7 @@ class Course:
                 rest()
 
     @torch.no_grad()
-    def judge(self) -> str:
+    def evaluate(self) -> str:
         """Return the marks on what was held out, as a line."""
         firsts = range(self.taught, len(self.corpus.tokens) - self.batch + 1, self.batch)
         with torch.autocast("cpu", torch.bfloat16):
@@ -245,7 +245,7 @@ def train(arguments: argparse.Namespace) -> None:
     course = Course(corpus, weights.embedding, weights.lm_head[vocabulary], head, arguments.batch)
 
     def rest() -> None:
-        print(f"held out: {course.judge()}", flush=True)
+        print(f"held out: {course.evaluate()}", flush=True)
         save(finished(head, vocabulary), weights, arguments.output)
 
     course.learn(arguments.epochs, arguments.rate, rest)

@@ -4,8 +4,8 @@
 
 Each line of the file has `turns`, the first of which is asked. In fp32: the same texts, and scores
 within 1e-4 of their size, since some are sums over all tokens. First one prompt after another, half
-of them with forests; then with forests, all of them and ordinary requests at once, in a pool so
-small that searches are preempted.
+of them with draft trees; then with draft trees, all of them and ordinary requests at once, in a
+pool so small that searches are preempted.
 """
 
 import argparse

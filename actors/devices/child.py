@@ -1,4 +1,4 @@
-"""A child process that speaks in frames."""
+"""A child process that exchanges frames with its parent."""
 
 import os
 from collections.abc import Sequence

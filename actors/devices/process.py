@@ -9,14 +9,20 @@ import msgspec
 
 from draftwerk.actors.devices.child import Child
 from draftwerk.actors.devices.device import DeviceLostError
-from draftwerk.speculative.protocol.frames import FrameKind, Ready, decode, encode, frame
+from draftwerk.speculative.protocol.frames import (
+    FrameKind,
+    OnProgress,
+    Ready,
+    decode,
+    encode,
+    frame,
+)
 
 W = TypeVar("W")
 R = TypeVar("R")
-OnProgress = Callable[[str], None]
 
 BEAT_S = 1.0
-"""How often a process says that it lives."""
+"""Seconds between two heartbeats of a process."""
 SILENCE_S = 8.0
 """One that is silent for this long is stopped or stuck."""
 STEP_S = 120.0
@@ -28,12 +34,12 @@ LOST = (
     anyio.EndOfStream,
     anyio.ClosedResourceError,
     anyio.BrokenResourceError,
-    msgspec.MsgspecError,  # what it says makes no sense
+    msgspec.MsgspecError,  # a malformed frame
 )
 
 
 class ModelRefusedError(Exception):
-    """The model cannot be served with these options; says why."""
+    """The model cannot be served with these options; the message tells the reason."""
 
 
 @dataclass(slots=True)
@@ -47,7 +53,7 @@ class ProcessDevice(Generic[W, R]):
     _stale: bool = False
     """Whether the child knows sequences of an earlier pipeline."""
     _heard_at: float = 0.0
-    """When the child last said anything, on the event loop's clock."""
+    """When the child last sent a frame, on the event loop's clock."""
     _one_at_a_time: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
 
     @property
@@ -117,7 +123,7 @@ class ProcessDevice(Generic[W, R]):
         while True:
             await anyio.sleep(BEAT_S)
             if self._child is None or self._one_at_a_time.locked():
-                continue  # whoever works with it will notice
+                continue  # the step under way notices a loss
             async with self._one_at_a_time:
                 try:
                     self._listen()

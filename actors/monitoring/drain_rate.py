@@ -1,4 +1,4 @@
-"""How fast requests end: tells a refused client when a place should be free."""
+"""How fast requests end, from which a refused client's retry time is computed."""
 
 from collections import deque
 from dataclasses import dataclass, field

@@ -44,7 +44,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     target_up: bool = True
     """Whether the target's device is there: not while it is started again."""
     draft_up: bool = True
-    """Likewise; true where there is no draft model."""
+    """Whether the draft model's device is there; true where there is no draft model."""
     draining: bool = False
     audits: dict[str, int] = {}
     """Finished requests decoded again, by outcome: equal, token, length, failed."""

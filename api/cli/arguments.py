@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from draftwerk.api.core.config import ConfigError, SettingField, Settings, fields_of, load
+from draftwerk.version import __version__
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -16,6 +17,7 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(
         prog="draftwerk", description="An LLM server that decodes speculatively and exactly."
     )
+    root.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = root.add_subparsers(dest="command", required=True)
     absent = argparse.SUPPRESS
     _add_settings(commands.add_parser("serve", help="serve a model", argument_default=absent))

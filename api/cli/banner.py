@@ -1,4 +1,4 @@
-"""What the person who started the server reads first."""
+"""The text printed once the server is ready."""
 
 from draftwerk.api.core.ports import ServedModel
 

@@ -1,13 +1,13 @@
-"""Who enters the engine next: a bounded queue, fair between keys by the tokens they cost.
+"""Admission control: a bounded queue, fair between API keys by the tokens that they cost.
 
-    turn() ── room and nobody waits ──> in
+    turn() ── room and empty queue ──> in
        │
        └── queue ── the key that was served least, its most urgent request first ──> in
              │
              └── full, or the wait would be too long ──> 503, with the time until a place is free
 
-Each key has a meter of tokens served. A key that was idle starts at the meter of whoever was let in
-last, so that nobody saves up a claim, and nobody pays for tokens that others left unused.
+Each key has a meter of tokens served. A key that was idle starts at the meter of the request
+admitted last, so that idle keys gain no claim and no key pays for tokens that others left unused.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ class Admission:
             self.leave(ticket)
 
     def join(self, tenant: str, weight: int, priority: int) -> Ticket:
-        """Enter the queue, or the engine if there is room and nobody waits."""
+        """Enter the queue, or the engine if there is room and the queue is empty."""
         if weight > self.places_max:
             raise refused(f"`prompt` has more than {self.places_max} prompts.", "prompt", "invalid")
         self.check_room(weight)
@@ -96,7 +96,7 @@ class Admission:
         return ticket
 
     def leave(self, ticket: Ticket) -> None:
-        """Give the place back, or leave the queue; whoever is next comes in."""
+        """Give the place back, or leave the queue; the next request is admitted."""
         if ticket.inside:
             self.places_used -= ticket.weight
             self.inside[ticket.tenant] -= 1
@@ -134,7 +134,7 @@ class Admission:
         return round(1000 * min(max(expected_s, RETRY_S_MIN), RETRY_S_MAX))
 
     def check(self) -> None:
-        """Assert that the places add up and that nobody waits beside a free one."""
+        """Assert that the places add up and that no request waits beside a free one."""
         assert 0 <= self.places_used <= self.places_max
         assert all(self.queues.values())
         assert sum(self.inside.values()) <= self.places_used
@@ -147,7 +147,7 @@ class Admission:
         return self.queues[tenant][0]
 
     def _grant(self) -> None:
-        """Let in whoever fits; behind a wide request that waits for its places, all wait."""
+        """Admit requests that fit, in order; behind a wide one that must wait, all wait."""
         while self.queues:
             ticket = self._next()
             if self.places_used + ticket.weight > self.places_max:

@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -21,14 +21,15 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 Bytes = Annotated[str, Meta(pattern=r"^\d+(\.\d+)? *[KMGT]?i?B?$", extra={"metavar": "SIZE"})]
 Seconds = Annotated[float, Meta(ge=0, le=86400)]
 Strings = tuple[str, ...]
+S = TypeVar("S", bound=Struct)
 
 
 class ConfigError(Exception):
     """A setting that cannot be; the message is for the person who starts the server."""
 
 
-class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that can be set, for `serve`."""
+class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the models and the engine need: `serve` and the Python API alike have these."""
 
     model: Annotated[
         str, Meta(description="a directory, GGUF file or hub name; without it, the embedded model")
@@ -85,19 +86,31 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     exact: Annotated[
         bool, Meta(description="one seed, one text, on a GPU too (always so on a CPU)")
     ] = False
-    host: Annotated[str, Meta(description="the address to listen on")] = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65535, description="0 means any free one")] = 8000
     kv_memory: Annotated[Bytes, Meta(description="memory for the key-value cache")] = "640MiB"
-    memory_max: Annotated[
-        Bytes,
-        Meta(description="refuse new requests near this much memory, models included; 0: never"),
-    ] = "0"
     block_size: Annotated[
         int, Meta(ge=0, le=4096, description="tokens per cache block; 0 lets the backend say")
     ] = 0
     requests_max: Annotated[
         int, Meta(ge=1, le=65536, description="requests in the engine at once")
     ] = 128
+    silence_s: Annotated[
+        float, Meta(ge=2, le=3600, description="without a beat before a model process is replaced")
+    ] = 8.0
+    audit: Annotated[
+        float,
+        Meta(ge=0, le=1, description="share of finished requests to decode again when idle"),
+    ] = 0.0
+
+
+class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set, for `serve`."""
+
+    host: Annotated[str, Meta(description="the address to listen on")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="0 means any free one")] = 8000
+    memory_max: Annotated[
+        Bytes,
+        Meta(description="refuse new requests near this much memory, models included; 0: never"),
+    ] = "0"
     queue_max: Annotated[
         int, Meta(ge=0, le=2**20, description="requests that may wait at the door")
     ] = 256
@@ -129,15 +142,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     socket_idle_s: Annotated[Seconds, Meta(description="before an idle WebSocket is closed")] = (
         600.0
     )
-    silence_s: Annotated[
-        float, Meta(ge=2, le=3600, description="without a beat before a model process is replaced")
-    ] = 8.0
     stall_s: Annotated[Seconds, Meta(description="without progress before /ready says no")] = 5.0
     drain_s: Annotated[Seconds, Meta(description="for live requests when stopping")] = 30.0
-    audit: Annotated[
-        float,
-        Meta(ge=0, le=1, description="share of finished requests to decode again when idle"),
-    ] = 0.0
     debug: Annotated[bool, Meta(description="open /debug/trace: what actors did lately")] = False
     connections_max: Annotated[int, Meta(ge=1, le=65536, description="open at once")] = 1024
 
@@ -159,23 +165,32 @@ def load(
     flags: Mapping[str, Any], environment: Mapping[str, str], config: Path | None = None
 ) -> Settings:
     """Return the settings; raises ConfigError with a sentence that names the key."""
-    merged = {**_file(config), **_environment(environment), **flags}
-    try:
-        settings = msgspec.convert(merged, Settings, strict=False)
-    except msgspec.ValidationError as error:
-        from draftwerk.api.openai.decode import invalid
-
-        raise ConfigError(invalid(str(error), Settings).message) from None
+    settings = converted({**_file(config), **_environment(environment), **flags}, Settings)
     check(settings)
     return settings
 
 
-def check(settings: Settings) -> None:
-    """Refuse combinations that would surprise somebody."""
+def converted(values: Mapping[str, Any], kind: type[S]) -> S:
+    """Return settings of known names, checked one by one; raises ConfigError."""
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        from draftwerk.api.openai.decode import invalid
+
+        raise ConfigError(invalid(str(error), kind).message) from None
+
+
+def check_engine(settings: EngineSettings) -> None:
+    """Refuse settings of the engine that contradict each other."""
     if settings.audit and settings.verify != "keyed":
         raise ConfigError(
             f"audit compares texts, and verify {settings.verify} does not say the same one twice"
         )
+
+
+def check(settings: Settings) -> None:
+    """Refuse combinations of settings that contradict each other."""
+    check_engine(settings)
     if settings.host not in LOOPBACK and not settings.api_key and not settings.insecure:
         raise ConfigError(
             f"listening on {settings.host} lets everybody in: add --api-key, "

@@ -1,4 +1,4 @@
-"""Latency histograms that the door fills."""
+"""Latency histograms that the API fills."""
 
 from dataclasses import dataclass, field
 

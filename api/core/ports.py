@@ -1,4 +1,4 @@
-"""What the door needs from the system behind it, as types that a fake fits as well."""
+"""What the API needs from the engine, as protocols that a fake implements as well."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -12,7 +12,7 @@ from draftwerk.actors.text import TextTools
 
 
 class EngineClient(Protocol):
-    """The part of `actors.engine.Engine` that the door uses."""
+    """The part of `actors.engine.Engine` that the API uses."""
 
     def generate(
         self, prompt: Prompt, options: Options, *, request_id: str

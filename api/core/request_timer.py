@@ -30,7 +30,7 @@ class ChoiceTimes:
 
 @dataclass(slots=True)
 class RequestTimer:
-    """Watches a request's events as the engine emits them; all times in seconds of `clock`."""
+    """Times and counts of one request's events; all times in seconds of `clock`."""
 
     clock: Clock
     histograms: Histograms

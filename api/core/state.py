@@ -1,4 +1,4 @@
-"""What every endpoint shares: the system behind, the live generations, and the account of them."""
+"""Server state that all endpoints share: the engine, the live generations and their accounting."""
 
 import asyncio
 import logging
@@ -48,7 +48,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, eq=False)
 class ServerState:
-    """Plain state of the door; one per server, reachable from every request."""
+    """Plain state of the server; one instance, reachable from every request."""
 
     engine: EngineClient
     text_tools: TextTools

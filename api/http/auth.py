@@ -1,4 +1,4 @@
-"""Who may come in: API keys, and browsers only from where they may."""
+"""API keys, and the origins from which browsers may connect."""
 
 import hmac
 from collections.abc import Sequence

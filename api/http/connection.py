@@ -1,4 +1,4 @@
-"""The client at the other end: reading its body, and noticing when it goes."""
+"""Reading a request's body, and detecting that its client has disconnected."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable

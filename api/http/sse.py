@@ -58,7 +58,7 @@ class GenerationResponse:
             await response(error)(scope, receive, send)
         except SlowClientError:
             abort_of(scope)()
-            await asyncio.sleep(0)  # uvicorn hears of it before we return
+            await asyncio.sleep(0)  # uvicorn is notified before the return
         except ClientGoneError:
             pass
 

@@ -1,4 +1,4 @@
-"""What answers while the models load: the socket is open, and says so."""
+"""The application that answers 503 while the models load."""
 
 import msgspec
 from starlette.responses import Response
@@ -21,7 +21,7 @@ class StartupApp:
     def __init__(self) -> None:
         self.app: ASGIApp = RequestIdMiddleware(self._answer)
         self.progress = "starting"
-        """What the loading is at, for whoever asks."""
+        """The latest progress line of loading, sent to clients that ask meanwhile."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.app(scope, receive, send)

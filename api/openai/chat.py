@@ -1,4 +1,4 @@
-"""The words of `/v1/chat/completions`: engine events to chunks and replies."""
+"""Serializer of `/v1/chat/completions`: engine events to chunks and replies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,11 +32,11 @@ class ChatSerializer:
     started: set[int] = field(default_factory=set[int])
 
     def first_chunks(self) -> list[msgspec.Struct]:
-        """Say nothing: a chunk before the first token would lie about its time."""
+        """Return nothing: a chunk before the first token would falsify its time."""
         return []
 
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
-        """Return the chunk for an event; tokens without text yet say nothing by themselves."""
+        """Return the chunk for an event; tokens without text yet have none of their own."""
         metadata = self.metadata
         role = "" if event.choice in self.started else "assistant"
         if isinstance(event, Ended):

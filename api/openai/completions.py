@@ -1,4 +1,4 @@
-"""The words of `/v1/completions`: engine events to chunks and replies."""
+"""Serializer of `/v1/completions`: engine events to chunks and replies."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -33,11 +33,11 @@ class CompletionSerializer:
     offsets: defaultdict[int, int] = field(default_factory=lambda: defaultdict[int, int](int))
 
     def first_chunks(self) -> list[msgspec.Struct]:
-        """Say nothing before the first text."""
+        """Return nothing before the first text."""
         return []
 
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
-        """Return the chunk for an event; tokens without text yet say nothing by themselves."""
+        """Return the chunk for an event; tokens without text yet have none of their own."""
         metadata = self.metadata
         if isinstance(event, Ended):
             choice = CompletionChoice(

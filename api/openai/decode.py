@@ -125,6 +125,8 @@ def described(kind: inspect.Type) -> str:
             return "an integer" + _range(kind)
         case inspect.FloatType():
             return "a number" + _range(kind)
+        case inspect.StrType(pattern=str(pattern)):
+            return f"a string that matches {pattern}"
         case inspect.StrType(min_length=least, max_length=most):
             start = "a non-empty string" if least else "a string"
             return f"{start} of at most {most} characters" if most else start

@@ -1,4 +1,4 @@
-"""A lane of a Responses socket: its responses run one after the other, in the order they came."""
+"""A stream of a Responses socket: its responses run one after the other, in order of arrival."""
 
 import asyncio
 from collections import deque
@@ -15,14 +15,14 @@ from draftwerk.api.openai.responses import ResponsesSerializer
 from draftwerk.api.openai.responses_schema import ResponsesBody
 
 QUEUE_MAX = 16
-"""Responses that may wait in one lane."""
+"""Responses that may wait in one stream."""
 
 Say = Callable[[Sequence[msgspec.Struct]], Awaitable[None]]
 
 
 @dataclass(slots=True)
 class ResponseTask:
-    """One response: everything it says, from the first event to the last."""
+    """One response: all of its events, from the first to the last."""
 
     state: ServerState
     call: Call
@@ -43,7 +43,7 @@ class ResponseTask:
             self.entering.reschedule(asyncio.get_running_loop().time())
 
     async def run(self) -> None:
-        """Generate and say what happens; an error ends the response, not the socket."""
+        """Generate and send the events; an error ends the response, not the socket."""
         await self.say(self.serializer.first_chunks())
         try:
             async with (

@@ -1,4 +1,4 @@
-"""The words of `/v1/responses`: engine events to the events of a response."""
+"""Serializer of `/v1/responses`: engine events to the events of a response."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

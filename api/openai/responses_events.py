@@ -18,7 +18,7 @@ class ServerEvent(Struct, frozen=True, tag_field="type"):
 
     sequence_number: int
     stream_id: str | UnsetType = UNSET
-    """The lane, if the client named one."""
+    """The stream, if the client named one."""
 
 
 class ResponseEvent(ServerEvent, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
-"""`/v1/responses` over a WebSocket: lanes that run side by side, and the ways a socket closes.
+"""`/v1/responses` over a WebSocket: streams that run side by side, and the ways a socket closes.
 
-accept ──> read ── response.create ──> lane ── job ── job ──┐
-            │  └── response.cancel ──> its job              ├──> say ──> the client
+accept ──> read ── response.create ──> stream ── task ── task ──┐
+            │  └── response.cancel ──> its task              ├──> say ──> the client
             └──── closes: 1001, 1003, 1007, 1011 to 1013 ┘
 
 A client that does not read what is said is closed with 1008, whether it learns of it or not.
@@ -192,7 +192,7 @@ class Socket:
         task.add_done_callback(self.tasks.discard)
 
     def _check_room(self) -> None:
-        """Refuse at once what would be refused at its turn; with lanes under way, nobody leaves."""
+        """Refuse at once what would be refused at its turn; a client with streams stays."""
         try:
             self.state.admission.check_room()
         except ApiError:

@@ -1,4 +1,4 @@
-"""What the protocols share: a header, choices being gathered, and the face of a format."""
+"""What the protocols share: reply metadata, gathered choices, and the serializer interface."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -89,22 +89,22 @@ def token_logprobs(tokens: Sequence[TokenText]) -> tuple[TokenLogprob, ...]:
 
 
 class Serializer(Protocol):
-    """How one protocol words a request's events, in the order it must say them."""
+    """One protocol's encoding of a request's events, in the order it must send them."""
 
     def first_chunks(self) -> list[msgspec.Struct]:
-        """Return what is said before any token."""
+        """Return the chunks before any token."""
         ...
 
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
-        """Return what an event says; nothing for tokens that have no text yet."""
+        """Return the chunks of an event; none for tokens that have no text yet."""
         ...
 
     def last_chunks(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
-        """Return what is said after the last choice has ended."""
+        """Return the chunks after the last choice has ended."""
         ...
 
     def failure(self, error: ApiError) -> list[msgspec.Struct]:
-        """Return what is said instead when the request fails on its way."""
+        """Return the chunks that end a request which fails on its way."""
         ...
 
     def reply(

@@ -1,4 +1,4 @@
-"""What `/metrics` says: the engine's counters and the door's histograms, under two names.
+"""The metrics of `/metrics`: the engine's counters and the API's histograms, under two names.
 
 Ours start with `draftwerk_`; those that dashboards know from vLLM are there beside them.
 """
@@ -95,6 +95,7 @@ def _vllm(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
 
 def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     """Yield what no other server counts."""
+    acceptance = _acceptance_rate(snapshot)
     for name, text, value in (
         ("blocks", "Blocks of the key-value cache.", snapshot.blocks_total),
         ("blocks_used", "Blocks that sequences hold.", snapshot.blocks_used),
@@ -102,7 +103,9 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("progress_age_seconds", "Since the last round, with work.", snapshot.progress_age_s),
         ("loop_lag_seconds", "How late the event loop woke last.", state.loop_lag_s),
         ("memory_bytes", "Resident, of the server and its models.", state.memory.used_bytes),
-        ("speculation_goodput_ratio", "Accepted per drafted token.", _acceptance_rate(snapshot)),
+        ("draft_acceptance_rate", "Accepted per drafted token.", acceptance),
+        # The name until 0.1; goes with the next version.
+        ("speculation_goodput_ratio", "Deprecated: draftwerk_draft_acceptance_rate.", acceptance),
         ("generations", "Requests that the door holds open.", len(state.live)),
         ("tasks", "Tasks of the event loop.", len(asyncio.all_tasks())),
         ("sockets", "Open WebSockets.", state.sockets.total()),

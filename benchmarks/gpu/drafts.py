@@ -170,5 +170,5 @@ def head_rows(
 
 
 def _sizes(config: ModelConfig) -> dict[str, int]:
-    names = ("vocab_size", "hidden_size", "head_count", "kv_head_count", "head_size", "ffn_size")
+    names = ("vocab_size", "hidden_size", "num_heads", "num_kv_heads", "head_size", "ffn_size")
     return {name: getattr(config, name) for name in names}

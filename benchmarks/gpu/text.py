@@ -33,8 +33,8 @@ from draftwerk.speculative.sampling.params import Sampling
 SHAPE_OF_8B = {
     "hidden_size": 4096,
     "layer_count": 32,
-    "head_count": 32,
-    "kv_head_count": 8,
+    "num_heads": 32,
+    "num_kv_heads": 8,
     "head_size": 128,
     "ffn_size": 14_336,
 }
@@ -78,8 +78,8 @@ def write_random_qwen3(
         "hidden_size": "hidden_size",
         "ffn_size": "intermediate_size",
         "layer_count": "num_hidden_layers",
-        "head_count": "num_attention_heads",
-        "kv_head_count": "num_key_value_heads",
+        "num_heads": "num_attention_heads",
+        "num_kv_heads": "num_key_value_heads",
         "head_size": "head_dim",
     }
     shape: dict[str, Any] = {names[key]: value for key, value in sizes.items()}
@@ -176,10 +176,10 @@ def _judged(settings: Settings, columns: list[list[list[int]]]) -> list[dict[str
     """Return where the float32 reference differs; the engine has left the device by now."""
     device = torch.device(settings.device)
     model = load(settings.model, torch.float32, device)
-    judge, text = TieProbe(model), TextTokenizer(model.directory)
+    probe, text = TieProbe(model), TextTokenizer(model.directory)
     prompts = [text.encode_chat([ChatMessage("user", prompt)]) for prompt in PROMPTS]
     return [
-        summary(texts, [judge.differences(*pair) for pair in zip(prompts, texts, strict=True)])
+        summary(texts, [probe.differences(*pair) for pair in zip(prompts, texts, strict=True)])
         for texts in columns
     ]
 

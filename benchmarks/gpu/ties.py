@@ -1,6 +1,6 @@
 """Where a text differs from what the float32 reference would say, and how near the tie was.
 
-The reference reads the whole text at once, so every token is judged after the same tokens before
+The reference reads the whole text at once, so every token is checked after the same tokens before
 it, and one difference does not hide the next. Greedy texts only: without noise the gap between two
 logits is the whole story.
 """

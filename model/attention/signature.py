@@ -1,4 +1,4 @@
-"""The one signature of attention."""
+"""The one signature of attention, tree attention included: ancestor masks in the batch."""
 
 from typing import Protocol
 

@@ -3,7 +3,7 @@
 The weights so rounded are the reference model.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.safetensors import write_bf16
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.speculative.protocol.frames import OnProgress
 
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
@@ -46,8 +47,6 @@ LLAMA3_DEFAULTS = {
     "original_max_position_embeddings": 8192,
 }
 """Those of every Llama 3.x; a GGUF does not name them."""
-
-OnProgress = Callable[[str], None]
 
 
 class GgufSource(NamedTuple):

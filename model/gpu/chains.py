@@ -15,7 +15,6 @@ import triton.language as tl
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Facts, Pages
-from draftwerk.model.checkpoint.hub import OnProgress
 from draftwerk.model.draft_head.chains import LENGTH_MAX, Wanted
 from draftwerk.model.gpu.forward import GpuForward
 from draftwerk.model.gpu.graphs import Recorder
@@ -29,6 +28,7 @@ from draftwerk.model.gpu.sampler import (
     unpacked_requests,
 )
 from draftwerk.model.gpu.transfer import to_device, to_host
+from draftwerk.speculative.protocol.frames import OnProgress
 
 BROKEN = -1
 """In place of a token where the logits are no numbers."""
@@ -59,7 +59,7 @@ def follow_kernel(
     token = tl.load(chosen + row, mask=mine & (count > 0), other=0)
     position = tl.load(keys + row * 4 + 2, mask=mine, other=0).to(tl.int32)
     sound = (token >= 0) & (token < vocab)
-    # From the back, so that nobody needs to count how many there are.
+    # From the back, so that the count need not be known.
     tl.store(found + row * LENGTH + count - 1, tl.where(sound, token, -1), mask=mine & (count > 0))
     goes_on = (count > 1) & sound
     page = tl.load(tables + row * width + position // PAGE, mask=mine & goes_on, other=0)

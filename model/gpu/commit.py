@@ -95,7 +95,7 @@ class PackedTrees(NamedTuple):
 
 
 def packed_size(trees: int, nodes: int) -> int:
-    """Return how many numbers a forest takes."""
+    """Return how many numbers packed trees take."""
     return 2 * trees + 1 + 3 * nodes
 
 

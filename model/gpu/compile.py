@@ -129,7 +129,7 @@ def cases() -> Iterator[Case]:
 
 
 def step_cases() -> Iterator[Case]:
-    """Yield the kernels around the forward pass: choice, walk, chains and thoughts."""
+    """Yield the kernels around the forward pass: choice, tree walk, chains and draft trees."""
     yield Case(greatest_kernel, {"CHUNK": 2048}, types=typed(i64="rows"))
     yield Case(keyed_kernel, {"CHUNK": 2048, "CHUNKS": 64}, types=typed(i64="rows keys"))
     yield Case(choose_kernel, {"CHUNKS": 64}, types=typed(i32="out"))

@@ -1,6 +1,6 @@
 """A draft head's trees of guesses, grown on the device: all levels queued at once, one way back.
 
-states, tokens --head--> candidates --rank with the request's noise--> thoughts of the level
+states, tokens --head--> candidates --rank with the request's noise--> nodes of the level
                                                       '--likeliest--> states, tokens of the next
 
 The twin is `model.draft_head.tree.guesses`. A tree of so many rows is one graph.
@@ -15,7 +15,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from draftwerk.model.checkpoint.hub import OnProgress
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.draft_head.tree import (
@@ -36,6 +35,7 @@ from draftwerk.model.gpu.kernels.launch import launch, power_of_two
 from draftwerk.model.gpu.sampler import gumbel_of, philox_words
 from draftwerk.model.gpu.transfer import to_device, to_host
 from draftwerk.model.reference.sampler import LOSS_MAX
+from draftwerk.speculative.protocol.frames import OnProgress
 from draftwerk.speculative.protocol.rounds import LOSS_NATS, HeadNode
 from draftwerk.speculative.sampling.gumbel import MASK
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
@@ -189,7 +189,7 @@ class GpuDraftTree(GpuDraftHead):
     ) -> None:
         """Record a tree for each of these counts of rows; more rows grow theirs in parts."""
         for count in sorted(rows, reverse=True):
-            progress(f"recording thoughts of {count} rows")
+            progress(f"recording draft trees of {count} rows")
             buffers = self._buffers(count)
             replay = recorder.record(lambda buffers=buffers: self._grown(buffers))
             self.recorded[count] = buffers, replay
@@ -197,7 +197,7 @@ class GpuDraftTree(GpuDraftHead):
 
     @torch.inference_mode()
     def grow(self, starts: Sequence[Start]) -> list[tuple[HeadNode, ...]]:
-        """Return each row's thoughts, parents first."""
+        """Return each row's nodes, parents first."""
         if not starts:
             return []
         said = to_device(torch.tensor([one.token for one in starts]), self.device)
@@ -242,7 +242,7 @@ class GpuDraftTree(GpuDraftHead):
         buffers = self._buffers(count) if recorded is None else recorded[0]
         buffers.send(keyed)
         buffers.states[:count] = states
-        # A broken row's is no token; nobody will read what is thought of it.
+        # A broken row's is no token; its tree is not read.
         buffers.tokens[:count, 0] = said.clamp(0, len(self.embedding) - 1)
         if ahead is not None:
             buffers.keys[:count, 2] += ahead
@@ -258,7 +258,7 @@ class GpuDraftTree(GpuDraftHead):
 
     @torch.inference_mode()
     def _grown(self, buffers: Buffers) -> Tensor:
-        """Think all levels; return where the thoughts are."""
+        """Grow all levels; return where the nodes are."""
         rows, first, states = buffers.rows, 0, buffers.states
         level = Level(buffers.tokens, buffers.roots, buffers.certain)
         for depth in range(LEVELS):

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Facts, Pages, facts_of
-from draftwerk.model.checkpoint.hub import OnProgress
 from draftwerk.model.gpu.forward import GpuForward
 from draftwerk.model.gpu.inputs import BatchShape, Inputs
+from draftwerk.speculative.protocol.frames import OnProgress
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 LENGTHS = (1, 2, 4, 8, 16)

@@ -1,7 +1,7 @@
 """A verify step's answers on the device, and what follows from them, in one way there and back.
 
 Queued behind the forward pass: the token at every node, the walk down the trees, the moves of the
-accepted paths, a draft head's thoughts behind them. The host then reads what was decided.
+accepted paths, the draft head's trees behind them. The host then reads what was decided.
 """
 
 from collections.abc import Iterable, Sequence
@@ -98,9 +98,9 @@ class GpuPresample:
     def _committed(
         self, answers: Tensor, packed: PackedTrees, trees: Sequence[PackedTree], parts: list[Tensor]
     ) -> list[PackedTree]:
-        """Queue what follows from the answers; add thoughts to the parts of what is read.
+        """Queue what follows from the answers; add the head trees to the parts that are read.
 
-        Returns the trees that are thought on from.
+        Returns the trees that the draft head continues.
         """
         states = getattr(self.forward, "states", None)
         wants_head_tree = self.draft_tree is not None and states is not None

@@ -10,17 +10,26 @@ import tempfile
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "source"
-NEEDED = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma", "f16c")
 FLAGS = (
     "-std=c++17",
     "-O3",
-    "-march=native",
     "-ffp-contract=off",  # a fused multiply-add only where written: the same bits for 1 and 8 rows
     "-fno-math-errno",
     "-fPIC",
     "-shared",
     "-pthread",
+    f"-I{SOURCES}",
 )
+AVX2 = ("avx2", "fma", "f16c", "bmi2")
+AVX512 = (*AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl")
+ISAS = {
+    "avx2": AVX2,
+    "avx2-vnni": (*AVX2, "avx_vnni"),
+    "avx512": AVX512,
+    "avx512-vnni": (*AVX512, "avx512_vnni"),
+    "avx512-bf16": (*AVX512, "avx512_vnni", "avx512_bf16"),
+}
+"""What each instruction set needs, by Linux's names; a later one is faster."""
 
 
 class NativeUnavailable(RuntimeError):
@@ -28,16 +37,26 @@ class NativeUnavailable(RuntimeError):
 
 
 @functools.cache
-def library_path() -> Path:
-    """Return the compiled library, building it if the sources or the machine are new."""
+def library_path(isa: str | None = None) -> Path:
+    """Return the compiled library of an instruction set, building it if the sources are new.
+
+    Without a name: the one that DRAFTWERK_ISA names, or the best that the CPU has.
+    """
     flags = _cpu_flags()
-    missing = [name for name in NEEDED if name not in flags]
-    if missing:
-        raise NativeUnavailable(f"the CPU lacks {', '.join(missing)}")
-    path = _cache() / f"native-{_key(flags)}.so"
+    able = [name for name, needed in ISAS.items() if set(needed) <= set(flags)]
+    wanted = isa or os.environ.get("DRAFTWERK_ISA") or (able[-1] if able else "avx2")
+    if wanted not in able:
+        raise NativeUnavailable(f"the CPU lacks {wanted}")
+    path = _cache() / f"native-{wanted}-{_key(wanted)}.so"
     if not path.exists():
-        _compile(path)
+        _compile(path, _machine_flags(wanted))
     return path
+
+
+def _machine_flags(isa: str) -> tuple[str, ...]:
+    vectors = ("-mprefer-vector-width=512",) if isa.startswith("avx512") else ()
+    names = (name.replace("avx_", "avx").replace("avx512_", "avx512") for name in ISAS[isa])
+    return (*(f"-m{name}" for name in names), *vectors)
 
 
 def _cpu_flags() -> tuple[str, ...]:
@@ -56,14 +75,14 @@ def _cache() -> Path:
     return Path(home) / "draftwerk"
 
 
-def _key(cpu_flags: tuple[str, ...]) -> str:
-    digest = hashlib.sha256(" ".join(FLAGS + cpu_flags).encode())
-    for source in sorted(SOURCES.iterdir()):
-        digest.update(source.name.encode() + source.read_bytes())
+def _key(isa: str) -> str:
+    digest = hashlib.sha256(" ".join(FLAGS + _machine_flags(isa)).encode())
+    for source in sorted(path for path in SOURCES.rglob("*") if path.is_file()):
+        digest.update(str(source.relative_to(SOURCES)).encode() + source.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _compile(path: Path) -> None:
+def _compile(path: Path, machine_flags: tuple[str, ...]) -> None:
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if compiler is None:
         raise NativeUnavailable("no C++ compiler (g++, or the one CXX names)")
@@ -71,7 +90,8 @@ def _compile(path: Path) -> None:
     # Into a file of its own, then renamed: two processes may build at once.
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         built = Path(folder) / path.name
-        command = [compiler, *FLAGS, *map(str, sorted(SOURCES.glob("*.cpp"))), "-o", str(built)]
+        sources = map(str, sorted(SOURCES.rglob("*.cpp")))
+        command = [compiler, *FLAGS, *machine_flags, *sources, "-o", str(built)]
         outcome = subprocess.run(command, capture_output=True, text=True, check=False)
         if outcome.returncode != 0:
             raise NativeUnavailable(f"the C++ compiler failed:\n{outcome.stderr[-2000:]}")

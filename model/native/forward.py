@@ -13,7 +13,7 @@ from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.model.native.build import NativeUnavailable
-from draftwerk.model.native.library import RoundArrays, Shape, library
+from draftwerk.model.native.library import RoundArrays, Shape
 from draftwerk.model.native.pool import Pool
 
 FORMATS = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 3}
@@ -25,7 +25,7 @@ READINGS = 5
 
 
 class Part(IntEnum):
-    """Mirrors `Part` in source/model.h."""
+    """Mirrors `Part` in source/forward/model.h."""
 
     QKV = 0
     OUTPUT = 1
@@ -35,7 +35,7 @@ class Part(IntEnum):
 
 
 class Vector(IntEnum):
-    """Mirrors `Vector` in source/model.h."""
+    """Mirrors `Vector` in source/forward/model.h."""
 
     ATTENTION_NORM = 0
     FFN_NORM = 1
@@ -72,10 +72,11 @@ class NativeForward:
         self._config = config
         self._pool = pool or Pool()
         frequencies = (ctypes.c_float * (config.head_size // 2))(*config.rope_inverse_frequencies)
-        self.handle: int = library().model_create(
-            self._pool.handle, _shape(config, dtype, kv_dtype), frequencies
+        self._library = self._pool.library
+        self.handle: int = self._library.model_create(
+            self._pool.handle, shape_of(config, dtype, kv_dtype), frequencies
         )
-        weakref.finalize(self, library().model_destroy, self.handle)
+        weakref.finalize(self, self._library.model_destroy, self.handle)
         for index, layer in enumerate(weights.layers):
             self._set_layer(index, layer)
         self._set_matrix(0, Part.HEAD, weights.lm_head)
@@ -88,7 +89,7 @@ class NativeForward:
         self.states: Tensor | None = None
         """What the head read in the latest call, float32 [S, hidden], if it is kept."""
         self.keeps_states = False
-        library().model_set_embedding(
+        self._library.model_set_embedding(
             self.handle, self.embedding.data_ptr(), embedding.dtype == torch.bfloat16
         )
 
@@ -98,7 +99,7 @@ class NativeForward:
         size = 0
         for _ in range(READINGS):
             begun = perf_counter()
-            size = library().measure_stream(self.handle)
+            size = self._library.measure_stream(self.handle)
             times.append(1e3 * (perf_counter() - begun))
         return size, median(times)
 
@@ -109,7 +110,7 @@ class NativeForward:
         logits = torch.empty(outputs, self._config.vocab_size)
         self.states = torch.empty(outputs, self._config.hidden_size) if self.keeps_states else None
         arrays = _arrays(batch, pages, logits, self.states)
-        library().model_forward(self.handle, arrays)
+        self._library.model_forward(self.handle, arrays)
         return logits
 
     def _check_pages(self, pages: Pages) -> None:
@@ -141,7 +142,7 @@ class NativeForward:
         is_bf16 = matrix.dtype == torch.bfloat16
         source = matrix.contiguous() if is_bf16 else matrix.float().contiguous()
         bias = None if bias is None else bias.float().contiguous()
-        library().model_set_matrix(
+        self._library.model_set_matrix(
             self.handle,
             layer,
             part,
@@ -153,7 +154,7 @@ class NativeForward:
 
     def _set_vector(self, layer: int, which: Vector, values: Tensor) -> None:
         source = values.float().contiguous()
-        library().model_set_vector(self.handle, layer, which, source.data_ptr(), len(source))
+        self._library.model_set_vector(self.handle, layer, which, source.data_ptr(), len(source))
 
 
 def _check(config: ModelConfig, dtype: str) -> None:
@@ -163,7 +164,7 @@ def _check(config: ModelConfig, dtype: str) -> None:
         raise NativeUnavailable("the model is too wide for the native kernels")
 
 
-def _shape(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
+def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
     return Shape(
         vocab=config.vocab_size,
         hidden=config.hidden_size,
@@ -173,7 +174,7 @@ def _shape(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         head_size=config.head_size,
         ffn=config.ffn_size,
         format=FORMATS[dtype],
-        rounds=dtype == "bf16",
+        in_bf16=dtype == "bf16",
         kv_format=FORMATS[kv_dtype],
         norm_epsilon=config.norm_eps,
         rope_magnitude=config.rope_magnitude,

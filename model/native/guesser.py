@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Sequence
-from ctypes import c_int32
+from ctypes import Array, c_int32
 
 import torch
 from torch import Tensor
@@ -21,15 +21,15 @@ from draftwerk.model.draft_head.tree import (
     head_tree_of,
 )
 from draftwerk.model.native.gumbel import SEED_MASK
-from draftwerk.model.native.library import GuessArguments, StartArguments, TreeArguments, library
+from draftwerk.model.native.library import DraftHeadRow, TreeShape, TreeStart
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.sampler import LOSS_MAX
 from draftwerk.speculative.protocol.rounds import LOSS_NATS, HeadNode
 
 MATRICES = ("gate_up", "down")
 VECTORS = ("keep", "state_norm", "token_norm", "norm")
-"""In the order of `Guesser`'s constants in source/guesser.h; the target's head comes last."""
-TREE = TreeArguments(LEVELS, LOOKED, BEST, EXPANDED, OPEN_MAX, CHANCE_MIN, LOSS_NATS, LOSS_MAX)
+"""In the order of `DraftHead` in source/draft_head/draft_head.h; the target's head comes last."""
+TREE = TreeShape(LEVELS, LOOKED, BEST, EXPANDED, OPEN_MAX, CHANCE_MIN, LOSS_NATS, LOSS_MAX)
 
 
 class NativeStep:
@@ -42,7 +42,8 @@ class NativeStep:
         self._vocab = len(embedding)
         self._size = len(head.vocabulary)
         vocabulary = head.vocabulary.int().contiguous()
-        self.handle: int = library().guesser_create(
+        self._library = pool.library
+        self.handle: int = self._library.draft_head_create(
             pool.handle,
             self._hidden,
             head.down.shape[1],
@@ -51,17 +52,17 @@ class NativeStep:
             embedding.data_ptr(),
             embedding.dtype == torch.bfloat16,
         )
-        weakref.finalize(self, library().guesser_destroy, self.handle)
+        weakref.finalize(self, self._library.draft_head_destroy, self.handle)
         matrices = [getattr(head, name) for name in MATRICES] + [target_head[head.vocabulary]]
         for which, matrix in enumerate(matrices):
             source = matrix.float().contiguous()
             parts = 2 if which == 0 else 1
-            library().guesser_set_matrix(
+            self._library.draft_head_set_matrix(
                 self.handle, which, source.data_ptr(), False, *source.shape, parts
             )
         for which, name in enumerate(VECTORS):
             values = getattr(head, name).float().contiguous()
-            library().guesser_set_vector(self.handle, which, values.data_ptr())
+            self._library.draft_head_set_vector(self.handle, which, values.data_ptr())
 
     def __call__(self, states: Tensor, tokens: list[int], count: int) -> Steps:
         """Return the states [n, H] after the tokens, and the `count` best that could follow."""
@@ -74,32 +75,40 @@ class NativeStep:
         after = torch.empty(rows, self._hidden)
         best = torch.empty(rows, count, dtype=torch.int32)
         logprobs = torch.empty(rows, count, dtype=torch.float64)
-        arguments = (GuessArguments * rows)()
+        arguments = (DraftHeadRow * rows)()
         for row, (to, token) in enumerate(zip(arguments, tokens, strict=True)):
             to.state = states.data_ptr() + row * self._hidden * 4
             to.token = token
             to.next = after.data_ptr() + row * self._hidden * 4
             to.best = best.data_ptr() + row * count * 4
             to.logprobs = logprobs.data_ptr() + row * count * 8
-        library().guesser_guess(self.handle, arguments, rows, count)
+        self._library.draft_head_run(self.handle, arguments, rows, count)
         return Steps(after, best.tolist(), logprobs.tolist())
 
     def grow(self, starts: Sequence[Start]) -> list[tuple[HeadNode, ...]]:
-        """Return each row's thoughts, parents first: `draft_head.tree.guesses` in one call."""
-        count, size = len(starts), SLOTS * FIELDS
-        arguments = (StartArguments * count)()
-        for to, one in zip(arguments, starts, strict=True):
-            if one.state.dtype != torch.float32 or not one.state.is_contiguous():
-                raise ValueError("states must be contiguous float32")
-            if not 0 <= one.token < self._vocab:
-                raise ValueError("a token is outside the vocabulary")
-            to.state, to.token, to.position = one.state.data_ptr(), one.token, one.position
-            to.seed, to.branch = one.noise.seed & SEED_MASK, one.noise.branch
-            to.sampled, to.scale = one.noise.sampled, one.noise.scale
-        found = (c_int32 * (count * size))()
-        library().guesser_grow(self.handle, arguments, count, TREE, found)
-        numbers = found[:]
+        """Return each row's draft tree, parents first: `guesses` of tree.py in one call."""
+        if any(not 0 <= one.token < self._vocab for one in starts):
+            raise ValueError("a token is outside the vocabulary")
+        numbers, size = self.nodes(arguments_of(starts))[:], SLOTS * FIELDS
         return [
             head_tree_of([numbers[at : at + FIELDS] for at in range(row, row + size, FIELDS)])
-            for row in range(0, count * size, size)
+            for row in range(0, len(numbers), size)
         ]
+
+    def nodes(self, starts: Array[TreeStart]) -> Array[c_int32]:
+        """Return the nodes of each row's tree, [rows, SLOTS, FIELDS] one after the other."""
+        found = (c_int32 * (len(starts) * SLOTS * FIELDS))()
+        self._library.draft_head_build_trees(self.handle, starts, len(starts), TREE, found)
+        return found
+
+
+def arguments_of(starts: Sequence[Start]) -> Array[TreeStart]:
+    """Return what the kernels read of the rows; their states must live on meanwhile."""
+    arguments = (TreeStart * len(starts))()
+    for to, one in zip(arguments, starts, strict=True):
+        if one.state.dtype != torch.float32 or not one.state.is_contiguous():
+            raise ValueError("states must be contiguous float32")
+        to.state, to.token, to.position = one.state.data_ptr(), one.token, one.position
+        to.seed, to.branch = one.noise.seed & SEED_MASK, one.noise.branch
+        to.sampled, to.scale = one.noise.sampled, one.noise.scale
+    return arguments

@@ -22,18 +22,18 @@ from draftwerk.model.native.build import library_path
 
 
 class Shape(Structure):
-    """Mirrors `Shape` in source/model.h."""
+    """Mirrors `Shape` in source/forward/model.h."""
 
     _fields_: ClassVar = [
         *((name, c_int32) for name in ("vocab", "hidden", "layers", "heads", "kv_heads")),
-        *((name, c_int32) for name in ("head_size", "ffn", "format", "rounds", "kv_format")),
+        *((name, c_int32) for name in ("head_size", "ffn", "format", "in_bf16", "kv_format")),
         ("norm_epsilon", c_float),
         ("rope_magnitude", c_float),
     ]
 
 
 class RoundArrays(Structure):
-    """Mirrors `Batch` in source/model.h."""
+    """Mirrors `Batch` in source/forward/model.h."""
 
     _fields_: ClassVar = [
         *((name, c_void_p) for name in ("tokens", "positions", "slots", "row_starts")),
@@ -44,8 +44,8 @@ class RoundArrays(Structure):
     ]
 
 
-class ChooseArguments(Structure):
-    """Mirrors `SamplingRequest` in source/sampler.h."""
+class SamplingArguments(Structure):
+    """Mirrors `SamplingRequest` in source/sampling/sampler.h."""
 
     _fields_: ClassVar = [
         ("logits", c_void_p),
@@ -60,8 +60,8 @@ class ChooseArguments(Structure):
     ]
 
 
-class LogprobArguments(Structure):
-    """Mirrors `LogprobAsk` in source/sampler.h."""
+class LogprobRequest(Structure):
+    """Mirrors `LogprobRequest` in source/sampling/logprobs.h."""
 
     _fields_: ClassVar = [
         ("logits", c_void_p),
@@ -71,8 +71,8 @@ class LogprobArguments(Structure):
     ]
 
 
-class GuessArguments(Structure):
-    """Mirrors `Guess` in source/guesser.h."""
+class DraftHeadRow(Structure):
+    """Mirrors `DraftHeadRow` in source/draft_head/draft_head.h."""
 
     _fields_: ClassVar = [
         ("state", c_void_p),
@@ -81,8 +81,8 @@ class GuessArguments(Structure):
     ]
 
 
-class StartArguments(Structure):
-    """Mirrors `Start` in source/grower.h."""
+class TreeStart(Structure):
+    """Mirrors `TreeStart` in source/draft_head/draft_tree.h."""
 
     _fields_: ClassVar = [
         ("state", c_void_p),
@@ -95,15 +95,25 @@ class StartArguments(Structure):
     ]
 
 
-class TreeArguments(Structure):
-    """Mirrors `TreeShape` in source/grower.h."""
+class TreeShape(Structure):
+    """Mirrors `TreeShape` in source/draft_head/draft_tree.h."""
 
     _fields_: ClassVar = [
-        *((name, c_int32) for name in ("levels", "looked", "best", "expanded", "open_max")),
+        *((name, c_int32) for name in ("levels", "ranked", "best", "expanded", "open_max")),
         *((name, c_double) for name in ("chance_min", "loss_nats", "loss_max")),
     ]
 
 
+STRUCTS = {
+    "Shape": Shape,
+    "RoundArrays": RoundArrays,
+    "SamplingRequest": SamplingArguments,
+    "LogprobRequest": LogprobRequest,
+    "DraftHeadRow": DraftHeadRow,
+    "TreeStart": TreeStart,
+    "TreeShape": TreeShape,
+}
+"""By the names of the C++ structs that they mirror."""
 SIGNATURES = {
     "pool_create": (c_void_p, [c_int]),
     "pool_destroy": (None, [c_void_p]),
@@ -115,16 +125,16 @@ SIGNATURES = {
     ),
     "model_set_vector": (None, [c_void_p, c_int, c_int, c_void_p, c_int]),
     "model_set_embedding": (None, [c_void_p, c_void_p, c_int]),
-    "guesser_create": (
+    "draft_head_create": (
         c_void_p,
         [c_void_p, c_int, c_int, c_void_p, c_int, c_void_p, c_int],
     ),
-    "guesser_destroy": (None, [c_void_p]),
-    "guesser_set_matrix": (None, [c_void_p, c_int, c_void_p, c_int, c_int, c_int, c_int]),
-    "guesser_set_vector": (None, [c_void_p, c_int, c_void_p]),
-    "guesser_guess": (c_char_p, [c_void_p, c_void_p, c_int, c_int]),
-    "guesser_grow": (c_char_p, [c_void_p, c_void_p, c_int, POINTER(TreeArguments), c_void_p]),
-    "choose_many": (None, [c_void_p, c_void_p, c_int, c_int, c_void_p]),
+    "draft_head_destroy": (None, [c_void_p]),
+    "draft_head_set_matrix": (None, [c_void_p, c_int, c_void_p, c_int, c_int, c_int, c_int]),
+    "draft_head_set_vector": (None, [c_void_p, c_int, c_void_p]),
+    "draft_head_run": (c_char_p, [c_void_p, c_void_p, c_int, c_int]),
+    "draft_head_build_trees": (c_char_p, [c_void_p, c_void_p, c_int, POINTER(TreeShape), c_void_p]),
+    "sample_many": (None, [c_void_p, c_void_p, c_int, c_int, c_void_p]),
     "gumbel_many": (None, [c_uint64, c_uint32, c_uint32, c_void_p, c_int, c_void_p]),
     "report_logprobs": (None, [c_void_p, c_void_p, c_int, c_int]),
     "copy_tensor_units": (
@@ -134,22 +144,28 @@ SIGNATURES = {
     "measure_multiply_adds": (c_double, [c_void_p, c_int, c_long]),
     "measure_stream": (c_int64, [c_void_p]),
     "measure_linears": (None, [c_void_p, c_int, c_int]),
+    "struct_bytes": (c_int64, [c_char_p]),
     "model_forward": (c_char_p, [c_void_p, POINTER(RoundArrays)]),
 }
 
 
 @functools.cache
-def library() -> ctypes.CDLL:
-    """Return the loaded library; raises NativeUnavailable where it cannot be built.
+def library(isa: str | None = None) -> ctypes.CDLL:
+    """Return the loaded library of an instruction set, by default the one to be used here.
 
-    Its functions that can refuse raise ValueError.
+    Raises NativeUnavailable where it cannot be built. Its functions that can refuse raise
+    ValueError.
     """
-    loaded = ctypes.CDLL(str(library_path()))
+    loaded = ctypes.CDLL(str(library_path(isa)))
     for name, (result, arguments) in SIGNATURES.items():
         function = getattr(loaded, name)
         function.restype, function.argtypes = result, arguments
         if result is c_char_p:
             function.errcheck = _raise_refusal
+    for name, struct in STRUCTS.items():
+        there, here = loaded.struct_bytes(name.encode()), ctypes.sizeof(struct)
+        if there != here:
+            raise RuntimeError(f"{name} has {there} bytes in the library, {here} here")
     return loaded
 
 

@@ -7,9 +7,13 @@ from draftwerk.model.native.library import library
 
 
 class Pool:
-    """A fixed number of threads, the caller's included; idle ones sleep."""
+    """A fixed number of threads, the caller's included; idle ones sleep.
 
-    def __init__(self, threads: int | None = None) -> None:
+    `isa` names the instruction set of what runs on them, by default the one to be used here.
+    """
+
+    def __init__(self, threads: int | None = None, isa: str | None = None) -> None:
         self.threads = threads or len(os.sched_getaffinity(0))
-        self.handle: int = library().pool_create(self.threads)
-        weakref.finalize(self, library().pool_destroy, self.handle)
+        self.library = library(isa)
+        self.handle: int = self.library.pool_create(self.threads)
+        weakref.finalize(self, self.library.pool_destroy, self.handle)

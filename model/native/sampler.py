@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from draftwerk.model.native.gumbel import SEED_MASK
-from draftwerk.model.native.library import ChooseArguments, LogprobArguments, library
+from draftwerk.model.native.library import LogprobRequest, SamplingArguments
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.sampler import SamplingRequest, TopTokens, candidates, ranked
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
@@ -26,11 +26,13 @@ class NativeSampler:
     def choose_many(self, logits: Tensor, requests: Sequence[SamplingRequest]) -> list[int]:
         """Return the seeded target's token for each ask."""
         _check_logits(logits)
-        arguments = (ChooseArguments * len(requests))()
+        arguments = (SamplingArguments * len(requests))()
         for to, request in zip(arguments, requests, strict=True):
             _fill(to, logits, request)
         chosen = (ctypes.c_int32 * len(requests))()
-        library().choose_many(self._pool.handle, arguments, len(requests), logits.shape[1], chosen)
+        self._pool.library.sample_many(
+            self._pool.handle, arguments, len(requests), logits.shape[1], chosen
+        )
         return list(chosen)
 
     def logprobs(
@@ -54,7 +56,7 @@ class NativeSampler:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return logprobs [n] of the chosen tokens, and the best tokens [n, most] with theirs."""
         _check_logits(logits)
-        arguments = (LogprobArguments * len(asked))()
+        arguments = (LogprobRequest * len(asked))()
         widest = min(max((count for _, _, count in asked), default=0), logits.shape[1])
         chosen = torch.empty(len(asked), dtype=torch.float64)
         tokens = torch.empty(len(asked), widest, dtype=torch.int32)
@@ -71,7 +73,9 @@ class NativeSampler:
             to.logprob = logprob_at + index * chosen.element_size()
             to.top_tokens = token_at + index * widest * tokens.element_size()
             to.top_logprobs = value_at + index * widest * values.element_size()
-        library().report_logprobs(self._pool.handle, arguments, len(asked), logits.shape[1])
+        self._pool.library.report_logprobs(
+            self._pool.handle, arguments, len(asked), logits.shape[1]
+        )
         return chosen, tokens, values
 
     def candidates(
@@ -84,7 +88,7 @@ class NativeSampler:
         return [next(fast).top if request.is_plain else next(slow) for request, _ in asked]
 
 
-def _fill(to: ChooseArguments, logits: Tensor, request: SamplingRequest) -> None:
+def _fill(to: SamplingArguments, logits: Tensor, request: SamplingRequest) -> None:
     _check_range(request.logits_row, len(logits))
     sampling = request.sampling
     to.logits = logits.data_ptr() + request.logits_row * logits.shape[1] * logits.element_size()

@@ -1,4 +1,7 @@
-"""Penalties, bias and min_tokens as sparse changes: the twin of `sampling.params.edited`."""
+"""The logits processors (penalties, bias, min_tokens) as sparse changes of the logits.
+
+The twin of `sampling.params.edited`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,7 +5,7 @@ Scores are float64 from the edits on, as in the reference, so both choose the sa
 
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
-from math import inf, log
+from math import inf
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from draftwerk.model.reference.gumbel import gumbel, noise_keys
 from draftwerk.model.reference.logit_edits import EditedTokens
 from draftwerk.speculative.protocol.rounds import LOSS_NATS, ChosenLogprob
+from draftwerk.speculative.sampling.elementary import log
 from draftwerk.speculative.sampling.params import WINDOW_NATS, Sampling
 
 LOSS_MAX = 4095

@@ -1,4 +1,4 @@
-"""A draft model beside the target: fed the same tokens, asked what the target will say.
+"""A draft model beside the target: fed the same tokens, predicting the target's next ones.
 
 Its KV lives in pages of its own under the target's block ids, so prefix hits, forks and truncation
 are decided once. It draws with the target's own noise: same seed, branch and position.
@@ -163,7 +163,7 @@ class DraftRunner:
             return None
         start = reading.valid
         stop = min(row.stop, start + row.stop - row.start + CATCH_UP_MAX)
-        # A drawn chain must be judged at every node, and a grammar knows none after its end.
+        # A drawn chain must be verified at every node, and a grammar knows none after its end.
         drafts = row.samples and stop == row.stop and (self.keyed or sequence.matcher is None)
         length_max = min(row.draft_max, self.length_max) if drafts else 0
         first = builder.add(
@@ -182,7 +182,7 @@ class DraftRunner:
             self.readings[row.sequence_id] = ReadProgress(methods is None or SOURCE in methods)
         reading = self.readings[row.sequence_id]
         if row.new_sequence is not None or row.branch is not None:
-            # New blocks, or some that a search has shuffled: only what the mirror knows is there.
+            # New blocks, or some that a search has shuffled: only the coverage tells what is there.
             reading.valid = self.coverage.leading(row.blocks, row.start)
             reading.guesses.clear()
         return reading

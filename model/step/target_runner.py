@@ -141,7 +141,7 @@ class TargetRunner:
                 walk.topk = walk.named(known)
 
     def _guess(self, walks: list[RowVerification]) -> None:
-        """Let the draft head, if there is one, think on from where the rows stand."""
+        """Run the draft head from each row's last committed token and store its draft tree."""
         step, states = self.parts.step, self.parts.states
         for walk in walks:
             if walk.goes_on:
@@ -163,7 +163,7 @@ class TargetRunner:
             walk.head_tree = head_tree
 
     def _draft_for_beams(self, walks: list[RowVerification]) -> None:
-        """Let the draft head say what follows where beam searches probably go on."""
+        """Run the draft head where beam searches probably continue, and store its candidates."""
         step, states = self.parts.step, self.parts.states
         if step is None or states is None:
             return

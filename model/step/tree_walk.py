@@ -70,7 +70,7 @@ class RowVerification:
 
     @property
     def wants_topk(self) -> bool:
-        """Whether somebody wants to know what else could follow."""
+        """Whether the draft sources want the target's top-k."""
         return self.draft.wants_topk and self.row.branch is None
 
     def mark(self, presampled: Presampled) -> None:
@@ -186,8 +186,8 @@ class RowVerification:
     def candidate_requests(self) -> list[tuple[SamplingRequest, int] | None]:
         """Return (ask, count) after the last token computed and after every node.
 
-        None stands for a node where the text has ended, or that the grammar does not allow: nobody
-        comes there.
+        None stands for a node where the text has ended, or that the grammar does not allow: the
+        search never comes there.
         """
         paths: list[list[int]] = [[]]
         for token, parent in zip(self.draft.tokens, self.draft.parents, strict=True):

@@ -42,7 +42,7 @@ def keyed(backend: Backend, logits: Tensor, walks: Sequence[RowVerification]) ->
 def _answers(
     backend: Backend, logits: Tensor, asked: Sequence[tuple[RowVerification, SamplingRequest]]
 ) -> list[int]:
-    """Return the token of every question; those that were foreseen are not asked again."""
+    """Return the token of every question; presampled ones are not computed again."""
     unknown = [
         request for walk, request in asked if request.logits_row not in walk.presampled.tokens
     ]

@@ -1,4 +1,4 @@
-"""Grammars: which tokens may follow a text, as bitmasks, by the library llguidance."""
+"""Grammars: which tokens may follow a text, as bitmasks, and jump-forward tokens, by llguidance."""
 
 import re
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""Judges grammars in a process of its own: one that explodes costs that process and nothing else.
+"""Checks grammars in a process of its own: one that explodes costs that process and nothing else.
 
     python -m draftwerk.model.text.grammar_check DIRECTORY
 
@@ -69,7 +69,7 @@ class GrammarChecker:
         if answer:
             return msgspec.json.decode(answer, type=str)
         self._close()
-        self._begin()  # it gets ready while nobody waits for it
+        self._begin()  # it gets ready while no request waits for it
         # Killed by its clock or by us; anything else is a fault of the library.
         killed = process.returncode in (-signal.SIGPROF, -signal.SIGKILL)
         return TOO_LONG if killed else "it cannot be compiled"

@@ -5,7 +5,7 @@
 
 It is the search of Transformers 5 (`_beam_search`), quirks included: only a candidate among the
 first `width` may finish; scores are divided by length ** length_penalty when it does, the end token
-counted; with `early_stopping` off, the search is over when the best live hypothesis, judged at its
+counted; with `early_stopping` off, the search is over when the best live hypothesis, scored at its
 present length, does not beat the worst of `width` finished ones.
 """
 
@@ -22,7 +22,7 @@ Candidate = tuple[int, float]
 
 
 class BeamRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client asks of a beam search."""
+    """Parameters of a beam search."""
 
     width: int
     tokens_max: int
@@ -39,7 +39,7 @@ class BeamRules(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def candidates(self) -> int:
-        """How many of the best next tokens of a hypothesis can matter.
+        """How many of the best next tokens of a hypothesis can affect the search.
 
         Even if each stop token of each hypothesis ranks first, `width` others remain.
         """

@@ -1,8 +1,8 @@
-"""Drafts for beam searches: one forest over all branches of a search, grown by a guessed search.
+"""Beam draft trees: one draft tree per branch of a search, grown together by a guessed search.
 
-The forest is what a beam search over guesses would visit, level by level: of each level the nodes
-that are likely enough to survive. A level that missed a survivor is not lost: after the others the
-target has then spoken, and the next round guesses only after the missing ones.
+The trees hold what a beam search over predicted candidates would visit, level by level: of each
+level the nodes that are likely enough to survive. A level that misses a survivor is not wasted: the
+candidates after the others are then known, and the next round drafts only after the missing ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from draftwerk.speculative.sources.ngram_index import GAP, PAD, Occurrences
 SOURCE = "beams"
 DEPTH_MAX = 8
 NODES_MAX = 32
-"""Of a forest: a round of more makes everybody else wait."""
+"""Most nodes of all trees of a search: larger rounds delay the other requests."""
 SPARE = 3
 """Nodes of a level beyond the beam's width."""
 EDGES = (1.2, 0.6, 0.4, 0.35, 0.2, 0.15, 0.1)
@@ -27,14 +27,15 @@ SLOPES = (1.1, 1.6, 1.9, 2.1, 3.0, 3.0, 6.0)
 DOUBTS = (1.0, 1.0, 0.9, 0.8, 0.6, 0.6, 0.0)
 """Counted, by how surely it is known what follows a node: the lead over its rivals, in nats, with
 which a candidate survives half the time, the slope of its log-odds, and how much it depends on the
-trust in guesses. What is known is after how many tokens the target was heard in this search."""
+accuracy of guesses. The index is the number of tokens of context after which the target was
+evaluated in this search."""
 KNOWN = 6
-"""It has spoken after the node itself, and only other branches can surprise."""
+"""The index for candidates that the target itself computed: only other branches are uncertain."""
 LEAD_MAX = 5.0
 """Nats; more is no surer."""
 ACCURACY_START = 0.6
 ACCURACY_WEIGHT = 10.0
-"""Levels that the trust to start with is worth."""
+"""Weight of the initial accuracy, in levels."""
 ACCURACY_DECAY = 0.95
 CHANCE_MIN = 0.06
 """Of a node, however little it costs."""
@@ -43,16 +44,16 @@ PRICE_MAX = 0.3
 
 
 class _Leaf(NamedTuple):
-    """A path of the forest that may grow."""
+    """The end of a path that may grow."""
 
     score: float
     row: int
     node: int
     tail: list[int]
     known: RankedCandidates = ()
-    """What will be offered after it, where that was seen already."""
+    """The candidates after it, where they were computed already."""
     head_candidates: RankedCandidates = ()
-    """What a draft head thinks."""
+    """The draft head's candidates after it."""
 
 
 class _Candidate(NamedTuple):
@@ -66,31 +67,31 @@ class _Candidate(NamedTuple):
 
 
 class _LevelEstimate(NamedTuple):
-    """What a level promises."""
+    """How likely a level is to be enough."""
 
     chance: float
     """That all that its step needs is in it, if the guesses are what they seem."""
     guessed: float
-    """The share of its parents after which the target has not spoken."""
+    """The share of its parents after which the target was not evaluated."""
 
 
 @dataclass(slots=True)
 class _Search:
-    """What is remembered of one search."""
+    """State kept for one search."""
 
     memory: BeamMemory
     estimates: list[_LevelEstimate] = field(default_factory=list[_LevelEstimate])
-    """Of each level of the last forest."""
+    """Of each level of the last trees."""
     expected: float = ACCURACY_WEIGHT
     came_true: float = ACCURACY_WEIGHT * ACCURACY_START
 
     @property
     def guess_accuracy(self) -> float:
-        """How often a guessed level holds what it promises."""
+        """How often a guessed level holds all that its step needs, relative to the estimate."""
         return min(1.0, self.came_true / self.expected)
 
     def learn(self, depth: int) -> None:
-        """Take in how deep the last forest was right."""
+        """Count the levels of the last trees that held all that their step needed."""
         self.expected = (self.expected - ACCURACY_WEIGHT) * ACCURACY_DECAY + ACCURACY_WEIGHT
         start = ACCURACY_WEIGHT * ACCURACY_START
         self.came_true = (self.came_true - start) * ACCURACY_DECAY + start
@@ -113,7 +114,7 @@ class BeamDrafts:
         return len(self._searches) + len(self._tails)
 
     def read(self, round_: Round, prompt: Callable[[int], Occurrences]) -> None:
-        """Take in a round's branches and endings; `prompt` returns the text of a search's root."""
+        """Record a round's branches and finished searches; `prompt` returns a root's text."""
         branches = [(row, row.branch) for row in round_.rows if row.branch is not None]
         copied = [self._tails.get(branch.origin or row.sequence_id) for row, branch in branches]
         for (
@@ -174,14 +175,14 @@ class BeamDrafts:
 class _NodeCost:
     """What a node costs a round, as the chance to survive that it must have.
 
-    A step that is saved is worth the search's share of a round, since the others need theirs
-    anyway, and a survivor is worth a part of that, since a step needs as many as the beam is wide.
+    A step that is saved saves the search's share of a round, since the other rows need theirs
+    anyway; one survivor saves 1 / width of that, since a step needs as many as the beam is wide.
     """
 
     width: int
     load: int
-    """Tokens of the round before the forest: a search's are at least as many as its branches, if
-    not in this round, then in the next."""
+    """Tokens of the round before the draft trees: a search's are at least as many as its branches,
+    if not in this round, then in the next."""
     rows: int
     costs: Sequence[float]
     """Of a round in ms, by its tokens."""
@@ -202,7 +203,7 @@ class _NodeCost:
 
 @dataclass(slots=True)
 class _TreeBuilder:
-    """A forest as it grows."""
+    """The draft trees of one search as they grow."""
 
     search: _Search
     rows: Sequence[Row]
@@ -240,7 +241,7 @@ class _TreeBuilder:
             reached *= suffices * self.search.guess_accuracy**guessed
 
     def drafts(self) -> list[Draft]:
-        """Return the forest by rows."""
+        """Return the draft tree of each row."""
         return [_draft(nodes) for nodes in self.nodes]
 
     def _candidates(self, leaves: list[_Leaf]) -> list[_Candidate]:
@@ -256,7 +257,8 @@ class _TreeBuilder:
         return nlargest(self.width + SPARE + 1, found, key=itemgetter(0))
 
     def _level(self, candidates: list[_Candidate], reached: float) -> tuple[list[_Leaf], float]:
-        """Add the candidates that are worth it; return them and the chance that they suffice.
+        """Add the candidates likelier than their price; return them and the chance that they
+        suffice.
 
         What decides is how far a candidate's score is from that of the last one to survive, or of
         the first not to.

@@ -27,18 +27,18 @@ class Member:
     table: BlockTable
     base: int
     sent_count: int
-    """Tokens that the devices know of, once they have copied the origin; 0 needs an Opening."""
+    """Tokens sent to the devices, once they have copied the origin; 0 needs a Opening."""
     origin: int = 0
     """The sequence to copy; 0 once the devices know this one."""
     path: tuple[int, ...] = ()
     known: tuple[Candidate, ...] = ()
-    """What comes after the last token, if that was a forest's node; then nothing is pending."""
+    """What comes after the last token, if that was a drafted node; then nothing is pending."""
     head_candidates: tuple[Candidate, ...] = ()
-    """What a draft head thinks comes there otherwise."""
+    """The draft head's candidates there, if the target's are not known."""
 
     @property
     def is_open(self) -> bool:
-        """Whether the devices remember it."""
+        """Whether the devices hold state for it."""
         return self.sent_count > 0 and not self.origin
 
     @property

@@ -1,8 +1,8 @@
-"""What is known of a beam search's text: a guess of what the target will offer after a few tokens.
+"""Candidates seen in a beam search, by context, and predictions made from them.
 
-The branches of a beam say nearly the same, a few tokens apart, so what the target offered after a
-few tokens is the best guess of what it will offer after the same few tokens elsewhere in the
-search. Beside that stand what followed those tokens in the prompt, and what a draft head thinks.
+The branches of a beam are nearly equal, a few tokens apart, so the candidates computed after a few
+tokens are the best prediction of those after the same few tokens elsewhere in the search. Mixed
+with them are what followed those tokens in the prompt, and the draft head's candidates.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,13 +13,13 @@ from draftwerk.speculative.protocol.rounds import Seen
 from draftwerk.speculative.sources.ngram_index import INDEX_MAX, Occurrences
 
 ORDERS = 5
-"""Tokens that the memory looks back."""
+"""Most tokens of context."""
 CLOSER = 2.0
 """Each token more that agrees makes what was offered count so many times as much."""
 COPIES = (0.4, 0.8, 1.6, 6.0, 6.0)
 """What followed in the prompt, by the level of the match, beside what was offered after one."""
 HEAD_WEIGHT = 1.0
-"""What a draft head thinks, beside the same."""
+"""Weight of the draft head's candidates, beside the same."""
 CANDIDATES_MAX = 8
 """Tokens in a guess."""
 
@@ -39,7 +39,7 @@ class _Context:
 
 
 class BeamMemory:
-    """What one search has been offered so far, and its prompt."""
+    """The candidates computed in one search so far, and its prompt."""
 
     def __init__(self, prompt: Occurrences) -> None:
         self._prompt = prompt
@@ -50,7 +50,7 @@ class BeamMemory:
         self._prompt.index(INDEX_MAX)
 
     def learn(self, seen: Iterable[Seen]) -> None:
-        """Take in what the target offered after which tokens; the newest counts."""
+        """Record the candidates computed after some tokens; the newest replace older ones."""
         for tail, candidates in seen:
             chances = tuple((token, exp(logprob)) for token, logprob in candidates)
             context = self._root
@@ -64,10 +64,10 @@ class BeamMemory:
     def guess(
         self, tail: list[int], head_candidates: RankedCandidates = ()
     ) -> tuple[RankedCandidates, int]:
-        """Return what may follow, and after how many of the last tokens the target was heard.
+        """Return predicted candidates, and the length of the longest context with computed ones.
 
-        It is a mixture of all that is known, and nothing if nothing is. `tail` holds the last PAD
-        tokens, and `head_candidates` what a draft head thinks.
+        They are a mixture of all that is known, and empty if nothing is. `tail` holds the last PAD
+        tokens, and `head_candidates` the draft head's.
         """
         chances: dict[int, float] = {}
         total, orders = 0.0, 0

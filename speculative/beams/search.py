@@ -3,9 +3,9 @@
     root (an ordinary sequence)        reads the prompt, all but its last token
       └── members, one a hypothesis    share its blocks; all are in a round, or none
 
-A round verifies a forest: the tree that was drafted behind each member. As long as every survivor
+A round verifies the draft trees behind all members at once. As long as every survivor
 of a step is one of its nodes, the next step's offers are known too, so one round takes as many
-exact steps as the forest covers. Then each survivor forks its parent's table; the KV of its path
+exact steps as the trees cover. Then each survivor forks its parent's table; the KV of its path
 waits in the parent's tree slots, until the next round copies shared blocks and moves the slots.
 """
 
@@ -31,9 +31,9 @@ from draftwerk.speculative.protocol.rounds import Branch, ChosenLogprob, Decisio
 from draftwerk.speculative.sequence import Sequence, SequenceProgress, Tally, origins
 
 SEARCH_ROOM = 2
-"""Room for drafts in a branch's row, in that of an ordinary one: a forest grows to one side."""
+"""Room for drafts in a branch's row, in that of an ordinary one: trees are uneven."""
 SEEN_MORE = 2
-"""Offers that the draft sources are told of, beyond the beam's width."""
+"""Candidates sent to the draft sources, beyond the beam's width."""
 SEEN_MAX = 6
 """The same in all."""
 
@@ -50,13 +50,13 @@ class BeamSearch:
     sent: int = 0
     """Settled tokens that the client has been sent, maybe before a crash."""
     shows: bool = False
-    """Whether the client is told the best text so far, settled or not."""
+    """Whether the client is sent the best text so far, final or not."""
     members: list[Member] = field(default_factory=list[Member])
     """One for each live hypothesis, in their order; none while the root reads."""
     origins: list[str] = field(default_factory=list[str])
     """Where the tokens at each generated position came from."""
     _seen: list[Seen] = field(default_factory=list[Seen])
-    """What the newest rows were offered, until the draft sources are told."""
+    """The candidates of the newest rows, until they are sent to the draft sources."""
     _finished_ids: list[int] = field(default_factory=list[int])
     """Branches that have died; open until those that copy them have been planned."""
 
@@ -76,7 +76,7 @@ class BeamSearch:
     ) -> GroupRows | None:
         """Return the rows of all members, or None if they do not all fit.
 
-        `free` makes a number of blocks available, or says no; it may preempt this very search.
+        `free` makes a number of blocks available or returns False; it may preempt this very search.
         """
         if not self.members:
             self._fork(root)
@@ -179,8 +179,8 @@ class BeamSearch:
     def commit(self, root: Sequence, parts: list[VerifiedRow]) -> VerifiedRow | None:
         """Apply the rows that came back, step by step.
 
-        Returns what became of the forest as if it were one row's draft, or None if the members only
-        caught up.
+        Returns what became of all draft trees as if they were one row's draft, or None if the
+        members only caught up.
         """
         members = {member.sequence_id: member for member in self.members}
         parts = [
@@ -196,7 +196,7 @@ class BeamSearch:
         return self._advance(root, parts)
 
     def _advance(self, root: Sequence, parts: list[VerifiedRow]) -> VerifiedRow:
-        """Take as many steps as the forest covers."""
+        """Take as many steps as the draft trees cover."""
         self._look(parts)
         positions, best = take_steps(self.beams, parts, not root.sampling.edits_logits)
         self._replace_members(root, parts, positions)
@@ -249,7 +249,7 @@ class BeamSearch:
                 self._finished_ids.append(parent.sequence_id)
 
     def _summary(self, parts: list[VerifiedRow], tip: TreePosition) -> VerifiedRow:
-        """Return the forest as one draft, whose accepted path is the one above `tip`."""
+        """Return all draft trees as one draft, whose accepted path is the one above `tip`."""
         number, node = tip
         draft = parts[number].draft
         path = path_to(draft, node)
@@ -265,10 +265,10 @@ class BeamSearch:
             ),
         )
 
-    # --- what the client hears ----------------------------------------------------------------
+    # --- what the client is sent --------------------------------------------------------------
 
     def new_progress(self, root: Sequence) -> list[SequenceProgress]:
-        """Return what is newly settled; every choice's text at the end.
+        """Return the newly final tokens; every choice's text at the end.
 
         Of several choices none is streamed: a stop string in one must not end the others.
         """

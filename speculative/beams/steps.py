@@ -1,4 +1,4 @@
-"""How many exact steps of a beam search a verified forest covers."""
+"""How many exact steps of a beam search the verified draft trees cover."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ TreePosition = tuple[int, int]
 
 
 class BeamPosition(NamedTuple):
-    """How far the forest went along one survivor."""
+    """Where one survivor ends in the draft trees."""
 
     tip: TreePosition
     """Where its last token was offered."""
@@ -26,9 +26,10 @@ class BeamPosition(NamedTuple):
 def take_steps(
     beams: Beams, parts: list[VerifiedRow], bounded: bool
 ) -> tuple[list[BeamPosition], TreePosition]:
-    """Take as many steps as the forest decides; return the survivors' stands and the best's head.
+    """Take as many steps as the draft trees decide; return the survivors' positions, the best's
+    tip.
 
-    `bounded` says that a text never becomes likelier by growing, so that some need not be known.
+    With `bounded` a text never becomes likelier by growing, so some candidates need not be known.
     """
     children = [children_of(part.draft) for part in parts]
     positions: list[TreePosition | None] = [(number, -1) for number in range(len(parts))]
@@ -39,7 +40,7 @@ def take_steps(
         stood = positions
         parents = beams.step([chosen_from or () for chosen_from in candidates])
         tips = [position for parent in parents if (position := stood[parent]) is not None]
-        assert len(tips) == len(parents), "a text goes on from where nobody was"
+        assert len(tips) == len(parents), "a text continues from no survivor"
         if beams.done:
             break
         positions = [

@@ -1,4 +1,4 @@
-"""Where a beam search goes on after a round, as far as its rows alone can tell."""
+"""Unexpanded survivors: where a beam search continues after a round, as far as its rows show."""
 
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
@@ -10,7 +10,7 @@ from draftwerk.speculative.protocol.rounds import Draft, children_of
 
 
 class VerifiedBranch(NamedTuple):
-    """What a round found out about one branch."""
+    """What a round computed for one branch."""
 
     score: float
     draft: Draft
@@ -30,10 +30,9 @@ class UnexpandedSurvivor(NamedTuple):
 def unexpanded_survivors(
     rows: Sequence[VerifiedBranch], width: int, stops: Iterable[int] = ()
 ) -> list[UnexpandedSurvivor]:
-    """Return the survivors after which the target has not spoken, of the first step that has some.
+    """Return the surviving beams whose last token was not computed, at the first step that has any.
 
-    What has ended before, and who wins where nothing that is known decides, is left to the search:
-    this is to guess with.
+    Ignores finished hypotheses and ties: the result is used only to decide what to draft.
     """
     stopping = frozenset(stops)
     children = [children_of(row.draft) for row in rows]

@@ -1,4 +1,4 @@
-"""Stops asking for guesses where they do not pay, and asks again now and then."""
+"""A circuit breaker: stops drafting where drafts do not pay, and probes again now and then."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
-"""The auction: which guesses of which rows to verify, decided for the whole round at once.
+"""The draft budget: which draft-tree nodes of which rows to verify, decided for the whole round.
 
-DSpark Algorithm 1 (arXiv 2607.05147): take slots by falling chance, and keep as many as make
-tokens per millisecond highest; none is among the choices.
+DSpark Algorithm 1 (arXiv 2607.05147): take slots by falling chance, and keep as many as maximise
+tokens per millisecond; none is among the choices.
 """
 
 from collections.abc import Sequence
@@ -9,29 +9,29 @@ from typing import NamedTuple
 
 
 class CandidateNodes(NamedTuple):
-    """One row's tree: the chance of each node's path, in topological order, and its free slots."""
+    """One row's candidate nodes: chances of their paths, in topological order, and capacity."""
 
     chances: list[float]
     capacity: int
     weight: float = 1.0
-    """What a token of this row is worth beside others."""
+    """Weight of a token of this row, relative to other rows."""
 
 
 class BudgetChoice(NamedTuple):
-    """What the auction came to."""
+    """The nodes chosen, and what they are expected to gain."""
 
     nodes: list[list[int]]
-    """Admitted nodes of each bid, parents included."""
+    """Admitted nodes of each row, parents included."""
     gain: float
-    """Tokens that they are expected to add to the round, by worth."""
+    """Tokens that they are expected to add to the round, weighted."""
     rate: float
-    """Tokens per millisecond of the whole round, by worth."""
+    """Tokens per millisecond of the whole round, weighted."""
     saved_ms: list[float]
-    """What each bid's nodes are expected to save, their verification deducted."""
+    """Time that each row's nodes are expected to save, their verification deducted."""
 
 
 GAIN_MIN = 1.03
-"""How much better than no drafts the round must promise to be: chances and costs are estimates."""
+"""Least relative gain in expected tokens per ms for any draft to be verified."""
 CHANCE_MIN = 0.005
 """Slots below this are not looked at."""
 

@@ -1,4 +1,4 @@
-"""The controller: what guesses are worth, and how many of them pay for their verification."""
+"""The controller (draft-length policy): acceptance statistics, and how many drafts pay."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ from draftwerk.speculative.sources.tree import DraftTree
 MODEL_MAX = 8
 """Tokens asked of the draft model at most."""
 MODEL_PROBE = 2
-"""Tokens asked of it when it is only to show what it can do."""
+"""Tokens asked of it when only its acceptance is probed."""
 PROBE_MIN, PROBE_MAX = 4, 128
 """Rounds between two probes of a draft model that does not pay; doubles with each in vain."""
 MODEL_GAIN_MIN = 1.02
-"""How much better than without it a round with the draft model must promise to be."""
+"""Least relative gain in expected tokens per ms for the draft model to run."""
 MODEL_PACE = 0.1
 """Weight of the newest measurement of the draft model."""
 
@@ -42,7 +42,7 @@ class RoundLoad:
 
 @dataclass(slots=True, frozen=True)
 class RowTree:
-    """One row's guesses before the draft model's."""
+    """One row's draft tree before the draft model's tokens are added."""
 
     tree: DraftTree
     sequence_acceptance: SequenceAcceptance
@@ -50,12 +50,12 @@ class RowTree:
     weight: float = 1.0
 
     def candidate_nodes(self) -> CandidateNodes:
-        """Return what the auction must know."""
+        """Return this row's candidate draft nodes, capacity and weight."""
         return CandidateNodes(self.tree.chances(), self.capacity, self.weight)
 
 
 class Controller:
-    """Learns chances and costs; spends by them."""
+    """Estimates acceptance and step costs, and chooses drafts by them."""
 
     def __init__(self, measured: Iterable[tuple[int, float]] = ()) -> None:
         self._greedy, self._sampled = AcceptanceStats(), AcceptanceStats()
@@ -94,7 +94,7 @@ class Controller:
         return len(path)
 
     def learn_model(self, token_count: int, ms: float) -> None:
-        """Take in what the draft model took for its longest chain."""
+        """Record the time that the draft model took for its longest chain."""
         if token_count and ms > 0.0:
             cost = ms / token_count
             self._model_ms += (cost - self._model_ms) * (MODEL_PACE if self._model_ms else 1.0)
@@ -111,7 +111,7 @@ class Controller:
         return choose_nodes(candidates, load.row_count, self._costs(load, slots, spent_ms))
 
     def token_weights(self, tokens_left: Sequence[int], occupancy: float) -> list[float]:
-        """Return what a token of each row is worth, by the tokens that it may still say."""
+        """Return the weight of a token of each row, from the tokens that it has left."""
         count = len(tokens_left)
         if count < 2:
             return [1.0] * count
@@ -147,8 +147,8 @@ class Controller:
     def _costs(self, load: RoundLoad, slots: int, spent_ms: float = 0.0) -> list[float]:
         """Return the round's cost by drafted tokens, none to `slots`.
 
-        Prompts in the round are not the drafts' business: the round counts as its rows alone
-        would, and drafts as what they add to the whole.
+        The cost of prompts in the round is left out: the round costs what its rows alone would, and
+        drafts cost what they add to the whole.
         """
         table = self.cost.table(load.token_count + slots)
         first = load.token_count
@@ -190,7 +190,7 @@ class Controller:
         return best_length
 
     def _probes(self) -> bool:
-        """Return whether it is time to see what the draft model can do by now."""
+        """Return whether it is time to probe the draft model again."""
         if self._probe_wait > 0:
             self._probe_wait -= 1
             return False

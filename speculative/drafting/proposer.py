@@ -39,14 +39,14 @@ DEPTH_START = 12
 
 @dataclass(slots=True)
 class _Drafted:
-    """What the proposer remembers of one sequence."""
+    """The proposer's state of one sequence."""
 
     text: SequenceText
     noise: SequenceNoise
     sources: list[DraftSource]
     memory: Memory
     opened: int
-    """Tokens that came with the opening: an earlier life's output is in the store already."""
+    """Tokens of the new-sequence data: output from before a preemption is stored already."""
     takes_model: bool
     grammar: GrammarSource | None = None
     head: HeadSource | None = None
@@ -58,7 +58,7 @@ class _Drafted:
     asked: bool = False
     """Whether the sources were asked in the last round."""
     wants_topk: bool = False
-    """Whether the target shall say what could follow, for the sources to guess with."""
+    """Whether the target's top-k is to be reported, for the sources to draft with."""
     drafts: bool = False
     """Whether it ever had room for a draft; without speculation a request teaches nothing."""
 
@@ -84,7 +84,7 @@ class _Prepared:
 
 
 class Proposer:
-    """Turns rounds into drafts; learns from the tokens that each round says were committed."""
+    """Turns rounds into drafts, and updates its statistics from the tokens committed in each."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Proposer:
     def propose(
         self, round_: Round, model_drafts: tuple[Draft, ...], model_ms: float = 0.0
     ) -> tuple[Draft, ...]:
-        """Return a draft for every row, SILENT where nothing was to be guessed.
+        """Return a draft for every row, SILENT where nothing was to be drafted.
 
         `model_drafts` are the draft model's, one per row, and `model_ms` what they cost.
         """
@@ -143,7 +143,7 @@ class Proposer:
         for index, nodes in enumerate(outcome.nodes):
             state, tree = prepared.states[index], prepared.row_trees[index].tree
             pays = self._rationing.pays(state, outcome.saved_ms[index])
-            # A head that was only now asked to think has not had its say.
+            # A head whose tree was only now requested has proposed nothing yet.
             if len(tree) and (pays or state.head is None or state.head.head_tree):
                 state.breaker.learn(pays)
             drafts[prepared.rows[index]] = tree.draft(nodes, state.wants_topk)
@@ -175,7 +175,7 @@ class Proposer:
                 load += len(draft.tokens)
 
     def _asks_head(self, row: Row) -> bool:
-        """Whether a draft head shall think for a branch's search."""
+        """Whether the draft head's candidates are wanted for a branch's search."""
         assert row.branch is not None
         root = self._sequences.get(row.branch.group_id)  # gone where the search was preempted
         return "head" in self._methods if root is None else root.head is not None
@@ -233,7 +233,7 @@ class Proposer:
         return self._prepared
 
     def _choose(self, turn: int, found: Sequence[tuple[_Drafted, float]]) -> None:
-        """Say whose sources are asked, and for whom the target thinks on."""
+        """Choose the rows whose sources run, and those whose top-k is wanted."""
         count = len(found)
         self._rationing.choose(turn, found, self._controller.cost.table(count)[count])
 
@@ -242,7 +242,7 @@ class Proposer:
         return self._sequences[sequence_id].text.occurrences
 
     def _read(self, row: Row) -> _Drafted:
-        """Take in a row: its opening, what was committed, what the target thought."""
+        """Record a row: its new sequence, the committed tokens, the target's top-k."""
         if row.new_sequence is not None:
             self._sequences[row.sequence_id] = self._open(row.new_sequence)
         state = self._sequences[row.sequence_id]
@@ -317,10 +317,10 @@ class Proposer:
         return _Drafted(text, noise, sources, memory, opened, takes_model, grammar, head)
 
     def _forget(self, sequence_id: int) -> None:
-        """Forget a sequence; what it said goes to the store.
+        """Forget a sequence; its output goes to the store.
 
         A preempted sequence comes back with an opening that holds what is stored now, and then only
-        what it says after that is added.
+        its later output is added.
         """
         state = self._sequences.pop(sequence_id, None)
         if state is not None and state.drafts and "store" in self._methods:

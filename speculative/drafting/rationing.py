@@ -1,4 +1,4 @@
-"""Which rows' draft sources are asked in a round, and for which the target thinks on."""
+"""Draft rationing: which rows' draft sources run in a round, and which rows report their top-k."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,16 +9,16 @@ from draftwerk.speculative.sources.draft_head import HeadSource
 ASK_MS = 0.05
 """About what it takes to ask a row's sources: below that, guesses that save time still lose it."""
 WEIGHT_ALWAYS_ASKED = 2.0
-"""A row whose tokens are worth this is asked whatever became of its guesses while it was ahead."""
+"""Sources of a row with this token weight always run, whatever their acceptance was."""
 HEAD_MS = 0.5
-"""About what it takes a draft head to think about a row, until it is known."""
+"""About what a draft head takes for a row, until it is measured."""
 HEAD_PACE = 0.05
 HEAD_SURPRISE_MAX = 3.0
 """Times what was expected: a core that does something else for a while teaches no more."""
 PROBE_SHARE = 0.02
-"""Of a round's time, what may go into asking the sources of rows whose guesses do not pay."""
+"""The probe budget: share of a round's time for the sources of rows whose drafts do not pay."""
 PROBES_MIN = 4
-"""Such rows asked in every round, whatever it takes: few users shall not wait for their turn."""
+"""Such rows asked in every round, whatever it takes: with few rows each is probed at once."""
 
 
 class RationedRow(Protocol):
@@ -28,34 +28,34 @@ class RationedRow(Protocol):
     asked: bool
     """Whether the sources are asked in this round."""
     wants_topk: bool
-    """Whether the target shall say what could follow, for the sources to guess with."""
+    """Whether the target's top-k is to be reported, for the sources to draft with."""
 
     @property
     def head(self) -> HeadSource | None: ...
 
 
 class DraftRationing:
-    """Asks all rows that pay, and others in turn for a share of the time."""
+    """Runs the sources of all rows that pay, and of others in turn for a share of the time."""
 
     def __init__(self) -> None:
         self.head_ms = HEAD_MS
-        """What thinking costs a row, where it costs time of its own; many share some of it."""
+        """Time of the draft head per row, where it takes time of its own; rows share some of it."""
         self._saved_ms = 0.0
-        """Time put by for the target to think on where nothing pays."""
+        """Time saved up for draft-head probes of rows whose drafts do not pay."""
 
     def learn(self, rows: int, ms: float) -> None:
-        """Take in what it cost to think about some rows together."""
+        """Record the draft head's time for some rows together."""
         if rows and ms:
             seen = min(ms / rows, HEAD_SURPRISE_MAX * self.head_ms)
             self.head_ms += HEAD_PACE * (seen - self.head_ms)
 
     def pays(self, row: RationedRow, saved_ms: float) -> bool:
-        """Whether a row's guesses were worth it."""
+        """Whether a row's drafts saved more time than they cost."""
         with_head_tree = row.head is not None and row.head.head_tree
         return saved_ms > ASK_MS + (self.head_ms if with_head_tree else 0.0)
 
     def choose(self, turn: int, rows: Sequence[tuple[RationedRow, float]], step_ms: float) -> None:
-        """Decide for every row, with what its tokens are worth, of a round of `step_ms`."""
+        """Decide for every row, given its token weight, in a round of `step_ms`."""
         probe_ms = PROBE_SHARE * step_ms
         heads = any(row.head is not None for row, _ in rows)
         cost_ms = ASK_MS + self.head_ms if heads else ASK_MS
@@ -69,12 +69,12 @@ class DraftRationing:
             capacity_left -= row.asked and not row.breaker.pays
             row.wants_topk = row.asked
             if row.head is not None and row.head.head_tree:
-                # What was thought already costs nothing more; was it worth it?
+                # The head's tree is already computed, so drafting from it is free.
                 row.asked, row.wants_topk = True, row.asked and not row.breaker.is_open
         self._ration([row for row, _ in rows if row.wants_topk and row.head is not None], probe_ms)
 
     def _ration(self, waiting_rows: Sequence[RationedRow], probe_ms: float) -> None:
-        """Let hopeless rows have the target think only as often as the time put by allows."""
+        """Run the draft head for rows with an open breaker as often as saved time allows."""
         if not waiting_rows or not all(row.breaker.is_open for row in waiting_rows):
             return
         self._saved_ms += probe_ms

@@ -10,7 +10,7 @@ from draftwerk.speculative.sources.acceptance import DRAFT, kind
 
 
 class RejectionProposer(Proposer):
-    """Asks the draft model where it pays, and hands on what it draws."""
+    """Runs the draft model where it pays, and passes its drawn chains on unchanged."""
 
     def propose(
         self, round_: Round, model_drafts: tuple[Draft, ...], model_ms: float = 0.0

@@ -1,24 +1,24 @@
-"""What one more token of each row is worth: all rows want to be done, and so does the last.
+"""Per-row weight of a token when drafts are chosen; the row with most tokens left weighs most.
 
 A row that ends takes its own part of later steps' cost away. A step's fixed part goes away only
-with the last row, unless somebody else takes the place of whoever ends. So, where nobody waits,
-guesses for the row that is furthest behind are worth more than for those that are ahead: with many
-rows, a guess that only lets an easy text end early costs the others more than it saves them.
+with the last row, unless a waiting request replaces a row that ends. So, where no request waits,
+drafts for the row that is furthest behind weigh more than those for rows that are ahead: with many
+rows, a draft that only lets an easy text end early costs the others more than it saves them.
 """
 
 from collections.abc import Sequence
 from math import exp
 
 MEAN_SHARE = 0.1
-"""How much the mean row's end counts beside the last row's, where nobody takes a place."""
+"""How much the mean row's end counts beside the last row's, where no request replaces one."""
 SPREAD = 0.07
-"""How uncertain it is who will be last, as a share of the most tokens left."""
+"""How uncertain it is which row will be last, as a share of the most tokens left."""
 MEMORY = 0.9
 """Weight of what is known when one more row ends."""
 
 
 class Occupancy:
-    """How often others take the place of rows that end."""
+    """Share of ended rows that are replaced by waiting requests."""
 
     def __init__(self) -> None:
         self._share = 0.0
@@ -41,11 +41,11 @@ class Occupancy:
 
 
 def token_weights(tokens_left: Sequence[int], occupancy: float, own_share: float) -> list[float]:
-    """Return what a token of each row is worth; the mean is 1.
+    """Return the weight of a token of each row; the mean is 1.
 
-    `tokens_left` are the tokens that each row may still say, `occupancy` is the share of ended rows
-    whose place is taken, and `own_share` is how much of a step's cost its rows account for, the
-    rest being fixed.
+    `tokens_left` are the tokens that each row may still generate, `occupancy` is the share of ended
+    rows whose place is taken, and `own_share` is how much of a step's cost its rows account for,
+    the rest being fixed.
     """
     count = len(tokens_left)
     mean = occupancy + (1.0 - occupancy) * MEAN_SHARE

@@ -4,10 +4,14 @@ parent -> child    WORK (Proposal or Round), RESET
 child -> parent    LOADING (a line to show), READY, BEAT, DONE (Verdict or drafts), REFUSED
 """
 
+from collections.abc import Callable
 from enum import IntEnum
 from struct import Struct as FrameHeader
 
 import msgspec
+
+OnProgress = Callable[[str], None]
+"""Takes a line to show while a model loads: the payload of LOADING."""
 
 HEADER = FrameHeader("<BI")
 """Kind, then the payload's length in bytes."""
@@ -27,7 +31,7 @@ class FrameKind(IntEnum):
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model process says of itself once it can work."""
+    """What a model process reports once it can work."""
 
     device: str
     attention: str

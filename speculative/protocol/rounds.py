@@ -1,4 +1,4 @@
-"""A round is what one device step does; these are the integers that describe it.
+"""A round is what one device step does (a scheduler output); these integers describe it.
 
 Cache --Round--> Draft --Proposal--> Verifier --Verdict--> Cache
 """
@@ -28,11 +28,11 @@ class NewSequence(Plain, frozen=True):
 
 
 LOSS_NATS = 1 / 16
-"""The unit in which outlooks say how far a token is below certainty."""
+"""Unit of `losses`: how far a token's log-probability is below certainty."""
 
 
 class TokenTopK(Plain, frozen=True):
-    """What the target thought could follow a token, best first."""
+    """The target's top-k log-probabilities after a token, best first."""
 
     token: int
     best: tuple[int, ...]
@@ -41,10 +41,10 @@ class TokenTopK(Plain, frozen=True):
 
 
 class HeadNode(Plain, frozen=True):
-    """What a draft head thinks could follow a token that may not have been said yet, best first."""
+    """A node of a draft head's tree: a token, committed or not, and the best that may follow it."""
 
     parent: int
-    """The thought whose token comes before, by index; -1 for the last known token's."""
+    """The node whose token comes before, by index; -1 for the last known token's."""
     token: int
     best: tuple[int, ...]
     losses: tuple[int, ...]
@@ -52,7 +52,7 @@ class HeadNode(Plain, frozen=True):
 
 
 class HeadCandidates(Plain, frozen=True):
-    """What a draft head thinks could follow a token that a beam search has probably chosen."""
+    """A draft head's candidates after a token that a beam search has probably chosen."""
 
     node: int
     """The drafted node before the token; -1 is the row's last known token."""
@@ -81,9 +81,9 @@ class Branch(Plain, frozen=True):
     seen: tuple[Seen, ...] = ()
     """What the group's previous rows were offered, in the first row alone: for draft sources."""
     known: tuple[tuple[int, float], ...] = ()
-    """What comes after the last known token, if an earlier forest has been there."""
+    """The candidates after the last known token, if an earlier draft tree computed them."""
     head_candidates: tuple[tuple[int, float], ...] = ()
-    """What a draft head thinks comes there, if none has."""
+    """The draft head's candidates there, if none did."""
 
 
 class Row(Plain, frozen=True):
@@ -109,14 +109,14 @@ class Row(Plain, frozen=True):
     """Tokens committed since this sequence's previous row."""
     new_sequence: NewSequence | None = None
     topk: tuple[TokenTopK, ...] = ()
-    """Of the sequence's previous decision: what the target thought could follow."""
+    """Of the sequence's previous decision: the target's top-k after each computed token."""
     branch: Branch | None = None
     jump_forward: tuple[int, ...] = ()
-    """Of the sequence's previous decision: what the grammar leaves no choice about."""
+    """Of the sequence's previous decision: jump-forward tokens, which the grammar forces."""
     tokens_left: int = 0
-    """Tokens that it may still say."""
+    """Tokens that it may still generate."""
     head_tree: tuple[HeadNode, ...] = ()
-    """Of the sequence's previous decision: what the draft head guesses on from there."""
+    """Of the sequence's previous decision: the draft head's tree from there."""
 
 
 class Round(Plain, frozen=True):
@@ -135,13 +135,13 @@ class Round(Plain, frozen=True):
     """(from, to) slots, block * block_size + offset, moved as if at once: after the copies, before
     anything is written."""
     occupancy: float = 1.0
-    """How likely another takes the place of a row that ends."""
+    """How likely a row that ends is replaced by a waiting request."""
     head_cost: tuple[int, float] = (0, 0.0)
-    """Of the previous step, the rows that a draft head thought about and the milliseconds."""
+    """Of the previous step, the rows that the draft head ran for and the milliseconds."""
 
 
 class Draft(Plain, frozen=True):
-    """Drafted nodes of one row, a tree in topological order; a chain is the special case.
+    """Draft tokens of one row: a draft tree in topological order; a chain is the special case.
 
     Node i follows node `parents[i]` < i, or the row's last known token if that is -1. No two
     children of one node hold the same token.
@@ -154,12 +154,12 @@ class Draft(Plain, frozen=True):
     distributions: tuple[tuple[tuple[int, float], ...], ...] = ()
     """(token, chance) of what each node of a chain was drawn from, where the rule asks for it."""
     wants_topk: bool = True
-    """Whether the sources want to know what could follow: it takes a look at every logit."""
+    """Whether the sources want the target's top-k: it takes a pass over every logit."""
 
 
 NO_DRAFT = Draft()
 NO_FEEDBACK = Draft(wants_topk=False)
-"""No draft, and nobody to learn from the row."""
+"""No draft, and no top-k wanted of the row."""
 
 
 class Proposal(Plain, frozen=True):
@@ -177,7 +177,7 @@ class ChosenLogprob(Plain, frozen=True):
 
 
 class Decision(Plain, frozen=True):
-    """What the target says of one row: the accepted path, then one token of its own.
+    """The target's answer for one row: the accepted path, then one token of its own.
 
     `tokens` has one more entry than `path`, and is empty for a row that does not sample.
     """
@@ -194,7 +194,7 @@ class Decision(Plain, frozen=True):
     """Of a branch, after its last known token (unless that was known) and after each node: the best
     next tokens with their log-probabilities after penalties and bias, best first."""
     jump_forward: tuple[int, ...] = ()
-    """The tokens that a grammar forces after `tokens`."""
+    """Jump-forward tokens: the only ones that a grammar allows after `tokens`."""
     head_tree: tuple[HeadNode, ...] = ()
     """What the draft head guesses after `tokens`, parents first."""
     head_candidates: tuple[HeadCandidates, ...] = ()
@@ -211,7 +211,7 @@ class Verdict(Plain, frozen=True):
     token_count: int
     """Tokens computed in the step, drafts included."""
     head_ms: float = 0.0
-    """What a draft head took after that, where it did not think beside it."""
+    """Time of the draft head after that, where it did not run beside it."""
 
 
 def chain(tokens: tuple[int, ...], source: str) -> Draft:

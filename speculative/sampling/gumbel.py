@@ -6,8 +6,9 @@ with key = seed and counter = (token // 4, position, branch, 0); word `token % 4
 
 from array import array
 from collections.abc import Callable, Sequence
-from math import log
 from zlib import crc32
+
+from draftwerk.speculative.sampling.elementary import log
 
 MASK = 0xFFFF_FFFF
 MULTIPLIERS = (0xD251_1F53, 0xCD9E_8D57)

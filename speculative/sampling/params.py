@@ -1,4 +1,4 @@
-"""The sampling rule: which token the seeded target says, as a pure function of its logits.
+"""The sampling rule: which token the seeded target chooses, as a pure function of its logits.
 
     token(P) = argmax over v of [ processed(v) + gumbel(seed, branch, P, v) ]
 
@@ -7,11 +7,11 @@ This is the plain reference, in Python floats; the model's tensor twin must agre
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from math import exp, log
 from typing import Literal
 
 import msgspec
 
+from draftwerk.speculative.sampling.elementary import exp, log
 from draftwerk.speculative.sampling.gumbel import gumbel
 
 WINDOW_NATS = 30.0
@@ -71,7 +71,7 @@ def edited(
     sampling: Sampling,
     allowed: Collection[int] | None = None,
 ) -> list[float]:
-    """Apply penalties, bias, min_tokens and grammar: everything that looks at the history.
+    """Apply the logits processors: penalties, bias, min_tokens and grammar.
 
     Repetition looks at prompt and output, presence and frequency at the output alone (as vLLM and
     OpenAI document them). `allowed` are the tokens that the grammar allows, None if there is none.

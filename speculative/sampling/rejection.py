@@ -1,4 +1,6 @@
-"""The classical verification rules for drafts that were drawn from a known distribution.
+"""Rejection sampling: the classical verification rules (speculative sampling, block verification).
+
+For drafts that were drawn from a known distribution.
 
 Both take a chain of drafted tokens, the draft's distribution before each (`draft_distributions`,
 one per token) and the target's before each and after the last (`target_distributions`, one more),
@@ -81,7 +83,7 @@ def block_distribution(
 
 
 def draw(odds: Distribution, uniform: float) -> int:
-    """Return the outcome that a uniform coin in [0, 1) falls on."""
+    """Return the outcome that a uniform number in [0, 1) falls on."""
     for outcome, chance in enumerate(odds):
         uniform -= chance
         if uniform < 0.0:

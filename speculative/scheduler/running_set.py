@@ -1,4 +1,4 @@
-"""Which sequences hold blocks, which wait for some, and who gives way.
+"""Which sequences hold blocks, which wait for some, and which are preempted.
 
 waiting --enter--> running --end-->
    ^                  |
@@ -16,7 +16,7 @@ from draftwerk.speculative.sequence import Sequence
 
 
 class RunningSet:
-    """Every sequence that somebody wants, in order of admission or of its turn."""
+    """Every live sequence: running ones in order of admission, waiting ones in queue order."""
 
     def __init__(self, pool: BlockPool, stats: SchedulerStats) -> None:
         self.pool = pool
@@ -77,7 +77,7 @@ class RunningSet:
         self.waiting.appendleft(sequence)
 
     def end(self, sequence: Sequence) -> None:
-        """Let go of a sequence, running or waiting."""
+        """Remove a sequence, running or waiting."""
         sequence.ended = True
         if sequence.sequence_id in self.running:
             self._leave(sequence)

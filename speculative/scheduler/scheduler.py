@@ -1,4 +1,6 @@
-"""The scheduler: who is in the next round, with how many tokens, in which blocks.
+"""The scheduler: which sequences are in the next round, with how many tokens, in which blocks.
+
+Continuous batching with chunked prefill: every round mixes verify rows and prompt chunks.
 
 running --plan--> in flight --commit--> running --> ended
 """
@@ -120,12 +122,12 @@ class Scheduler:
         return self.running_set.computed_counts()
 
     def commit(self, verdict: Verdict, drafts: tuple[Draft, ...]) -> list[SequenceProgress]:
-        """Apply a verdict; returns what it meant for every sequence that somebody still wants."""
+        """Apply a verdict; returns the progress of every sequence that was not cancelled."""
         round_, members = self._rounds.pop(verdict.pipeline_slot)
         assert round_.round_id == verdict.round_id, "a verdict for another round"
         self._step_cost = verdict.token_count, verdict.device_ms
-        thought = sum(bool(one.head_tree) + len(one.head_candidates) for one in verdict.decisions)
-        self._head_cost = thought, verdict.head_ms
+        head_rows = sum(bool(one.head_tree) + len(one.head_candidates) for one in verdict.decisions)
+        self._head_cost = head_rows, verdict.head_ms
         self.stats.device_ms += verdict.device_ms + verdict.head_ms
         updates: list[SequenceProgress] = []
         searches: dict[Sequence, list[VerifiedRow]] = {}
@@ -201,7 +203,7 @@ class Scheduler:
         """Return how many drafts may be written behind a decoding row without cramping others.
 
         They may fill the row's last block, and all rows together half of the blocks that are free:
-        near the pool's limit drafts grow shorter, before anybody has to wait.
+        near the pool's limit drafts grow shorter, before any sequence has to wait.
         """
         size, known = self.pool.block_size, len(sequence.tokens)
         held = max(self.pool.blocks_for(known), len(sequence.table.blocks))
@@ -312,7 +314,7 @@ class Scheduler:
         )
 
     def _advance_search(self, root: Sequence, parts: list[VerifiedRow]) -> list[SequenceProgress]:
-        """Apply the rows of a beam search; returns what they settled."""
+        """Apply the rows of a beam search; returns its progress."""
         assert root.search is not None
         error = next((part.decision.error for part in parts if part.decision.error), "")
         if root.cancelled or error:

@@ -1,8 +1,8 @@
-"""How likely a guess is to be right if what it follows is right: counted, never trained.
+"""Acceptance statistics: how likely a draft node is accepted if its parent is; never trained.
 
-A cell is one (source, bucket, depth); a bucket is a source's own word for how good a match it had.
-Verdicts teach every source that had an opinion, verified or not: the committed text shows what
-each guess was worth, so there is nothing to censor and no bandit to play.
+A cell is one (source, bucket, depth); a bucket is a source's own grade of how good its match was.
+A verdict updates every source that proposed a node, verified or not: the committed text shows which
+proposals were right, so nothing is censored and no bandit algorithm is needed.
 """
 
 PREDICTION, NGRAM, SUFFIX, STORE, RECYCLE, DRAFT, GRAMMAR, HEAD = range(8)
@@ -93,7 +93,7 @@ class AcceptanceStats:
 
 
 class SequenceAcceptance:
-    """How much better or worse than usual each source does for one sequence."""
+    """How each source's acceptance in one sequence compares with its global acceptance."""
 
     __slots__ = ("_expected", "_hits", "factors")
 

@@ -1,4 +1,4 @@
-"""A draft head's guesses: what it thinks could follow, and what could follow that."""
+"""The draft head's tree (as in EAGLE, Medusa, Hydra) as a draft source."""
 
 from draftwerk.speculative.protocol.rounds import HeadNode
 from draftwerk.speculative.sources.acceptance import HEAD
@@ -12,7 +12,7 @@ WIDTHS = (6, 4, 3, 2)
 
 
 class HeadSource:
-    """The tree of the newest thoughts, which came with the row."""
+    """Proposes the nodes of the draft head's newest tree, which came with the row."""
 
     __slots__ = ("_ranking", "_text", "head_tree")
 
@@ -22,12 +22,12 @@ class HeadSource:
         self.head_tree: tuple[HeadNode, ...] = ()
 
     def learn(self, new_token_ids: tuple[int, ...]) -> None:
-        """Forget what was thought before them."""
+        """Drop the tree: it was computed before these tokens."""
         self.head_tree = ()
 
     def propose(self, tree: DraftTree, depth_max: int) -> None:
         position = self._text.length
-        indices = [-1]  # of each thought in the tree, from the root on; -2 where it found no room
+        indices = [-1]  # of each head node in the draft tree; -2 where it found no room
         for node in self.head_tree:
             above, index = indices[node.parent + 1], -1
             if node.parent >= 0:

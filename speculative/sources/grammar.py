@@ -1,4 +1,4 @@
-"""What a grammar forces: tokens that the target must say next, whatever it thinks."""
+"""Jump-forward tokens as a draft source: those that the grammar leaves no choice about."""
 
 from draftwerk.speculative.sources.acceptance import GRAMMAR, kind
 from draftwerk.speculative.sources.tree import DraftTree
@@ -14,9 +14,9 @@ class GrammarSource:
         """After the newest known token."""
 
     def learn(self, new_token_ids: tuple[int, ...]) -> None:
-        """Forget what was forced before them."""
+        """Drop the tokens: they were computed before these."""
         self.jump_forward = ()
 
     def propose(self, tree: DraftTree, depth_max: int) -> None:
-        """Add what is forced, even beyond `depth_max`: it costs nothing to guess."""
+        """Add the jump-forward tokens, even beyond `depth_max`: it costs nothing to guess."""
         tree.add_chain(-1, self.jump_forward, kind(GRAMMAR, 0))

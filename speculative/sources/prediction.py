@@ -14,7 +14,7 @@ INSERTED, REPLACED, SKIPPED, MATCHED = range(4)
 CONFIRMED = 4
 AGREED = (1, 2, 4, 8, 16)
 BEGUN = CONFIRMED + len(AGREED)
-"""The bucket of the prediction's beginning, before anything was said."""
+"""The bucket of the prediction's beginning, before the output began."""
 
 HYPOTHESES_MAX = 4
 SKIP_MAX = 96

@@ -1,4 +1,4 @@
-"""Token recycling (arXiv 2408.08696): what the target last thought could follow a token.
+"""Token recycling (arXiv 2408.08696): the target's latest top-k after each token.
 
 Every verified node brings the target's best successors for nothing. They are kept by token, and a
 tree over them is a draft that needs no earlier occurrence of anything. Successors are ranked with
@@ -29,7 +29,7 @@ SURE = 0.8
 
 
 class Successors:
-    """By token, what the target thought could follow it."""
+    """By token, the target's latest top-k after it."""
 
     __slots__ = ("_by_token",)
 
@@ -37,7 +37,7 @@ class Successors:
         self._by_token: dict[int, TokenTopK] = {}
 
     def learn(self, topk: Iterable[TokenTopK]) -> None:
-        """Take in what the target thought at every node that it looked at."""
+        """Record the target's top-k at every node that it computed."""
         for entry in topk:
             self._by_token.pop(entry.token, None)  # so that it becomes the newest
             self._by_token[entry.token] = entry

@@ -1,6 +1,6 @@
-"""The noise that the target will draw with, as far as draft sources care: which guess it favours.
+"""The target's own noise at each position, by which draft sources rank their candidates.
 
-Position and seed are known before the target speaks, so a source with several candidates ranks them
+Position and seed are known before the target runs, so a source with several candidates ranks them
 as the target will: by log-probability plus noise (Daliri, Musco, Suresh, arXiv 2408.07978).
 """
 
@@ -38,7 +38,7 @@ class SequenceNoise:
     def ranked(
         self, position: int, tokens: Sequence[int], losses: Sequence[int]
     ) -> list[tuple[float, int]]:
-        """Return (score, token), best first: the target says the one with the best true score."""
+        """Return (score, token), best first: the target chooses by the true scores."""
         scale = self.scale
         noise = self.of_tokens(position, tokens)
         found = [

@@ -1,4 +1,4 @@
-"""What was said before: finished outputs of the same tenant as a source of guesses.
+"""Finished outputs of the same tenant as a draft source.
 
 Only committed text, only within one tenant, and bounded: each tenant has an old and a young
 generation, and a full young one takes the place of the old.
@@ -66,7 +66,7 @@ class Memory:
 
 
 class Memories:
-    """Every tenant's memory; who has not come for longest is forgotten first."""
+    """Every tenant's memory; the least recently used is forgotten first."""
 
     def __init__(self, tenants_max: int = TENANTS_MAX) -> None:
         self._tenants_max = tenants_max

@@ -67,7 +67,7 @@ def _vote(
     """Expand level by level; a lone voter copies.
 
     Kind `first + k * DEPTHS` is that of tokens on which about k quarters of the voters agree. With
-    few voters even unanimity is a weak sign, which the + 1 says.
+    few voters even unanimity is a weak sign; hence the + 1.
     """
     tokens = ballot.tokens
     end = len(tokens)

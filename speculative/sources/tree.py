@@ -1,4 +1,4 @@
-"""One sequence's guesses of one round: the paths of all sources merged into one tree."""
+"""The draft tree of one sequence and round: the paths of all sources merged."""
 
 from collections.abc import Sequence
 

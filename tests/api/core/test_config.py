@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk.api.__main__ import main
+from draftwerk.__main__ import main
 from draftwerk.api.cli.arguments import parser
 from draftwerk.api.core.config import ConfigError, Settings, bytes_of, load
-from draftwerk.api.plan import head_bytes, plan
+from draftwerk.plan import head_bytes, plan
 
 
 def test_flags_beat_the_environment_which_beats_the_file(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_the_command_line_refuses_in_one_sentence(capsys: pytest.CaptureFixture[
 
 def test_help_is_quick_and_does_not_import_the_model() -> None:
     code = (
-        "import sys, api.__main__ as m\n"
+        "import sys, draftwerk.__main__ as m\n"
         "try: m.main(['serve', '--help'])\n"
         "except SystemExit: pass\n"
         "assert not {'torch', 'starlette', 'numpy'} & set(sys.modules), 'too much imported'"

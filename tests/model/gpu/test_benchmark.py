@@ -167,7 +167,7 @@ def test_a_random_qwen3_is_written_so_that_it_can_be_loaded(tmp_path: Path):
     from benchmarks.gpu.text import write_random_qwen3
 
     sizes = {"hidden_size": 64, "ffn_size": 96, "layer_count": 2}
-    sizes |= {"head_count": 4, "kv_head_count": 2, "head_size": 16}
+    sizes |= {"num_heads": 4, "num_kv_heads": 2, "head_size": 16}
     write_random_qwen3(tmp_path, sizes, vocab_size=500)
     config = load(str(tmp_path), FP32, CPU).config
     assert {name: getattr(config, name) for name in sizes} == sizes

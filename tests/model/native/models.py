@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Pages
-from draftwerk.model.batch.builder import Layout
+from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
@@ -19,8 +19,8 @@ def tiny_config(**changes) -> ModelConfig:
         "vocab_size": 101,
         "hidden_size": 64,
         "layer_count": 2,
-        "head_count": 6,
-        "kv_head_count": 2,
+        "num_heads": 6,
+        "num_kv_heads": 2,
         "head_size": head_size,
         "ffn_size": 88,
         "context_max": 512,
@@ -51,8 +51,8 @@ def random_weights(
 
     def layer() -> LayerWeights:
         hidden, ffn = config.hidden_size, config.ffn_size
-        attended = config.head_count * config.head_size
-        qkv = attended + 2 * config.kv_head_count * config.head_size
+        attended = config.num_heads * config.head_size
+        qkv = attended + 2 * config.num_kv_heads * config.head_size
         return LayerWeights(
             attention_norm=normal(hidden, centre=1.0),
             qkv=matrix(qkv, hidden),
@@ -73,7 +73,7 @@ def random_weights(
         embedding=embedding,
         layers=[layer() for _ in range(config.layer_count)],
         norm=normal(config.hidden_size, centre=1.0),
-        head=matrix(config.vocab_size, config.hidden_size),
+        lm_head=matrix(config.vocab_size, config.hidden_size),
     )
 
 
@@ -89,7 +89,7 @@ def random_pages(
         config.layer_count,
         block_count,
         block_size,
-        config.kv_head_count,
+        config.num_kv_heads,
         width or config.head_size,
     )
     generator = torch.Generator().manual_seed(9)
@@ -111,7 +111,7 @@ def part(
 
 def round_of(parts: list[Part], block_size: int = 16) -> Batch:
     """Return a batch of these rows in which every token's logits are wanted."""
-    layout = Layout(block_size)
+    layout = BatchBuilder(block_size)
     for tokens, start, blocks, draft in parts:
         layout.add(tokens, start, blocks, draft, samples=True)
     batch = layout.batch(torch.device("cpu"))

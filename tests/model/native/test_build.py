@@ -10,7 +10,7 @@ from draftwerk.model.native import build
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
-from draftwerk.model.reference.sampler import Ask
+from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.speculative.sampling.params import Sampling
 
 
@@ -32,14 +32,14 @@ def test_a_failing_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 def test_two_threads_may_share_a_pool(pool: Pool) -> None:
     """Jobs queue up behind each other, also when there are more threads than cores."""
     logits = torch.randn(8, 2000)
-    asks = [Ask(row, 1, Sampling(seed=row)) for row in range(8)]
-    expected = NativeSampler(pool).choose_many(logits, asks)
+    requests = [SamplingRequest(row, 1, Sampling(seed=row)) for row in range(8)]
+    expected = NativeSampler(pool).choose_many(logits, requests)
     shared = NativeSampler(Pool(5))
     wrong: list[list[int]] = []
 
     def work() -> None:
         for _ in range(300):
-            chosen = shared.choose_many(logits, asks)
+            chosen = shared.choose_many(logits, requests)
             if chosen != expected:
                 wrong.append(chosen)
 

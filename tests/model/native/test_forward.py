@@ -20,12 +20,12 @@ from tests.model.native.models import (
 
 SHAPES = {
     "gqa": {},
-    "mqa": {"head_count": 5, "kv_head_count": 1},
-    "mha": {"head_count": 3, "kv_head_count": 3},
+    "mqa": {"num_heads": 5, "num_kv_heads": 1},
+    "mha": {"num_heads": 3, "num_kv_heads": 3},
     "head 32": {"head_size": 32},
     "head 48": {"head_size": 48},
-    "head 64": {"head_size": 64, "head_count": 9, "kv_head_count": 3},
-    "head 128": {"head_size": 128, "head_count": 2, "kv_head_count": 1},
+    "head 64": {"head_size": 64, "num_heads": 9, "num_kv_heads": 3},
+    "head 128": {"head_size": 128, "num_heads": 2, "num_kv_heads": 1},
     "qk-norm": {"query_key_norm": True, "head_size": 32},
     "wide": {"hidden_size": 200, "ffn_size": 333, "vocab_size": 259},
     "yarn": {"rope_magnitude": 1.2},

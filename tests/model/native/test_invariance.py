@@ -21,7 +21,7 @@ from tests.model.native.models import (
 
 COUNT = 300
 TOKENS = random_tokens(COUNT)
-CONFIG = tiny_config(head_size=32, head_count=6, kv_head_count=2)
+CONFIG = tiny_config(head_size=32, num_heads=6, num_kv_heads=2)
 
 
 @pytest.fixture(scope="module", params=[*FORMATS, "bf16 int8", "int8 int8"])

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
-from draftwerk.model.reference.logit_edits import Touched
-from draftwerk.model.reference.sampler import Ask
+from draftwerk.model.reference.logit_edits import EditedTokens
+from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.reference.sampler import logprobs as plain_logprobs
 from draftwerk.speculative.sampling.params import Sampling, choose
 
@@ -47,9 +47,11 @@ logit_rows = st.builds(
 
 @settings(max_examples=400, deadline=None)
 @given(logits=logit_rows, sampling=samplings, position=st.integers(0, 10_000))
-def test_any_law(sampler: NativeSampler, logits: Tensor, sampling: Sampling, position: int) -> None:
+def test_any_distribution(
+    sampler: NativeSampler, logits: Tensor, sampling: Sampling, position: int
+) -> None:
     expected = choose(logits[0].tolist(), position, sampling)
-    assert sampler.choose_many(logits, [Ask(0, position, sampling)]) == [expected]
+    assert sampler.choose_many(logits, [SamplingRequest(0, position, sampling)]) == [expected]
 
 
 @settings(max_examples=150, deadline=None)
@@ -60,16 +62,16 @@ def test_edited_logits(
     vocab_size = logits.shape[1]
     count = data.draw(st.integers(1, min(40, vocab_size)))
     random = np.random.default_rng(count)
-    edits = Touched(
+    logit_edits = EditedTokens(
         random.permutation(vocab_size)[:count],
         random.uniform(0.5, 2.0, count),
         random.uniform(-3.0, 3.0, count),
         random.choice([0.0, 5.0, -5.0, float("-inf")] if vocab_size > count else [0.0], count),
     )
     scores = logits[0].double().numpy().copy()
-    scores[edits.tokens] = edits.apply(scores[edits.tokens])
+    scores[logit_edits.tokens] = logit_edits.apply(scores[logit_edits.tokens])
     expected = choose(scores.tolist(), 3, sampling)
-    assert sampler.choose_many(logits, [Ask(0, 3, sampling, edits)]) == [expected]
+    assert sampler.choose_many(logits, [SamplingRequest(0, 3, sampling, logit_edits)]) == [expected]
 
 
 @settings(max_examples=100, deadline=None)
@@ -86,27 +88,36 @@ def test_allowed_tokens(
     mask = np.packbits(bits, bitorder="little").view(np.int32)
     scores = np.where(allowed, logits[0].numpy().astype(float), float("-inf"))
     expected = choose(scores.tolist(), 5, sampling)
-    assert sampler.choose_many(logits, [Ask(0, 5, sampling, allowed=mask)]) == [expected]
+    assert sampler.choose_many(logits, [SamplingRequest(0, 5, sampling, allowed=mask)]) == [
+        expected
+    ]
 
 
 @pytest.mark.parametrize("spread", [1.0, 3.0])
 def test_a_real_vocabulary(sampler: NativeSampler, spread: float) -> None:
-    """Beyond one nucleus survey: flat and steep laws at full size, many rows at once."""
+    """Beyond one nucleus survey: flat and steep distributions at full size, many rows at once."""
     logits = torch.randn(4, 49152, generator=torch.Generator().manual_seed(0)) * spread
     logits[1::2, ::977] += 12.0
-    laws = [
+    samplings = [
         Sampling(temperature=0.8, top_p=0.95),
         Sampling(temperature=1.0),
         Sampling(temperature=0.7, top_k=50, top_p=0.9),
         Sampling(temperature=1.5, top_p=0.99, min_p=1e-4),
     ]
-    asks = [Ask(row, 100 + row, seeded(law, row)) for row in range(len(logits)) for law in laws]
-    expected = [choose(logits[ask.logits_row].tolist(), ask.position, ask.sampling) for ask in asks]
-    assert sampler.choose_many(logits, asks) == expected
+    requests = [
+        SamplingRequest(row, 100 + row, seeded(sampling, row))
+        for row in range(len(logits))
+        for sampling in samplings
+    ]
+    expected = [
+        choose(logits[request.logits_row].tolist(), request.position, request.sampling)
+        for request in requests
+    ]
+    assert sampler.choose_many(logits, requests) == expected
 
 
-def seeded(law: Sampling, seed: int) -> Sampling:
-    return msgspec.structs.replace(law, seed=seed)
+def seeded(sampling: Sampling, seed: int) -> Sampling:
+    return msgspec.structs.replace(sampling, seed=seed)
 
 
 def test_logprobs(sampler: NativeSampler) -> None:
@@ -124,11 +135,13 @@ def test_logprobs(sampler: NativeSampler) -> None:
 def test_rows_outside_the_logits_are_refused(sampler: NativeSampler) -> None:
     logits = torch.zeros(2, 10)
     with pytest.raises(ValueError, match="outside"):
-        sampler.choose_many(logits, [Ask(2, 0, Sampling())])
+        sampler.choose_many(logits, [SamplingRequest(2, 0, Sampling())])
     with pytest.raises(ValueError, match="float32"):
-        sampler.choose_many(logits.double(), [Ask(0, 0, Sampling())])
+        sampler.choose_many(logits.double(), [SamplingRequest(0, 0, Sampling())])
     with pytest.raises(ValueError, match="mask"):
-        sampler.choose_many(logits, [Ask(0, 0, Sampling(), allowed=np.zeros(0, np.int32))])
+        sampler.choose_many(
+            logits, [SamplingRequest(0, 0, Sampling(), allowed=np.zeros(0, np.int32))]
+        )
 
 
 def test_no_asks(sampler: NativeSampler) -> None:

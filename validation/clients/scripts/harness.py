@@ -48,11 +48,11 @@ def outcome_of(error: BaseException | None) -> tuple[Outcome, str]:
 
 def main() -> None:
     """Run the cases, on one loop, and print each one's outcome as a line of JSON."""
-    with asyncio.TargetRunner() as runner:
+    with asyncio.Runner() as runner:
         run_all(runner)
 
 
-def run_all(runner: asyncio.TargetRunner) -> None:
+def run_all(runner: asyncio.Runner) -> None:
     for name, run in cases.items():
         if WANTED and name not in WANTED:
             continue

@@ -4,7 +4,7 @@ from agents import (
     Agent,
     ModelSettings,
     OpenAIChatCompletionsModel,
-    TargetRunner,
+    Runner,
     function_tool,
     set_tracing_disabled,
 )
@@ -22,13 +22,13 @@ ENDING = ModelSettings(temperature=0)
 @case("chat")
 async def chat() -> None:
     agent = Agent("helper", model=on_chat, model_settings=SHORT)
-    check_text((await TargetRunner.run(agent, HELLO)).final_output)
+    check_text((await Runner.run(agent, HELLO)).final_output)
 
 
 @case("chat, streamed")
 async def chat_streamed() -> None:
     agent = Agent("helper", model=on_chat, model_settings=SHORT)
-    result = TargetRunner.run_streamed(agent, HELLO)
+    result = Runner.run_streamed(agent, HELLO)
     async for _ in result.stream_events():
         pass
     check_text(result.final_output)
@@ -37,18 +37,18 @@ async def chat_streamed() -> None:
 @case("chat, structured")
 async def chat_structured() -> None:
     agent = Agent("helper", model=on_chat, output_type=City)
-    check_city((await TargetRunner.run(agent, ASK)).final_output)
+    check_city((await Runner.run(agent, ASK)).final_output)
 
 
 @case("responses")
 async def responses() -> None:
     agent = Agent("helper", instructions="Be brief.", model=MODEL, model_settings=ENDING)
-    check_text((await TargetRunner.run(agent, HELLO)).final_output)
+    check_text((await Runner.run(agent, HELLO)).final_output)
 
 
 @case("responses, streamed")
 async def responses_streamed() -> None:
-    result = TargetRunner.run_streamed(Agent("helper", model=MODEL, model_settings=ENDING), HELLO)
+    result = Runner.run_streamed(Agent("helper", model=MODEL, model_settings=ENDING), HELLO)
     async for _ in result.stream_events():
         pass
     check_text(result.final_output)
@@ -57,21 +57,17 @@ async def responses_streamed() -> None:
 @case("responses, structured")
 async def responses_structured() -> None:
     agent = Agent("helper", model=MODEL, output_type=City)
-    check_city((await TargetRunner.run(agent, ASK)).final_output)
+    check_city((await Runner.run(agent, ASK)).final_output)
 
 
 @case("responses, continued")
 async def responses_continued() -> None:
     agent = Agent("helper", model=MODEL, model_settings=ENDING)
-    first = await TargetRunner.run(agent, HELLO)
+    first = await Runner.run(agent, HELLO)
     check_text(
-        (
-            await TargetRunner.run(agent, [*first.to_input_list(), user("What is 2 + 2?")])
-        ).final_output
+        (await Runner.run(agent, [*first.to_input_list(), user("What is 2 + 2?")])).final_output
     )
-    last = await TargetRunner.run(
-        agent, "What is 2 + 2?", previous_response_id=first.last_response_id
-    )
+    last = await Runner.run(agent, "What is 2 + 2?", previous_response_id=first.last_response_id)
     check_text(last.final_output)
 
 
@@ -82,7 +78,7 @@ async def responses_tools() -> None:
         """Return how many live in a city."""
         return len(city)
 
-    await TargetRunner.run(Agent("helper", model=MODEL, tools=[size_of]), ASK)
+    await Runner.run(Agent("helper", model=MODEL, tools=[size_of]), ASK)
 
 
 def user(text: str) -> dict[str, str]:

@@ -1,0 +1,204 @@
+"""The composition root: settings become models in processes of their own, and an engine over them.
+
+    settings ──> load_models() ──> engine_parts() ──> running() ──> RunningEngine
+
+The server, the Python API, `draftwerk doctor` and the benchmarks all start here.
+"""
+
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from secrets import token_bytes
+from typing import TypeVar
+
+import anyio
+from anyio import to_thread
+
+from draftwerk.actors.devices.child import spawn
+from draftwerk.actors.devices.device import DeviceLostError
+from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
+from draftwerk.actors.engine import Engine, EngineParts, running
+from draftwerk.actors.monitoring.audit import Audit
+from draftwerk.api.core.config import ConfigError, EngineSettings
+from draftwerk.api.core.ports import RunningServer, ServedModel
+from draftwerk.child_python import python_command
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.info import ModelInfo, read_info
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.native.gumbel import fastest
+from draftwerk.model.text.tokenizer import TextTokenizer
+from draftwerk.plan import Plan, available, plan
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.drafting.rejection_proposer import RejectionProposer
+from draftwerk.speculative.protocol.frames import Ready
+from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
+from draftwerk.speculative.sources.store import Memories
+
+W = TypeVar("W")
+R = TypeVar("R")
+Report = Callable[[str], None]
+TargetDevice = ProcessDevice[Proposal, Verdict]
+DraftDevice = ProcessDevice[Round, tuple[Draft, ...]]
+
+
+class RunningEngine(RunningServer, frozen=True, kw_only=True):
+    """What `build_engine` yields."""
+
+    engine: Engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModels:
+    """Models that can work, and what is known of them."""
+
+    text: TextTokenizer
+    target: TargetDevice
+    target_info: ModelInfo
+    draft: DraftDevice | None
+    draft_info: ModelInfo | None
+    plan: Plan
+    methods: tuple[str, ...]
+    """Draft sources of this server, the draft head among them only if the target has one."""
+    ready: Ready
+    """What the target's process measured."""
+
+    def fresh_draft(self) -> DraftDevice | None:
+        """Return the draft model's device for a new pipeline, if there is one."""
+        return None if self.draft is None else self.draft.fresh()
+
+
+@asynccontextmanager
+async def build_engine(
+    settings: EngineSettings, report: Report
+) -> AsyncGenerator[RunningEngine, None]:
+    """Run the models, each in a process of its own, and the engine while the block lasts.
+
+    `report` gets progress lines. Raises ConfigError for a model that cannot be served.
+    """
+    async with load_models(settings, report) as models:
+        parts = await engine_parts(models, settings)
+        async with running(parts) as engine:
+            card = model_card(models, settings, parts.tokens_max)
+            yield RunningEngine(engine=engine, text_tools=models.text, model=card)
+
+
+@asynccontextmanager
+async def load_models(
+    settings: EngineSettings, report: Report
+) -> AsyncGenerator[LoadedModels, None]:
+    """Run the model processes while the block lasts. Raises ConfigError."""
+    target_info, draft_info = await to_thread.run_sync(read_cards, settings, report)
+    planned = plan(settings, target_info, draft_info)
+    target = device("target", planned.target_options, Verdict, Proposal, settings.silence_s)
+    draft = None
+    if planned.draft_options is not None:
+        # A tuple of a Struct is a type only to msgspec.
+        kind: type[tuple[Draft, ...]] = tuple[Draft, ...]
+        draft = device("draft", planned.draft_options, kind, Round, settings.silence_s)
+    try:
+        text = await to_thread.run_sync(read_text, target_info)
+        ready = await target.start(report)
+        if draft is not None:
+            await draft.start(report)
+        yield LoadedModels(
+            text=text,
+            target=target,
+            target_info=target_info,
+            draft=draft,
+            draft_info=draft_info,
+            plan=planned,
+            methods=available(planned.methods, ready.draft_head, settings.speculate),
+            ready=ready,
+        )
+    except (ModelRefusedError, DeviceLostError) as error:
+        raise ConfigError(str(error)) from None
+    finally:
+        await target.close()
+        if draft is not None:
+            await draft.close()
+
+
+async def engine_parts(models: LoadedModels, settings: EngineSettings) -> EngineParts:
+    """Return what the engine is made of. May compile the native noise kernel first."""
+    noise = await to_thread.run_sync(fastest)
+    proposer = Proposer if settings.verify == "keyed" else RejectionProposer
+    memories = Memories()  # of finished outputs; they outlive a restart of the actors
+    return EngineParts(
+        text=models.text,
+        target=models.target.fresh,
+        draft=models.fresh_draft,
+        block_count=models.plan.block_count,
+        block_size=models.plan.block_size,
+        context_max=models.target_info.context_max,
+        stop_token_ids=models.target_info.eos_token_ids,
+        limits=models.plan.limits,
+        proposer=lambda: proposer(models.methods, models.ready.step_costs, memories, noise),
+        # Admission lets in as many as the settings say; some of those before are still leaving.
+        requests_max=2 * settings.requests_max,
+        name_secret=token_bytes(32),
+        audit=Audit(settings.audit),
+    )
+
+
+def model_card(models: LoadedModels, settings: EngineSettings, tokens_max: int) -> ServedModel:
+    """Return what clients may know of the models."""
+    return ServedModel(
+        name=(*settings.served_model_name, models.target_info.name)[0],
+        aliases=settings.served_model_name[1:],
+        reasons=models.text.reasons,
+        context_max=tokens_max,
+        vocab_size=models.target_info.vocab_size,
+        draft_model="" if models.draft_info is None else models.draft_info.name,
+        draft_sources=models.methods,
+        device=models.ready.device,
+        dtype=models.plan.dtype,
+        attention=models.ready.attention,
+        exact=models.ready.exact and settings.verify == "keyed",
+    )
+
+
+def measure(settings: EngineSettings) -> Ready:
+    """Start the target model, and return what its process measured. Raises ConfigError."""
+
+    async def start() -> Ready:
+        card, _ = read_cards(settings, print)
+        options = plan(settings, card, None).target_options
+        target = device("target", options, Verdict, Proposal, settings.silence_s)
+        try:
+            return await target.start(lambda _: None)
+        finally:
+            await target.close()
+
+    try:
+        return anyio.run(start)
+    except (ModelRefusedError, DeviceLostError) as error:
+        raise ConfigError(str(error)) from None
+
+
+def read_cards(settings: EngineSettings, report: Report) -> tuple[ModelInfo, ModelInfo | None]:
+    """Find the models, fetching or converting them first if need be. Raises ConfigError."""
+    try:
+        target = read_info(locate(settings.model or None, report))
+        draft = read_info(locate(settings.draft, report)) if settings.draft else None
+    except Refused as error:
+        raise ConfigError(str(error)) from None
+    return target, draft
+
+
+def read_text(card: ModelInfo) -> TextTokenizer:
+    """Return a model's tokenizer and chat template. Raises ConfigError."""
+    try:
+        return TextTokenizer(Path(card.directory))
+    except Refused as error:
+        raise ConfigError(str(error)) from None
+
+
+def device(
+    role: str, options: dict[str, object], result: type[R], work: type[W], silence_s: float
+) -> ProcessDevice[W, R]:
+    """Return a device whose model process is started with these options."""
+    command = python_command("draftwerk.model.worker", role, json.dumps(options))
+    return ProcessDevice[W, R](partial(spawn, command), result, silence_s)

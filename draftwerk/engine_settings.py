@@ -1,0 +1,59 @@
+"""The keyword settings of LLM and AsyncLLM: those of `draftwerk serve` that concern the engine."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from typing import Literal, TypedDict, cast
+
+from draftwerk.api.core.config import (
+    ConfigError,
+    EngineSettings,
+    Settings,
+    check_engine,
+    converted,
+    fields_of,
+)
+
+QUEUE_MAX = 2**20
+QUEUE_WAIT_S = 86400.0
+StrPath = str | PathLike[str]
+
+
+class EngineKeywords(TypedDict, total=False):
+    """The fields of EngineSettings beside `model`; docs/reference.md says what they mean."""
+
+    served_model_name: Sequence[str]
+    draft: StrPath
+    draft_head: StrPath
+    speculate: str
+    verify: Literal["keyed", "ratio", "block"]
+    dtype: Literal["auto", "bf16", "fp32", "int8", "int4", "fp16", "fp8"]
+    kv_dtype: Literal["auto", "int8", "fp8"]
+    device: Literal["auto", "cpu", "cuda"]
+    attention: str
+    exact: bool
+    kv_memory: str
+    block_size: int
+    requests_max: int
+    silence_s: float
+    audit: float
+
+
+def settings_of(model: StrPath, keywords: Mapping[str, object]) -> Settings:
+    """Return the checked settings; raises ConfigError with a sentence that names the setting.
+
+    The environment and files are not read: a program says itself what it wants.
+    """
+    for name in keywords.keys() - fields_of(EngineSettings).keys():
+        if name in fields_of(Settings):
+            raise ConfigError(f"{name!r} is a setting of `draftwerk serve`, not of an LLM")
+        raise ConfigError(f"there is no setting {name!r}")
+    given = {"model": model, **keywords}
+    values = {
+        name: fspath(cast("PathLike[str]", value)) if isinstance(value, PathLike) else value
+        for name, value in given.items()
+    }
+    # A caller waits as long as it takes: there is no other server to send a request to.
+    values |= {"queue_max": QUEUE_MAX, "queue_wait_s": QUEUE_WAIT_S}
+    settings = converted(values, Settings)
+    check_engine(settings)
+    return settings

@@ -1,0 +1,129 @@
+"""From settings and model cards to what the engine and the model processes are told."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from draftwerk.api.core.config import ConfigError, EngineSettings, bytes_of
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
+
+SOURCES = ("ngram", "suffix", "store", "recycle", "grammar", "head")
+"""Draft sources that need no second model, in the order of the documentation."""
+SUCCESSORS = 16
+"""Best next tokens that the target reports of each node, for token recycling."""
+DRAFT_MAX = 15
+"""Drafted tokens in a row: with the known token before them they fill a tile of 16."""
+BLOCK_SIZE = 16
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2, "int8": 2, "int4": 2}
+"""A number in the KV pages; quantised weights leave activations in bf16."""
+DTYPE = "bf16"
+
+
+class Card(Protocol):
+    """What must be known of a model before it is loaded."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def kv_heads_per_token(self) -> int: ...
+    @property
+    def head_size(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What follows from the settings."""
+
+    target_options: dict[str, object]
+    draft_options: dict[str, object] | None
+    block_count: int
+    block_size: int
+    dtype: str
+    methods: tuple[str, ...]
+    limits: RoundLimits
+
+
+def plan(settings: EngineSettings, target: Card, draft: Card | None) -> Plan:
+    """Return the plan. Raises ConfigError for settings that contradict the models."""
+    if draft is not None and draft.vocab_size != target.vocab_size:
+        raise ConfigError(
+            f"the draft model's vocabulary has {draft.vocab_size} tokens, the target's has "
+            f"{target.vocab_size}; they must be the same"
+        )
+    dtype = DTYPE if settings.dtype == "auto" else settings.dtype
+    block_size = settings.block_size or BLOCK_SIZE
+    token_bytes = sum(
+        card.kv_heads_per_token * head_bytes(card.head_size, dtype, settings.kv_dtype)
+        for card in (target, draft)
+        if card is not None
+    )
+    block_count = bytes_of(settings.kv_memory) // (token_bytes * block_size)
+    if block_count < 1:
+        raise ConfigError(f"kv_memory {settings.kv_memory} does not hold a single block")
+    methods = sources(settings.speculate, draft is not None)
+    if settings.verify != "keyed":
+        if "draft" not in methods:
+            raise ConfigError(
+                f"verify {settings.verify} needs the probabilities of a draft model: add --draft "
+                "MODEL, and let --speculate allow draft; or take verify keyed, which needs none"
+            )
+        methods = ("draft",)
+    options: dict[str, object] = {
+        "dtype": dtype,
+        "kv_dtype": settings.kv_dtype,
+        "verify": settings.verify,
+        "device": settings.device,
+        "attention": settings.attention,
+        "exact": settings.exact,
+        "block_count": block_count,
+        "block_size": block_size,
+    }
+    return Plan(
+        target_options={
+            "source": settings.model or None,
+            "draft_head": settings.draft_head if "head" in methods else "off",
+            "successor_count": SUCCESSORS if "recycle" in methods else 0,
+            **options,
+        },
+        draft_options={"source": settings.draft, **options} if "draft" in methods else None,
+        block_count=block_count,
+        block_size=block_size,
+        dtype=dtype,
+        methods=methods,
+        limits=RoundLimits(draft_max=DRAFT_MAX if methods else 0),
+    )
+
+
+def head_bytes(head_size: int, dtype: str, kv_dtype: str) -> int:
+    """Return what one head's key or value takes in the pages; int8 ones have a scale."""
+    if kv_dtype == "auto":
+        return head_size * BYTES[dtype]
+    return head_size + (4 if kv_dtype == "int8" else 0)
+
+
+def sources(speculate: str, draft_model: bool) -> tuple[str, ...]:
+    """Return the draft sources that `--speculate` names. Raises ConfigError for an unknown one."""
+    known = (*SOURCES, "draft") if draft_model else SOURCES
+    if speculate == "off":
+        return ()
+    if speculate == "auto":
+        return known
+    names = tuple(name.strip() for name in speculate.split(",") if name.strip())
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"speculate: {name!r} is not one of auto, off, {', '.join(known)}")
+    return names
+
+
+def available(methods: tuple[str, ...], draft_head: bool, speculate: str) -> tuple[str, ...]:
+    """Return the sources that are left once it is known whether the model has a draft head.
+
+    Raises ConfigError if one was asked for by name and there is none.
+    """
+    if draft_head or "head" not in methods:
+        return methods
+    if speculate != "auto":
+        raise ConfigError(
+            "speculate: 'head' needs a draft head: this model has none, or it was switched off; "
+            "--draft-head names one"
+        )
+    return tuple(name for name in methods if name != "head")

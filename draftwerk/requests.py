@@ -1,0 +1,117 @@
+"""Prompts and parameters of the Python API to what the engine is asked, with the checks of HTTP."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import msgspec
+
+from draftwerk.actors.messages import Chat, Options
+from draftwerk.actors.messages import Prompt as EnginePrompt
+from draftwerk.api.core.errors import ApiError
+from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.core.state import Call
+from draftwerk.api.openai.decode import decoded
+from draftwerk.api.openai.grammars import ANY_OBJECT, schema_grammar
+from draftwerk.api.openai.schema import ChatBody, CompletionBody
+from draftwerk.api.openai.translate import chat_prompt, completion_prompts, options
+from draftwerk.errors import ClosedError, RequestError, RequestFailedError
+from draftwerk.sampling_params import GRAMMAR_FIELDS, ParamsBody, SamplingParams
+from draftwerk.speculative.sampling.params import Grammar
+
+Conversation = Sequence[Mapping[str, object]]
+"""Messages, each with a `role` and a `content`."""
+TextPrompt = str | Sequence[int]
+"""Text to continue, or its token ids."""
+Prompt = TextPrompt | Conversation
+"""Text and token ids are continued; a conversation is answered."""
+
+CHAT = msgspec.json.Decoder(ChatBody)
+COMPLETION = msgspec.json.Decoder(CompletionBody)
+DEFAULTS = SamplingParams()
+
+
+def call_of(
+    prompt: Prompt | Chat,
+    params: SamplingParams | None,
+    model: ServedModel,
+    new_seed: Callable[[], int],
+) -> Call:
+    """Return the request as the engine's admission takes it. Raises RequestError."""
+    asked = prompt if isinstance(prompt, Chat) else engine_prompt(prompt)
+    try:
+        wanted = options_of(params or DEFAULTS, model, new_seed)
+    except ApiError as error:
+        raise error_of_api(error) from None
+    return Call(
+        request_id="python",
+        kind="chat" if isinstance(asked, Chat) else "completion",
+        prompts=[asked],
+        options=wanted,
+        names={"response_format": grammar_field(params or DEFAULTS)},
+    )
+
+
+def engine_prompt(prompt: Prompt) -> EnginePrompt:
+    """Return one checked prompt. Raises RequestError."""
+    if not isinstance(prompt, str) and any(isinstance(each, Mapping) for each in prompt):
+        return conversation(cast("Conversation", prompt))
+    try:
+        body = decoded(msgspec.json.encode({"prompt": prompt}), COMPLETION)
+        prompts = completion_prompts(body)
+    except ApiError as error:
+        raise error_of_api(error) from None
+    if isinstance(body.prompt, list) and not isinstance(body.prompt[0], int):
+        raise RequestError(
+            "`prompt` must be one text or one list of token ids; batch() takes several.", "prompt"
+        )
+    return prompts[0]
+
+
+def conversation(messages: Conversation) -> Chat:
+    """Return a checked conversation. Raises RequestError."""
+    try:
+        return chat_prompt(decoded(msgspec.json.encode({"messages": messages}), CHAT).messages)
+    except ApiError as error:
+        raise error_of_api(error) from None
+
+
+def options_of(params: SamplingParams, model: ServedModel, new_seed: Callable[[], int]) -> Options:
+    """Return the engine's options. Raises ApiError for what this model cannot do."""
+    body = params.checked()
+    return options(
+        body,
+        model,
+        "",
+        new_seed,
+        tokens_max=body.max_tokens,
+        choices=body.n or 1,
+        logprobs=-1 if body.logprobs is None else body.logprobs,
+        grammar=grammar_of(body),
+        grammar_field=grammar_field(params),
+    )
+
+
+def grammar_of(body: ParamsBody) -> Grammar | None:
+    """Return what the text is held to, the same as `response_format` asks for over HTTP."""
+    if body.json_schema is not None:
+        return schema_grammar(msgspec.Raw(msgspec.json.encode(body.json_schema)), "json_schema")
+    if body.regex is not None:
+        return Grammar("regex", body.regex)
+    if body.grammar is not None:
+        return Grammar("lark", body.grammar)
+    return ANY_OBJECT if body.json_object else None
+
+
+def grammar_field(params: SamplingParams) -> str:
+    """Return the parameter that holds the text to a form; empty if none does."""
+    given = (name for name in GRAMMAR_FIELDS if getattr(params, name) not in (None, False))
+    return next(given, "")
+
+
+def error_of_api(error: ApiError) -> RequestError | RequestFailedError | ClosedError:
+    """Return an error of the API as a Python caller meets it."""
+    if error.status == 400:
+        return RequestError(error.message, error.param or "")
+    if error.code == "draining":
+        return ClosedError("The LLM is closed.")
+    return RequestFailedError(error.message)

@@ -1,0 +1,111 @@
+"""How one request of the Python API is decoded: the fields of the HTTP API, under their names."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from math import isfinite
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from draftwerk.actors.messages import Speculation
+from draftwerk.api.openai.schema import GrammarText, OpenAIBody
+from draftwerk.errors import RequestError
+
+GRAMMAR_FIELDS = ("json_schema", "json_object", "regex", "grammar")
+
+
+class ParamsBody(OpenAIBody, frozen=True, kw_only=True):
+    """The bounds of SamplingParams: the fields of `/v1/completions`, and the grammars flat."""
+
+    logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    json_schema: dict[str, Any] | None = None
+    json_object: bool | None = None
+    regex: GrammarText | None = None
+    grammar: GrammarText | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingParams:
+    """How to decode one request; None stands for the default.
+
+    Raises RequestError, with the field to blame, for a value that the engine would not obey.
+    """
+
+    temperature: float | None = None
+    """0 takes the most likely token; 1 if not given, 0 in a beam search."""
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: Mapping[int, float] | None = None
+    """Added to the logits, by token id."""
+    seed: int | None = None
+    """Of the noise: one seed, one text. A random one is in `RequestOutput.seed`."""
+    max_tokens: int | None = None
+    """Generated tokens; as many as the context holds if not given."""
+    min_tokens: int | None = None
+    stop: str | Sequence[str] | None = None
+    ignore_eos: bool = False
+    n: int | None = None
+    """Texts for the prompt."""
+    logprobs: int | None = None
+    """Most likely tokens to report beside each token's log-probability; 0 reports that alone."""
+    json_schema: Mapping[str, Any] | None = None
+    """The text is JSON of this schema."""
+    json_object: bool = False
+    """The text is a JSON object."""
+    regex: str | None = None
+    """The text matches this regular expression."""
+    grammar: str | None = None
+    """The text belongs to this grammar, in Lark's notation."""
+    beam_width: int | None = None
+    """Above 1, the texts are the best `n` of a beam search."""
+    length_penalty: float | None = None
+    early_stopping: bool = False
+    priority: int = 0
+    """Lower is sooner."""
+    cache_salt: str | None = None
+    """Requests share cached prefixes with those of an equal salt only."""
+    speculation: Literal["auto", "off"] | Speculation = "auto"
+    """How to draft; with keyed verification, no text depends on it."""
+
+    def __post_init__(self) -> None:
+        self.checked()
+
+    def checked(self) -> ParamsBody:
+        """Return the checked fields; raises RequestError."""
+        values = self._values()
+        for name, value in values.items():
+            if isinstance(value, float) and not isfinite(value):
+                raise RequestError(f"`{name}` must be a finite number.", name)
+        given = [name for name in GRAMMAR_FIELDS if values.get(name) not in (None, False)]
+        if len(given) > 1:
+            raise RequestError(f"`{given[1]}` cannot go with `{given[0]}`.", given[1])
+        try:
+            return msgspec.convert(values, ParamsBody)
+        except msgspec.ValidationError as error:
+            from draftwerk.api.openai.decode import invalid
+
+            found = invalid(str(error), ParamsBody)
+            raise RequestError(found.message, found.param or "") from None
+
+    def _values(self) -> dict[str, object]:
+        """Return the fields as the HTTP API words them."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        wanted = values.pop("speculation")
+        if isinstance(wanted, Speculation):
+            values["speculation"] = {
+                "enabled": wanted.enabled,
+                "methods": wanted.methods,
+                "draft_max": wanted.draft_max,
+            }
+            values["prediction"] = {"type": "content", "content": wanted.prediction}
+        elif wanted in ("auto", "off"):
+            values["speculation"] = {"enabled": wanted == "auto"}
+        else:
+            said = '`speculation` must be "auto", "off" or a Speculation.'
+            raise RequestError(said, "speculation")
+        return values

@@ -1,0 +1,99 @@
+// Paged attention over tiles of 128 logical positions.
+//
+//     logical position p of a token   0 .. prefix | prefix .. length
+//     lives in slot                   p           | the p-th of its ancestors, in slot order
+//
+// A token's tile t covers the logical positions 128 t .. 128 t + 128 whatever slots they lie in:
+// each tile is its own softmax from nothing, and tiles are merged in ascending order. So the bits
+// do not depend on how the context was cut into rounds, nor on where a tree put its nodes.
+#pragma once
+
+#include <vector>
+
+#include "matrix/matrix.h"
+#include "simd/simd.h"
+#include "threads/memory.h"
+
+constexpr int SPAN = 128;         // logical positions in a tile
+constexpr int QUERY_ROWS = 48;    // query heads of a block's tokens, at most (or one token's)
+
+struct AttentionShape {
+    int heads, kv_heads, head_size;
+    Format kv;
+    bool in_fp32() const { return kv == Format::fp32; }
+    // One head's key or value in the pages: [head_size] of float or bf16, or of signed bytes and
+    // then the float that scales them.
+    size_t head_bytes() const {
+        if (kv == Format::int8) return head_size + sizeof(float);
+        return head_size * (in_fp32() ? sizeof(float) : sizeof(bf16));
+    }
+    int group() const { return heads / kv_heads; }
+    int padded() const { return round_up(head_size, 32); }
+    int tokens_per_block() const { return group() >= QUERY_ROWS ? 1 : QUERY_ROWS / group(); }
+};
+
+// One row of a batch: its block table and the sizes that turn a position into a slot.
+struct Row {
+    const int32_t *blocks;
+    int block_size;
+    int prefix;                   // committed positions before the row's first new token
+    int64_t slot(int position) const {
+        // Unsigned, because that division is cheap, and this runs for every position of a tile.
+        unsigned at = static_cast<unsigned>(position), size = static_cast<unsigned>(block_size);
+        return static_cast<int64_t>(blocks[at / size]) * size + at % size;
+    }
+};
+
+// Tokens begin .. end of one row (numbers within the row), one KV head, tiles first .. last.
+struct Block {
+    Row row;
+    int begin, end;
+    int first;                    // where the row's tokens begin in the batch
+    const int64_t *ancestors;     // [end - begin], or null: plain causal order
+    int length(int token) const;  // how many positions the token sees, itself included
+    int length_max() const;
+};
+
+// One KV head of one layer: where position 0 of slot 0 is, and the distance between slots.
+struct Lane {
+    const void *keys;
+    const void *values;
+    size_t stride;                // bytes
+};
+
+// The running result of some query rows: unnormalised output, largest score, sum of exponentials.
+struct Partial {
+    float *output;                // [rows][padded]
+    float *largest;               // [rows]
+    float *total;                 // [rows]
+};
+
+// A thread's working memory.
+struct AttentionScratch {
+    Memory memory;
+    uint8_t *query, *keys, *values, *probabilities;
+    uint8_t *widened;             // a tile of int8 keys or values in bf16, [SPAN][head_size]
+    float *scores;
+    Partial tile;
+    std::vector<Partial> sums;    // by KV head
+    // What keys and values hold: 0 positions mean nothing that could be used again.
+    int gathered = 0;
+    const void *gathered_lane = nullptr;
+    int64_t gathered_offsets[SPAN];
+    AttentionScratch(const AttentionShape &shape);
+};
+
+int tile_count(const Block &block);
+
+// Puts the query heads [tokens][group][head_size] (float) of a block into the scratch.
+void load_queries(const AttentionShape &shape, const float *const *heads, int rows,
+                  AttentionScratch &scratch);
+
+// Attends to one tile and leaves its result in scratch.tile; the total of a row that sees none of
+// it is 0.
+void attend_tile(const AttentionShape &shape, const Block &block, const Lane &lane, int tile,
+                 AttentionScratch &scratch);
+
+// Merges the rows of `tile` into `sum`; the first tile is copied.
+void merge(const AttentionShape &shape, const Partial &sum, const Partial &tile, int rows,
+           bool is_first);

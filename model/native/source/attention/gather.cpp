@@ -1,0 +1,53 @@
+#include "attention/gather.h"
+
+void widen_heads(const uint8_t *base, const int64_t *offsets, int count, int size,
+                 int64_t *widened, uint8_t *out) {
+    for (int at = 0; at < round_up(count, LANES); at++) {
+        if (at >= count) {
+            widened[at] = widened[count - 1];
+            continue;
+        }
+        const uint8_t *head = base + offsets[at];
+        float scale;
+        memcpy(&scale, head + size, sizeof scale);
+        widened[at] = static_cast<int64_t>(at) * size * sizeof(bf16);
+        for (int i = 0; i < size; i += LANES) {
+            Floats value = to_floats(load_bytes(head + i, size - i)) * broadcast(scale);
+            store_bf16(reinterpret_cast<bf16 *>(out + widened[at]) + i, value, size - i);
+        }
+    }
+}
+
+void gather_keys(const uint8_t *base, const int64_t *offsets, int count, int words, uint8_t *out) {
+    constexpr int SIDE = native::LANES;   // of the squares that are transposed
+    for (int first = 0; first < count; first += SIDE) {
+        for (int word = 0; word < words; word += SIDE) {
+            native::Ints rows[SIDE];
+#pragma GCC unroll 16
+            for (int i = 0; i < SIDE; i++) {
+                rows[i] = native::load_words(base + offsets[first + i] + 4 * word, words - word);
+            }
+            native::transpose(rows);
+            uint8_t *to = out + (static_cast<size_t>(word) * SPAN + first) * 4;
+#pragma GCC unroll 16
+            for (int i = 0; i < SIDE; i++) native::store(to + i * SPAN * 4, rows[i]);
+        }
+    }
+}
+
+void gather_values_fp32(const uint8_t *base, const int64_t *offsets, int count, int size,
+                        int padded, uint8_t *out) {
+    for (int at = 0; at < count; at++, out += 4 * padded) {
+        auto *head = reinterpret_cast<const float *>(base + offsets[at]);
+        for (int i = 0; i < padded; i += LANES) {
+            store(reinterpret_cast<float *>(out) + i, load_first(head + i, size - i));
+        }
+    }
+}
+
+void gather_values_bf16(const uint8_t *base, const int64_t *offsets, int count, int size,
+                        int padded, uint8_t *out) {
+    for (int at = 0; at < count; at += 2, out += 4 * padded) {
+        native::interleave(base + offsets[at], base + offsets[at + 1], size, padded, out);
+    }
+}

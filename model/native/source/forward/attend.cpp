@@ -1,0 +1,181 @@
+// The attention stage: the batch cut into blocks of query rows, and the blocks into items.
+#include "forward/forward.h"
+
+void Forward::cut_into_blocks() {
+    ancestors.assign(batch.ancestors, batch.ancestors + batch.token_count);
+    for (int r = 0; r < batch.row_count; r++) {
+        int first = batch.row_starts[r], count = batch.row_starts[r + 1] - first;
+        bool masked = false;
+        for (int i = 0; i < count; i++) {
+            int64_t &mask = ancestors[first + i];
+            if (count > 63) continue;
+            int64_t causal = static_cast<int64_t>((uint64_t{2} << i) - 1);
+            if (mask == -1) mask = causal;
+            masked |= mask != causal;
+        }
+        Row row{batch.block_tables + static_cast<size_t>(r) * batch.table_width,
+                batch.block_size, batch.kv_lengths[r] - count};
+        for (int begin = 0; begin < count; begin += attention.tokens_per_block()) {
+            int end = std::min(count, begin + attention.tokens_per_block());
+            blocks.push_back({row, begin, end, first,
+                              masked ? ancestors.data() + first + begin : nullptr});
+        }
+    }
+}
+
+// Whether a tile of two blocks is the same slots: then it is gathered once for both.
+static bool share(const Block &one, const Block &other, int tile) {
+    int size = one.row.block_size, end = (tile + 1) * SPAN;
+    if (end > one.row.prefix || end > other.row.prefix) return false;
+    int first = tile * SPAN / size, last = (end + size - 1) / size;
+    return std::equal(one.row.blocks + first, one.row.blocks + last, other.row.blocks + first);
+}
+
+void Forward::cut_into_splits() {
+    int lanes = static_cast<int>(blocks.size()) * shape.kv_heads;
+    bool few = batch.token_count <= SHARING_TOKENS;
+    int shared_tiles = 0;
+    for (size_t block = 1; few && block < blocks.size(); block++) {
+        while (share(blocks[block - 1], blocks[block], shared_tiles)) shared_tiles++;
+    }
+    int longest = 0, all = 0;
+    for (const Block &block : blocks) {
+        all += tile_count(block);
+        longest = std::max(longest, tile_count(block));
+    }
+    // Threads share whole blocks out among them, unless one would be left with most of the work.
+    bool even = longest * model.pool.size() <= all;
+    if (even && shared_tiles == 0 && blocks.size() > 1) return;
+    size_t rows = 0;
+    for (const Block &block : blocks) {
+        int count = tile_count(block);
+        for (int kv_head = 0; kv_head < shape.kv_heads; kv_head++) {
+            rows_before.push_back(rows);
+            rows += static_cast<size_t>(count) * (block.end - block.begin) * attention.group();
+        }
+    }
+    for (int kv_head = 0; kv_head < shape.kv_heads; kv_head++) {
+        for (int tile = 0; tile < longest; tile++) {
+            for (int first = 0, last; first < static_cast<int>(blocks.size()); first = last) {
+                last = first + 1;
+                if (tile >= tile_count(blocks[first])) continue;
+                while (few && last < static_cast<int>(blocks.size()) &&
+                       share(blocks[first], blocks[last], tile)) last++;
+                splits.push_back({first, last, kv_head, tile});
+            }
+        }
+    }
+    pending = std::vector<std::atomic<int>>(lanes);
+    partial_rows = rows;
+    size_t bytes = rows * (attention.padded() + 2) * sizeof(float);
+    if (bytes > space.partial.bytes()) space.partial = Memory(bytes);
+}
+
+int Forward::open_attention() {
+    if (splits.empty()) return static_cast<int>(blocks.size());
+    for (size_t lane = 0; lane < pending.size(); lane++) {
+        pending[lane] = tile_count(blocks[lane / shape.kv_heads]);
+    }
+    return static_cast<int>(splits.size());
+}
+
+Lane Forward::lane(int layer, int kv_head) const {
+    size_t begin = slot_index(layer, 0) * shape.kv_heads + kv_head;
+    return {at_head(batch.keys, begin), at_head(batch.values, begin),
+            shape.kv_heads * attention.head_bytes()};
+}
+
+void Forward::load_heads(const Block &block, int kv_head, AttentionScratch &scratch) {
+    const float *heads[QUERY_ROWS + 256];
+    int rows = 0;
+    for (int token = block.begin; token < block.end; token++) {
+        for (int g = 0; g < attention.group(); g++) {
+            int head = kv_head * attention.group() + g;
+            heads[rows++] = qkv(block.first + token) + head * shape.head_size;
+        }
+    }
+    load_queries(attention, heads, rows, scratch);
+}
+
+// Gathering one head after another waits for every line, for no prefetcher expects the gaps. Going
+// through a tile's positions once, all heads of each, is a stream: read one word of each line.
+void Forward::fetch(int layer, const Block &block, int tile) const {
+    const Lane all = lane(layer, 0);
+    int end = std::min(block.row.prefix + block.end, (tile + 1) * SPAN);
+    uint64_t words = 0;
+    for (const void *base : {all.keys, all.values}) {
+        for (int position = tile * SPAN; position < end; position++) {
+            const auto *at = static_cast<const char *>(base) + block.row.slot(position) * all.stride;
+            for (size_t line = 0; line < all.stride; line += 64) {
+                words += *reinterpret_cast<const volatile uint8_t *>(at + line);
+            }
+        }
+    }
+    asm volatile("" ::"r"(words));
+}
+
+void Forward::attend(int layer, int item, AttentionScratch &scratch) {
+    if (!splits.empty()) return attend_split(layer, splits[item], scratch);
+    const Block &block = blocks[item];
+    int count = tile_count(block), rows = (block.end - block.begin) * attention.group();
+    for (int tile = 0; tile < count; tile++) {
+        fetch(layer, block, tile);
+        for (int kv_head = 0; kv_head < shape.kv_heads; kv_head++) {
+            load_heads(block, kv_head, scratch);
+            scratch.gathered = 0;
+            attend_tile(attention, block, lane(layer, kv_head), tile, scratch);
+            merge(attention, scratch.sums[kv_head], scratch.tile, rows, tile == 0);
+        }
+    }
+    for (int kv_head = 0; kv_head < shape.kv_heads; kv_head++) {
+        finish(block, kv_head, scratch.sums[kv_head]);
+    }
+}
+
+Partial Forward::partial_of(int lane, int tile, int rows) {
+    size_t before = rows_before[lane] + static_cast<size_t>(tile) * rows;
+    float *outputs = space.partial.as<float>();
+    float *statistics = outputs + partial_rows * attention.padded();
+    return {outputs + before * attention.padded(), statistics + before,
+            statistics + partial_rows + before};
+}
+
+void Forward::attend_split(int layer, const Split &split, AttentionScratch &scratch) {
+    scratch.gathered = 0;
+    for (int index = split.first; index < split.last; index++) {
+        const Block &block = blocks[index];
+        int rows = (block.end - block.begin) * attention.group();
+        int lane_index = index * shape.kv_heads + split.kv_head;
+        load_heads(block, split.kv_head, scratch);
+        attend_tile(attention, block, lane(layer, split.kv_head), split.tile, scratch);
+        // A copy, so that merging happens in one order whoever comes last.
+        merge(attention, partial_of(lane_index, split.tile, rows), scratch.tile, rows, true);
+        if (pending[lane_index].fetch_sub(1) > 1) continue;
+        Partial sum = partial_of(lane_index, 0, rows);
+        for (int tile = 1, count = tile_count(block); tile < count; tile++) {
+            merge(attention, sum, partial_of(lane_index, tile, rows), rows, false);
+        }
+        finish(block, split.kv_head, sum);
+    }
+}
+
+void Forward::finish(const Block &block, int kv_head, const Partial &sum) {
+    int row = 0;
+    for (int token = block.begin; token < block.end; token++) {
+        for (int g = 0; g < attention.group(); g++, row++) {
+            int column = (kv_head * attention.group() + g) * shape.head_size;
+            float *out = sum.output + static_cast<size_t>(row) * attention.padded();
+            Floats total = broadcast(sum.total[row]);
+            for (int i = 0; i < attention.padded(); i += LANES) {
+                Floats value = load(out + i) / total;
+                store(out + i, in_bf16 ? round_to_bf16(value) : value);
+            }
+            int at = block.first + token;
+            if (space.attention.elementwise()) {
+                space.attention.put_columns(at, column, shape.head_size, out);
+            } else {
+                memcpy(attended(at) + column, out, shape.head_size * sizeof(float));
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+#include "forward/forward.h"
+
+Forward::Forward(Model &model, const Batch &batch, bool only_products)
+    : model(model), shape(model.shape), batch(batch), space(model.workspace),
+      attention(model.attention()), in_bf16(shape.in_bf16), only_products(only_products) {
+    if (only_products) return;
+    cut_into_blocks();
+    cut_into_splits();
+}
+
+int Forward::open(int stage) {
+    int items = items_of(stage);
+    return only_products && items > 0 && !is_product(stage) ? 0 : items;
+}
+
+bool Forward::is_product(int stage) const {
+    int layer = (stage - 1) / STEPS, step = (stage - 1) % STEPS;
+    if (stage == 0 || layer == shape.layers) return stage > 0 && step == 1;
+    return step == QKV || step == OUTPUT || step == GATE_UP || step == DOWN;
+}
+
+int Forward::items_of(int stage) {
+    if (stage == 0) return rows_or_serial(stage, batch.token_count);
+    int layer = (stage - 1) / STEPS;
+    if (layer == shape.layers) {
+        int after = (stage - 1) % STEPS;
+        if (after == 0) return rows_or_serial(stage, batch.output_count);
+        return after == 1 && batch.output_count ? tiles(model.head, batch.output_count) : -1;
+    }
+    const Layer &of = model.layers[layer];
+    switch ((stage - 1) % STEPS) {
+        case QKV: return tiles(of.qkv, batch.token_count);
+        case ATTEND: return open_attention();
+        case ATTENDED:
+            return space.attention.elementwise() ? 0 : rows_or_serial(stage, batch.token_count);
+        case OUTPUT: return tiles(of.output, batch.token_count);
+        case GATE_UP: return tiles(of.gate_up, batch.token_count) / 2;
+        case GATED:
+            return space.ffn.elementwise() ? 0 : rows_or_serial(stage, batch.token_count);
+        case DOWN: return tiles(of.down, batch.token_count);
+        default: return rows_or_serial(stage, batch.token_count);
+    }
+}
+
+void Forward::run(int stage, int item, int thread) {
+    int layer = (stage - 1) / STEPS, step = (stage - 1) % STEPS;
+    bool last = stage > 0 && layer == shape.layers;
+    if (last && step == 1) return multiply_head(item);
+    if (stage == 0 || last) return run_rows(stage, item);
+    switch (step) {
+        case QKV: return multiply_qkv(model.layers[layer], item);
+        case ATTEND: return attend(layer, item, *model.scratch[thread]);
+        case OUTPUT:
+            return multiply_into_hidden(model.layers[layer].output, space.attention, item);
+        case GATE_UP: return multiply_gate_up(model.layers[layer], item);
+        case DOWN: return multiply_into_hidden(model.layers[layer].down, space.ffn, item);
+        default: return run_rows(stage, item);
+    }
+}
+
+void Model::forward(const Batch &batch) {
+    reserve(batch.token_count, batch.output_count);
+    Forward job(*this, batch, false);
+    pool.run(job);
+}
+
+void Model::linears(int rows, int outputs) {
+    reserve(rows, outputs);
+    std::vector<float> logits(static_cast<size_t>(outputs) * shape.vocab);
+    Batch batch{};
+    batch.token_count = rows, batch.output_count = outputs, batch.logits = logits.data();
+    Forward job(*this, batch, true);
+    pool.run(job);
+}

@@ -1,0 +1,102 @@
+// One forward pass as a job. Every stage works on rows, or on tiles of columns; no stage lets one
+// row see another, except attention, and that only through positions.
+//
+//     stage   0      1 ..................................................... 10   ..   last two
+//             embed  norm qkv rope attend (put) output norm gate-up (put) down     norm head
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+#include "forward/model.h"
+
+enum Step {
+    ATTENTION_NORM, QKV, ROPE, ATTEND, ATTENDED, OUTPUT, FFN_NORM, GATE_UP, GATED, DOWN, STEPS
+};
+
+// Tokens in a batch at most for rows to share tiles: of more the partial results grow too large.
+constexpr int SHARING_TOKENS = 64;
+// Rows whose activations stay in a core's L2 while it goes through the tiles.
+constexpr int GROUP_ROWS = 128;
+
+struct Forward : Job {
+    Model &model;
+    const Shape &shape;
+    const Batch &batch;
+    Workspace &space;
+    const AttentionShape attention;
+    const bool in_bf16;                  // intermediate values are rounded to bf16
+    const bool only_products;            // for measuring
+
+    Forward(Model &model, const Batch &batch, bool only_products);
+    int open(int stage) override;
+    void run(int stage, int item, int thread) override;
+
+    // forward.cpp: the order of things
+    bool is_product(int stage) const;
+    int items_of(int stage);
+
+    // rows.cpp: what is done to one token
+    int rows_or_serial(int stage, int count);
+    void run_rows(int stage, int item);
+    void run_row(int stage, int row);
+    void embed(int row);
+    void norm(const std::vector<float> &weight, int row, Operand &to, int to_row,
+              float *kept = nullptr);
+    void rope(const Layer &layer, int index, int row);
+
+    // products.cpp: what is done to 48 columns
+    Upcoming upcoming(const Matrix &matrix, int rows, int tile) const;
+    // Calls `each(row, column, 48 results of that row)` for an item of a product, bias added.
+    template <class Each>
+    void products(const Matrix &matrix, const Operand &operand, int rows, int item, Each each);
+    void multiply_qkv(const Layer &layer, int item);
+    void multiply_into_hidden(const Matrix &matrix, const Operand &operand, int item);
+    void multiply_gate_up(const Layer &layer, int item);
+    void multiply_head(int item);
+
+    // attend.cpp: what is done to the tokens of a row
+    struct Split {
+        int first, last;                 // blocks that have this tile in common
+        int kv_head, tile;
+    };
+    std::vector<int64_t> ancestors;      // of masked rows, -1 spelt out
+    std::vector<Block> blocks;
+    // Few blocks are split tile by tile between threads; the last to finish a block merges. So are
+    // blocks of several rows with a common prefix, as the branches of a search have: each tile of
+    // it is gathered once, and every row still adds up its own tiles in their order.
+    std::vector<Split> splits;
+    std::vector<size_t> rows_before;     // in the partial results, by block and head
+    std::vector<std::atomic<int>> pending;
+    size_t partial_rows = 0;
+    void cut_into_blocks();
+    void cut_into_splits();
+    int open_attention();
+    Lane lane(int layer, int kv_head) const;
+    void load_heads(const Block &block, int kv_head, AttentionScratch &scratch);
+    void fetch(int layer, const Block &block, int tile) const;
+    void attend(int layer, int item, AttentionScratch &scratch);
+    Partial partial_of(int lane, int tile, int rows);
+    void attend_split(int layer, const Split &split, AttentionScratch &scratch);
+    void finish(const Block &block, int kv_head, const Partial &sum);
+
+    // Where things are.
+    float *hidden(int row) { return space.hidden.as<float>() + row * width(shape.hidden); }
+    float *qkv(int row) { return space.qkv.as<float>() + row * width(model.qkv_width()); }
+    float *attended(int row) {
+        return space.attended.as<float>() + row * width(model.attended_width());
+    }
+    float *gated_row(int row) { return space.gated.as<float>() + row * width(shape.ffn); }
+    float *cosine(int row) { return space.cosine.as<float>() + row * width(shape.head_size / 2); }
+    float *sine(int row) { return space.sine.as<float>() + row * width(shape.head_size / 2); }
+    static size_t width(int columns) { return round_up(columns, TILE); }
+    size_t slot_index(int layer, size_t slot) const {
+        return static_cast<size_t>(layer) * batch.block_count * batch.block_size + slot;
+    }
+    void *at_head(void *base, size_t index) const {
+        return static_cast<uint8_t *>(base) + index * attention.head_bytes();
+    }
+    static int groups(int rows) { return (rows + GROUP_ROWS - 1) / GROUP_ROWS; }
+    static int tiles(const Matrix &matrix, int rows) { return matrix.tiles * groups(rows); }
+};

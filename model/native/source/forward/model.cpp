@@ -1,0 +1,100 @@
+#include "forward/model.h"
+
+#include <algorithm>
+
+#include "matrix/packing.h"
+
+Model::Model(Pool &pool, const Shape &shape, const float *frequencies)
+    : shape(shape), pool(pool),
+      inverse_frequencies(frequencies, frequencies + shape.head_size / 2), layers(shape.layers) {
+    for (int thread = 0; thread < pool.size(); thread++) {
+        scratch.push_back(std::make_unique<AttentionScratch>(attention()));
+    }
+}
+
+AttentionShape Model::attention() const {
+    return {shape.heads, shape.kv_heads, shape.head_size, static_cast<Format>(shape.kv_format)};
+}
+
+void Model::set_matrix(int layer, Part part, const Source &source) {
+    Matrix matrix = packed(pool, part == Part::head ? head_format() : format(), source,
+                           part == Part::gate_up ? 2 : 1);
+    if (part == Part::head) {
+        head = std::move(matrix);
+        return;
+    }
+    Layer &of = layers[layer];
+    Matrix *parts[] = {&of.qkv, &of.output, &of.gate_up, &of.down};
+    *parts[static_cast<int>(part)] = std::move(matrix);
+}
+
+void Model::set_vector(int layer, Vector which, const float *values, int size) {
+    std::vector<float> copy(values, values + size);
+    if (which == Vector::norm) {
+        norm = std::move(copy);
+        return;
+    }
+    Layer &of = layers[layer];
+    std::vector<float> *vectors[] = {&of.attention_norm, &of.ffn_norm, &of.query_norm, &of.key_norm};
+    *vectors[static_cast<int>(which)] = std::move(copy);
+}
+
+void Model::reserve(int rows, int outputs) {
+    Workspace &space = workspace;
+    if (rows > space.rows) {
+        rows = round_up(rows, 64);
+        auto floats = [&](int width) {
+            return Memory(static_cast<size_t>(rows) * round_up(width, TILE) * sizeof(float));
+        };
+        space.rows = rows;
+        space.hidden = floats(shape.hidden);
+        space.qkv = floats(qkv_width());
+        space.attended = floats(attended_width());
+        space.gated = floats(shape.ffn);
+        space.cosine = floats(shape.head_size / 2);
+        space.sine = floats(shape.head_size / 2);
+        space.normal.reserve(format(), rows, shape.hidden);
+        space.attention.reserve(format(), rows, attended_width());
+        space.ffn.reserve(format(), rows, shape.ffn);
+    }
+    if (outputs > space.outputs) {
+        space.outputs = round_up(outputs, 64);
+        space.last.reserve(head_format(), space.outputs, shape.hidden);
+    }
+}
+
+const char *Model::refusal(const Batch &batch) const {
+    auto outside = [](int32_t value, int32_t end) { return value < 0 || value >= end; };
+    const int slot_count = batch.block_count * batch.block_size;
+    for (int i = 0; i < batch.token_count; i++) {
+        if (outside(batch.tokens[i], shape.vocab)) return "a token is outside the vocabulary";
+        if (outside(batch.slots[i], slot_count)) return "a slot is outside the pages";
+        if (batch.positions[i] < 0) return "a position is negative";
+    }
+    for (int i = 0; i < batch.output_count; i++) {
+        if (outside(batch.outputs[i], batch.token_count)) return "an output is outside the batch";
+    }
+    if (batch.row_starts[0] != 0 || batch.row_starts[batch.row_count] != batch.token_count) {
+        return "row_starts do not cover the tokens";
+    }
+    for (int r = 0; r < batch.row_count; r++) {
+        int count = batch.row_starts[r + 1] - batch.row_starts[r];
+        int blocks = (batch.kv_lengths[r] + batch.block_size - 1) / batch.block_size;
+        if (count <= 0 || batch.kv_lengths[r] < count) return "a row's kv_length is too short";
+        if (blocks > batch.table_width) return "a row's block table is too short";
+        for (int i = 0; i < blocks; i++) {
+            if (outside(batch.block_tables[static_cast<size_t>(r) * batch.table_width + i],
+                        batch.block_count)) {
+                return "a block is outside the pages";
+            }
+        }
+        for (int i = 0; i < count; i++) {
+            int64_t mask = batch.ancestors[batch.row_starts[r] + i];
+            if (mask == -1) continue;
+            if (count > 63 || mask < 0 || mask >> i != 1) {
+                return "ancestors name tokens that are not earlier ones of the row";
+            }
+        }
+    }
+    return nullptr;
+}

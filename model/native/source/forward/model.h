@@ -1,0 +1,74 @@
+// A model's packed weights, and its forward pass as a job of the pool.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "attention/attention.h"
+#include "matrix/matrix.h"
+#include "threads/pool.h"
+
+// Mirrors `Shape` in library.py.
+struct Shape {
+    int32_t vocab, hidden, layers, heads, kv_heads, head_size, ffn;
+    int32_t format;               // of the matrices
+    int32_t in_bf16;              // intermediate values are rounded to bf16
+    int32_t kv_format;            // of keys and values: fp32, bf16 or int8
+    float norm_epsilon, rope_magnitude;
+};
+
+// Mirrors `Round` in library.py; the arrays are those of model/batch.py.
+struct Batch {
+    const int32_t *tokens, *positions, *slots, *row_starts, *kv_lengths, *block_tables;
+    const int64_t *ancestors;
+    const int32_t *outputs;
+    void *keys, *values;
+    float *logits;
+    float *states;                       // of the outputs, as the head reads them; or null
+    int32_t token_count, row_count, table_width, output_count, block_count, block_size;
+};
+
+enum class Part { qkv = 0, output = 1, gate_up = 2, down = 3, head = 4 };
+enum class Vector { attention_norm = 0, ffn_norm = 1, query_norm = 2, key_norm = 3, norm = 4 };
+
+struct Layer {
+    Matrix qkv, output, gate_up, down;
+    std::vector<float> attention_norm, ffn_norm, query_norm, key_norm;
+};
+
+// Buffers of one forward pass, grown to the largest batch seen.
+struct Workspace {
+    int rows = 0, outputs = 0;
+    Memory hidden, qkv, attended, gated, cosine, sine, partial;
+    Operand normal, attention, ffn, last;
+};
+
+struct Model {
+    Shape shape;
+    Pool &pool;
+    std::vector<float> inverse_frequencies;
+    std::vector<Layer> layers;
+    std::vector<float> norm;
+    Matrix head;
+    const void *embedding = nullptr;     // [vocab, hidden], the caller's
+    bool embedding_is_bf16 = false;
+    Workspace workspace;
+    std::vector<std::unique_ptr<AttentionScratch>> scratch;
+
+    Model(Pool &pool, const Shape &shape, const float *frequencies);
+    AttentionShape attention() const;
+    Format format() const { return static_cast<Format>(shape.format); }
+    // As GGUF files do: the head decides between tokens, so it keeps eight bits.
+    Format head_format() const { return format() == Format::int4 ? Format::int8 : format(); }
+    int qkv_width() const { return (shape.heads + 2 * shape.kv_heads) * shape.head_size; }
+    int attended_width() const { return shape.heads * shape.head_size; }
+    void set_matrix(int layer, Part part, const Source &source);
+    void set_vector(int layer, Vector which, const float *values, int size);
+    void reserve(int rows, int outputs);
+    // Returns null, or why the batch cannot be run.
+    const char *refusal(const Batch &batch) const;
+    void forward(const Batch &batch);
+    // The forward pass's matrix products alone, on whatever the buffers hold: for measuring.
+    void linears(int rows, int outputs);
+};

@@ -1,0 +1,96 @@
+// The stages that are matrix products, each with what follows it fused on.
+#include "forward/forward.h"
+#include "forward/rows.h"
+
+namespace {
+
+// From how many rows on a product does enough arithmetic that the hardware falls behind with its
+// own prefetching; unpacking int4 is enough for one row.
+int fetching_rows(Format format) { return format == Format::int4 ? 1 : 4; }
+
+// Calls `each(first row, rows, pass, passes)` for as many rows as a kernel takes, evenly.
+template <class Each>
+void in_passes(const Matrix &matrix, int rows, int group, Each each) {
+    int begin = group * GROUP_ROWS, end = std::min(rows, begin + GROUP_ROWS);
+    int at_once = rows_at_once(matrix.format), passes = (end - begin + at_once - 1) / at_once;
+    for (int pass = 0; pass < passes; pass++) {
+        int from = begin + (end - begin) * pass / passes;
+        each(from, begin + (end - begin) * (pass + 1) / passes - from, pass, passes);
+    }
+}
+
+void add_bias(const Matrix &matrix, int tile, float *out) {
+    if (!matrix.bias.empty()) add_to<false>(matrix.bias.data() + tile * TILE, TILE, out);
+}
+
+}  // namespace
+
+Upcoming Forward::upcoming(const Matrix &matrix, int rows, int tile) const {
+    if (rows < fetching_rows(matrix.format) || tile >= matrix.tiles) return {};
+    return {matrix.tile(tile), FETCH_LINES};
+}
+
+template <class Each>
+void Forward::products(const Matrix &matrix, const Operand &operand, int rows, int item,
+                       Each each) {
+    int tile = item % matrix.tiles;
+    Upcoming next = upcoming(matrix, rows, tile + model.pool.size());
+    alignas(64) float out[ROWS_MAX * TILE];
+    in_passes(matrix, rows, item / matrix.tiles, [&](int first, int count, int pass, int passes) {
+        multiply(matrix, operand, first, count, tile, next.share(pass, passes), out);
+        for (int r = 0; r < count; r++) {
+            add_bias(matrix, tile, out + r * TILE);
+            each(first + r, tile * TILE, out + r * TILE);
+        }
+    });
+}
+
+void Forward::multiply_qkv(const Layer &layer, int item) {
+    products(layer.qkv, space.normal, batch.token_count, item,
+             [&](int row, int column, const float *out) {
+                 for (int i = 0; i < TILE; i += LANES) {
+                     Floats value = load(out + i);
+                     store(qkv(row) + column + i, in_bf16 ? round_to_bf16(value) : value);
+                 }
+             });
+}
+
+void Forward::multiply_into_hidden(const Matrix &matrix, const Operand &operand, int item) {
+    products(matrix, operand, batch.token_count, item,
+             [&](int row, int column, const float *out) {
+                 (in_bf16 ? add_to<true> : add_to<false>)(out, TILE, hidden(row) + column);
+             });
+}
+
+void Forward::multiply_gate_up(const Layer &layer, int item) {
+    const Matrix &matrix = layer.gate_up;
+    int pairs = matrix.tiles / 2, pair = item % pairs, column = pair * TILE;
+    alignas(64) float gate[ROWS_MAX * TILE], up[ROWS_MAX * TILE];
+    int rows = batch.token_count, tile = 2 * pair, later = tile + 2 * model.pool.size();
+    Upcoming next = upcoming(matrix, rows, later), next_up = upcoming(matrix, rows, later + 1);
+    in_passes(matrix, rows, item / pairs, [&](int first, int count, int pass, int passes) {
+        multiply(matrix, space.normal, first, count, tile, next.share(pass, passes), gate);
+        multiply(matrix, space.normal, first, count, tile + 1, next_up.share(pass, passes), up);
+        for (int r = 0; r < count; r++) {
+            float *g = gate + r * TILE, *u = up + r * TILE;
+            add_bias(matrix, tile, g);
+            add_bias(matrix, tile + 1, u);
+            (in_bf16 ? silu_and_mul<true> : silu_and_mul<false>)(g, u, TILE, g);
+            if (space.ffn.elementwise()) {
+                space.ffn.put_columns(first + r, column, std::min(TILE, shape.ffn - column), g);
+            } else {
+                memcpy(gated_row(first + r) + column, g, TILE * sizeof(float));
+            }
+        }
+    });
+}
+
+void Forward::multiply_head(int item) {
+    products(model.head, space.last, batch.output_count, item,
+             [&](int row, int column, const float *out) {
+                 float *logits = batch.logits + static_cast<size_t>(row) * shape.vocab + column;
+                 for (int i = 0; i < TILE; i += LANES) {
+                     store_first(logits + i, load(out + i), shape.vocab - column - i);
+                 }
+             });
+}

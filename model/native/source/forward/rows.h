@@ -1,0 +1,83 @@
+// The small operators between matrix products, one token's row at a time. A value is rounded to
+// bf16 wherever Hugging Face's Llama, held in bf16, rounds it (BF16); otherwise never.
+#pragma once
+
+#include <cmath>
+
+#include "matrix/matrix.h"
+#include "simd/simd.h"
+
+// out = in / rms(in) * weight, statistics in float.
+template <bool BF16>
+void rms_norm(const float *in, const float *weight, int size, float epsilon, float *out) {
+    Floats squares = broadcast(0.0f);
+    for (int i = 0; i < size; i += LANES) {
+        Floats x = load_first(in + i, size - i);
+        squares = fma(x, x, squares);
+    }
+    float mean = reduce_add(squares) / static_cast<float>(size);
+    Floats factor = broadcast(1.0f / std::sqrt(mean + epsilon));
+    for (int i = 0; i < size; i += LANES) {
+        Floats x = rounded<BF16>(load_first(in + i, size - i) * factor);
+        Floats y = rounded<BF16>(x * load_first(weight + i, size - i));
+        store_first(out + i, without_tiny(y), size - i);
+    }
+}
+
+// Rotates the pairs (i, i + half) of one head in place.
+template <bool BF16>
+void rotate(float *head, const float *cosine, const float *sine, int half) {
+    for (int i = 0; i < half; i += LANES) {
+        Floats c = load_first(cosine + i, half - i), s = load_first(sine + i, half - i);
+        Floats x = load_first(head + i, half - i), y = load_first(head + half + i, half - i);
+        Floats first = rounded<BF16>(x * c) - rounded<BF16>(y * s);
+        Floats second = rounded<BF16>(y * c) + rounded<BF16>(x * s);
+        store_first(head + i, rounded<BF16>(first), half - i);
+        store_first(head + half + i, rounded<BF16>(second), half - i);
+    }
+}
+
+// out = silu(gate) * up.
+template <bool BF16>
+void silu_and_mul(const float *gate, const float *up, int size, float *out) {
+    for (int i = 0; i < size; i += LANES) {
+        Floats g = rounded<BF16>(load(gate + i)), u = rounded<BF16>(load(up + i));
+        Floats e = exponential(broadcast(0.0f) - g);
+        Floats silu = rounded<BF16>(g / (e + broadcast(1.0f)));
+        store(out + i, rounded<BF16>(silu * u));
+    }
+}
+
+// x += product.
+template <bool BF16>
+void add_to(const float *product, int size, float *x) {
+    for (int i = 0; i < size; i += LANES) {
+        Floats p = rounded<BF16>(load(product + i));
+        store(x + i, rounded<BF16>(load(x + i) + p));
+    }
+}
+
+// Signed bytes, the largest 127, and then what scales them.
+inline void store_scaled(const float *head, int size, uint8_t *to) {
+    Floats most = broadcast(0.0f);
+    for (int i = 0; i < size; i += LANES) most = max(most, absolute(load_first(head + i, size - i)));
+    float largest = reduce_max(most), scale = largest < TINY ? 0.0f : largest / 127.0f;
+    Floats inverse = broadcast(scale > 0 ? 1.0f / scale : 0.0f);
+    for (int i = 0; i < size; i += LANES) {
+        store_bytes(to + i, to_ints(load_first(head + i, size - i) * inverse), size - i);
+    }
+    memcpy(to + size, &scale, sizeof scale);
+}
+
+// Writes one head's key or value into the pages.
+inline void store_kv(const float *head, int size, Format format, void *to) {
+    if (format == Format::int8) return store_scaled(head, size, static_cast<uint8_t *>(to));
+    for (int i = 0; i < size; i += LANES) {
+        Floats value = without_tiny(load_first(head + i, size - i));
+        if (format == Format::fp32) {
+            store_first(static_cast<float *>(to) + i, value, size - i);
+        } else {
+            store_bf16(static_cast<bf16 *>(to) + i, value, size - i);
+        }
+    }
+}

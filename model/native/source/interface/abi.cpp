@@ -1,0 +1,158 @@
+// The C interface that library.py loads. Handles are plain pointers; failures come back as text.
+#include <cstring>
+#include <new>
+
+#include "draft_head/draft_tree.h"
+#include "forward/copies.h"
+#include "forward/model.h"
+#include "sampling/logprobs.h"
+#include "sampling/sampler.h"
+#include "interface/measure.h"
+
+namespace {
+
+// Independent items, one stage.
+template <class Each>
+struct Items : Job {
+    int count;
+    Each each;
+    Items(int count, Each each) : count(count), each(each) {}
+    int open(int stage) override { return stage == 0 && count ? count : -1; }
+    void run(int, int item, int thread) override { each(item, thread); }
+};
+
+// Returns why the work could not be done, or null.
+template <class Work>
+const char *unless_full(Work work) {
+    try {
+        work();
+    } catch (const std::bad_alloc &) {
+        return "out of memory";
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+extern "C" {
+
+void *pool_create(int threads) { return new Pool(threads); }
+void pool_destroy(void *pool) { delete static_cast<Pool *>(pool); }
+
+void *model_create(void *pool, const Shape *shape, const float *inverse_frequencies) {
+    return new Model(*static_cast<Pool *>(pool), *shape, inverse_frequencies);
+}
+void model_destroy(void *model) { delete static_cast<Model *>(model); }
+
+void model_set_matrix(void *model, int layer, int part, const void *data, int is_bf16, int n, int k,
+                      const float *bias) {
+    Source source{data, is_bf16 != 0, n, k, bias};
+    static_cast<Model *>(model)->set_matrix(layer, static_cast<Part>(part), source);
+}
+
+void model_set_vector(void *model, int layer, int which, const float *values, int size) {
+    static_cast<Model *>(model)->set_vector(layer, static_cast<Vector>(which), values, size);
+}
+
+void model_set_embedding(void *model, const void *data, int is_bf16) {
+    static_cast<Model *>(model)->embedding = data;
+    static_cast<Model *>(model)->embedding_is_bf16 = is_bf16 != 0;
+}
+
+const char *model_forward(void *model, const Batch *batch) {
+    Model &of = *static_cast<Model *>(model);
+    if (const char *refusal = of.refusal(*batch)) return refusal;
+    return unless_full([&] { of.forward(*batch); });
+}
+
+void *draft_head_create(void *pool, int hidden, int inner, const int32_t *vocabulary, int size,
+                        const void *embedding, int embedding_is_bf16) {
+    std::vector<int32_t> tokens(vocabulary, vocabulary + size);
+    return new DraftHead(*static_cast<Pool *>(pool), hidden, inner, tokens, embedding,
+                         embedding_is_bf16 != 0);
+}
+void draft_head_destroy(void *head) { delete static_cast<DraftHead *>(head); }
+
+void draft_head_set_matrix(void *head, int which, const void *data, int is_bf16, int n, int k,
+                           int parts) {
+    Source source{data, is_bf16 != 0, n, k, nullptr};
+    static_cast<DraftHead *>(head)->set_matrix(which, source, parts);
+}
+
+void draft_head_set_vector(void *head, int which, const float *values) {
+    static_cast<DraftHead *>(head)->set_vector(which, values);
+}
+
+const char *draft_head_run(void *head, const DraftHeadRow *rows, int row_count, int count) {
+    return unless_full([&] { static_cast<DraftHead *>(head)->run(rows, row_count, count); });
+}
+
+const char *draft_head_build_trees(void *head, const TreeStart *starts, int row_count,
+                                   const TreeShape *shape, int32_t *nodes) {
+    return unless_full([&] {
+        DraftTreeBuilder(*static_cast<DraftHead *>(head)).build(starts, row_count, *shape, nodes);
+    });
+}
+
+void sample_many(void *pool, const SamplingRequest *requests, int count, int vocab,
+                 int32_t *tokens) {
+    Pool &on = *static_cast<Pool *>(pool);
+    auto each = [&](int item, int) {
+        thread_local Chooser chooser;
+        tokens[item] = chooser.choose(requests[item], vocab);
+    };
+    if (count == 1) return each(0, 0);
+    Items<decltype(each)> items(count, each);
+    on.run(items);
+}
+
+void report_logprobs(void *pool, const LogprobRequest *requests, int count, int vocab) {
+    auto each = [&](int item, int) { report(requests[item], vocab); };
+    Items<decltype(each)> items(count, each);
+    static_cast<Pool *>(pool)->run(items);
+}
+
+void copy_tensor_units(uint8_t *tensor, int layers, int64_t units, int64_t bytes,
+                       const int64_t *from, const int64_t *to, int count) {
+    copy_units(tensor, layers, units, bytes, from, to, count);
+}
+
+double measure_multiply_adds(void *pool, int format, long steps) {
+    return multiply_adds(*static_cast<Pool *>(pool), static_cast<Format>(format), steps);
+}
+
+int64_t measure_stream(void *model) {
+    return static_cast<int64_t>(stream(*static_cast<Model *>(model)));
+}
+
+void measure_linears(void *model, int rows, int outputs) {
+    static_cast<Model *>(model)->linears(rows, outputs);
+}
+
+// The size of a struct that library.py mirrors, by its name there; 0 of no such struct.
+int64_t struct_bytes(const char *name) {
+    const struct {
+        const char *name;
+        size_t bytes;
+    } sizes[] = {
+        {"Shape", sizeof(Shape)},
+        {"RoundArrays", sizeof(Batch)},
+        {"SamplingRequest", sizeof(SamplingRequest)},
+        {"LogprobRequest", sizeof(LogprobRequest)},
+        {"DraftHeadRow", sizeof(DraftHeadRow)},
+        {"TreeStart", sizeof(TreeStart)},
+        {"TreeShape", sizeof(TreeShape)},
+    };
+    for (const auto &one : sizes) {
+        if (strcmp(one.name, name) == 0) return static_cast<int64_t>(one.bytes);
+    }
+    return 0;
+}
+
+void gumbel_many(uint64_t seed, uint32_t branch, uint32_t position, const uint32_t *tokens,
+                 int count, double *noise) {
+    Noise source{seed, branch, position};
+    for (int i = 0; i < count; i++) noise[i] = source.gumbel(tokens[i]);
+}
+
+}  // extern "C"

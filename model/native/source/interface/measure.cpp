@@ -1,0 +1,111 @@
+// What the benchmark compares a forward pass with: the machine's peaks, and the products alone.
+#include "interface/measure.h"
+
+#include "forward/model.h"
+
+namespace {
+
+using native::PEAK_CHAINS;
+
+// Multiply-adds in independent chains in registers, enough to hide an operation's latency.
+template <class Sum, class Step>
+void run_chains(long steps, Sum zero, Step step) {
+    Sum sums[PEAK_CHAINS];
+    for (Sum &sum : sums) sum = zero;
+    for (long i = 0; i < steps; i++) {
+#pragma GCC unroll 16
+        for (Sum &sum : sums) step(sum);
+    }
+    for (Sum &sum : sums) asm volatile("" : : DRAFTWERK_REGISTER(sum));
+}
+
+template <class Register>
+Register opaque(Register value) {
+    asm volatile("" : "+" DRAFTWERK_REGISTER(value));
+    return value;
+}
+
+template <bool NIBBLES>
+void run_quads(long steps) {
+    const native::QuadWeights<NIBBLES> weights(opaque(native::broadcast(0)));
+    const native::Ints operand = opaque(native::broadcast(0));
+    run_chains(steps, native::broadcast(0), [&](native::Ints &sum) {
+        native::QuadSum<NIBBLES> quads{sum};
+        quads.add(weights, operand);
+        sum = quads.sum;
+    });
+}
+
+struct Peak : Job {
+    Format format;
+    int threads;
+    long steps;
+    int open(int stage) override { return stage == 0 ? threads : -1; }
+    void run(int, int, int) override {
+        if (format == Format::int8) return run_quads<false>(steps);
+        if (format == Format::int4) return run_quads<true>(steps);
+        if (format == Format::bf16) {
+            alignas(64) const uint8_t zeros[64] = {};
+            const PairElement pair[2] = {};
+            auto weights = opaque(native::pair_weights(zeros, 0));
+            auto operand = opaque(native::pair_operand(pair, 0));
+            return run_chains(steps, native::broadcast(0.0f), [&](native::Floats &sum) {
+                sum = native::add_products(sum, operand, weights);
+            });
+        }
+        const native::Floats x = opaque(native::broadcast(0.0f));
+        run_chains(steps, x, [&](native::Floats &sum) { sum = native::fma(x, x, sum); });
+    }
+};
+
+template <class Each>
+void each_matrix(const Model &model, Each each) {
+    for (const Layer &layer : model.layers) {
+        each(layer.qkv, model.workspace.normal);
+        each(layer.output, model.workspace.attention);
+        each(layer.gate_up, model.workspace.normal);
+        each(layer.down, model.workspace.ffn);
+    }
+    each(model.head, model.workspace.last);
+}
+
+struct Streaming : Job {
+    std::vector<std::pair<const uint8_t *, size_t>> parts;
+    int open(int stage) override { return stage == 0 ? static_cast<int>(parts.size()) : -1; }
+    void run(int, int item, int) override {
+        auto [from, bytes] = parts[item];
+        constexpr size_t BYTES = sizeof(native::Ints);
+        native::Ints sums[4] = {};
+        for (size_t i = 0; i + 4 * BYTES <= bytes; i += 4 * BYTES) {
+            for (size_t j = 0; j < 4; j++) {
+                sums[j] = native::bit_xor(sums[j], native::load_ints(from + i + j * BYTES));
+            }
+        }
+        for (auto &sum : sums) asm volatile("" : : DRAFTWERK_REGISTER(sum));
+    }
+};
+
+}  // namespace
+
+double multiply_adds(Pool &pool, Format format, long steps) {
+    Peak peak;
+    peak.format = format, peak.threads = pool.size(), peak.steps = steps;
+    pool.run(peak);
+    int each = native::LANES;
+    if (format == Format::bf16) each *= 2 / native::HALVES;
+    if (in_blocks(format)) each *= 4;
+    return static_cast<double>(steps) * PEAK_CHAINS * each * pool.size();
+}
+
+size_t stream(Model &model) {
+    Streaming streaming;
+    size_t total = 0;
+    each_matrix(model, [&](const Matrix &matrix, const Operand &) {
+        for (int tile = 0; tile < matrix.tiles; tile++) {
+            streaming.parts.push_back({matrix.tile(tile), matrix.tile_bytes});
+            total += matrix.tile_bytes;
+        }
+    });
+    model.pool.run(streaming);
+    return total;
+}

@@ -1,0 +1,306 @@
+// One register of eight lanes: AVX2, FMA and F16C, with AVX-VNNI where there is.
+#pragma once
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace native {
+
+constexpr int LANES = 8;
+using Floats = __m256;
+using Ints = __m256i;
+struct Mask {
+    __m256 lanes;
+};
+
+#define DRAFTWERK_REGISTER "x"
+
+// Floats.
+inline Floats broadcast(float value) { return _mm256_set1_ps(value); }
+inline Floats load(const float *from) { return _mm256_loadu_ps(from); }
+inline void store(float *to, Floats value) { _mm256_storeu_ps(to, value); }
+inline Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
+inline Floats subtract(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
+inline Floats multiply(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
+inline Floats divide(Floats a, Floats b) { return _mm256_div_ps(a, b); }
+inline Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+inline Floats max(Floats a, Floats b) { return _mm256_max_ps(a, b); }
+inline Floats min(Floats a, Floats b) { return _mm256_min_ps(a, b); }
+inline Floats absolute(Floats a) {
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+}
+inline Floats nearest(Floats a) { return _mm256_round_ps(a, 8); }
+
+inline Mask equal(Floats a, Floats b) { return {_mm256_cmp_ps(a, b, _CMP_EQ_OQ)}; }
+inline Mask less(Floats a, Floats b) { return {_mm256_cmp_ps(a, b, _CMP_LT_OQ)}; }
+inline Mask at_most(Floats a, Floats b) { return {_mm256_cmp_ps(a, b, _CMP_LE_OQ)}; }
+inline uint32_t bits(Mask mask) { return static_cast<uint32_t>(_mm256_movemask_ps(mask.lanes)); }
+inline Mask mask_of(uint32_t bits) {
+    const __m256i each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    __m256i set = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), each);
+    return {_mm256_castsi256_ps(_mm256_cmpeq_epi32(set, each))};
+}
+inline Floats select(Mask mask, Floats yes, Floats no) {
+    return _mm256_blendv_ps(no, yes, mask.lanes);
+}
+
+// Half the lanes at a time, down to one.
+inline float reduce_add(Floats a) {
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+inline float reduce_max(Floats a) {
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+// Integers.
+inline Ints broadcast(int32_t value) { return _mm256_set1_epi32(value); }
+inline Ints load_ints(const void *from) {
+    return _mm256_loadu_si256(static_cast<const __m256i *>(from));
+}
+inline void store(void *to, Ints value) {
+    _mm256_storeu_si256(static_cast<__m256i *>(to), value);
+}
+inline Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+inline Ints bit_and(Ints a, Ints b) { return _mm256_and_si256(a, b); }
+inline Ints bit_xor(Ints a, Ints b) { return _mm256_xor_si256(a, b); }
+template <int N>
+inline Ints shift_left(Ints a) { return _mm256_slli_epi32(a, N); }
+template <int N>
+inline Ints shift_right(Ints a) { return _mm256_srli_epi32(a, N); }
+inline Mask equal(Ints a, Ints b) { return {_mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b))}; }
+inline Ints select(Mask mask, Ints yes, Ints no) {
+    return _mm256_blendv_epi8(no, yes, _mm256_castps_si256(mask.lanes));
+}
+inline int reduce_add(Ints a) {
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+// The 64 bits of each unsigned product.
+inline void multiply_wide(Ints value, uint32_t factor, Ints &high, Ints &low) {
+    __m256i by = _mm256_set1_epi64x(factor);
+    __m256i even = _mm256_mul_epu32(value, by);
+    __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(value, 32), by);
+    low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+    high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+}
+
+// From one to the other.
+inline Floats as_floats(Ints a) { return _mm256_castsi256_ps(a); }
+inline Ints as_ints(Floats a) { return _mm256_castps_si256(a); }
+inline Ints to_ints(Floats a) { return _mm256_cvtps_epi32(a); }
+inline Floats to_floats(Ints a) { return _mm256_cvtepi32_ps(a); }
+inline Floats unsigned_to_floats(Ints a) {
+    // Both halves are exact, and the sum rounds once.
+    Floats high = to_floats(_mm256_srli_epi32(a, 16));
+    Floats low = to_floats(_mm256_and_si256(a, _mm256_set1_epi32(0xffff)));
+    return fma(high, broadcast(65536.0f), low);
+}
+// For powers from -127, which gives zero, to 127.
+inline Floats times_power_of_two(Floats a, Floats power) {
+    __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(power), _mm256_set1_epi32(127));
+    return _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
+}
+inline Floats load_halves(const uint16_t *from) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from)));
+}
+
+// The first lanes only. Masked moves of AVX are slow on many processors; odd ends are few.
+inline Floats load_first(const float *from, int count) {
+    if (count >= LANES) return load(from);
+    alignas(32) float lanes[LANES] = {};
+    if (count > 0) memcpy(lanes, from, count * sizeof(float));
+    return _mm256_load_ps(lanes);
+}
+inline void store_first(float *to, Floats value, int count) {
+    if (count >= LANES) return store(to, value);
+    alignas(32) float lanes[LANES];
+    _mm256_store_ps(lanes, value);
+    if (count > 0) memcpy(to, lanes, count * sizeof(float));
+}
+inline Ints load_words(const void *from, int count) {
+    return as_ints(load_first(static_cast<const float *>(from), count));
+}
+inline Ints load_bytes(const uint8_t *from, int count) {
+    uint64_t bytes = 0;
+    if (count > 0) memcpy(&bytes, from, std::min(count, LANES));
+    return _mm256_cvtepi8_epi32(_mm_cvtsi64_si128(static_cast<int64_t>(bytes)));
+}
+inline void store_bytes(uint8_t *to, Ints value, int count) {
+    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(value),
+                                    _mm256_extracti128_si256(value, 1));
+    int64_t bytes = _mm_cvtsi128_si64(_mm_packs_epi16(words, words));
+    if (count > 0) memcpy(to, &bytes, std::min(count, LANES));
+}
+
+// bf16, nearest, ties to even.
+inline __m256i bf16_bits(Floats a) {  // in the upper halves
+    __m256i bits = _mm256_castps_si256(a);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    return _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+}
+inline Floats round_to_bf16(Floats a) {
+    const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000));
+    return _mm256_castsi256_ps(_mm256_and_si256(bf16_bits(a), upper));
+}
+inline __m128i to_bf16(Floats a) {
+    __m256i words = _mm256_srli_epi32(bf16_bits(a), 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+}
+inline void store_bf16(uint16_t *to, Floats value) {
+    _mm_storeu_si128(reinterpret_cast<__m128i *>(to), to_bf16(value));
+}
+inline void store_bf16_first(uint16_t *to, Floats value, int count) {
+    if (count >= LANES) return store_bf16(to, value);
+    alignas(16) uint16_t lanes[LANES];
+    store_bf16(lanes, value);
+    if (count > 0) memcpy(to, lanes, count * sizeof(uint16_t));
+}
+
+// Sums of floats in double, eight of them.
+struct Doubles {
+    __m256d low = _mm256_setzero_pd(), high = _mm256_setzero_pd();
+    void add(Floats a) {
+        low = _mm256_add_pd(low, _mm256_cvtps_pd(_mm256_castps256_ps128(a)));
+        high = _mm256_add_pd(high, _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1)));
+    }
+    void store(double *to) const {
+        _mm256_storeu_pd(to, low);
+        _mm256_storeu_pd(to + 4, high);
+    }
+};
+
+// Products of bf16 pairs: first those of the upper halves, then those of the lower ones. What
+// every row brings is held as floats; what all rows share is unpacked once.
+constexpr int HALVES = 2;
+using PairElement = float;
+inline Floats pair_weights(const uint8_t *from, int half) {
+    __m256i both = _mm256_load_si256(reinterpret_cast<const __m256i *>(from));
+    return _mm256_castsi256_ps(
+        half ? _mm256_and_si256(both, _mm256_set1_epi32(static_cast<int>(0xffff0000)))
+             : _mm256_slli_epi32(both, 16));
+}
+inline Floats pair_operand(const PairElement *from, int half) {
+    return _mm256_broadcast_ss(from + half);
+}
+inline Floats add_products(Floats sum, Floats operand, Floats weights) {
+    return _mm256_fmadd_ps(operand, weights, sum);
+}
+
+// Integer products of four weights (of eight bits, or nibbles) with four signed bytes.
+#if defined(__AVXVNNI__) || (defined(__AVX512VNNI__) && defined(__AVX512VL__))
+constexpr int WEIGHT_OFFSET = 128;  // weights are unsigned
+template <bool NIBBLES>
+struct QuadWeights {
+    Ints bytes;
+    explicit QuadWeights(Ints bytes) : bytes(bytes) {}
+};
+template <bool NIBBLES>
+struct QuadSum {
+    Ints sum;
+    void begin(int start) { sum = _mm256_set1_epi32(start); }
+    void add(const QuadWeights<NIBBLES> &weights, Ints operand) {
+#ifdef __AVXVNNI__
+        sum = _mm256_dpbusd_avx_epi32(sum, weights.bytes, operand);
+#else
+        sum = _mm256_dpbusd_epi32(sum, weights.bytes, operand);
+#endif
+    }
+    Ints total() const { return sum; }
+};
+#else
+constexpr int WEIGHT_OFFSET = 0;    // weights are signed
+template <bool NIBBLES>
+struct QuadWeights {
+    Ints bytes, magnitudes;
+    explicit QuadWeights(Ints from) : bytes(from), magnitudes(_mm256_abs_epi8(from)) {}
+};
+template <bool NIBBLES>
+struct QuadSum {
+    Ints sum;
+    void begin(int start) { sum = _mm256_set1_epi32(NIBBLES ? 0 : start); }
+    // Two products of at most 127 * 127 fit into sixteen bits, and sixteen of at most 15 * 127.
+    void add(const QuadWeights<NIBBLES> &weights, Ints operand) {
+        if (NIBBLES) {
+            sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(weights.bytes, operand));
+            return;
+        }
+        Ints pairs = _mm256_maddubs_epi16(weights.magnitudes,
+                                          _mm256_sign_epi8(operand, weights.bytes));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    }
+    Ints total() const {
+        return NIBBLES ? _mm256_madd_epi16(sum, _mm256_set1_epi16(1)) : sum;
+    }
+};
+#endif
+template <int SHIFT>
+inline Ints nibbles(Ints bytes) {
+    return _mm256_and_si256(SHIFT ? _mm256_srli_epi16(bytes, SHIFT) : bytes,
+                            _mm256_set1_epi8(0x0f));
+}
+
+inline void transpose(Ints (&rows)[LANES]) {
+    __m256i t[8];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_epi32(rows[i], rows[i + 1]);
+        t[i + 1] = _mm256_unpackhi_epi32(rows[i], rows[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        rows[i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);
+        rows[i + 1] = _mm256_unpackhi_epi64(t[i], t[i + 2]);
+        rows[i + 2] = _mm256_unpacklo_epi64(t[i + 1], t[i + 3]);
+        rows[i + 3] = _mm256_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm256_permute2x128_si256(rows[i], rows[i + 4], 0x20);
+        t[i + 4] = _mm256_permute2x128_si256(rows[i], rows[i + 4], 0x31);
+    }
+    for (int i = 0; i < 8; i++) rows[i] = t[i];
+}
+
+// Transposes four words of four registers, in each 128 bits by themselves.
+inline void transpose_quads(Ints &a, Ints &b, Ints &c, Ints &d) {
+    Ints t0 = _mm256_unpacklo_epi32(a, b), t1 = _mm256_unpackhi_epi32(a, b);
+    Ints t2 = _mm256_unpacklo_epi32(c, d), t3 = _mm256_unpackhi_epi32(c, d);
+    a = _mm256_unpacklo_epi64(t0, t2), b = _mm256_unpackhi_epi64(t0, t2);
+    c = _mm256_unpacklo_epi64(t1, t3), d = _mm256_unpackhi_epi64(t1, t3);
+}
+
+inline __m128i load_eight(const void *from, int count) {
+    if (count >= 8) return _mm_loadu_si128(static_cast<const __m128i *>(from));
+    alignas(16) uint16_t lanes[8] = {};
+    if (count > 0) memcpy(lanes, from, count * sizeof(uint16_t));
+    return _mm_load_si128(reinterpret_cast<const __m128i *>(lanes));
+}
+// Writes even[0], odd[0], even[1], odd[1] .. for `size` of each, then zeros, up to `padded`, a
+// multiple of 32.
+inline void interleave(const void *even, const void *odd, int size, int padded, uint8_t *out) {
+    for (int i = 0; i < padded; i += 8) {
+        __m128i a = load_eight(static_cast<const uint16_t *>(even) + i, size - i);
+        __m128i b = load_eight(static_cast<const uint16_t *>(odd) + i, size - i);
+        _mm_store_si128(reinterpret_cast<__m128i *>(out + 4 * i), _mm_unpacklo_epi16(a, b));
+        _mm_store_si128(reinterpret_cast<__m128i *>(out + 4 * i + 16), _mm_unpackhi_epi16(a, b));
+    }
+}
+
+inline void prefetch(const uint8_t *from) {
+    _mm_prefetch(reinterpret_cast<const char *>(from), _MM_HINT_T1);
+}
+
+// What fits 16 registers: a tile of 48 columns is three panels, and twelve registers hold sums.
+constexpr int PANEL = 16;
+constexpr int ROWS = 6, BLOCK_ROWS = 4;
+constexpr int WIDE_ROWS = 2;          // up to here a kernel takes all panels of a tile at once
+constexpr int ATTENTION_ROWS = 6, ATTENTION_COLUMNS = 16;
+constexpr int PEAK_CHAINS = 12;
+
+}  // namespace native

@@ -1,0 +1,289 @@
+// One register of sixteen lanes: AVX-512 F, BW, DQ and VL, with BF16 and VNNI where there are.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace native {
+
+constexpr int LANES = 16;
+using Floats = __m512;
+using Ints = __m512i;
+struct Mask {
+    __mmask16 bits;
+};
+
+#define DRAFTWERK_REGISTER "v"
+
+inline __mmask16 first(int count) {
+    return count >= LANES ? 0xffff : static_cast<__mmask16>((1u << (count < 0 ? 0 : count)) - 1);
+}
+
+// Floats.
+inline Floats broadcast(float value) { return _mm512_set1_ps(value); }
+inline Floats load(const float *from) { return _mm512_loadu_ps(from); }
+inline void store(float *to, Floats value) { _mm512_storeu_ps(to, value); }
+inline Floats load_first(const float *from, int count) {
+    return _mm512_maskz_loadu_ps(first(count), from);
+}
+inline void store_first(float *to, Floats value, int count) {
+    _mm512_mask_storeu_ps(to, first(count), value);
+}
+inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+inline Floats subtract(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
+inline Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+inline Floats divide(Floats a, Floats b) { return _mm512_div_ps(a, b); }
+inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+inline Floats max(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+inline Floats min(Floats a, Floats b) { return _mm512_min_ps(a, b); }
+inline Floats absolute(Floats a) { return _mm512_abs_ps(a); }
+inline Floats nearest(Floats a) { return _mm512_roundscale_ps(a, 8); }
+inline Floats times_power_of_two(Floats a, Floats power) { return _mm512_scalef_ps(a, power); }
+
+inline Mask equal(Floats a, Floats b) { return {_mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)}; }
+inline Mask less(Floats a, Floats b) { return {_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)}; }
+inline Mask at_most(Floats a, Floats b) { return {_mm512_cmp_ps_mask(a, b, _CMP_LE_OQ)}; }
+inline uint32_t bits(Mask mask) { return mask.bits; }
+inline Mask mask_of(uint32_t bits) { return {static_cast<__mmask16>(bits)}; }
+inline Floats select(Mask mask, Floats yes, Floats no) {
+    return _mm512_mask_mov_ps(no, mask.bits, yes);
+}
+
+// Half the lanes at a time, down to one.
+inline float reduce_add(Floats a) {
+    __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+inline float reduce_max(Floats a) { return _mm512_reduce_max_ps(a); }
+
+// Integers.
+inline Ints broadcast(int32_t value) { return _mm512_set1_epi32(value); }
+inline Ints load_ints(const void *from) { return _mm512_loadu_si512(from); }
+inline Ints load_words(const void *from, int count) {
+    return _mm512_maskz_loadu_epi32(first(count), from);
+}
+inline void store(void *to, Ints value) { _mm512_storeu_si512(to, value); }
+inline Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+inline Ints bit_and(Ints a, Ints b) { return _mm512_and_si512(a, b); }
+inline Ints bit_xor(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
+template <int N>
+inline Ints shift_left(Ints a) { return _mm512_slli_epi32(a, N); }
+template <int N>
+inline Ints shift_right(Ints a) { return _mm512_srli_epi32(a, N); }
+inline Mask equal(Ints a, Ints b) { return {_mm512_cmpeq_epi32_mask(a, b)}; }
+inline Ints select(Mask mask, Ints yes, Ints no) {
+    return _mm512_mask_mov_epi32(no, mask.bits, yes);
+}
+inline int reduce_add(Ints a) { return _mm512_reduce_add_epi32(a); }
+// The 64 bits of each unsigned product.
+inline void multiply_wide(Ints value, uint32_t factor, Ints &high, Ints &low) {
+    __m512i by = _mm512_set1_epi64(factor);
+    __m512i even = _mm512_mul_epu32(value, by);
+    __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(value, 32), by);
+    low = _mm512_mask_mov_epi32(even, 0xaaaa, _mm512_slli_epi64(odd, 32));
+    high = _mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), 0xaaaa, odd);
+}
+
+// From one to the other.
+inline Floats as_floats(Ints a) { return _mm512_castsi512_ps(a); }
+inline Ints as_ints(Floats a) { return _mm512_castps_si512(a); }
+inline Ints to_ints(Floats a) { return _mm512_cvtps_epi32(a); }
+inline Floats to_floats(Ints a) { return _mm512_cvtepi32_ps(a); }
+inline Floats unsigned_to_floats(Ints a) { return _mm512_cvtepu32_ps(a); }
+inline Floats load_halves(const uint16_t *from) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(from)));
+}
+inline Ints load_bytes(const uint8_t *from, int count) {
+    return _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first(count), from));
+}
+inline void store_bytes(uint8_t *to, Ints value, int count) {
+    _mm_mask_storeu_epi8(to, first(count), _mm512_cvtsepi32_epi8(value));
+}
+
+// bf16, in the lower halves of words; nearest, ties to even.
+#ifdef __AVX512BF16__
+inline __m256i to_bf16(Floats a) { return (__m256i)_mm512_cvtneps_pbh(a); }
+#else
+inline __m256i to_bf16(Floats a) {
+    __m512i bits = _mm512_castps_si512(a);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+}
+#endif
+inline Floats from_bf16(__m256i a) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(a), 16));
+}
+inline Floats round_to_bf16(Floats a) { return from_bf16(to_bf16(a)); }
+inline void store_bf16(uint16_t *to, Floats value) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i *>(to), to_bf16(value));
+}
+inline void store_bf16_first(uint16_t *to, Floats value, int count) {
+    _mm256_mask_storeu_epi16(to, first(count), to_bf16(value));
+}
+
+// Sums of floats in double, sixteen of them.
+struct Doubles {
+    __m512d low = _mm512_setzero_pd(), high = _mm512_setzero_pd();
+    void add(Floats a) {
+        low = _mm512_add_pd(low, _mm512_cvtps_pd(_mm512_castps512_ps256(a)));
+        high = _mm512_add_pd(high, _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1)));
+    }
+    void store(double *to) const {
+        _mm512_storeu_pd(to, low);
+        _mm512_storeu_pd(to + 8, high);
+    }
+};
+
+// Products of bf16 pairs. VDPBF16PS adds the product of the upper halves, then that of the lower
+// ones, each rounded once: what two fused multiply-adds do, because no operand is tiny.
+#ifdef __AVX512BF16__
+constexpr int HALVES = 1;
+using PairElement = uint16_t;
+inline Ints pair_weights(const uint8_t *from, int) { return _mm512_load_si512(from); }
+inline Ints pair_operand(const PairElement *from, int) {
+    int32_t pair;
+    memcpy(&pair, from, sizeof pair);
+    return _mm512_set1_epi32(pair);
+}
+inline Floats add_products(Floats sum, Ints operand, Ints weights) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)operand, (__m512bh)weights);
+}
+#else
+constexpr int HALVES = 2;
+using PairElement = float;
+inline Floats pair_weights(const uint8_t *from, int half) {
+    __m512i both = _mm512_load_si512(from);
+    return _mm512_castsi512_ps(
+        half ? _mm512_and_si512(both, _mm512_set1_epi32(static_cast<int>(0xffff0000)))
+             : _mm512_slli_epi32(both, 16));
+}
+inline Floats pair_operand(const PairElement *from, int half) { return broadcast(from[half]); }
+inline Floats add_products(Floats sum, Floats operand, Floats weights) {
+    return _mm512_fmadd_ps(operand, weights, sum);
+}
+#endif
+
+// Integer products of four weights (of eight bits, or nibbles) with four signed bytes.
+#ifdef __AVX512VNNI__
+constexpr int WEIGHT_OFFSET = 128;  // weights are unsigned
+template <bool NIBBLES>
+struct QuadWeights {
+    Ints bytes;
+    explicit QuadWeights(Ints bytes) : bytes(bytes) {}
+};
+template <bool NIBBLES>
+struct QuadSum {
+    Ints sum;
+    void begin(int start) { sum = _mm512_set1_epi32(start); }
+    void add(const QuadWeights<NIBBLES> &weights, Ints operand) {
+        // Not the intrinsic: with it GCC 12 moves two dozen accumulators to the stack and back.
+        asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(weights.bytes), "v"(operand));
+    }
+    Ints total() const { return sum; }
+};
+#else
+constexpr int WEIGHT_OFFSET = 0;    // weights are signed
+template <bool NIBBLES>
+struct QuadWeights {
+    Ints bytes;
+    __mmask64 negative;
+    explicit QuadWeights(Ints from)
+        : bytes(NIBBLES ? from : _mm512_abs_epi8(from)),
+          negative(NIBBLES ? 0 : _mm512_movepi8_mask(from)) {}
+};
+template <bool NIBBLES>
+struct QuadSum {
+    Ints sum;
+    void begin(int start) { sum = _mm512_set1_epi32(NIBBLES ? 0 : start); }
+    // Two products of at most 127 * 127 fit into sixteen bits, and sixteen of at most 15 * 127.
+    void add(const QuadWeights<NIBBLES> &weights, Ints operand) {
+        if (NIBBLES) {
+            sum = _mm512_add_epi16(sum, _mm512_maddubs_epi16(weights.bytes, operand));
+            return;
+        }
+        Ints turned = _mm512_mask_sub_epi8(operand, weights.negative, _mm512_setzero_si512(),
+                                           operand);
+        Ints pairs = _mm512_maddubs_epi16(weights.bytes, turned);
+        sum = _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+    }
+    Ints total() const {
+        return NIBBLES ? _mm512_madd_epi16(sum, _mm512_set1_epi16(1)) : sum;
+    }
+};
+#endif
+template <int SHIFT>
+inline Ints nibbles(Ints bytes) {
+    return _mm512_and_si512(SHIFT ? _mm512_srli_epi16(bytes, SHIFT) : bytes,
+                            _mm512_set1_epi8(0x0f));
+}
+
+inline void transpose(Ints (&rows)[LANES]) {
+    __m512i t[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        rows[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        rows[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        rows[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        rows[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_i32x4(rows[i], rows[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_i32x4(rows[i], rows[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_i32x4(rows[i + 8], rows[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_i32x4(rows[i + 8], rows[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 4; i++) {
+        rows[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+        rows[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+        rows[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
+        rows[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
+    }
+}
+
+// Transposes four words of four registers, in each 128 bits by themselves.
+inline void transpose_quads(Ints &a, Ints &b, Ints &c, Ints &d) {
+    Ints t0 = _mm512_unpacklo_epi32(a, b), t1 = _mm512_unpackhi_epi32(a, b);
+    Ints t2 = _mm512_unpacklo_epi32(c, d), t3 = _mm512_unpackhi_epi32(c, d);
+    a = _mm512_unpacklo_epi64(t0, t2), b = _mm512_unpackhi_epi64(t0, t2);
+    c = _mm512_unpacklo_epi64(t1, t3), d = _mm512_unpackhi_epi64(t1, t3);
+}
+
+// Writes even[0], odd[0], even[1], odd[1] .. for `size` of each, then zeros, up to `padded`, a
+// multiple of 32.
+inline void interleave(const void *even, const void *odd, int size, int padded, uint8_t *out) {
+    alignas(64) static constexpr uint16_t LOW[] = {
+        0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+        8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+    const __m512i low = _mm512_load_si512(LOW);
+    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    for (int i = 0; i < padded; i += 32) {
+        int left = size - i;
+        __mmask32 mask = left >= 32 ? ~__mmask32{0} : (__mmask32{1} << (left < 0 ? 0 : left)) - 1;
+        __m512i a = _mm512_maskz_loadu_epi16(mask, static_cast<const uint16_t *>(even) + i);
+        __m512i b = _mm512_maskz_loadu_epi16(mask, static_cast<const uint16_t *>(odd) + i);
+        _mm512_store_si512(out + 4 * i, _mm512_permutex2var_epi16(a, low, b));
+        _mm512_store_si512(out + 4 * i + 64, _mm512_permutex2var_epi16(a, high, b));
+    }
+}
+
+inline void prefetch(const uint8_t *from) {
+    _mm_prefetch(reinterpret_cast<const char *>(from), _MM_HINT_T1);
+}
+
+// What fits 32 registers: a tile of 48 columns is one panel of three, times eight rows.
+constexpr int PANEL = 48;
+constexpr int ROWS = 8, BLOCK_ROWS = 4;
+constexpr int WIDE_ROWS = 8;          // up to here a kernel takes all panels of a tile at once
+constexpr int ATTENTION_ROWS = 6, ATTENTION_COLUMNS = 64;
+constexpr int PEAK_CHAINS = 16;
+
+}  // namespace native

@@ -1,0 +1,241 @@
+// One register of four lanes: Advanced SIMD of AArch64, with its dot products where there are.
+#pragma once
+
+#include <arm_neon.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace native {
+
+constexpr int LANES = 4;
+using Floats = float32x4_t;
+using Ints = int32x4_t;
+struct Mask {
+    uint32x4_t lanes;
+};
+
+#define DRAFTWERK_REGISTER "w"
+
+// Floats.
+inline Floats broadcast(float value) { return vdupq_n_f32(value); }
+inline Floats load(const float *from) { return vld1q_f32(from); }
+inline void store(float *to, Floats value) { vst1q_f32(to, value); }
+inline Floats add(Floats a, Floats b) { return vaddq_f32(a, b); }
+inline Floats subtract(Floats a, Floats b) { return vsubq_f32(a, b); }
+inline Floats multiply(Floats a, Floats b) { return vmulq_f32(a, b); }
+inline Floats divide(Floats a, Floats b) { return vdivq_f32(a, b); }
+inline Floats fma(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
+// As on x86, the second where one is not a number or both are zero.
+inline Floats max(Floats a, Floats b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+inline Floats min(Floats a, Floats b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+inline Floats absolute(Floats a) { return vabsq_f32(a); }
+inline Floats nearest(Floats a) { return vrndnq_f32(a); }
+
+inline Mask equal(Floats a, Floats b) { return {vceqq_f32(a, b)}; }
+inline Mask less(Floats a, Floats b) { return {vcltq_f32(a, b)}; }
+inline Mask at_most(Floats a, Floats b) { return {vcleq_f32(a, b)}; }
+inline uint32x4_t each_bit() {
+    const uint32_t each[] = {1, 2, 4, 8};
+    return vld1q_u32(each);
+}
+inline uint32_t bits(Mask mask) { return vaddvq_u32(vandq_u32(mask.lanes, each_bit())); }
+inline Mask mask_of(uint32_t bits) { return {vtstq_u32(vdupq_n_u32(bits), each_bit())}; }
+inline Floats select(Mask mask, Floats yes, Floats no) { return vbslq_f32(mask.lanes, yes, no); }
+
+// Half the lanes at a time, down to one.
+inline float reduce_add(Floats a) {
+    float32x2_t two = vadd_f32(vget_low_f32(a), vget_high_f32(a));
+    return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
+}
+inline float reduce_max(Floats a) { return vmaxvq_f32(a); }
+
+// Integers.
+inline Ints broadcast(int32_t value) { return vdupq_n_s32(value); }
+inline Ints load_ints(const void *from) { return vld1q_s32(static_cast<const int32_t *>(from)); }
+inline void store(void *to, Ints value) { vst1q_s32(static_cast<int32_t *>(to), value); }
+inline Ints add(Ints a, Ints b) { return vaddq_s32(a, b); }
+inline Ints bit_and(Ints a, Ints b) { return vandq_s32(a, b); }
+inline Ints bit_xor(Ints a, Ints b) { return veorq_s32(a, b); }
+template <int N>
+inline Ints shift_left(Ints a) { return vshlq_n_s32(a, N); }
+template <int N>
+inline Ints shift_right(Ints a) {
+    return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(a), N));
+}
+inline Mask equal(Ints a, Ints b) { return {vceqq_s32(a, b)}; }
+inline Ints select(Mask mask, Ints yes, Ints no) { return vbslq_s32(mask.lanes, yes, no); }
+inline int reduce_add(Ints a) { return vaddvq_s32(a); }
+// The 64 bits of each unsigned product.
+inline void multiply_wide(Ints value, uint32_t factor, Ints &high, Ints &low) {
+    uint32x4_t of = vreinterpretq_u32_s32(value);
+    uint32x2_t by = vdup_n_u32(factor);
+    Ints first = vreinterpretq_s32_u64(vmull_u32(vget_low_u32(of), by));
+    Ints second = vreinterpretq_s32_u64(vmull_u32(vget_high_u32(of), by));
+    low = vuzp1q_s32(first, second);
+    high = vuzp2q_s32(first, second);
+}
+
+// From one to the other.
+inline Floats as_floats(Ints a) { return vreinterpretq_f32_s32(a); }
+inline Ints as_ints(Floats a) { return vreinterpretq_s32_f32(a); }
+inline Ints to_ints(Floats a) { return vcvtnq_s32_f32(a); }
+inline Floats to_floats(Ints a) { return vcvtq_f32_s32(a); }
+inline Floats unsigned_to_floats(Ints a) { return vcvtq_f32_u32(vreinterpretq_u32_s32(a)); }
+// For powers from -127, which gives zero, to 127.
+inline Floats times_power_of_two(Floats a, Floats power) {
+    Ints exponent = add(to_ints(power), broadcast(127));
+    return multiply(a, as_floats(shift_left<23>(exponent)));
+}
+inline Floats load_halves(const uint16_t *from) {
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
+}
+
+// The first lanes only.
+inline Floats load_first(const float *from, int count) {
+    if (count >= LANES) return load(from);
+    float lanes[LANES] = {};
+    if (count > 0) memcpy(lanes, from, count * sizeof(float));
+    return load(lanes);
+}
+inline void store_first(float *to, Floats value, int count) {
+    if (count >= LANES) return store(to, value);
+    float lanes[LANES];
+    store(lanes, value);
+    if (count > 0) memcpy(to, lanes, count * sizeof(float));
+}
+inline Ints load_words(const void *from, int count) {
+    return as_ints(load_first(static_cast<const float *>(from), count));
+}
+inline Ints load_bytes(const uint8_t *from, int count) {
+    uint64_t bytes = 0;
+    if (count > 0) memcpy(&bytes, from, std::min(count, LANES));
+    return vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(bytes))));
+}
+inline void store_bytes(uint8_t *to, Ints value, int count) {
+    int16x4_t words = vqmovn_s32(value);
+    int8x8_t bytes = vqmovn_s16(vcombine_s16(words, words));
+    int8_t lanes[8];
+    vst1_s8(lanes, bytes);
+    if (count > 0) memcpy(to, lanes, std::min(count, LANES));
+}
+
+// bf16, nearest, ties to even.
+inline uint32x4_t bf16_bits(Floats a) {  // in the upper halves
+    uint32x4_t bits = vreinterpretq_u32_f32(a);
+    uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+    return vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
+}
+inline Floats round_to_bf16(Floats a) {
+    return vreinterpretq_f32_u32(vandq_u32(bf16_bits(a), vdupq_n_u32(0xffff0000)));
+}
+inline void store_bf16(uint16_t *to, Floats value) {
+    vst1_u16(to, vshrn_n_u32(bf16_bits(value), 16));
+}
+inline void store_bf16_first(uint16_t *to, Floats value, int count) {
+    if (count >= LANES) return store_bf16(to, value);
+    uint16_t lanes[LANES];
+    store_bf16(lanes, value);
+    if (count > 0) memcpy(to, lanes, count * sizeof(uint16_t));
+}
+
+// Sums of floats in double, four of them.
+struct Doubles {
+    float64x2_t low = vdupq_n_f64(0), high = vdupq_n_f64(0);
+    void add(Floats a) {
+        low = vaddq_f64(low, vcvt_f64_f32(vget_low_f32(a)));
+        high = vaddq_f64(high, vcvt_high_f64_f32(a));
+    }
+    void store(double *to) const {
+        vst1q_f64(to, low);
+        vst1q_f64(to + 2, high);
+    }
+};
+
+// Products of bf16 pairs: first those of the upper halves, then those of the lower ones. What
+// every row brings is held as floats; what all rows share is unpacked once. (BFDOT and BFMMLA
+// round otherwise.)
+constexpr int HALVES = 2;
+using PairElement = float;
+inline Floats pair_weights(const uint8_t *from, int half) {
+    uint32x4_t both = vld1q_u32(reinterpret_cast<const uint32_t *>(from));
+    return vreinterpretq_f32_u32(half ? vandq_u32(both, vdupq_n_u32(0xffff0000))
+                                      : vshlq_n_u32(both, 16));
+}
+inline Floats pair_operand(const PairElement *from, int half) { return vld1q_dup_f32(from + half); }
+inline Floats add_products(Floats sum, Floats operand, Floats weights) {
+    return vfmaq_f32(sum, operand, weights);
+}
+
+// Integer products of four weights (of eight bits, or nibbles) with four signed bytes.
+constexpr int WEIGHT_OFFSET = 0;    // weights are signed
+template <bool NIBBLES>
+struct QuadWeights {
+    int8x16_t bytes;
+    explicit QuadWeights(Ints from) : bytes(vreinterpretq_s8_s32(from)) {}
+};
+template <bool NIBBLES>
+struct QuadSum {
+    Ints sum;
+    void begin(int start) { sum = vdupq_n_s32(start); }
+    void add(const QuadWeights<NIBBLES> &weights, Ints operand) {
+        int8x16_t signed_bytes = vreinterpretq_s8_s32(operand);
+#ifdef __ARM_FEATURE_DOTPROD
+        sum = vdotq_s32(sum, weights.bytes, signed_bytes);
+#else
+        int16x8_t low = vmull_s8(vget_low_s8(weights.bytes), vget_low_s8(signed_bytes));
+        int16x8_t high = vmull_high_s8(weights.bytes, signed_bytes);
+        sum = vaddq_s32(sum, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
+#endif
+    }
+    Ints total() const { return sum; }
+};
+template <int SHIFT>
+inline Ints nibbles(Ints bytes) {
+    uint8x16_t of = vreinterpretq_u8_s32(bytes);
+    return vreinterpretq_s32_u8(SHIFT ? vshrq_n_u8(of, SHIFT ? SHIFT : 1)
+                                      : vandq_u8(of, vdupq_n_u8(0x0f)));
+}
+
+// Transposes four words of four registers, in each 128 bits by themselves.
+inline void transpose_quads(Ints &a, Ints &b, Ints &c, Ints &d) {
+    int64x2_t t0 = vreinterpretq_s64_s32(vzip1q_s32(a, b));
+    int64x2_t t1 = vreinterpretq_s64_s32(vzip2q_s32(a, b));
+    int64x2_t t2 = vreinterpretq_s64_s32(vzip1q_s32(c, d));
+    int64x2_t t3 = vreinterpretq_s64_s32(vzip2q_s32(c, d));
+    a = vreinterpretq_s32_s64(vzip1q_s64(t0, t2)), b = vreinterpretq_s32_s64(vzip2q_s64(t0, t2));
+    c = vreinterpretq_s32_s64(vzip1q_s64(t1, t3)), d = vreinterpretq_s32_s64(vzip2q_s64(t1, t3));
+}
+inline void transpose(Ints (&rows)[LANES]) {
+    transpose_quads(rows[0], rows[1], rows[2], rows[3]);
+}
+
+inline uint16x8_t load_eight(const void *from, int count) {
+    if (count >= 8) return vld1q_u16(static_cast<const uint16_t *>(from));
+    uint16_t lanes[8] = {};
+    if (count > 0) memcpy(lanes, from, count * sizeof(uint16_t));
+    return vld1q_u16(lanes);
+}
+// Writes even[0], odd[0], even[1], odd[1] .. for `size` of each, then zeros, up to `padded`, a
+// multiple of 32.
+inline void interleave(const void *even, const void *odd, int size, int padded, uint8_t *out) {
+    for (int i = 0; i < padded; i += 8) {
+        uint16x8_t a = load_eight(static_cast<const uint16_t *>(even) + i, size - i);
+        uint16x8_t b = load_eight(static_cast<const uint16_t *>(odd) + i, size - i);
+        vst1q_u16(reinterpret_cast<uint16_t *>(out + 4 * i), vzip1q_u16(a, b));
+        vst1q_u16(reinterpret_cast<uint16_t *>(out + 4 * i + 16), vzip2q_u16(a, b));
+    }
+}
+
+inline void prefetch(const uint8_t *from) { __builtin_prefetch(from, 0, 2); }
+
+// What fits 32 registers of four lanes: a tile of 48 columns is three panels.
+constexpr int PANEL = 16;
+constexpr int ROWS = 6, BLOCK_ROWS = 4;
+constexpr int WIDE_ROWS = 2;          // up to here a kernel takes all panels of a tile at once
+constexpr int ATTENTION_ROWS = 6, ATTENTION_COLUMNS = 16;
+constexpr int PEAK_CHAINS = 16;
+
+}  // namespace native

@@ -1,0 +1,109 @@
+#include "threads/pool.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "threads/floating_mode.h"
+
+namespace {
+
+// About 20 microseconds: longer than any gap between stages, short enough that an idle pool leaves
+// its cores to the rest of the server.
+constexpr int SPINS = 1000;
+
+uint64_t next_of(uint64_t ticket) { return ticket >> 16 & 0xffff; }
+uint64_t items_of(uint64_t ticket) { return ticket & 0xffff; }
+
+// The tag is the upper half of the ticket: the word to park on.
+void *tag_address(std::atomic<uint64_t> &ticket) { return reinterpret_cast<char *>(&ticket) + 4; }
+
+}  // namespace
+
+Pool::Pool(int threads) : size_(threads) {
+    for (int thread = 1; thread < threads; thread++) {
+        threads_.emplace_back([this, thread] { work(thread); });
+    }
+}
+
+Pool::~Pool() {
+    stopping_ = true;
+    publish(0);
+    for (auto &thread : threads_) thread.join();
+}
+
+void Pool::run(Job &job) {
+    std::lock_guard<std::mutex> only(one_job_);
+    FlushDenormals flush;
+    job_ = &job;
+    stage_ = -1;
+    advance();
+    int spins = 0;
+    for (uint64_t seen; items_of(seen = ticket_.load(std::memory_order_acquire)) > 0;) {
+        if (take(0)) {
+            spins = 0;
+        } else {
+            wait(seen, spins);
+        }
+    }
+}
+
+void Pool::work(int thread) {
+    FlushDenormals flush;
+    int spins = 0;
+    for (;;) {
+        uint64_t seen = ticket_.load(std::memory_order_acquire);
+        if (stopping_.load(std::memory_order_acquire)) return;
+        if (take(thread)) {
+            spins = 0;
+        } else {
+            wait(seen, spins);
+        }
+    }
+}
+
+bool Pool::take(int thread) {
+    uint64_t ticket = ticket_.load(std::memory_order_acquire);
+    while (next_of(ticket) < items_of(ticket)) {
+        if (!ticket_.compare_exchange_weak(ticket, ticket + (1 << 16),
+                                           std::memory_order_acq_rel)) {
+            continue;
+        }
+        // Holding an item keeps the job and its stage alive.
+        job_->run(stage_, static_cast<int>(next_of(ticket)), thread);
+        int done = done_.fetch_add(1, std::memory_order_acq_rel) + 1;
+        if (done == static_cast<int>(items_of(ticket))) advance();
+        return true;
+    }
+    return false;
+}
+
+void Pool::advance() {
+    int items = 0;
+    while (items == 0) items = job_->open(++stage_);
+    done_.store(0, std::memory_order_relaxed);
+    // The last access to this pool's state: after it, a caller may already be in its next job.
+    publish(items > 0 ? static_cast<uint64_t>(items) : 0);
+}
+
+void Pool::publish(uint64_t items) {
+    uint64_t tag = (ticket_.load(std::memory_order_relaxed) >> 32) + 1;
+    ticket_.store(tag << 32 | items);
+    if (parked_.load() > 0) {
+        syscall(SYS_futex, tag_address(ticket_), FUTEX_WAKE_PRIVATE, 1 << 30, nullptr, nullptr, 0);
+    }
+}
+
+void Pool::wait(uint64_t seen, int &spins) {
+    if (spins++ < SPINS) {
+        spin_pause();
+        return;
+    }
+    // Counting ourselves before the kernel compares the tag: `publish` stores the tag, then looks
+    // at the count, so one of the two always sees the other.
+    parked_.fetch_add(1);
+    syscall(SYS_futex, tag_address(ticket_), FUTEX_WAIT_PRIVATE,
+            static_cast<uint32_t>(seen >> 32), nullptr, nullptr, 0);
+    parked_.fetch_sub(1);
+    spins = 0;
+}

@@ -1,0 +1,173 @@
+"""Every instruction set of this CPU computes the same bits; those it lacks are skipped by name."""
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.draft_head.head import DraftHead
+from draftwerk.model.draft_head.tree import Start
+from draftwerk.model.native.build import NativeUnavailable
+from draftwerk.model.native.forward import FORMATS, NativeForward
+from draftwerk.model.native.guesser import NativeStep
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.sampler import NativeSampler
+from draftwerk.model.reference.sampler import SamplingRequest
+from draftwerk.speculative.protocol.rounds import Draft
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sources.sequence_noise import SequenceNoise
+from tests.model.native.models import (
+    part,
+    random_pages,
+    random_tokens,
+    random_weights,
+    round_of,
+    tiny_config,
+)
+
+LEAST = "avx2"
+OTHERS = ("avx2-vnni", "avx512", "avx512-vnni", "avx512-bf16")
+KINDS = (*FORMATS, "fp32 int8", "bf16 int8", "int8 int8")
+"""Formats of weights, and of keys and values where they are others."""
+SHAPES = {
+    "llama": {},
+    "mqa": {"head_count": 5, "kv_head_count": 1, "head_size": 24},
+    "qwen3": {"query_key_norm": True, "head_size": 32},
+    "mha": {"head_count": 3, "kv_head_count": 3, "head_size": 48},
+    "wide": {"hidden_size": 200, "ffn_size": 333, "vocab_size": 259, "head_size": 128},
+    "yarn": {"rope_magnitude": 1.2, "head_size": 64},
+}
+TREE = Draft(tokens=(5, 6, 7, 8, 9, 10), parents=(-1, -1, 0, 2, 1, 0), sources=("",) * 6)
+
+
+@cache
+def pool_of(isa: str) -> Pool:
+    try:
+        return Pool(2, isa)
+    except (NativeUnavailable, Refused) as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(params=OTHERS)
+def isas(request: pytest.FixtureRequest) -> tuple[str, str]:
+    for isa in (LEAST, request.param):
+        pool_of(isa)
+    return LEAST, request.param
+
+
+@pytest.fixture
+def pools(isas: tuple[str, str]) -> list[Pool]:
+    return [pool_of(isa) for isa in isas]
+
+
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(one.view(torch.int32), other.view(torch.int32))
+
+
+def rounds() -> Iterator:
+    """Chunks, then 1, 2, 8, 16 and 64 tokens, a tree, and searched branches over one prefix."""
+    tokens = random_tokens(300)
+    for begin, end in pairwise((0, 129, 150, 151, 153, 161, 177, 241)):
+        yield round_of([part(tokens[begin:end], begin)])
+    yield round_of(
+        [
+            part([3], 241, draft=TREE),
+            part(random_tokens(20, seed=1), 0, blocks=(40, 39)),
+            part([7, 8, 9], 0, blocks=(50,)),
+        ]
+    )
+    prefix = tuple(range(1, 9))
+    yield round_of([part([row], 128, blocks=(*prefix, 40 + row)) for row in range(5)])
+
+
+@cache
+def logits(isa: str, kind: str, shape: str, scale: float = 1.0) -> list[Tensor]:
+    dtype, kv_dtype = (*kind.split(), "auto")[:2]
+    config = tiny_config(**SHAPES[shape])
+    weights = random_weights(config, biases=True)
+    for layer in weights.layers:
+        layer.qkv *= scale
+        layer.ffn_norm *= scale
+    model = NativeForward(config, weights, dtype, pool_of(isa), kv_dtype)
+    model.keeps_states = True
+    pages = random_pages(config, model.page_dtype, width=model.page_width)
+    found: list[Tensor] = []
+    for batch in rounds():
+        found.append(model(batch, pages))
+        assert model.states is not None
+        found.append(model.states)
+        assert all(torch.isfinite(one).all() for one in found[-2:])
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits(isas: tuple[str, str], kind: str) -> None:
+    for shape in SHAPES:
+        for one, other in zip(*(logits(isa, kind, shape) for isa in isas), strict=True):
+            assert same_bits(one, other)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scale", [1e-12, 1e-25, 1e-38])
+def test_logits_where_values_are_tiny(isas: tuple[str, str], kind: str, scale: float) -> None:
+    """Some instruction sets flush denormal numbers, others do not: it must not matter."""
+    for one, other in zip(*(logits(isa, kind, "llama", scale) for isa in isas), strict=True):
+        assert same_bits(one, other)
+
+
+def test_tokens_and_their_logprobs(pools: list[Pool]) -> None:
+    rows = torch.randn(4, 5003, generator=torch.Generator().manual_seed(0)) * 3
+    rows[1::2, ::97] += 9.0
+    distributions = [
+        Sampling(temperature=0.0),
+        Sampling(),
+        Sampling(temperature=0.8, top_p=0.95),
+        Sampling(temperature=1.5, top_p=0.999, min_p=1e-4),
+        Sampling(temperature=0.7, top_k=50, top_p=0.9),
+        Sampling(temperature=5.0, min_p=0.05),
+    ]
+    mask = np.random.default_rng(0).integers(-(2**31), 2**31, 157, dtype=np.int32)
+    requests = [
+        SamplingRequest(row, 100 + row, sampling, allowed=allowed)
+        for row in range(len(rows))
+        for sampling in distributions
+        for allowed in (None, mask)
+    ]
+    chosen = [NativeSampler(pool).choose_many(rows, requests) for pool in pools]
+    assert chosen[0] == chosen[1]
+    asked = [(0, 7, 0), (2, 4999, 5), (1, 0, 20), (3, 1, 5003)]
+    reported = [NativeSampler(pool).logprobs(rows, asked) for pool in pools]
+    assert reported[0] == reported[1]
+
+
+def test_draft_heads(pools: list[Pool]) -> None:
+    random = torch.Generator().manual_seed(3)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=random) * 0.3
+
+    head = DraftHead(
+        vocabulary=torch.arange(0, 300, 2, dtype=torch.int32),
+        gate_up=normal(2 * 40, 2 * 56),
+        down=normal(56, 40),
+        keep=normal(56),
+        state_norm=1 + normal(56),
+        token_norm=1 + normal(56),
+        norm=1 + normal(56),
+    )
+    embedding, lm_head = normal(300, 56), normal(300, 56)
+    steps = [NativeStep(head, embedding, lm_head, pool) for pool in pools]
+    states, tokens = normal(7, 56), [0, 5, 299, 7, 8, 9, 10]
+    first, second = (step(states, tokens, 9) for step in steps)
+    assert same_bits(first.states, second.states)
+    assert first[1:] == second[1:]
+    starts = [
+        Start(state, token, 40 + token, SequenceNoise(Sampling(seed=token, temperature=token % 2)))
+        for state, token in zip(states, tokens, strict=True)
+    ]
+    assert steps[0].grow(starts) == steps[1].grow(starts)

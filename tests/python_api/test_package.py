@@ -1,0 +1,70 @@
+"""The package's front: its names, its version, and what importing it costs."""
+
+import subprocess
+import sys
+import typing
+from importlib import import_module
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+
+import draftwerk
+from draftwerk.__main__ import main
+from draftwerk.api.core.config import EngineSettings
+from draftwerk.engine_settings import EngineKeywords, StrPath
+
+HEAVY = {"anyio", "asyncio", "numpy", "starlette", "tokenizers", "torch", "uvicorn", "uvloop"}
+
+
+def test_every_public_name_is_there() -> None:
+    assert set(draftwerk.__all__) <= set(dir(draftwerk))
+    for name in draftwerk.__all__:
+        found = getattr(draftwerk, name)
+        if isinstance(found, type):
+            assert getattr(import_module(found.__module__), name) is found
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        _ = draftwerk.Nonsense  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    ("code", "more"),
+    [
+        ("import draftwerk", {"msgspec", "importlib.metadata"}),
+        ("from draftwerk import SamplingParams; SamplingParams(seed=1)", set[str]()),
+        ("from draftwerk import RequestError, ConfigError, Speculation", set[str]()),
+    ],
+)
+def test_importing_it_imports_nothing_heavy(code: str, more: set[str]) -> None:
+    check = f"import sys; {code}; print(*{HEAVY | more!r} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_an_engine_imports_no_torch_here() -> None:
+    check = "import sys, draftwerk.llm; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_its_version_is_the_distributions(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"draftwerk {draftwerk.__version__}\n"
+
+
+def test_keywords_are_the_settings_of_the_engine() -> None:
+    """The TypedDict is there for editors and type checkers; the Struct is the truth."""
+    hints = get_type_hints(EngineKeywords)
+    settings = {each.name: each.type for each in msgspec.structs.fields(EngineSettings)}
+    settings.pop("model")
+    assert list(hints) == list(settings)
+    for name, kind in settings.items():
+        bare = get_args(kind)[0] if get_origin(kind) is typing.Annotated else kind
+        if name in ("draft", "draft_head"):
+            assert hints[name] == StrPath
+        elif get_origin(bare) is Literal:
+            assert get_args(hints[name]) == get_args(bare)
+        else:
+            assert hints[name] is bare

@@ -1,0 +1,159 @@
+"""The wheel in an environment of its own, run from folders whose files bear our modules' names."""
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+from zipfile import ZipFile
+
+import httpx
+import pytest
+
+from draftwerk.version import __version__
+from tests.support.tiny_models import save_tiny_with_text
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("actors", "api", "cache", "loadtest", "model", "speculative")
+"""Each is a link in `draftwerk/`."""
+JUNK = ignore_patterns("__pycache__", "*.pyc")
+POISON = "raise SystemExit('a file of the working directory was imported')\n"
+OPTIONS = {"dtype": "fp32", "kv_memory": "64MiB"}
+SCRIPT = """
+from draftwerk import LLM, SamplingParams
+llm = LLM({model!r}, **{options!r})
+print(llm.chat("Hello", SamplingParams(seed=7, max_tokens=20, n=2)).choices[1].text, end="")
+"""
+"""It closes nothing: the end of the program does."""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build it from a copy: setuptools leaves files in the tree it builds."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("draftwerk", *FOLDERS):
+        copytree(ROOT / name, source / name, symlinks=True, ignore=JUNK)
+    for name in ("pyproject.toml", "README.md"):
+        (source / name).write_bytes((ROOT / name).read_bytes())
+    for name in re.findall(r'"(LICENSE[^"]*)"', (source / "pyproject.toml").read_text()):
+        (source / name).write_bytes((ROOT / name).read_bytes())
+    found = tmp_path_factory.mktemp("wheel")
+    offline = ("--no-deps", "--no-index", "--no-build-isolation")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", *offline, "-w", found, source]
+    subprocess.run(command, check=True, timeout=120)
+    (path,) = found.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def binaries(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install it into an empty environment, with what it depends on in a folder further back."""
+    venv = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True, timeout=60)
+    offline = ("--quiet", "--no-deps", "--no-index")
+    pip = [sys.executable, "-m", "pip", "--python", venv / "bin/python", "install", *offline, wheel]
+    subprocess.run(pip, check=True, timeout=60)
+    (site,) = venv.glob("lib/python*/site-packages")
+    # A folder on a .pth file's line is searched, but its own .pth files are not run: the project's
+    # editable install, if this interpreter has one, stays out.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return venv / "bin"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tiny")
+    save_tiny_with_text(path, seed=3)
+    return path
+
+
+def poisoned(folder: Path, *more: str) -> Path:
+    """Fill a folder with modules and folders that must not be imported."""
+    for name in ("api", "model", "actors", "draft", *more):
+        (folder / f"{name}.py").write_text(POISON)
+    for name in ("cache", "speculative", "loadtest"):
+        (folder / name).mkdir()
+    return folder
+
+
+def environment() -> dict[str, str]:
+    """Return this one's, with no path of ours in it."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
+def test_it_holds_one_package_of_real_files(wheel: Path) -> None:
+    with ZipFile(wheel) as archive:
+        info = f"draftwerk-{__version__}.dist-info"
+        record = archive.read(f"{info}/RECORD").decode().splitlines()
+        named = {line.split(",")[0] for line in record}
+        assert named == set(archive.namelist())
+        assert {name.split("/")[0] for name in named} == {"draftwerk", info}
+        packed = {name: archive.read(name) for name in named if not name.startswith(info)}
+    there = {
+        f"draftwerk/{path.relative_to(base)}": path.read_bytes()
+        for base, folders in ((ROOT / "draftwerk", ["."]), (ROOT, FOLDERS))
+        for folder in folders
+        for path in (base / folder).rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+    assert packed.keys() == there.keys()
+    assert packed == there
+    kinds = {Path(name).suffix for name in packed}
+    assert kinds == {".py", ".typed", ".html", ".toml", ".safetensors", ".cpp", ".h"}
+
+
+def test_the_server_runs_beside_files_of_any_name(
+    binaries: Path, tiny: Path, tmp_path: Path
+) -> None:
+    """The Python API gives its text from such a folder as well."""
+    (tmp_path / "serve").mkdir()
+    (tmp_path / "script").mkdir()
+    with serving(binaries, tiny, poisoned(tmp_path / "serve", "queue", "json")) as url:
+        # A script's own folder is on its path; of those files, Python itself needs some.
+        folder = poisoned(tmp_path / "script")
+        (folder / "use.py").write_text(SCRIPT.format(model=str(tiny), options=OPTIONS))
+        done = subprocess.run(
+            [binaries / "python", "-W", "error", "use.py"],
+            **{"cwd": folder, "env": environment(), "timeout": 120},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        body = {"messages": [{"role": "user", "content": "Hello"}], "seed": 7, "max_tokens": 20}
+        reply = httpx.post(f"{url}/v1/chat/completions", json=body | {"n": 2}, timeout=60).json()
+        assert done.stdout == reply["choices"][1]["message"]["content"] != ""
+
+
+@contextmanager
+def serving(binaries: Path, tiny: Path, folder: Path) -> Generator[str]:
+    """Run `draftwerk serve` in a folder; yields its URL."""
+    options = (f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items())
+    with subprocess.Popen(
+        [binaries / "draftwerk", "serve", str(tiny), "--port", "0", *options],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            found = (re.search(r"http://[\d.]+:\d+", line) for line in process.stdout)
+            yield next(match[0] for match in found if match)
+        finally:
+            process.terminate()
+            assert process.wait(timeout=30) == 0
+
+
+def test_its_version_is_told(binaries: Path) -> None:
+    for command in ([binaries / "draftwerk"], [binaries / "python", "-m", "draftwerk"]):
+        said = subprocess.check_output([*command, "--version"], cwd="/", env=environment())
+        assert said.decode() == f"draftwerk {__version__}\n"
+    code = "import draftwerk; print(draftwerk.__version__, draftwerk.__file__)"
+    said = subprocess.check_output([binaries / "python", "-c", code], cwd="/", env=environment())
+    version, file = said.decode().split()
+    assert version == __version__ and Path(file).is_relative_to(binaries.parent)

@@ -1,0 +1,138 @@
+"""What is computed by both processors: a script for the emulated one, results of this one."""
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.checkpoint.weights import Weights
+from draftwerk.model.draft_head.head import DraftHead
+from draftwerk.model.draft_head.tree import Start
+from draftwerk.model.native.forward import FORMATS, NativeForward
+from draftwerk.model.native.guesser import NativeStep, arguments_of
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.sampler import NativeSampler
+from draftwerk.model.reference.sampler import SamplingRequest
+from draftwerk.speculative.protocol.rounds import Draft
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sources.sequence_noise import SequenceNoise
+from tests.model.native.models import (
+    part,
+    random_pages,
+    random_tokens,
+    random_weights,
+    round_of,
+    tiny_config,
+)
+from tests.support.tiny_models import FAMILIES, ROPES, VOCAB, save_tiny
+from validation.neon.script import Script
+
+KINDS = (*((dtype, "auto") for dtype in FORMATS), ("fp32", "int8"), ("bf16", "int8"))
+WIDE = {"hidden_size": 200, "ffn_size": 333, "vocab_size": VOCAB, "head_size": 64, "head_count": 9,
+        "kv_head_count": 3}  # fmt: skip
+TREE = Draft(tokens=(5, 6, 7, 8, 9, 10), parents=(-1, -1, 0, 2, 1, 0), sources=("",) * 6)
+SAMPLINGS = (
+    Sampling(temperature=0.0),
+    Sampling(seed=1),
+    Sampling(temperature=0.8, top_p=0.95, seed=2),
+    Sampling(temperature=1.5, top_k=40, min_p=1e-3, seed=3),
+)
+
+Model = tuple[str, ModelConfig, Weights]
+
+
+def models() -> Iterator[Model]:
+    """Yield every family and every kind of rope, and larger ones, also with tiny values."""
+    changes = [*((family, {}) for family in FAMILIES), *(("llama", {"rope": one}) for one in ROPES)]
+    for family, change in changes:
+        with TemporaryDirectory() as folder:
+            save_tiny(Path(folder), family, **change)
+            model = load(folder, torch.float32)
+            yield " ".join((family, *change.values())), model.config, model.weights
+    config = tiny_config(**WIDE)
+    yield "wide", config, random_weights(config, biases=True)
+    for scale in (1e-12, 1e-25, 1e-38):
+        weights = random_weights(config, biases=True)
+        for layer in weights.layers:
+            layer.qkv *= scale
+            layer.ffn_norm *= scale
+        yield f"wide, {scale:g}", config, weights
+
+
+def rounds() -> Iterator:
+    """Chunks, single tokens, a tree beside other rows, and rows that share a prefix."""
+    tokens = random_tokens(170, vocab_size=VOCAB)
+    for begin, end in ((0, 150), (150, 151), (151, 153), (153, 161)):
+        yield round_of([part(tokens[begin:end], begin)])
+    yield round_of([part([3], 161, draft=TREE), part(tokens[:20], 0, blocks=(40, 39))])
+    prefix = tuple(range(1, 9))
+    yield round_of([part([row], 128, blocks=(*prefix, 40 + row)) for row in range(3)])
+
+
+def forward(model: Model, script: Script, pool: Pool) -> Iterator[tuple[str, bytes]]:
+    """Write all formats' rounds of a model, and yield what each results in."""
+    name, config, weights = model
+    for dtype, kv_dtype in KINDS:
+        native = NativeForward(config, weights, dtype, pool, kv_dtype)
+        native.keeps_states = True
+        pages = random_pages(config, native.page_dtype, width=native.page_width)
+        resolved = {torch.int8: "int8", torch.bfloat16: "bf16"}.get(native.page_dtype, "fp32")
+        script.model(config, weights, dtype, resolved)
+        script.pages(pages)
+        for number, batch in enumerate(rounds()):
+            script.forward(batch, pages)
+            logits = native(batch, pages)
+            assert native.states is not None
+            label = f"{name}, {dtype}, KV {resolved}, round {number}"
+            yield label, raw(logits) + raw(native.states)
+
+
+def sampling(script: Script, pool: Pool) -> Iterator[tuple[str, bytes]]:
+    """Write draws and log-probabilities, and yield their results."""
+    generator, sampler = torch.Generator().manual_seed(0), NativeSampler(pool)
+    for (number, params), spread in product(enumerate(SAMPLINGS), (0.3, 3.0)):
+        logits = torch.randn(1, 1003, generator=generator) * spread
+        logits[0, ::97] += 3 * spread
+        for position in range(20):
+            script.sample(logits, params, position)
+            (token,) = sampler.choose_many(logits, [SamplingRequest(0, position, params)])
+            (found,) = sampler.logprobs(logits, [(0, token, 10)])
+            best, scores = zip(*found.top, strict=True)
+            results = np.int32(token).tobytes() + np.float64(found.logprob).tobytes()
+            results += np.array(best, np.int32).tobytes() + np.array(scores, np.float64).tobytes()
+            yield f"sampling {number}, spread {spread}, position {position}", results
+
+
+def drafting(script: Script, pool: Pool) -> Iterator[tuple[str, bytes]]:
+    """Write draft trees, and yield their nodes."""
+    generator = torch.Generator().manual_seed(3)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator) * 0.3
+
+    vectors = {name: 1 + normal(56) for name in ("keep", "state_norm", "token_norm", "norm")}
+    head = DraftHead(
+        vocabulary=torch.arange(0, 300, 2, dtype=torch.int32),
+        gate_up=normal(80, 112),
+        down=normal(56, 40),
+        **vectors,
+    )
+    embedding, lm_head, states = normal(300, 56), normal(300, 56), normal(9, 56)
+    step = NativeStep(head, embedding, lm_head, pool)
+    starts = [
+        Start(state, 31 * row, 40 + row, SequenceNoise(sampling_of(row)))
+        for row, state in enumerate(states)
+    ]
+    arguments = arguments_of(starts)
+    script.draft(head, embedding, lm_head, states, list(arguments))
+    yield "draft trees", bytes(step.nodes(arguments))
+
+
+def raw(tensor: Tensor) -> bytes:
+    return tensor.numpy().tobytes()

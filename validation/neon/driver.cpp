@@ -1,0 +1,193 @@
+// Replays calls of the kernels' C interface from a file, and writes what they compute to another:
+// the kernels of a processor that is emulated, without Python. `script.py` writes such files.
+//
+//     call     its name's first letter, then its arguments in their order; an array is its count of
+//              bytes, then these
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "draft_head/draft_tree.h"
+#include "forward/model.h"
+#include "sampling/logprobs.h"
+#include "sampling/sampler.h"
+
+extern "C" {
+void *pool_create(int threads);
+void *model_create(void *pool, const Shape *shape, const float *inverse_frequencies);
+void model_destroy(void *model);
+void model_set_matrix(void *model, int layer, int part, const void *data, int is_bf16, int n, int k,
+                      const float *bias);
+void model_set_vector(void *model, int layer, int which, const float *values, int size);
+void model_set_embedding(void *model, const void *data, int is_bf16);
+const char *model_forward(void *model, const Batch *batch);
+void *draft_head_create(void *pool, int hidden, int inner, const int32_t *vocabulary, int size,
+                        const void *embedding, int embedding_is_bf16);
+void draft_head_set_matrix(void *head, int which, const void *data, int is_bf16, int n, int k,
+                           int parts);
+void draft_head_set_vector(void *head, int which, const float *values);
+const char *draft_head_build_trees(void *head, const TreeStart *starts, int row_count,
+                                   const TreeShape *shape, int32_t *nodes);
+void sample_many(void *pool, const SamplingRequest *requests, int count, int vocab,
+                 int32_t *tokens);
+void report_logprobs(void *pool, const LogprobRequest *requests, int count, int vocab);
+}
+
+namespace {
+
+FILE *script, *results;
+
+[[noreturn]] void fail(const char *why) {
+    fprintf(stderr, "%s\n", why);
+    exit(1);
+}
+
+template <class T>
+T read() {
+    T value;
+    if (fread(&value, sizeof value, 1, script) != 1) fail("the script ends too early");
+    return value;
+}
+
+template <class T>
+std::vector<T> read_many() {
+    std::vector<T> values(static_cast<size_t>(read<int64_t>()) / sizeof(T));
+    if (fread(values.data(), sizeof(T), values.size(), script) != values.size()) {
+        fail("the script ends too early");
+    }
+    return values;
+}
+
+template <class T>
+void write_many(const std::vector<T> &values) {
+    if (fwrite(values.data(), sizeof(T), values.size(), results) != values.size()) {
+        fail("the results cannot be written");
+    }
+}
+
+void check(const char *refusal) {
+    if (refusal) fail(refusal);
+}
+
+// A model, its pages, and what they hold.
+struct Replay {
+    void *pool = pool_create(2);
+    void *model = nullptr;
+    Shape shape{};
+    std::vector<uint8_t> embedding, keys, values;
+
+    void create_model() {
+        if (model) model_destroy(model);
+        shape = read_many<Shape>().at(0);
+        model = model_create(pool, &shape, read_many<float>().data());
+    }
+    void set_matrix() {
+        int layer = read<int32_t>(), part = read<int32_t>(), is_bf16 = read<int32_t>();
+        int n = read<int32_t>(), k = read<int32_t>();
+        auto data = read_many<uint8_t>();
+        auto bias = read_many<float>();
+        model_set_matrix(model, layer, part, data.data(), is_bf16, n, k,
+                         bias.empty() ? nullptr : bias.data());
+    }
+    void set_vector() {
+        int layer = read<int32_t>(), which = read<int32_t>();
+        auto vector = read_many<float>();
+        model_set_vector(model, layer, which, vector.data(), static_cast<int>(vector.size()));
+    }
+    void set_embedding() {
+        int is_bf16 = read<int32_t>();
+        embedding = read_many<uint8_t>();
+        model_set_embedding(model, embedding.data(), is_bf16);
+    }
+    void set_pages() { keys = read_many<uint8_t>(), values = read_many<uint8_t>(); }
+
+    void forward() {
+        auto tokens = read_many<int32_t>(), positions = read_many<int32_t>();
+        auto slots = read_many<int32_t>(), row_starts = read_many<int32_t>();
+        auto kv_lengths = read_many<int32_t>(), block_tables = read_many<int32_t>();
+        auto ancestors = read_many<int64_t>();
+        auto outputs = read_many<int32_t>();
+        int block_count = read<int32_t>(), block_size = read<int32_t>();
+        std::vector<float> logits(outputs.size() * shape.vocab);
+        std::vector<float> states(outputs.size() * shape.hidden);
+        int rows = static_cast<int>(kv_lengths.size());
+        Batch batch{tokens.data(), positions.data(), slots.data(), row_starts.data(),
+                    kv_lengths.data(), block_tables.data(), ancestors.data(), outputs.data(),
+                    keys.data(), values.data(), logits.data(), states.data(),
+                    static_cast<int>(tokens.size()), rows,
+                    static_cast<int>(block_tables.size()) / rows,
+                    static_cast<int>(outputs.size()), block_count, block_size};
+        check(model_forward(model, &batch));
+        write_many(logits);
+        write_many(states);
+    }
+
+    void sample() {
+        auto logits = read_many<float>();
+        SamplingRequest request{};
+        request.logits = logits.data();
+        request.temperature = read<double>(), request.top_p = read<double>();
+        request.min_p = read<double>(), request.top_k = read<int32_t>();
+        request.seed = read<uint64_t>(), request.position = read<uint32_t>();
+        std::vector<int32_t> token(1), top(10);
+        int vocab = static_cast<int>(logits.size());
+        sample_many(pool, &request, 1, vocab, token.data());
+        std::vector<double> logprob(1), top_logprobs(10);
+        LogprobRequest asked{logits.data(), token[0], 10, logprob.data(), top.data(),
+                             top_logprobs.data()};
+        report_logprobs(pool, &asked, 1, vocab);
+        write_many(token);
+        write_many(logprob);
+        write_many(top);
+        write_many(top_logprobs);
+    }
+
+    void draft() {
+        int hidden = read<int32_t>(), inner = read<int32_t>();
+        auto vocabulary = read_many<int32_t>();
+        auto tokens = read_many<float>();
+        void *head = draft_head_create(pool, hidden, inner, vocabulary.data(),
+                                       static_cast<int>(vocabulary.size()), tokens.data(), 0);
+        for (int which = 0; which < 3; which++) {
+            int n = read<int32_t>(), k = read<int32_t>();
+            draft_head_set_matrix(head, which, read_many<float>().data(), 0, n, k,
+                                  which == 0 ? 2 : 1);
+        }
+        for (int which = 0; which < 4; which++) {
+            draft_head_set_vector(head, which, read_many<float>().data());
+        }
+        auto shape = read_many<TreeShape>();
+        auto starts = read_many<TreeStart>();
+        auto states = read_many<float>();
+        for (size_t row = 0; row < starts.size(); row++) starts[row].state = &states[row * hidden];
+        std::vector<int32_t> nodes(starts.size() * shape[0].slots() * shape[0].fields());
+        check(draft_head_build_trees(head, starts.data(), static_cast<int>(starts.size()),
+                                     shape.data(), nodes.data()));
+        write_many(nodes);
+    }
+};
+
+}  // namespace
+
+int main(int count, char **arguments) {
+    if (count != 3) fail("usage: driver SCRIPT RESULTS");
+    script = fopen(arguments[1], "rb"), results = fopen(arguments[2], "wb");
+    if (!script || !results) fail("a file cannot be opened");
+    Replay replay;
+    for (int call; (call = fgetc(script)) != EOF;) {
+        switch (call) {
+            case 'm': replay.create_model(); break;
+            case 'w': replay.set_matrix(); break;
+            case 'v': replay.set_vector(); break;
+            case 'e': replay.set_embedding(); break;
+            case 'p': replay.set_pages(); break;
+            case 'f': replay.forward(); break;
+            case 's': replay.sample(); break;
+            case 'd': replay.draft(); break;
+            default: fail("a call is unknown");
+        }
+    }
+    fclose(results);
+    return 0;
+}
