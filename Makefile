@@ -1,23 +1,50 @@
-# `make serve` sets up and serves the default model; `make test` sets up and tests. Both need only
-# Python 3.11 and a C++ compiler.
+# `make serve` sets up and serves the default model; `make check` gives a verdict in a minute, and
+# `make test` the whole one. They need only Python 3.11 and a C++ compiler.
 
 PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.setup
 SETUP_DEV := .venv/.setup-dev
 
-.PHONY: serve test setup lint format clean
+# Of tests, each with one OpenMP thread; a file's tests stay together, the longest files first.
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest
+FAST := tests/actors tests/api tests/cache tests/loadtest tests/speculative tests/test_architecture.py
+# Output of jobs side by side, each in one piece; make 3.81 (macOS) cannot.
+SIDE_BY_SIDE := $(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+
+.PHONY: serve check test test-grid setup lint style imports types fast format clean
 
 serve: setup
 	$(BIN)/draftwerk serve
 
+# Format, lint, import contracts, types and the fast tests, which import no torch.
+check: $(SETUP_DEV)
+	@begun=$$(date +%s); $(SIDE_BY_SIDE) types fast style imports; failed=$$?; \
+	echo "make check: $$(($$(date +%s) - begun)) s"; exit $$failed
+
+# All of it; pytest's last line says how long it took.
 test: $(SETUP_DEV)
-	$(BIN)/python -m pytest
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# The shapes of GPU kernels that `make test` leaves out, as every pair is in one that it runs.
+test-grid: $(SETUP_DEV)
+	$(PYTEST) -n $(WORKERS) -m grid
 
 lint: $(SETUP_DEV)
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/lint-imports
+	@$(SIDE_BY_SIDE) types style imports
+
+fast:
+	$(PYTEST) $(FAST) -q --no-torch
+
+style:
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+
+imports:
+	$(BIN)/lint-imports --no-logo
+
+types:
 	$(BIN)/pyright --project pyproject.toml
 	$(BIN)/python -m validation.words
 

@@ -143,11 +143,11 @@ class Cache:
                 stop_token_ids=() if options.ignore_eos else self.stop_token_ids,
             ),
             tokens_max=room if options.tokens_max is None else min(room, options.tokens_max),
-            table=BlockTable(self.scheduler.pool, self.namer, options.cache_salt or options.tenant),
+            table=BlockTable(self.scheduler.pool, self.namer, options.name_space),
             draft_max=draft_max(encoded, self.scheduler.limits.draft_max),
             priority=options.priority,
             methods=options.speculation.methods,
-            tenant=options.tenant,
+            name_space=options.name_space,
             prediction=encoded.prediction,
             resumed=bool(encoded.committed),
         )

@@ -34,6 +34,11 @@ class Drafter:
     wait_s: float = WAIT_S
     _in_order: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
 
+    @property
+    def up(self) -> bool | None:
+        """Whether the draft model is there; None if there is none to be."""
+        return None if self.model is None else not self.lost
+
     async def run(self) -> None:
         async with anyio.create_task_group() as beside:
             if self.model is not None:

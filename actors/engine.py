@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import anyio
 
+from draftwerk.actors.audit import Audit
 from draftwerk.actors.cache import Cache
 from draftwerk.actors.detokenizer import Detokenizer
 from draftwerk.actors.devices.device import Device, DeviceLostError, ThreadWorker, Worker
@@ -35,7 +36,6 @@ from draftwerk.actors.messages import (
     Submit,
     TokenizerMessage,
 )
-from draftwerk.actors.monitoring.audit import Audit
 from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import Snapshot
@@ -283,7 +283,7 @@ class Engine:
             progress_age_s=self._pipeline.cache.progress_age_s(),
             actor_ages_s=self._parts.trace.ages_s(),
             target_up=self._running and self._pipeline.verifier.up,
-            draft_up=not self._pipeline.drafter.lost,
+            draft_up=self._pipeline.drafter.up,
             draining=bool(self._closed_to),
             audits=dict(self._parts.audit.counts),
             **self._stats.as_dict(),

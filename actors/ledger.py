@@ -25,11 +25,15 @@ from draftwerk.actors.messages import (
     Submit,
     TokenizerMessage,
 )
+from draftwerk.speculative.scheduler.running_set import ComputedCount
 
 SUSPICION_MAX = 24
 """Above it, a request is taken for the cause of the restarts that it has seen."""
 SAME_PLACE, ELSEWHERE = 3, 1
 """Suspicion that a restart adds: a request that fails its model does so where it did before."""
+NEARBY = 16
+"""Steps of a beam search: drafts may bring one that fails its model there in other strides."""
+NOWHERE = ComputedCount(-1)
 
 
 @dataclass(slots=True)
@@ -48,8 +52,8 @@ class Entry:
     failed: bool = False
     suspicion: int = 0
     """Of restarts since its client was last sent a token."""
-    computed_count: int = -1
-    """How far the actors had come with it at the latest restart."""
+    computed_count: ComputedCount = NOWHERE
+    """How far the actors had come with it at any restart since then."""
     ended_early: bool = False
     """A choice was cancelled by itself, so the actors may still hold something of the request."""
 
@@ -68,18 +72,34 @@ class Entry:
                 self.started = True
             case Delta():
                 if event.tokens:
-                    self.suspicion = 0
+                    self._clear()
                 self.committed[event.choice].extend(event.tokens)
             case Ended():
+                self._clear()
                 self.ended.add(event.choice)
             case Failed():
                 self.failed = True
                 self.ended.update(range(len(self.committed)))
 
-    def suspect(self, computed_count: int) -> None:
-        """Note a restart that found it at `computed_count`."""
-        self.suspicion += SAME_PLACE if computed_count == self.computed_count else ELSEWHERE
-        self.computed_count = computed_count
+    def suspect(self, computed_count: ComputedCount) -> None:
+        """Note a restart that found it at `computed_count`.
+
+        Its text is the same every time. So one that has come farther than ever did not cause the
+        restarts before, and a beam search found well short of where it has been did not cause
+        this one: beginning at its prompt again, it sends no token that would clear it.
+        """
+        if computed_count > self.computed_count:
+            self.suspicion, self.computed_count = ELSEWHERE, computed_count
+        elif computed_count == self.computed_count:
+            self.suspicion += SAME_PLACE
+        elif self.computed_count.search_steps - computed_count.search_steps > NEARBY:
+            self.suspicion = max(0, self.suspicion - SAME_PLACE)
+        else:
+            self.suspicion += ELSEWHERE
+
+    def _clear(self) -> None:
+        """Forget the restarts before its client heard of it."""
+        self.suspicion, self.computed_count = 0, NOWHERE
 
     def resubmission(self) -> Submit:
         """Return the message that takes the request up where its client's text ends."""
@@ -130,7 +150,7 @@ class Ledger:
             case _:
                 assert_never(message)
 
-    def resubmit(self, computed_counts: Mapping[str, int]) -> None:
+    def resubmit(self, computed_counts: Mapping[str, ComputedCount]) -> None:
         """Send every request that still matters to a new generation of actors.
 
         `computed_counts` has the tokens that the last ones had computed with those that may be the

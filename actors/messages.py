@@ -66,11 +66,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the prompt's text comes first in each choice."""
     speculation: Speculation = Speculation()
     tenant: str = ""
-    """The API key's name: prefix cache and finished outputs are private to it."""
+    """The API key's name."""
     cache_salt: str = ""
-    """Replaces the tenant as the prefix cache's name space, so that callers may share one."""
+    """Replaces the tenant in `name_space`, so that callers may share one or split their own."""
     priority: int = 0
     """Lower is sooner."""
+
+    @property
+    def name_space(self) -> str:
+        """Within what cached blocks and finished outputs are shared; salts never meet tenants."""
+        return f"salt {self.cache_salt}" if self.cache_salt else f"tenant {self.tenant}"
 
 
 # --- to the tokenizer --------------------------------------------------------------------------

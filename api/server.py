@@ -60,10 +60,11 @@ def bind(settings: Settings) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.host, settings.port))
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: of a name that cannot be one
         listener.close()
         address = f"{settings.host}:{settings.port}"
-        raise ConfigError(f"cannot listen on {address}: {error.strerror}") from None
+        said = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"cannot listen on {address}: {said}") from None
     return listener
 
 

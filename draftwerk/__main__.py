@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
-from draftwerk.api.cli.arguments import chat_command, parser, settings_of
+from draftwerk.api.cli.arguments import LOADTEST, chat_command, parser, settings_of
 from draftwerk.api.core.config import ConfigError, Settings
 
 if TYPE_CHECKING:
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if words and words[0] == LOADTEST:
+        from draftwerk.loadtest.__main__ import main as loadtest
+
+        return loadtest(list(words[1:]))
     parsed = vars(parser().parse_args(arguments))
     command = parsed.pop("command")
     try:

@@ -17,11 +17,11 @@ from typing import TypeVar
 import anyio
 from anyio import to_thread
 
+from draftwerk.actors.audit import Audit
 from draftwerk.actors.devices.child import spawn
 from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
 from draftwerk.actors.engine import Engine, EngineParts, running
-from draftwerk.actors.monitoring.audit import Audit
 from draftwerk.api.core.config import ConfigError, EngineSettings
 from draftwerk.api.core.ports import RunningServer, ServedModel
 from draftwerk.child_python import python_command

@@ -1,9 +1,11 @@
 """From settings and model cards to what the engine and the model processes are told."""
 
 from dataclasses import dataclass
+from shutil import which
 from typing import Protocol
 
 from draftwerk.api.core.config import ConfigError, EngineSettings, bytes_of
+from draftwerk.api.core.memory import memory_bytes
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 
 SOURCES = ("ngram", "suffix", "store", "recycle", "grammar", "head")
@@ -18,7 +20,7 @@ BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2, "int8": 2, "int4": 2}
 DTYPE = "bf16"
 
 
-class Card(Protocol):
+class ModelSizes(Protocol):
     """What must be known of a model before it is loaded."""
 
     @property
@@ -42,8 +44,16 @@ class Plan:
     limits: RoundLimits
 
 
-def plan(settings: EngineSettings, target: Card, draft: Card | None) -> Plan:
-    """Return the plan. Raises ConfigError for settings that contradict the models."""
+def plan(
+    settings: EngineSettings,
+    target: ModelSizes,
+    draft: ModelSizes | None,
+    memory: int | None = None,
+) -> Plan:
+    """Return the plan. Raises ConfigError for settings that contradict the models.
+
+    `memory` is this machine's, in bytes, for models on its CPU; by default what the system says.
+    """
     if draft is not None and draft.vocab_size != target.vocab_size:
         raise ConfigError(
             f"the draft model's vocabulary has {draft.vocab_size} tokens, the target's has "
@@ -56,7 +66,9 @@ def plan(settings: EngineSettings, target: Card, draft: Card | None) -> Plan:
         for card in (target, draft)
         if card is not None
     )
-    block_count = bytes_of(settings.kv_memory) // (token_bytes * block_size)
+    kv_bytes = bytes_of(settings.kv_memory)
+    _check_memory(settings, kv_bytes, memory_bytes() if memory is None else memory)
+    block_count = kv_bytes // (token_bytes * block_size)
     if block_count < 1:
         raise ConfigError(f"kv_memory {settings.kv_memory} does not hold a single block")
     methods = sources(settings.speculate, draft is not None)
@@ -91,6 +103,16 @@ def plan(settings: EngineSettings, target: Card, draft: Card | None) -> Plan:
         methods=methods,
         limits=RoundLimits(draft_max=DRAFT_MAX if methods else 0),
     )
+
+
+def _check_memory(settings: EngineSettings, kv_bytes: int, memory: int) -> None:
+    """Refuse a cache that the machine cannot hold; what a GPU holds, its own process knows."""
+    on_gpu = settings.device == "cuda" or (settings.device == "auto" and which("nvidia-smi"))
+    if memory and kv_bytes >= memory and not on_gpu:
+        raise ConfigError(
+            f"kv_memory {settings.kv_memory} is more than the {memory / 2**30:.1f} GiB of memory "
+            "that this machine has"
+        )
 
 
 def head_bytes(head_size: int, dtype: str, kv_dtype: str) -> int:

@@ -1,4 +1,4 @@
-"""The command line: `python -m draftwerk.loadtest run|sweep|search|compare|report|peers`."""
+"""The command line: `draftwerk loadtest run|sweep|search|compare|report|peers`."""
 
 import argparse
 import signal
@@ -19,7 +19,9 @@ LOAD = ("concurrency", "rate", "replay", "time_scale", "label")
 
 def parser() -> argparse.ArgumentParser:
     """Build the parser; every option comes from a struct in `options`."""
-    top = argparse.ArgumentParser(prog="loadtest", description="Load tests for LLM servers.")
+    top = argparse.ArgumentParser(
+        prog="draftwerk loadtest", description="Load tests for any OpenAI-compatible server."
+    )
     subs = top.add_subparsers(required=True, metavar="COMMAND")
     _loading(subs.add_parser("run", help="one load"), commands.run, (LoadTestOptions,))
     _loading(
@@ -66,6 +68,9 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         return given.command(given, argv)
+    except ModuleNotFoundError as error:
+        print(f"loadtest: {error.name} is not installed: pip install {error.name}", file=sys.stderr)
+        return 2
     except (ValueError, OSError) as error:
         print(f"loadtest: {error}", file=sys.stderr)
         return 2

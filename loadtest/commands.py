@@ -1,38 +1,46 @@
-"""The subcommands: each reads its options, does its work and leaves its result behind."""
+"""The subcommands: each reads its options, does its work and leaves its result behind.
+
+Those that send requests import the HTTP client; `report` and `compare` start without it.
+"""
 
 import argparse
 import asyncio
 from pathlib import Path
 
 from draftwerk.loadtest.arguments import read_options
-from draftwerk.loadtest.client.run import run_load
-from draftwerk.loadtest.client.sweep import search as search_load
-from draftwerk.loadtest.client.sweep import sweep as sweep_loads
 from draftwerk.loadtest.options import LoadTestOptions, PeersOptions, SearchOptions, SweepOptions
-from draftwerk.loadtest.peers.tournament import tournament
 from draftwerk.loadtest.report.page import result_page
 from draftwerk.loadtest.results.comparison import comparison_text
+from draftwerk.loadtest.results.differences import EXPLANATION, difference_lines
 from draftwerk.loadtest.results.result import Result, Run, Sweep, read_result, write_result
 from draftwerk.loadtest.results.standings import contested, standing_text
-from draftwerk.loadtest.results.table import run_text, sweep_text, write_csv
+from draftwerk.loadtest.results.table import aligned, run_text, sweep_text, write_csv
 
 
 def run(given: argparse.Namespace, argv: list[str]) -> int:
+    from draftwerk.loadtest.client.run import run_load
+
     options = read_options(given, LoadTestOptions)
     return leave(asyncio.run(run_load(options, argv)), options)
 
 
 def sweep(given: argparse.Namespace, argv: list[str]) -> int:
+    from draftwerk.loadtest.client.sweep import sweep as sweep_loads
+
     options, asked = read_options(given, LoadTestOptions), read_options(given, SweepOptions)
     return leave(asyncio.run(sweep_loads(options, asked, argv)), options)
 
 
 def search(given: argparse.Namespace, argv: list[str]) -> int:
+    from draftwerk.loadtest.client.search import search as search_load
+
     options, asked = read_options(given, LoadTestOptions), read_options(given, SearchOptions)
     return leave(asyncio.run(search_load(options, asked, argv)), options)
 
 
 def peers(given: argparse.Namespace, argv: list[str]) -> int:
+    from draftwerk.loadtest.peers.tournament import tournament
+
     options, asked = read_options(given, LoadTestOptions), read_options(given, SweepOptions)
     found = asyncio.run(tournament(options, asked, read_options(given, PeersOptions), argv))
     return leave(found, options)
@@ -54,6 +62,8 @@ def leave(found: Result, options: LoadTestOptions) -> int:
     """Print the table, write the files asked for; the exit code says whether anything worked."""
     runs = [found] if isinstance(found, Run) else found.runs
     print(run_text(found) if isinstance(found, Run) else sweep_text(found))
+    if isinstance(found, Sweep) and (compared := difference_lines(found)):
+        print(f"\n{aligned(compared)}\n{EXPLANATION}")
     if isinstance(found, Sweep) and contested(found):
         print(f"\n{standing_text(found)}")
     if options.output:

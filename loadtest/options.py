@@ -7,6 +7,13 @@ from msgspec import Meta, Struct
 Endpoint = Literal["chat", "completions", "responses"]
 TransportName = Literal["sse", "ws", "json"]
 Over = Literal["concurrency", "rate"]
+Isolate = Annotated[
+    Literal["auto", "salt", "prompts"],
+    Meta(
+        description="keep runs out of each other's caches by a cache_salt or by other prompts; "
+        "auto asks the server which it can"
+    ),
+]
 Count = Annotated[int, Meta(ge=1)]
 SecondsText = Annotated[float, Meta(gt=0)]
 
@@ -119,6 +126,7 @@ class SweepOptions(Struct, frozen=True, kw_only=True):
         list[str],
         Meta(description='NAME={"field": …}, merged into the bodies; repeatable, interleaved'),
     ] = []
+    isolate: Isolate = "auto"
 
 
 class SearchOptions(Struct, frozen=True, kw_only=True):
@@ -132,6 +140,7 @@ class SearchOptions(Struct, frozen=True, kw_only=True):
     )
     tolerance: Annotated[float, Meta(description="stop when the bounds are this close", gt=0)] = 0.1
     waves: Annotated[int, Meta(description="at least this many requests per user", ge=1)] = 4
+    isolate: Isolate = "auto"
 
 
 class PeersOptions(Struct, frozen=True, kw_only=True):

@@ -6,8 +6,10 @@ from statistics import median
 from typing import Any
 
 import msgspec
+import torch
 
 from draftwerk.model.build import Built, ModelOptions, build
+from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
@@ -42,7 +44,14 @@ class Role:
 def build_role(role: str, options: bytes, progress: OnProgress) -> Role:
     """Return the target or the draft model, loaded and warm. Raises Refused."""
     decoded = msgspec.json.decode(options, type=ModelOptions)
-    built = build(decoded, progress, drafts=role == "draft")
+    try:
+        built = build(decoded, progress, drafts=role == "draft")
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        reason = str(error).partition(". ")[0]
+        raise Refused(
+            "there is not enough memory for the model and its key-value cache; take a smaller "
+            f"--kv-memory: {reason}"
+        ) from error
     if role == "draft":
         # The server compared the vocabularies before it started anybody.
         return Role(

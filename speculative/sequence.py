@@ -40,7 +40,7 @@ class Sequence:
     """Drafted tokens per round at most; 0 means no speculation."""
     priority: int = 0
     methods: tuple[str, ...] | None = None
-    tenant: str = ""
+    name_space: str = ""
     prediction: tuple[int, ...] = ()
     leader: "Sequence | None" = None
     """The choice that computes the shared prompt; this one waits, then finds it cached."""
@@ -89,7 +89,7 @@ class Sequence:
             self.prompt_count,
             self.sampling,
             self.methods,
-            self.tenant,
+            self.name_space,
             self.prediction,
         )
 

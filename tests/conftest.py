@@ -1,12 +1,71 @@
-"""Before any test module is imported: without a GPU, Triton's kernels run in its interpreter.
+"""What every test shares: a marker by its file, one OpenMP thread, and no torch among the fast.
 
-Torch gets one thread: its threads spin at barriers, and a busy machine makes them wait long.
+Folders whose tests need torch have a conftest of their own that imports tests/support/one_thread.
 """
 
 import os
+import sys
+from pathlib import Path
 
-import torch
+import pytest
 
-torch.set_num_threads(1)
-if not torch.cuda.is_available():
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+"""Before torch is imported, here or in a child: two pools of spinning threads block each other."""
+
+if not Path("/dev/nvidia0").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+HERE = Path(__file__).parent
+MARKERS = {
+    "actors/test_simulation.py": "simulation",
+    "actors/test_planted_bugs.py": "simulation",
+    "api/http/test_real_disconnects.py": "model",
+    "api/openai/test_response_format.py": "model",
+    "model/checkpoint/test_default_model.py": "default_model",
+    "model/gpu": "gpu_interpreter",
+    "model": "model",
+    "system/test_default_model.py": "default_model",
+    "system/test_kills.py": "processes",
+    "system/test_survival.py": "processes",
+    "system": "model",
+    "training": "model",
+}
+"""By file or folder, the first that matches; all others are `fast`."""
+LONGEST_FIRST = ("default_model", "processes", "simulation", "gpu_interpreter", "model", "fast")
+"""In what order two workers take files, so that neither has a long one left at the end."""
+
+
+def marker(path: Path) -> str:
+    """Return the marker of the tests in a file."""
+    name = path.relative_to(HERE).as_posix()
+    found = (
+        mark for start, mark in MARKERS.items() if name == start or name.startswith(start + "/")
+    )
+    return next(found, "fast")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    marks = {item: marker(item.path) for item in items}
+    for item, mark in marks.items():
+        item.add_marker(mark)
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: LONGEST_FIRST.index(marks[item]))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--no-torch", action="store_true", help="the fast tests; fail with torch")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `--no-torch`, do not even import the tests that are not fast."""
+    if config.getoption("--no-torch") and collection_path.name.startswith("test_"):
+        return marker(collection_path) != "fast" or None
+    return None
+
+
+@pytest.fixture(autouse=True)
+def without_torch(request: pytest.FixtureRequest) -> None:
+    """With `--no-torch`: no test, nor what it tests, has imported torch up to here."""
+    if request.config.getoption("--no-torch"):
+        assert "torch" not in sys.modules, "torch is imported in a run that shall do without it"

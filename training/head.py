@@ -150,7 +150,9 @@ class Distance(torch.autograd.Function):
         return losses, same
 
     @staticmethod
-    def backward(ctx: Any, losses: Tensor, same: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  as torch documents it
+        ctx: Any, losses: Tensor, same: Tensor
+    ) -> tuple[Tensor | None, ...]:
         scaled = (loss * known for loss, known in zip(losses, ctx.saved_tensors, strict=True))
         return None, None, None, *scaled
 

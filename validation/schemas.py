@@ -187,6 +187,7 @@ class SchemaOutcome:
 
 def sampling_of(number: int, rng: Random, wanted: Schema) -> Sampling:
     """Return how schema `number` is sampled under."""
+    samplings: tuple[dict[str, Any], ...]
     samplings = ({"temperature": 0.0}, {"temperature": 0.7, "top_p": 0.95}, {"top_k": 40}, {})
     found = rng.choice(samplings)
     if rng.random() < 0.25:

@@ -25,6 +25,8 @@ BEAT_S = 1.0
 """Seconds between two heartbeats of a process."""
 SILENCE_S = 8.0
 """One that is silent for this long is stopped or stuck."""
+LOADING_SILENCE_S = 60.0
+"""While a process imports and reads, no beat may come for long where the machine is busy."""
 STEP_S = 120.0
 """No step takes this long: one that does hangs, though its process beats."""
 LOAD_S = 600.0
@@ -84,7 +86,7 @@ class ProcessDevice(Generic[W, R]):
     async def _wait_until_ready(self, report: OnProgress) -> Ready:
         with anyio.move_on_after(LOAD_S):
             while True:
-                kind, payload = await self._receive()
+                kind, payload = await self._receive(max(self.silence_s, LOADING_SILENCE_S))
                 if kind == FrameKind.READY:
                     return decode(payload, type=Ready)
                 if kind == FrameKind.REFUSED:
@@ -161,7 +163,7 @@ class ProcessDevice(Generic[W, R]):
         with anyio.move_on_after(STEP_S):
             await self._send(begin + frame(FrameKind.WORK, payload))
             while True:
-                kind, result = await self._receive()
+                kind, result = await self._receive(self.silence_s)
                 if kind == FrameKind.DONE:
                     return result
         raise DeviceLostError(f"a step took longer than {STEP_S:g} s")
@@ -173,11 +175,11 @@ class ProcessDevice(Generic[W, R]):
             return await self._child.send(data)
         raise DeviceLostError(f"it took nothing in for {self.silence_s:g} s")
 
-    async def _receive(self) -> tuple[int, bytes]:
+    async def _receive(self, silence_s: float) -> tuple[int, bytes]:
         """Return the child's next frame. Raises DeviceLostError once it is silent for too long."""
         assert self._child is not None
-        with anyio.move_on_after(self.silence_s):
+        with anyio.move_on_after(silence_s):
             received = await self._child.receive()
             self._heard_at = anyio.current_time()
             return received
-        raise DeviceLostError(f"no sign of life for {self.silence_s:g} s")
+        raise DeviceLostError(f"no sign of life for {silence_s:g} s")

@@ -43,8 +43,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """How long each actor has been at the work it is doing; 0 for one that waits."""
     target_up: bool = True
     """Whether the target's device is there: not while it is started again."""
-    draft_up: bool = True
-    """Whether the draft model's device is there; true where there is no draft model."""
+    draft_up: bool | None = None
+    """Whether the draft model's device is there; None where there is no draft model."""
     draining: bool = False
     audits: dict[str, int] = {}
     """Finished requests decoded again, by outcome: equal, token, length, failed."""

@@ -4,17 +4,27 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, NoReturn, get_args, get_origin
+from urllib.parse import urlsplit
 
 from draftwerk.api.core.config import ConfigError, SettingField, Settings, fields_of, load
 from draftwerk.version import __version__
 
 DEFAULT_URL = "http://127.0.0.1:8000"
+LOADTEST = "loadtest"
+"""The command with a parser of its own, for all that follows it."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with one line for an error: its own prints forty flags above it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    root = argparse.ArgumentParser(
+    root = Parser(
         prog="draftwerk", description="An LLM server that decodes speculatively and exactly."
     )
     root.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
@@ -27,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
             "doctor", help="tell whether this machine can serve", argument_default=absent
         )
     )
+    commands.add_parser(LOADTEST, help="measure any OpenAI-compatible server under load")
     return root
 
 
@@ -46,7 +57,7 @@ def chat_command(parsed: dict[str, Any]) -> int:
         fields["speculation"] = {"enabled": False}
     system = parsed.get("system")
     url = parsed.get("url", DEFAULT_URL).rstrip("/").removesuffix("/v1")
-    if not url.startswith(("http://", "https://")):
+    if not _is_url(url):
         raise ConfigError(f"{url!r} is no URL; write for example {DEFAULT_URL}")
     conversation = Conversation(
         url=url,
@@ -56,6 +67,15 @@ def chat_command(parsed: dict[str, Any]) -> int:
         colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ,
     )
     return chat(conversation, parsed.get("text"))
+
+
+def _is_url(url: str) -> bool:
+    """Whether a server can be asked there."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, half an IPv6 address
+        return False
 
 
 def _add_chat(command: argparse.ArgumentParser) -> None:

@@ -76,8 +76,8 @@ class Conversation:
         headers = {"content-type": "application/json"}
         if self.api_key:
             headers["authorization"] = f"Bearer {self.api_key}"
-        with contextlib.closing(kind(address.netloc, timeout=TIMEOUT_S)) as connection:
-            try:
+        try:
+            with contextlib.closing(kind(address.netloc, timeout=TIMEOUT_S)) as connection:
                 path = address.path.rstrip("/") + "/v1/chat/completions"
                 connection.request("POST", path, json.dumps(body), headers)
                 reply = connection.getresponse()
@@ -89,8 +89,8 @@ class Conversation:
                         if "error" in chunk:
                             raise ChatError(chunk["error"]["message"])
                         yield chunk
-            except (OSError, HTTPException) as error:
-                raise ChatError(f"no answer from {self.url}: {error}") from None
+        except (OSError, HTTPException, ValueError) as error:
+            raise ChatError(f"no answer from {self.url}: {error}") from None
 
 
 def speed(metrics: dict[str, Any] | None, seconds: float) -> str:

@@ -14,11 +14,14 @@ import msgspec
 from msgspec import Meta, Struct
 
 PREFIX = "DRAFTWERK_"
+SIZE_MAX = 2**63
+"""More bytes than anything holds; a longer row of digits would be no number at all."""
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 SIZE = re.compile(r"^(\d+(?:\.\d+)?) *([KMGT]?)i?B?$")
+SIZE_METAVAR = "SIZE"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
-Bytes = Annotated[str, Meta(pattern=r"^\d+(\.\d+)? *[KMGT]?i?B?$", extra={"metavar": "SIZE"})]
+Bytes = Annotated[str, Meta(pattern=r"^\d+(\.\d+)? *[KMGT]?i?B?$", extra={"metavar": SIZE_METAVAR})]
 Seconds = Annotated[float, Meta(ge=0, le=86400)]
 Strings = tuple[str, ...]
 S = TypeVar("S", bound=Struct)
@@ -112,7 +115,7 @@ class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(description="refuse new requests near this much memory, models included; 0: never"),
     ] = "0"
     queue_max: Annotated[
-        int, Meta(ge=0, le=2**20, description="requests that may wait at the door")
+        int, Meta(ge=0, le=2**20, description="requests that may wait for admission")
     ] = 256
     queue_wait_s: Annotated[
         Seconds, Meta(description="a longer expected wait is refused at once")
@@ -158,7 +161,7 @@ def bytes_of(size: str) -> int:
     found = SIZE.match(size)
     if not found:
         raise ConfigError(f"{size!r} is not a size; write for example 2GiB")
-    return int(float(found[1]) * UNITS[found[2]])
+    return int(min(float(found[1]) * UNITS[found[2]], SIZE_MAX))
 
 
 def load(
@@ -175,22 +178,39 @@ def converted(values: Mapping[str, Any], kind: type[S]) -> S:
     try:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
-        from draftwerk.api.openai.decode import invalid
+        raise ConfigError(_sentence(str(error), values, kind)) from None
 
-        raise ConfigError(invalid(str(error), kind).message) from None
+
+def _sentence(message: str, given: Mapping[str, Any], kind: type[Struct]) -> str:
+    """Say which setting cannot be, and what it may be."""
+    from draftwerk.api.openai.decode import invalid
+
+    error = invalid(message, kind)
+    field = fields_of(kind).get(error.param or "")
+    if field is not None and field.metavar == SIZE_METAVAR:
+        return f"`{field.name}` must be a size such as 2GiB, not {given[field.name]!r}"
+    return error.message
 
 
 def check_engine(settings: EngineSettings) -> None:
-    """Refuse settings of the engine that contradict each other."""
+    """Refuse settings of the engine that contradict each other, or name files that are missing."""
     if settings.audit and settings.verify != "keyed":
         raise ConfigError(
             f"audit compares texts, and verify {settings.verify} does not say the same one twice"
         )
+    if settings.draft_head not in ("auto", "off") and not Path(settings.draft_head).is_file():
+        raise ConfigError(f"draft_head: there is no file {settings.draft_head}; or auto, or off")
 
 
 def check(settings: Settings) -> None:
-    """Refuse combinations of settings that contradict each other."""
+    """Refuse settings that contradict each other, and addresses and keys that are none."""
     check_engine(settings)
+    for origin in settings.cors_origin:
+        if origin != "*" and not origin.startswith(("http://", "https://")):
+            raise ConfigError(f"cors_origin: {origin!r} is none; write for example https://a.site")
+    for key in settings.api_key:
+        if not key.rpartition(":")[2]:
+            raise ConfigError("api_key: a key is empty; write KEY or NAME:KEY")
     if settings.host not in LOOPBACK and not settings.api_key and not settings.insecure:
         raise ConfigError(
             f"listening on {settings.host} lets everybody in: add --api-key, "

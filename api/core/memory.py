@@ -37,3 +37,11 @@ def resident_bytes(process_id: int, proc: Path = Path("/proc")) -> int:
         return 0
     own = pages * os.sysconf("SC_PAGE_SIZE")
     return own + sum(resident_bytes(child, proc) for child in children)
+
+
+def memory_bytes() -> int:
+    """Return this machine's memory; 0 where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return 0

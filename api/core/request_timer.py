@@ -50,7 +50,7 @@ class RequestTimer:
         self.arrived = self.clock()
 
     def admit(self) -> None:
-        """Note that the wait at the door is over."""
+        """Note that the wait for admission is over."""
         self.admitted = self.clock()
         self.histograms.queue.observe(self.admitted - self.arrived)
 

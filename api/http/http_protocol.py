@@ -124,6 +124,12 @@ class PatientHttp(HttpToolsProtocol):
         if size > HEADERS_MAX:
             self.refuse(431, "The headers are too large.")
             return
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        # RFC 9112, section 3.2: a proxy that takes another of them for the host is misled.
+        assert self.parser is not None
+        if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
+            self.refuse(400, "The request must name exactly one host.")
+            return
         super().on_headers_complete()
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if self.scope["http_version"] == "1.0" and cycle is not None:
@@ -145,6 +151,8 @@ class PatientHttp(HttpToolsProtocol):
             super().on_message_complete()
 
     def handle_websocket_upgrade(self) -> None:
+        if self.transport.is_closing():  # it was refused
+            return
         self.disarm()
         self.upgraded = True
         super().handle_websocket_upgrade()

@@ -272,7 +272,7 @@ async def body_of(request: Request, decoder: msgspec.json.Decoder[Body]) -> Body
 
 
 def state_of(request: Request) -> ServerState:
-    """Return the door that the app was made with."""
+    """Return the server state that the app was made with."""
     return request.app.state.server
 
 

@@ -37,7 +37,7 @@ class SpeculativeDecoding(Struct, frozen=True):
 
 
 class RequestMetrics(Struct, frozen=True):
-    """Times as the door measured them, in milliseconds; null where nothing was generated."""
+    """Times as the server measured them, in milliseconds; null where nothing was generated."""
 
     time_to_first_token_ms: float | None
     queue_time_ms: float

@@ -35,7 +35,7 @@ class ResponseTask:
     """Whether it was called off, perhaps before there was anything to end."""
 
     def cancel(self) -> None:
-        """End the response early, whether it waits at the door or is in the engine."""
+        """End the response early, whether it waits for admission or is in the engine."""
         self.cancelled = True
         if self.generation is not None:
             self.generation.abort("The response was cancelled.", "cancelled")
@@ -94,7 +94,7 @@ class ResponseStream:
     def add(self, pending: PendingResponse) -> None:
         """Queue a response; 429 if too many wait."""
         if len(self.pending) >= QUEUE_MAX:
-            raise ApiError(429, f"{QUEUE_MAX} responses wait in this lane.", code="lane_full")
+            raise ApiError(429, f"{QUEUE_MAX} responses wait in this stream.", code="lane_full")
         self.pending.append(pending)
 
     def cancel(self) -> None:

@@ -276,7 +276,7 @@ class ResponsesSerializer:
         )
 
     def _next(self) -> tuple[int, str | UnsetType]:
-        """Return what every event carries: its number, and the lane if there is one."""
+        """Return what every event carries: its number, and the stream if there is one."""
         number = self.sequence_number
         self.sequence_number += 1
         return number, UNSET if self.stream_id is None else self.stream_id

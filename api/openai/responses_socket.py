@@ -184,7 +184,7 @@ class Socket:
             stream.add(requested)
             return
         if len(self.streams) >= STREAMS_MAX:
-            raise ApiError(429, f"{STREAMS_MAX} lanes are busy.", code="too_many_lanes")
+            raise ApiError(429, f"{STREAMS_MAX} streams are busy.", code="too_many_lanes")
         stream = self.streams[stream_id] = ResponseStream(self._start, self.say_error)
         stream.add(requested)
         task = group.create_task(self._run_lane(stream_id, stream))
@@ -259,7 +259,7 @@ class Socket:
         await self.say([event])
 
     async def _leave(self) -> None:
-        """Once the server drains, let the lanes end, then say that it restarts."""
+        """Once the server drains, let the streams end, then close with 1012."""
         await self.state.leaving.wait()
         while self.tasks:
             await asyncio.wait(self.tasks)
@@ -274,7 +274,7 @@ class Socket:
 
 
 def _lane_of(text: str) -> str | None:
-    """Return the lane that a bad event named, if that much of it can be read."""
+    """Return the stream that a bad event named, if that much of it can be read."""
     try:
         return msgspec.json.decode(text, type=ClientEvent).stream_id
     except (msgspec.MsgspecError, RecursionError, UnicodeError):

@@ -79,7 +79,7 @@ def _vllm(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("inter_token_latency_seconds", "Between tokens, per token.", times.between_tokens),
         ("request_time_per_output_token_seconds", "Mean per request.", times.per_token),
         ("e2e_request_latency_seconds", "From arrival to the last token.", times.whole),
-        ("request_queue_time_seconds", "Waiting at the door.", times.queue),
+        ("request_queue_time_seconds", "Waiting for admission.", times.queue),
         ("request_prefill_time_seconds", "From admission to the first token.", times.prefill),
         ("request_decode_time_seconds", "From the first token to the last.", times.decode),
         ("request_prompt_tokens", "Prompt tokens of a request.", times.prompt_tokens),
@@ -106,7 +106,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("draft_acceptance_rate", "Accepted per drafted token.", acceptance),
         # The name until 0.1; goes with the next version.
         ("speculation_goodput_ratio", "Deprecated: draftwerk_draft_acceptance_rate.", acceptance),
-        ("generations", "Requests that the door holds open.", len(state.live)),
+        ("generations", "Requests that the server holds open.", len(state.live)),
         ("tasks", "Tasks of the event loop.", len(asyncio.all_tasks())),
         ("sockets", "Open WebSockets.", state.sockets.total()),
         ("draining", "1 while shutting down.", int(state.draining or snapshot.draining)),
@@ -128,7 +128,9 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("audits", "Requests decoded again, by outcome.", "outcome", snapshot.audits),
     ):
         yield _split("draftwerk_" + name, text, label, values, {})
-    devices = {"target": snapshot.target_up, "draft": snapshot.draft_up}
+    devices = {"target": snapshot.target_up}
+    if snapshot.draft_up is not None:
+        devices["draft"] = snapshot.draft_up
     lengths = {
         source: snapshot.accepted_by_source.get(source, 0) / count
         for source, count in snapshot.drafts_by_source.items()

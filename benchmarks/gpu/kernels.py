@@ -11,10 +11,11 @@ from draftwerk.model.attention.reference import attend
 from draftwerk.model.batch.batch import Batch
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.gpu.kernels.fused import triton_ops
 from draftwerk.model.gpu.kernels.products import dense
 from draftwerk.model.gpu.kernels.quantised import to_int4, to_int8
 from draftwerk.model.gpu.kernels.weight_only import FEW_ROWS, weight_only
-from draftwerk.model.gpu.ops import TORCH_OPS, triton_ops
+from draftwerk.model.gpu.ops import TORCH_OPS
 from draftwerk.model.gpu.sampler import choose_many
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.reference.sampler import choose_many as choose_many_twin

@@ -1,7 +1,8 @@
 """Engine steps at the shapes of an 8B model, its weights random: time, floor, and the gap.
 
 The gap is what a step takes beyond the device's own work: laying the round out, sending it, waiting
-for the tokens. A step here is the model process's; the rest of the engine overlaps it.
+for the tokens. A step here is the model process's. Text, tokenising and sockets overlap it;
+planning and drafting of the next round do not: they come after it and are not in these figures.
 """
 
 from dataclasses import fields

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from benchmarks.gpu.ties import TieProbe, summary
 from benchmarks.gpu.widen import Widener, widened_config
-from benchmarks.server import engine
-from benchmarks.speculation import SpeculationRun, decode
+from benchmarks.speed.speculation import Decoded, decode
+from benchmarks.support.engine import engine
 from draftwerk.actors.messages import ChatMessage, Options, Speculation
 from draftwerk.api.core.config import Settings
 from draftwerk.model.checkpoint.config import ModelConfig
@@ -184,8 +184,8 @@ def _judged(settings: Settings, columns: list[list[list[int]]]) -> list[dict[str
     ]
 
 
-async def _decode_all(settings: Settings) -> list[tuple[SpeculationRun, SpeculationRun]]:
-    told: list[tuple[SpeculationRun, SpeculationRun]] = []
+async def _decode_all(settings: Settings) -> list[tuple[Decoded, Decoded]]:
+    told: list[tuple[Decoded, Decoded]] = []
     async with engine(settings) as running:
         for number, prompt in enumerate(PROMPTS):
             sampling = Sampling(temperature=0.0, seed=number)

@@ -5,7 +5,7 @@ import time
 
 from msgspec import Struct
 
-from draftwerk.loadtest.client.transport import SteadyClock
+from draftwerk.loadtest.client.clock import Clock
 
 TICK_S = 0.02
 
@@ -23,7 +23,7 @@ class ClientHealth(Struct, frozen=True):
 class LoopWatch:
     """Wakes up regularly and notes by how much it overslept."""
 
-    def __init__(self, clock: SteadyClock) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lags_s: list[float] = []
         self._cpu_s = time.process_time()

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from random import Random
 
-from draftwerk.loadtest.client.transport import SteadyClock
+from draftwerk.loadtest.client.clock import Clock
 from draftwerk.loadtest.schedule.plan import Planned
 
 # Runs one whole session, given the time its first request was due.
 RunSession = Callable[[Planned, float], Awaitable[None]]
 
 
-async def sleep_until(at_s: float, clock: SteadyClock) -> None:
+async def sleep_until(at_s: float, clock: Clock) -> None:
     """Sleep on the loop's timer, which is late by up to a millisecond; lateness is reported."""
     wait_s = at_s - clock()
     if wait_s > 0:
@@ -19,7 +19,7 @@ async def sleep_until(at_s: float, clock: SteadyClock) -> None:
 
 
 async def open_loop(
-    sessions: Iterable[Planned], run: RunSession, clock: SteadyClock, in_flight_max: int | None
+    sessions: Iterable[Planned], run: RunSession, clock: Clock, in_flight_max: int | None
 ) -> None:
     """Start each session at its time, whatever became of the ones before it.
 
@@ -46,7 +46,7 @@ async def _placed(
 async def closed_loop(
     sessions: Iterator[Planned],
     run: RunSession,
-    clock: SteadyClock,
+    clock: Clock,
     users: int,
     *,
     until_s: float | None = None,

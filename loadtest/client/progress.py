@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from draftwerk.loadtest.client.transport import SteadyClock
+from draftwerk.loadtest.client.clock import Clock
 from draftwerk.loadtest.results.rows import RequestRow
 
 WIDTH = 24
@@ -15,7 +15,7 @@ WIDTH = 24
 class Progress:
     """Counts rows as they come and draws a bar about four times a second."""
 
-    clock: SteadyClock
+    clock: Clock
     label: str
     total: int | None
     duration_s: float | None

@@ -142,6 +142,16 @@ class StreamedEvent(Struct):
     message: str | None = None
 
 
+class Fault(Struct):
+    message: str
+
+
+class FaultReply(Struct):
+    """What servers send with a status that is not 200."""
+
+    error: Fault
+
+
 class Model(Struct):
     id: str
 
@@ -151,6 +161,14 @@ class ModelList(Struct):
 
 
 T = TypeVar("T")
+MESSAGE_MAX = 200
+
+
+def error_message(body: bytes) -> str:
+    """Return what the body of a refused request says, or its beginning if it has no message."""
+    reply = lenient(Raw(body), FaultReply)
+    text = reply.error.message if reply else body.decode(errors="replace")
+    return " ".join(text.split())[:MESSAGE_MAX] or "no message"
 
 
 def present(raw: Raw) -> bool:

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import os
-import time
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from draftwerk.loadtest.client.body import BodyMaker
+from draftwerk.loadtest.client.clock import Clock, clock_from_now
 from draftwerk.loadtest.client.health import LoopWatch
 from draftwerk.loadtest.client.pace import closed_loop, open_loop, think_time
 from draftwerk.loadtest.client.progress import Progress
@@ -21,7 +21,7 @@ from draftwerk.loadtest.client.reply_types import ModelList
 from draftwerk.loadtest.client.scrape import Scraper
 from draftwerk.loadtest.client.session import Asker
 from draftwerk.loadtest.client.target import Target
-from draftwerk.loadtest.client.transport import SteadyClock, open_session, open_transport
+from draftwerk.loadtest.client.transport import open_session, open_transport
 from draftwerk.loadtest.measure.advice import advice
 from draftwerk.loadtest.measure.server_metrics import read_pages
 from draftwerk.loadtest.measure.slo import Slo, parse_slo
@@ -63,12 +63,6 @@ class Load:
         if self.options.progress:
             helpers.append(self.progress.run())
         return helpers
-
-
-def clock_from_now() -> SteadyClock:
-    """Return a clock that counts seconds from now."""
-    start_s = time.perf_counter()
-    return lambda: time.perf_counter() - start_s
 
 
 async def run_load(options: LoadTestOptions, argv: list[str]) -> Run:
@@ -126,7 +120,7 @@ async def _perform(load: Load, bodies: BodyMaker, sessions: Iterator[Planned]) -
 
 
 async def _pace(
-    options: LoadTestOptions, asker: Asker, clock: SteadyClock, sessions: Iterator[Planned]
+    options: LoadTestOptions, asker: Asker, clock: Clock, sessions: Iterator[Planned]
 ) -> None:
     if options.concurrency is None:
         await open_loop(sessions, asker.run, clock, options.in_flight_max)

@@ -7,14 +7,14 @@ import asyncio
 
 import aiohttp
 
-from draftwerk.loadtest.client.transport import SteadyClock
+from draftwerk.loadtest.client.clock import Clock
 
 
 class Scraper:
     """Collects (seconds, page) pairs; stops by itself if the server has no such page."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, url: str, clock: SteadyClock, every_s: float
+        self, session: aiohttp.ClientSession, url: str, clock: Clock, every_s: float
     ) -> None:
         self._session = session
         self._url = url

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from draftwerk.loadtest.client.body import BodyMaker, MessageList
+from draftwerk.loadtest.client.clock import Clock
 from draftwerk.loadtest.client.exchange import Exchange, Failure
 from draftwerk.loadtest.client.pace import sleep_until, think_time
 from draftwerk.loadtest.client.rowmaker import Attempt, HungUp, row_of
-from draftwerk.loadtest.client.transport import SteadyClock, Transport
+from draftwerk.loadtest.client.transport import Transport
 from draftwerk.loadtest.options import LoadTestOptions
 from draftwerk.loadtest.results.rows import RequestRow
 from draftwerk.loadtest.schedule.plan import Planned
@@ -21,7 +22,7 @@ class Asker:
     options: LoadTestOptions
     bodies: BodyMaker
     transport: Transport
-    clock: SteadyClock
+    clock: Clock
     keep: Callable[[RequestRow], None]
     note: Callable[[int], None]
 
@@ -71,5 +72,9 @@ class Asker:
         except Failure as failure:
             return failure
         except TimeoutError:
-            return HungUp() if hangs_up else Failure("timeout")
+            return (
+                HungUp()
+                if hangs_up
+                else Failure("timeout", f"no end after {self.options.timeout_s:g} s")
+            )
         return None

@@ -1,5 +1,7 @@
 """Server-sent events from bytes in any slicing: LF, CR or CRLF, comments, many-line data."""
 
+from collections.abc import AsyncIterable, AsyncIterator
+
 BOM = b"\xef\xbb\xbf"
 
 
@@ -52,3 +54,15 @@ class SSEParser:
             return None
         event, self._data = b"\n".join(self._data), []
         return event
+
+
+async def sse_events(received: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Yield the data of each event of a stream, the `[DONE]` that ends OpenAI's left out."""
+    parser = SSEParser()
+    async for piece in received:
+        for event in parser.feed(piece):
+            if event != b"[DONE]":
+                yield event
+    for event in parser.close():
+        if event != b"[DONE]":
+            yield event

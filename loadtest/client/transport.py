@@ -1,19 +1,19 @@
 """Ways to send a body and feed an exchange: HTTP (SSE or whole replies) and WebSocket."""
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import aiohttp
 
+from draftwerk.loadtest.client.clock import Clock
 from draftwerk.loadtest.client.exchange import Exchange, Failure
+from draftwerk.loadtest.client.reply_types import error_message
 from draftwerk.loadtest.client.sse import SSEParser
 from draftwerk.loadtest.client.target import Target
 from draftwerk.loadtest.options import LoadTestOptions
 
-SteadyClock = Callable[[], float]
 CLOSE_S = 2.0
 
 
@@ -38,7 +38,7 @@ class HttpTransport:
 
     session: aiohttp.ClientSession
     url: str
-    clock: SteadyClock
+    clock: Clock
 
     async def send(self, body: bytes, exchange: Exchange) -> None:
         exchange.sent_s = self.clock()
@@ -48,7 +48,7 @@ class HttpTransport:
                     raise await refusal(response)
                 await self._read(response, exchange)
         except (aiohttp.ClientError, ConnectionError) as error:
-            raise connection_failure(error) from error
+            raise connection_failure(error, self.url) from error
         exchange.finish()
 
     async def close(self) -> None:
@@ -89,7 +89,7 @@ class WsTransport:
 
     session: aiohttp.ClientSession
     url: str
-    clock: SteadyClock
+    clock: Clock
     keep_alive: bool
     _idle: list[aiohttp.ClientWebSocketResponse] = field(
         default_factory=list[aiohttp.ClientWebSocketResponse]
@@ -100,9 +100,10 @@ class WsTransport:
         try:
             socket = await self._connection()
         except aiohttp.WSServerHandshakeError as error:
-            raise Failure(f"HTTP {error.status}", error.message, error.status) from error
+            detail = f"{error.message} ({self.url})"
+            raise Failure(f"HTTP {error.status}", detail, error.status) from error
         except (aiohttp.ClientError, ConnectionError) as error:
-            raise connection_failure(error) from error
+            raise connection_failure(error, self.url) from error
         clean = False
         try:
             await self._converse(socket, body, exchange)
@@ -145,20 +146,20 @@ class WsTransport:
                 data: str | bytes = message.data
                 exchange.receive(data.encode() if isinstance(data, str) else data, at_s)
         except (aiohttp.ClientError, ConnectionError) as error:
-            raise connection_failure(error) from error
+            raise connection_failure(error, self.url) from error
 
 
-def connection_failure(error: Exception) -> Failure:
+def connection_failure(error: Exception, url: str) -> Failure:
     """Name what broke: no connection at all, or one that was lost."""
     kind = "connect" if isinstance(error, aiohttp.ClientConnectorError) else "disconnect"
-    return Failure(kind, f"{type(error).__name__}: {error}")
+    return Failure(kind, f"{str(error) or type(error).__name__} ({url})")
 
 
 async def refusal(response: aiohttp.ClientResponse) -> Failure:
     """Make the failure of a reply that is not 200."""
-    text = (await response.read())[:300].decode(errors="replace")
+    detail = f"{error_message(await response.read())} ({response.url})"
     retry_after = response.headers.get("Retry-After")
-    return Failure(f"HTTP {response.status}", text, response.status, retry_after)
+    return Failure(f"HTTP {response.status}", detail, response.status, retry_after)
 
 
 def open_session(options: LoadTestOptions, target: Target) -> aiohttp.ClientSession:
@@ -188,7 +189,7 @@ def _reuse_noted() -> aiohttp.TraceConfig:
     return config
 
 
-def open_transport(options: LoadTestOptions, target: Target, clock: SteadyClock) -> Transport:
+def open_transport(options: LoadTestOptions, target: Target, clock: Clock) -> Transport:
     """Choose the transport; call it inside a running loop."""
     session = open_session(options, target)
     if options.transport == "ws":

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from draftwerk.loadtest.client.health import ClientHealth
-from draftwerk.loadtest.measure.summary import Summary
+from draftwerk.loadtest.measure.summary import Summary, failure_lines
 from draftwerk.loadtest.results.rows import RequestRow
 
 LATE_P99_MS = 20.0
@@ -42,7 +42,7 @@ def _load_doubts(measured: Sequence[RequestRow], summary: Summary) -> Iterator[s
     flow = summary.throughput
     failed = sum(row.outcome in ("error", "refused") for row in measured)
     if failed > ERROR_SHARE * len(measured):
-        kinds = ", ".join(f"{count} x {kind}" for kind, count in summary.errors.items())
+        kinds = "; ".join(failure_lines(summary))
         yield f"{failed} of {len(measured)} requests failed ({kinds})"
     resent = sum(row.resent > 0 for row in measured)
     if resent:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
-from prometheus_client.parser import text_string_to_metric_families
+
+from draftwerk.loadtest.server.metrics import Labels, MetricsPage
 
 # The same thing under the names that servers in use give it.
 GAUGES = {
@@ -20,6 +21,7 @@ GAUGES = {
         "sglang:token_usage",
     ),
 }
+Samples = dict[tuple[str, Labels], float]
 NOISE = ("python_", "process_", "http_")
 
 
@@ -33,7 +35,7 @@ class ServerMetrics(Struct, frozen=True):
 def read_pages(pages: Sequence[tuple[float, str]]) -> ServerMetrics | None:
     """Parse the pages; None if the server has none that can be read."""
     try:
-        samples = [(at_s, _samples(page)) for at_s, page in pages]
+        samples = [(at_s, MetricsPage.read(page).samples) for at_s, page in pages]
     except ValueError:
         return None
     if not samples:
@@ -46,22 +48,8 @@ def read_pages(pages: Sequence[tuple[float, str]]) -> ServerMetrics | None:
     )
 
 
-def _samples(page: str) -> dict[tuple[str, str], float]:
-    """Return each sample by name and labels, one of several engines added up."""
-    families = text_string_to_metric_families(page)
-    return {
-        (sample.name, _labels(sample.labels)): sample.value
-        for family in families
-        for sample in family.samples
-    }
-
-
-def _labels(labels: dict[str, str]) -> str:
-    return ",".join(f"{name}={labels[name]}" for name in sorted(labels))
-
-
 def _series(
-    samples: Iterable[tuple[float, dict[tuple[str, str], float]]], names: Sequence[str]
+    samples: Iterable[tuple[float, Samples]], names: Sequence[str]
 ) -> list[tuple[float, float]]:
     points: list[tuple[float, float]] = []
     for at_s, page in samples:
@@ -71,15 +59,14 @@ def _series(
     return points
 
 
-def _growth(
-    first: dict[tuple[str, str], float], last: dict[tuple[str, str], float]
-) -> dict[str, float]:
+def _growth(first: Samples, last: Samples) -> dict[str, float]:
     """Return what grew; buckets and the client library's own numbers are left out."""
     grown: dict[str, float] = {}
     for (name, labels), value in last.items():
         is_counter = name.endswith(("_total", "_sum", "_count"))
         change = value - first.get((name, labels), 0.0)
         if is_counter and change > 0 and not name.startswith(NOISE):
-            key = f"{name}{{{labels}}}" if labels else name
+            written = ",".join(f"{label}={of}" for label, of in labels)
+            key = f"{name}{{{written}}}" if labels else name
             grown[key] = round(change, 6)
     return grown

@@ -53,6 +53,9 @@ class Summary(Struct, frozen=True, kw_only=True):
     warmup: int
     outcomes: dict[str, int]
     errors: dict[str, int]
+    """By kind."""
+    examples: dict[str, str] = {}
+    """The most common message of each kind of error, and the URL it came from."""
     window: Window | None
     throughput: Throughput
     latencies: Latencies
@@ -74,6 +77,7 @@ def summarise(rows: Sequence[RequestRow], slos: Sequence[Slo], offered: bool) ->
         warmup=len(rows) - len(measured),
         outcomes=dict(Counter(row.outcome for row in measured)),
         errors=dict(Counter(row.error for row in measured if row.error).most_common()),
+        examples=_examples(measured),
         window=steady_window(rows),
         throughput=flow,
         latencies=_latencies(measured, good),
@@ -85,6 +89,19 @@ def summarise(rows: Sequence[RequestRow], slos: Sequence[Slo], offered: bool) ->
         correct=_correct(good),
         categories=_categories(good),
     )
+
+
+def _examples(measured: Sequence[RequestRow]) -> dict[str, str]:
+    details = Counter((row.error, row.detail) for row in measured if row.error)
+    return {kind: detail for (kind, detail), _ in reversed(details.most_common()) if kind}
+
+
+def failure_lines(summary: Summary) -> list[str]:
+    """Return a line per kind of error: how many, and what one of them said."""
+    return [
+        f"{count} x {kind}: {summary.examples.get(kind) or 'no message'}"
+        for kind, count in summary.errors.items()
+    ]
 
 
 def _latencies(measured: Sequence[RequestRow], good: Sequence[RequestRow]) -> Latencies:

@@ -18,12 +18,13 @@ class Peer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A server: `install` are pip calls, `own` says that it needs no environment of its own.
 
     Several may share a `venv`. Each competes within its `group` with those of another `family`;
-    above `load_max` it is not asked.
+    above `load_max` it is not asked. `drafts` says what it drafts from, for the table.
     """
 
     command: list[str]
     group: str = ""
     family: str = ""
+    drafts: str = ""
     load_max: float | None = None
     own: bool = False
     venv: str = ""

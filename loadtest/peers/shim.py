@@ -1,7 +1,7 @@
 """A minimal chat server around libraries that have none, for measuring them over HTTP.
 
 It runs inside the library's own environment and needs nothing but that library:
-`python shim.py transformers|openvino MODEL --port N`.
+`python shim.py transformers|openvino MODEL --port N [--prompt-lookup TOKENS]`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class PeerEngine(Protocol):
 class Transformers:
     """`generate`, one request at a time: the library has no scheduler to share a batch."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, prompt_lookup: int = 0) -> None:
         self._library: Any = import_module("transformers")
+        self._drafts = {"prompt_lookup_num_tokens": prompt_lookup} if prompt_lookup else {}
         self._tokenizer = self._library.AutoTokenizer.from_pretrained(model)
         self._model = self._library.AutoModelForCausalLM.from_pretrained(model, dtype="bfloat16")
         self._turn = threading.Lock()
@@ -52,6 +53,7 @@ class Transformers:
         with self._turn:
             total: list[int] = []
             wanted = dict(inputs, max_new_tokens=limit, do_sample=False, streamer=streamer)
+            wanted |= self._drafts
             if ignore_eos:
                 wanted["min_new_tokens"] = limit
             worker = threading.Thread(
@@ -176,8 +178,12 @@ def main() -> None:
     parser.add_argument("engine", choices=["transformers", "openvino"])
     parser.add_argument("model")
     parser.add_argument("--port", type=int, default=8123)
+    parser.add_argument("--prompt-lookup", type=int, default=0, metavar="TOKENS")
     given = parser.parse_args()
-    Handler.engine = {"transformers": Transformers, "openvino": OpenVino}[given.engine](given.model)
+    if given.engine == "transformers":
+        Handler.engine = Transformers(given.model, given.prompt_lookup)
+    else:
+        Handler.engine = OpenVino(given.model)
     PeerServer(("127.0.0.1", given.port), Handler).serve_forever()
 
 

@@ -1,15 +1,14 @@
 """Peers one after the other, in rounds, each with the same loads."""
 
-import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
+from draftwerk.loadtest.client.loads import at_load, loads_of, made_up, warming
 from draftwerk.loadtest.client.run import run_load
-from draftwerk.loadtest.client.sweep import at_load, loads_of, unseen
 from draftwerk.loadtest.options import LoadTestOptions, PeersOptions, SweepOptions
 from draftwerk.loadtest.peers.catalogue import (
     Entrant,
@@ -22,15 +21,17 @@ from draftwerk.loadtest.peers.catalogue import (
     venv_words,
 )
 from draftwerk.loadtest.peers.environments import install, installed
-from draftwerk.loadtest.peers.process import ServerFailed, serving
 from draftwerk.loadtest.results.curves import knees
 from draftwerk.loadtest.results.environment import environment
 from draftwerk.loadtest.results.result import Run, Sweep
+from draftwerk.loadtest.schedule.isolation import Isolation
+from draftwerk.loadtest.server.launcher import ServerFailed, free_port, serving
+from draftwerk.loadtest.workloads.catalogue import open_workload
 
-# Long enough that every size of batch has come up once before anything counts.
-WARM_TOKENS = 32
 # Enough to be an answer; what counts is the time to the first.
 PREFILL_ANSWER_TOKENS = 4
+# Added to the seed in each round, so that it draws an order of its own.
+ROUND_SEEDS = 1000
 
 
 async def tournament(
@@ -44,12 +45,15 @@ async def tournament(
     entrants, notes = line_up(chosen, max(loads))
     if not entrants:
         raise ValueError("no peer can be started: " + "; ".join(notes))
+    notes.append("each server is started afresh in each round, so none finds another's answers")
     found = Sweep(environment=began, over=asked.over, runs=[], notes=notes)
+    distinct = open_workload(options).distinct
     for repeat in range(asked.repeats):
         for one in reversed(entrants) if repeat % 2 else entrants:
-            visit = Visit(options, asked, chosen, one, repeat, argv)
+            visit = Visit(options, asked, chosen, one, repeat, distinct, argv)
             try:
                 finished = await visit.measure(found)
+                found.notes += [note for note in visit.notes() if note not in found.notes]
             except ServerFailed as error:
                 found.notes.append(f"{one.name}: {error}")
                 continue
@@ -92,6 +96,7 @@ class Visit:
         chosen: PeersOptions,
         one: Entrant,
         repeat: int,
+        distinct: int | None,
         argv: list[str],
     ) -> None:
         self._asked = asked
@@ -101,16 +106,23 @@ class Visit:
         self._argv = argv
         self._port = free_port(chosen.port)
         self._options = _for_peer(options, one, f"http://127.0.0.1:{self._port}")
+        # By prompts, whether or not the server has salts: all servers are asked the same.
+        self._isolation = Isolation(
+            key="", salted=False, distinct=distinct, seed=options.seed + ROUND_SEEDS * repeat
+        )
 
     async def measure(self, found: Sweep) -> bool:
         """Add the runs to `found`; False if the user has had enough."""
         one, url = self._one, self._options.url
-        command = [argument.format(port=self._port) for argument in one.command]
+        command = [argument.replace("{port}", str(self._port)) for argument in one.command]
         log = Path(self._chosen.venvs) / "logs" / f"{one.name}.{self._repeat}.log"
-        async with serving(command, one.env, url, log, self._chosen.start_s):
-            if (await self._run(self._warming(), "warm-up", 0.0)).interrupted:
+        loads = self._loads()
+        warm = self._isolation.placed(warming(self._options, max(load for load, _ in loads)))
+        start_s = self._chosen.start_s
+        async with serving(command, url, env=one.env, log=log, start_s=start_s):
+            if (await self._run(warm, "warm-up", 0.0)).interrupted:
                 return False
-            for load, at in self._loads():
+            for load, at in loads:
                 found.runs.append(await self._run(at, f"{load:g}", load))
                 if found.runs[-1].interrupted:
                     return False
@@ -119,68 +131,37 @@ class Visit:
                 return not found.prefill[-1].interrupted
         return True
 
-    def _loads(self) -> Sequence[tuple[float, LoadTestOptions]]:
-        asked, load_max = self._asked, self._one.peer.load_max
-        planned: list[tuple[float, LoadTestOptions]] = []
-        before = 0
-        for load in loads_of(asked.loads):
-            at = at_load(self._options, asked.over, load, asked.waves, self._repeat)
-            at = unseen(at, self._options.seed + 1000 * self._repeat, before)
-            before += at.requests or 0
-            if load_max is None or load <= load_max:
-                planned.append((load, at))
-        return planned
+    def notes(self) -> Iterator[str]:
+        """Say where a question was asked twice in this visit."""
+        return self._isolation.repeated()
 
-    def _warming(self) -> LoadTestOptions:
-        users = max(round(load) for load, _ in self._loads()) or 1
-        return replace(
-            _synthetic(self._options, 64, WARM_TOKENS), concurrency=users, requests=users
-        )
+    def _loads(self) -> Sequence[tuple[float, LoadTestOptions]]:
+        """Return the loads that this server is asked; a load left out keeps its questions."""
+        asked, load_max = self._asked, self._one.peer.load_max
+        placed = [
+            (load, self._isolation.placed(at_load(self._options, asked.over, load, asked.waves)))
+            for load in loads_of(asked.loads)
+        ]
+        return [(load, at) for load, at in placed if load_max is None or load <= load_max]
 
     def _prefill(self) -> LoadTestOptions:
         chosen = self._chosen
-        reading = _synthetic(self._options, chosen.prefill_tokens, PREFILL_ANSWER_TOKENS)
-        # A seed of its own: the warm-up's prompts must not be the beginnings of these.
-        seed = self._options.seed + 1000 * self._repeat + 1
-        return replace(reading, concurrency=1, requests=chosen.prefill_requests, seed=seed)
+        reading = made_up(self._options, chosen.prefill_tokens, PREFILL_ANSWER_TOKENS)
+        reading = replace(reading, concurrency=1, requests=chosen.prefill_requests)
+        return self._isolation.placed(reading)
 
     async def _run(self, at: LoadTestOptions, what: str, load: float) -> Run:
         one = self._one
         run = await run_load(replace(at, label=f"{one.name} {what}"), self._argv)
         run.label, run.group, run.family = one.name, one.peer.group, one.peer.family
-        run.load, run.repeat = load, self._repeat
+        run.load, run.repeat, run.drafts = load, self._repeat, one.peer.drafts
         return run
-
-
-def _synthetic(options: LoadTestOptions, prompt_tokens: int, answer_tokens: int) -> LoadTestOptions:
-    """Ask made-up prompts instead, all of them measured."""
-    return replace(
-        options,
-        workload="synthetic",
-        prompt_tokens=prompt_tokens,
-        max_tokens=answer_tokens,
-        warmup=0,
-        rate=None,
-        duration_s=None,
-        slo=[],
-    )
 
 
 def _for_peer(options: LoadTestOptions, one: Entrant, url: str) -> LoadTestOptions:
     common = msgspec.json.decode(options.extra or "{}", type=dict[str, object])
     extra = msgspec.json.encode(common | one.peer.extra).decode()
     return replace(options, url=url, extra=extra)
-
-
-def free_port(wanted: int) -> int:
-    """Return a port nobody listens on, so that it is the peer that answers and nobody else."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", wanted))
-        except OSError as error:
-            raise ValueError(f"port {wanted} is taken; choose another with --port") from error
-        return int(probe.getsockname()[1])
 
 
 def _closed(found: Sweep) -> Sweep:

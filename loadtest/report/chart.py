@@ -10,6 +10,8 @@ from draftwerk.loadtest.report.axis import Scale, linear, logarithmic, short
 PALETTE = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#dc2626", "#0891b2", "#a16207", "#475569")
 WIDTH, HEIGHT = 560, 300
 LEFT, RIGHT, TOP, BOTTOM = 68, 14, 12, 44
+LINE_DOTS_MAX = 24
+HOVER_MAX = 60
 NEAR_ZERO = 0.3
 NEAR_X, NEAR_Y = 110, 16
 Points = Sequence[tuple[float, float]]
@@ -135,14 +137,15 @@ def _drawn(series: Series, colour: str, x: Scale, y: Scale) -> str:
     placed = [(x(px), y(py)) for px, py in series.points]
     match series.kind:
         case "dots":
-            return _dots(placed, colour)
+            return _dots(series, placed, colour)
         case "bars":
             return _bars(series, x, y, colour)
         case "steps":
-            return _path(list(_stepped(placed)), colour)
+            return _path(list(_stepped(placed)), colour) + _hovered(series, placed)
+        case "line" if len(placed) <= LINE_DOTS_MAX:
+            return _path(placed, colour) + _dots(series, placed, colour, 3)
         case "line":
-            dots = _dots(placed, colour, 3) if len(placed) <= 24 else ""
-            return _path(placed, colour) + dots
+            return _path(placed, colour) + _hovered(series, placed)
 
 
 def _path(placed: Points, colour: str) -> str:
@@ -160,9 +163,31 @@ def _stepped(placed: Points) -> Iterator[tuple[float, float]]:
         yield px, py
 
 
-def _dots(placed: Points, colour: str, radius: float = 2.2) -> str:
-    dots = "".join(f'<circle cx="{px:g}" cy="{py:g}" r="{radius}"/>' for px, py in placed)
+def _dots(series: Series, placed: Points, colour: str, radius: float = 2.2) -> str:
+    dots = "".join(
+        f'<circle cx="{px:g}" cy="{py:g}" r="{radius}">{_tip(series, *value)}</circle>'
+        for (px, py), value in zip(placed, series.points, strict=True)
+    )
     return f'<g fill="{colour}" fill-opacity="0.65">{dots}</g>'
+
+
+def _hovered(series: Series, placed: Points) -> str:
+    """Lay unseen dots with tooltips along a line; no more than can be told apart by hand."""
+    step = -(-len(placed) // HOVER_MAX) or 1
+    dots = "".join(
+        f'<circle cx="{px:g}" cy="{py:g}" r="6">{_tip(series, *value)}</circle>'
+        for (px, py), value in list(zip(placed, series.points, strict=True))[::step]
+    )
+    return f'<g class="hover">{dots}</g>'
+
+
+def _tip(series: Series, x: float, y: float) -> str:
+    """Return what a browser shows while the pointer rests on the element around it."""
+    return f"<title>{escape(series.name)}: {_exact(y)} at {_exact(x)}</title>"
+
+
+def _exact(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _bars(series: Series, x: Scale, y: Scale, colour: str) -> str:
@@ -172,7 +197,7 @@ def _bars(series: Series, x: Scale, y: Scale, colour: str) -> str:
         left, right, top = x(px - 0.36), x(px + 0.36), y(py)
         drawn.append(
             f'<rect x="{left}" y="{top}" width="{right - left:.1f}" height="{base - top:.1f}">'
-            f"<title>{px:g}: {py:g}</title></rect>"
+            f"{_tip(series, px, py)}</rect>"
         )
     return f'<g fill="{colour}" fill-opacity="0.85">{"".join(drawn)}</g>'
 

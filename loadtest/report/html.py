@@ -29,7 +29,8 @@ svg text { font: 12px system-ui, sans-serif; fill: #64748b; }
 svg text.axis { fill: #334155; } svg text.marked { fill: #0f172a;
   font-weight: 600; paint-order: stroke; stroke: #fff; stroke-width: 4px; }
 .grid { stroke: #eef2f7; } .base { stroke: #94a3b8; } .band { fill: #f1f5f9; }
-.mark { fill: none; stroke: #0f172a; stroke-width: 1.8; }
+.hover { fill: transparent; } .hover circle:hover { fill: #0f172a; fill-opacity: 0.25; }
+.mark { pointer-events: none; fill: none; stroke: #0f172a; stroke-width: 1.8; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: 5px 13px; border-bottom: 1px solid var(--line);

@@ -10,6 +10,8 @@ from draftwerk.loadtest.report.html import cards, details, heading, page, paragr
 from draftwerk.loadtest.report.run_charts import run_charts
 from draftwerk.loadtest.report.sweep_charts import sweep_charts
 from draftwerk.loadtest.results.curves import labels, over_load, tokens_per_s
+from draftwerk.loadtest.results.differences import EXPLANATION as DIFFERENCE
+from draftwerk.loadtest.results.differences import difference_lines
 from draftwerk.loadtest.results.environment import Environment
 from draftwerk.loadtest.results.result import Result, Run, Sweep
 from draftwerk.loadtest.results.standings import EXPLANATION, contested, standing_lines
@@ -50,11 +52,19 @@ def _sweep_page(sweep: Sweep) -> str:
         heading("Runs"),
         table(sweep_lines(sweep)),
         *[paragraph(line) for line in sweep.notes],
-        details(f"{len(doubts)} warnings", "\n".join(doubts)) if doubts else "",
+        *_differences(sweep),
+        *([heading("Warnings"), warnings(doubts)] if doubts else []),
         _provenance(sweep.environment, sweep.runs[0] if sweep.runs else None),
     ]
     first = sweep.runs[0] if sweep.runs else None
     return page(f"Load test over {sweep.over}", _subtitle(sweep.environment, first), body)
+
+
+def _differences(sweep: Sweep) -> list[str]:
+    lines = difference_lines(sweep)
+    if not lines:
+        return []
+    return [heading("What the variants differ by"), paragraph(DIFFERENCE), table(lines)]
 
 
 def _standings(sweep: Sweep) -> list[str]:
@@ -138,8 +148,11 @@ def _categories(run: Run) -> list[str]:
 def _errors(run: Run) -> list[str]:
     if not run.summary.errors:
         return []
-    lines = [[kind, str(count)] for kind, count in run.summary.errors.items()]
-    return [heading("Errors"), table([["kind", "n"], *lines])]
+    summary = run.summary
+    lines = [
+        [kind, str(count), summary.examples.get(kind, "")] for kind, count in summary.errors.items()
+    ]
+    return [heading("Errors"), table([["kind", "n", "for example"], *lines])]
 
 
 def _server(run: Run) -> list[str]:

@@ -19,7 +19,8 @@ class Run(Struct, kw_only=True, tag_field="kind", tag="run"):
     """One run: how it was asked for, what came of it, and every request.
 
     In a sweep `load` is the concurrency or rate of this run, `repeat` which round it was in.
-    Servers compete within their `group`, but not with those of their own `family`.
+    Servers compete within their `group`, but not with those of their own `family`; `drafts` says
+    what a server drafts from.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -28,6 +29,7 @@ class Run(Struct, kw_only=True, tag_field="kind", tag="run"):
     label: str = ""
     group: str = ""
     family: str = ""
+    drafts: str = ""
     load: float | None = None
     repeat: int = 0
     interrupted: bool = False
@@ -41,13 +43,15 @@ class Run(Struct, kw_only=True, tag_field="kind", tag="run"):
 class Sweep(Struct, kw_only=True, tag_field="kind", tag="sweep"):
     """Runs over several loads. `knees` is the load at each label's knee, `held` a search's find.
 
-    `prefill` are runs that only read prompts of a known length.
+    `variants` are the labels that ran side by side, `prefill` runs that only read prompts of a
+    known length.
     """
 
     schema_version: int = SCHEMA_VERSION
     environment: Environment
     over: str
     runs: list[Run]
+    variants: list[str] = []
     prefill: list[Run] = []
     knees: dict[str, float] = {}
     held: float | None = None

@@ -21,6 +21,7 @@ class Standing(Struct, frozen=True):
 
     label: str
     group: str
+    drafts: str
     figures: dict[str, Figure]
 
 
@@ -32,6 +33,7 @@ def standing_table(sweep: Sweep) -> list[Standing]:
         Standing(
             label,
             run.group,
+            run.drafts,
             {
                 name: Figure(
                     values[label], _ratio(run, values, known, name.startswith(LESS_IS_BETTER))
@@ -49,10 +51,15 @@ def standing_lines(sweep: Sweep) -> list[list[str]]:
     """Return a head and one line per server; each figure with its ratio in brackets."""
     names = list(_columns(sweep))
     lines = [
-        [one.label, one.group or "-", *(_cell(one.figures.get(name)) for name in names)]
+        [
+            one.label,
+            one.group or "-",
+            one.drafts or "-",
+            *(_cell(one.figures.get(name)) for name in names),
+        ]
         for one in standing_table(sweep)
     ]
-    return [["server", "class", *names], *lines]
+    return [["server", "class", "drafts", *names], *lines]
 
 
 def standing_text(sweep: Sweep) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from draftwerk.loadtest.measure.quantiles import LEVELS, Quantiles
-from draftwerk.loadtest.measure.summary import Summary
+from draftwerk.loadtest.measure.summary import Summary, failure_lines
 from draftwerk.loadtest.results.result import Run, Sweep
 from draftwerk.loadtest.results.rows import RequestRow
 
@@ -66,7 +66,7 @@ def _facts(summary: Summary) -> Iterator[str]:
     outcomes = ", ".join(f"{count} {name}" for name, count in summary.outcomes.items())
     yield f"requests     {outcomes or 'none'} in {flow.elapsed_s:.1f} s ({summary.warmup} warm-up)"
     if summary.errors:
-        yield "errors       " + ", ".join(f"{c} x {kind}" for kind, c in summary.errors.items())
+        yield "errors       " + f"\n{' ' * 13}".join(failure_lines(summary))
     offered = "" if flow.offered_per_s is None else f"{flow.offered_per_s:.2f} offered, "
     yield (
         f"requests/s   {offered}{flow.requests_per_s:.2f} achieved, "
@@ -121,7 +121,13 @@ def findings(sweep: Sweep) -> list[str]:
     """Say where the knees are and what a search found."""
     knees = [f"knee{f' of {name}' if name else ''}: {at:g}" for name, at in sweep.knees.items()]
     held = [] if sweep.held is None else [f"highest {sweep.over} that holds: {sweep.held:g}"]
-    return [*knees, *held, *sweep.notes]
+    return [*knees, *held, *sweep.notes, *_failed(sweep)]
+
+
+def _failed(sweep: Sweep) -> Iterator[str]:
+    for run in [*sweep.runs, *sweep.prefill]:
+        for line in failure_lines(run.summary):
+            yield f"{run.label} at {run.load or 0:g}: {line}".strip()
 
 
 def _sweep_cells(run: Run) -> list[str]:

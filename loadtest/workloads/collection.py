@@ -22,6 +22,10 @@ class Collection:
         times = [prompt.at_s for prompt in self.prompts if prompt.at_s is not None]
         return times if len(times) == len(self.prompts) else None
 
+    @property
+    def distinct(self) -> int:
+        return len(self.prompts)
+
     def prompt(self, index: int) -> WorkloadPrompt:
         lap, place = divmod(index, len(self.prompts))
         return self.prompts[place if self.in_order else self._order(lap)[place]]

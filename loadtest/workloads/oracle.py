@@ -25,6 +25,10 @@ class CountUpward:
     def timestamps_s(self) -> list[float] | None:
         return None
 
+    @property
+    def distinct(self) -> int:
+        return self.start_max
+
     def prompt(self, index: int) -> WorkloadPrompt:
         start = Random(f"{self.seed}/count/{index}").randrange(1, self.start_max)
         shown = ", ".join(str(start + step) for step in range(SHOWN))

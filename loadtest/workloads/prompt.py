@@ -26,6 +26,11 @@ class Workload(Protocol):
     def prompt(self, index: int) -> WorkloadPrompt: ...
 
     @property
+    def distinct(self) -> int | None:
+        """How many prompts differ from each other; None if each seed makes others."""
+        ...
+
+    @property
     def timestamps_s(self) -> list[float] | None:
         """Arrival times if this is a recorded trace."""
         ...

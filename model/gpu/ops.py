@@ -106,11 +106,3 @@ def silu_mul(gate_up: Tensor) -> Tensor:
 
 
 TORCH_OPS = Ops(add_norm, rotate_and_store, silu_mul)
-
-
-def triton_ops() -> Ops:
-    """Return the kernels. Raises ImportError without Triton."""
-    from draftwerk.model.gpu.kernels import norm, rotary
-    from draftwerk.model.gpu.kernels import silu_and_mul as gate
-
-    return Ops(norm.add_norm, rotary.rotate_and_store, gate.silu_mul)

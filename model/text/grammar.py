@@ -11,6 +11,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from draftwerk.model.text.vocabulary import FILE, read_tokenizer, token_count
 from draftwerk.speculative.sampling.params import Grammar
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Grammars:
     def __init__(self, tokenizer: Tokenizer, vocab_size: int = 0) -> None:
         """`vocab_size` counts the model's logits, which may be padded beyond the tokens."""
         self._tokenizer = tokenizer.to_str()
-        self._vocab_size = max(vocab_size, tokenizer.get_vocab_size(with_added_tokens=True))
+        self._vocab_size = max(vocab_size, token_count(tokenizer))
         self._vocabularies: dict[tuple[int, ...], LLTokenizer] = {}
         self._compiled: OrderedDict[tuple[Grammar, tuple[int, ...]], LLMatcher] = OrderedDict()
 
@@ -160,13 +161,9 @@ def grammars_of(
     directory: Path, vocab_size: int, stop_token_ids: tuple[int, ...]
 ) -> Grammars | None:
     """Return the grammars over a model's tokens; None where there is no tokenizer."""
-    path = directory / "tokenizer.json"
-    if not path.is_file():
+    if not (directory / FILE).is_file():
         return None
-    tokenizer: Tokenizer = Tokenizer.from_file(str(path))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    grammars = Grammars(tokenizer, vocab_size)
+    grammars = Grammars(read_tokenizer(directory), vocab_size)
     if stop_token_ids:
         grammars.prepare(stop_token_ids)
     return grammars

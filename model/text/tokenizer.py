@@ -7,6 +7,8 @@ from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any, Protocol
 
+import jinja2
+import msgspec
 from tokenizers import Tokenizer
 
 from draftwerk.model.checkpoint.json_file import read_json
@@ -14,8 +16,10 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.chat_template import ChatTemplate, TemplateMessage
 from draftwerk.model.text.decode_stream import ByteStream, DecodeStream, WindowStream, byte_alphabet
 from draftwerk.model.text.grammar_check import GrammarChecker
+from draftwerk.model.text.vocabulary import read_tokenizer, token_count
 from draftwerk.speculative.sampling.params import Grammar
 
+CONFIG = "tokenizer_config.json"
 SPECIAL_NAMES = (
     "bos_token",
     "eos_token",
@@ -55,23 +59,15 @@ class TextTokenizer:
     """A tokenizer and its chat template; safe to share between threads."""
 
     def __init__(self, directory: Path) -> None:
-        path = directory / "tokenizer.json"
-        if not path.is_file():
-            raise Refused(f"{directory}: no tokenizer.json")
-        self.tokenizer: Tokenizer = Tokenizer.from_file(str(path))
-        self.tokenizer.no_truncation()
-        self.tokenizer.no_padding()
-        config = read_json(directory / "tokenizer_config.json") or {}
+        self.tokenizer = read_tokenizer(directory)
+        self.vocab_size = token_count(self.tokenizer)
+        """Token ids with text are below it; the model's vocabulary may be padded beyond."""
+        config = read_json(directory / CONFIG) or {}
         self.chat_template = _chat_template(directory, config)
         added = self.tokenizer.get_added_tokens_decoder()
         self.special_token_ids = frozenset(id for id, token in added.items() if token.special)
         self._bytes = _token_bytes(self.tokenizer)
         self._grammar_checker = GrammarChecker(directory)
-
-    @property
-    def vocab_size(self) -> int:
-        """How many token ids have text; the model's vocabulary may be padded beyond."""
-        return self.tokenizer.get_vocab_size(with_added_tokens=True)
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a prompt, with what the model wants around a text (such as BOS)."""
@@ -195,20 +191,43 @@ def joined(pieces: Sequence[str], between: Sequence[str]) -> str:
 
 
 def _chat_template(directory: Path, config: dict[str, Any]) -> ChatTemplate | None:
-    """Find the template in its own file or in the config; None where there is none."""
-    path = directory / "chat_template.jinja"
-    source = path.read_text() if path.is_file() else config.get("chat_template")
-    if isinstance(source, list):
-        source = next((entry["template"] for entry in source if entry["name"] == "default"), None)
-    if not source:
-        return None
-    special = {name: _content(config[name]) for name in SPECIAL_NAMES if config.get(name)}
-    return ChatTemplate(source, special)
+    """Find the template in its own file or in the config; None where there is none.
+
+    Raises Refused for one that is no template, or special tokens that are no text.
+    """
+    path = directory / CONFIG
+    try:
+        special = {name: _content(config[name]) for name in SPECIAL_NAMES if config.get(name)}
+        source = msgspec.convert(config.get("chat_template"), str | list[_Named] | None)
+        if isinstance(source, list):
+            source = next((each.template for each in source if each.name == "default"), None)
+        if (own := directory / "chat_template.jinja").is_file():
+            path = own
+            source = own.read_text()
+        return ChatTemplate(source, special) if source else None
+    except jinja2.TemplateSyntaxError as error:
+        raise Refused(f"{path}: the chat template's line {error.lineno}: {error}") from error
+    except (msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise Refused(f"{path}: chat_template or a special token: {error}") from error
 
 
-def _content(token: Any) -> str:
+class _Named(msgspec.Struct):
+    """A template of several in `tokenizer_config.json`."""
+
+    name: str
+    template: str
+
+
+class _Special(msgspec.Struct):
+    """A special token in full."""
+
+    content: str
+
+
+def _content(token: object) -> str:
     """Return a special token's text, which is either plain or the field of an object."""
-    return token["content"] if isinstance(token, dict) else token
+    found = msgspec.convert(token, str | _Special)
+    return found if isinstance(found, str) else found.content
 
 
 def _token_bytes(tokenizer: Tokenizer) -> dict[int, bytes] | None:

@@ -286,7 +286,7 @@ class Proposer:
 
     def _open(self, new_sequence: NewSequence) -> _Drafted:
         text = SequenceText(new_sequence.tokens)
-        memory = self._memories.of(new_sequence.tenant)
+        memory = self._memories.of(new_sequence.name_space)
         allowed = (
             self._methods
             if new_sequence.methods is None

@@ -21,8 +21,8 @@ class NewSequence(Plain, frozen=True):
     sampling: Sampling
     methods: tuple[str, ...] | None = None
     """Draft sources the request allows; None means all."""
-    tenant: str = ""
-    """Whose finished outputs may serve this sequence as a draft source."""
+    name_space: str = ""
+    """Within what finished outputs serve as a draft source, as the names of blocks do."""
     prediction: tuple[int, ...] = ()
     """The text the client expects, as tokens."""
 

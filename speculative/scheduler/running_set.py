@@ -5,14 +5,24 @@ waiting --enter--> running --end-->
    +---- preempt -----+      (its blocks go home; the prefix index makes coming back cheap)
 """
 
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.drafting.token_weights import Occupancy
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.sequence import Sequence
+
+
+class ComputedCount(NamedTuple):
+    """How much was computed of a request; what is greater is farther."""
+
+    tokens: int
+    """Of all its choices; a beam search has its prompt alone here."""
+    search_steps: int = 0
+    """How long the longest hypothesis of its beam search is."""
 
 
 class RunningSet:
@@ -98,13 +108,14 @@ class RunningSet:
         """Return how likely another sequence takes the place of one that ends."""
         return self._occupancy.share(len(self.waiting))
 
-    def computed_counts(self) -> Counter[str]:
-        """Return how many tokens were computed of each request that runs."""
-        found: Counter[str] = Counter()
+    def computed_counts(self) -> dict[str, ComputedCount]:
+        """Return how much was computed of each request that runs."""
+        found: dict[str, ComputedCount] = {}
         for sequence in self.running.values():
-            found[sequence.request_id] += sequence.computed
+            tokens, steps = found.get(sequence.request_id, ComputedCount(0))
             if sequence.search is not None:
-                found[sequence.request_id] += sequence.search.beams.length_max
+                steps += sequence.search.beams.length_max
+            found[sequence.request_id] = ComputedCount(tokens + sequence.computed, steps)
         return found
 
     def check(self) -> None:

@@ -5,7 +5,6 @@ Continuous batching with chunked prefill: every round mixes verify rows and prom
 running --plan--> in flight --commit--> running --> ended
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -17,7 +16,7 @@ from draftwerk.cache.tables import BlockCopy
 from draftwerk.speculative.beams.members import VerifiedRow
 from draftwerk.speculative.beams.search import SEARCH_ROOM
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Round, Row, Verdict
-from draftwerk.speculative.scheduler.running_set import RunningSet
+from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.sequence import Sequence, SequenceProgress, origins
 
@@ -117,8 +116,8 @@ class Scheduler:
         self._rounds[pipeline_slot] = round_, plan.members
         return round_
 
-    def computed_counts(self) -> Counter[str]:
-        """Return how many tokens were computed of each request that runs."""
+    def computed_counts(self) -> dict[str, ComputedCount]:
+        """Return how much was computed of each request that runs."""
         return self.running_set.computed_counts()
 
     def commit(self, verdict: Verdict, drafts: tuple[Draft, ...]) -> list[SequenceProgress]:

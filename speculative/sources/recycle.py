@@ -57,7 +57,7 @@ class Successors:
 
 
 class RecycleSource:
-    """A tree over the tenant's successors, below the sequence's last token."""
+    """A tree over the name space's successors, below the sequence's last token."""
 
     __slots__ = ("_ranking", "_successors", "_text")
 

@@ -1,7 +1,8 @@
-"""Finished outputs of the same tenant as a draft source.
+"""The store: finished outputs of the same name space as a draft source.
 
-Only committed text, only within one tenant, and bounded: each tenant has an old and a young
-generation, and a full young one takes the place of the old.
+Only committed text, only within one name space (a tenant, or a cache salt: as for the names of
+blocks), and bounded: each has an old and a young generation, and a full young one takes the place
+of the old.
 """
 
 from collections import OrderedDict
@@ -15,13 +16,13 @@ from draftwerk.speculative.sources.suffix import Ballot, grow
 from draftwerk.speculative.sources.tree import DraftTree
 
 GENERATION_MAX = 16_384
-"""Tokens of a tenant's generation; about 80 bytes each."""
-TENANTS_MAX = 32
-"""Tenants remembered; one with everything full takes about 10 MB."""
+"""Tokens of a generation; about 80 bytes each."""
+NAME_SPACES_MAX = 32
+"""Name spaces remembered; one with everything full takes about 10 MB."""
 
 
 class Store:
-    """One tenant's finished outputs."""
+    """One name space's finished outputs."""
 
     __slots__ = ("generation_max", "generations")
 
@@ -56,7 +57,7 @@ class Store:
 
 
 class Memory:
-    """What outlives a tenant's sequences."""
+    """What outlives the sequences of a name space."""
 
     __slots__ = ("store", "successors")
 
@@ -66,32 +67,32 @@ class Memory:
 
 
 class Memories:
-    """Every tenant's memory; the least recently used is forgotten first."""
+    """The memory of every name space; the one unused for longest is forgotten first."""
 
-    def __init__(self, tenants_max: int = TENANTS_MAX) -> None:
-        self._tenants_max = tenants_max
-        self._by_tenant: OrderedDict[str, Memory] = OrderedDict()
+    def __init__(self, name_spaces_max: int = NAME_SPACES_MAX) -> None:
+        self._name_spaces_max = name_spaces_max
+        self._by_name_space: OrderedDict[str, Memory] = OrderedDict()
 
-    def of(self, tenant: str) -> Memory:
-        """Return a tenant's memory, a new one if it has none."""
-        memory = self._by_tenant.get(tenant)
+    def of(self, name_space: str) -> Memory:
+        """Return a name space's memory, a new one if it has none."""
+        memory = self._by_name_space.get(name_space)
         if memory is None:
-            memory = self._by_tenant[tenant] = Memory()
-            if len(self._by_tenant) > self._tenants_max:
-                self._by_tenant.popitem(last=False)
-        self._by_tenant.move_to_end(tenant)
+            memory = self._by_name_space[name_space] = Memory()
+            if len(self._by_name_space) > self._name_spaces_max:
+                self._by_name_space.popitem(last=False)
+        self._by_name_space.move_to_end(name_space)
         return memory
 
     def check(self) -> None:
         """Assert every bound."""
-        assert len(self._by_tenant) <= self._tenants_max
-        for memory in self._by_tenant.values():
+        assert len(self._by_name_space) <= self._name_spaces_max
+        for memory in self._by_name_space.values():
             assert memory.store.size <= 2 * memory.store.generation_max + 32
             memory.successors.check()
 
 
 class StoreSource:
-    """A sequence's view of its tenant's finished outputs."""
+    """A sequence's view of its name space's finished outputs."""
 
     __slots__ = ("_noise", "_store", "_text")
 

@@ -6,10 +6,10 @@ import random
 import anyio
 import msgspec
 
+from draftwerk.actors.audit import Audit, kind
 from draftwerk.actors.devices.device import ThreadDevice
 from draftwerk.actors.engine import running
 from draftwerk.actors.messages import Delta, Options
-from draftwerk.actors.monitoring.audit import Audit, kind
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.simulation import Fates, Setting, parts

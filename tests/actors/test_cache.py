@@ -179,7 +179,8 @@ def test_a_sequence_obeys_its_options() -> None:
     assert (sequence.request_id, sequence.choice) == ("r", 1)
     assert (sequence.tokens, sequence.prompt_count) == ([1, 2, 3], 3)
     assert (sequence.tokens_max, sequence.draft_max, sequence.priority) == (4, 2, 3)
-    assert (sequence.methods, sequence.tenant, sequence.prediction) == (("ngram",), "t", (7, 8))
+    assert (sequence.methods, sequence.prediction) == (("ngram",), (7, 8))
+    assert sequence.name_space == "tenant t"
 
 
 @pytest.mark.parametrize(("asked", "given"), [(None, 17), (5, 5), (17, 17), (99, 17)])
@@ -200,6 +201,7 @@ def test_a_request_that_ignores_the_end_has_no_stop_tokens() -> None:
         ({"tenant": "a"}, {"tenant": "b"}, False),
         ({"tenant": "a", "cache_salt": "s"}, {"tenant": "b", "cache_salt": "s"}, True),
         ({"tenant": "a", "cache_salt": "s"}, {"tenant": "a"}, False),
+        ({"tenant": "a", "cache_salt": "b"}, {"tenant": "b"}, False),
     ],
 )
 def test_a_prefix_is_shared_within_a_tenant_or_a_salt(

@@ -7,6 +7,8 @@ from typing import Any
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from draftwerk.actors.devices.device import DeviceLostError, ThreadDevice
 from draftwerk.actors.draft import WAIT_S
@@ -14,12 +16,14 @@ from draftwerk.actors.engine import CHOICES_MAX, Engine, EngineParts, running
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, Options, Started
 from draftwerk.actors.restarts import RestartLimit
+from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.sources.store import Memories
 from tests.actors.loops import on_both_loops, settle
 from tests.support.simulation import expected
-from tests.support.toy import STOP, ToyTarget, ToyText
+from tests.support.toy import STOP, TalkativeTarget, ToyTarget, ToyText
 
 PROMPT = (1, 2, 3, 4, 5)
 PLAIN = Options(sampling=Sampling(seed=3), tokens_max=6, ignore_eos=True)
@@ -113,6 +117,7 @@ async def test_a_request_gets_its_text_and_leaves_nothing_behind() -> None:
         await settle()
         snapshot = engine.snapshot()
         assert (snapshot.blocks_used, snapshot.running, snapshot.waiting) == (0, 0, 0)
+        assert (snapshot.target_up, snapshot.draft_up) == (True, None)
         assert snapshot.generated_tokens == 6
         assert snapshot.mailbox_waits.keys() == snapshot.mailbox_depths.keys()
         assert all(sum(waits.counts) > 0 for waits in snapshot.mailbox_waits.values())
@@ -156,7 +161,7 @@ async def test_a_late_draft_model_holds_no_round_up_and_is_asked_again_once_it_i
     async with running(Bench().parts(draft=lambda: model)) as engine:
         with anyio.fail_after(10 * WAIT_S):
             assert text_of(await events(engine)) == plain(PLAIN)
-        assert not engine.snapshot().draft_up
+        assert engine.snapshot().draft_up is False
         model.let.set()
         await settle()
         assert (engine.snapshot().draft_up, model.revivals) == (True, 1)
@@ -453,3 +458,50 @@ async def test_a_request_that_kills_every_device_fails_and_the_others_live() -> 
     assert isinstance(endings["early"], Ended)
     assert isinstance(endings["poisonous"], Failed)
     assert isinstance(endings["late"], Ended)
+
+
+# --- name spaces ----------------------------------------------------------------------------------
+
+NAMES = st.sampled_from(["", "a", "b", "salt a", "tenant a"])
+
+
+@given(names=st.tuples(NAMES, NAMES, NAMES, NAMES), source=st.sampled_from(["store", "recycle"]))
+@settings(max_examples=60, deadline=None)
+def test_the_store_is_shared_exactly_where_blocks_are(
+    names: tuple[str, str, str, str], source: str
+) -> None:
+    keys, salts = names[::2], names[1::2]
+    shared = salts[0] == salts[1] and (salts[0] != "" or keys[0] == keys[1])
+    one, other = (
+        Options(
+            sampling=Sampling(temperature=0.0),
+            tokens_max=12,
+            ignore_eos=True,
+            tenant=key,
+            cache_salt=salt,
+        )
+        for key, salt in zip(keys, salts, strict=True)
+    )
+
+    async def both() -> list[Event]:
+        bench, memories = Bench(), Memories()
+        parts = bench.parts(
+            target=lambda: BenchDevice(bench, TalkativeTarget(24, 4).step),
+            proposer=lambda: Proposer((source,), memories=memories),
+        )
+        async with running(parts) as engine:
+            await events(engine, one, "first")
+            await settle()
+            return await events(engine, other, "second")
+
+    found = anyio.run(both)
+    end = found[-1]
+    assert isinstance(end, Ended) and end.stats is not None
+    origins = {origin for event in found if isinstance(event, Delta) for origin in event.origins}
+    assert text_of(found) == plain(other)
+    assert (end.stats.cached_count > 0) == shared
+    if source == "store":
+        assert ("store" in origins) == shared
+        assert (end.stats.draft_count > 0) == shared
+    elif shared:
+        assert "recycle" in origins

@@ -24,6 +24,7 @@ from draftwerk.actors.messages import (
     TokenizerMessage,
 )
 from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.running_set import ComputedCount
 
 
 def delta(request_id: str, choice: int, *tokens: int) -> Delta:
@@ -252,14 +253,52 @@ def test_who_meets_restarts_at_one_place_is_taken_for_their_cause(desk: Desk) ->
     desk.open("cause")
     desk.open("victim")
     for n in range(12):
-        desk.ledger.resubmit({"cause": 7, "victim": n})
+        desk.ledger.resubmit({"cause": ComputedCount(7), "victim": ComputedCount(n)})
     assert desk.ledger.entries.keys() == {"victim"}
+
+
+def test_a_search_that_restarts_anywhere_is_never_taken_for_the_cause(desk: Desk) -> None:
+    desk.open("search")
+    rng = Random(1)
+    for _ in range(300):
+        desk.ledger.resubmit({"search": ComputedCount(50, rng.randrange(100))})
+    assert desk.ledger.entries.keys() == {"search"}
+
+
+def test_a_prompt_that_fails_its_model_is_found_wherever_its_rounds_begin(desk: Desk) -> None:
+    desk.open("cause")
+    rng = Random(1)
+    restarts = 0
+    while desk.ledger.entries:
+        desk.ledger.resubmit({"cause": ComputedCount(rng.choice([256, 512, 700, 768]))})
+        restarts += 1
+    assert restarts <= 30
+
+
+@pytest.mark.parametrize("spread", [1, 4, 8])
+def test_a_cause_is_found_though_drafts_blur_its_place(desk: Desk, spread: int) -> None:
+    desk.open("cause")
+    rng = Random(1)
+    restarts = 0
+    while desk.ledger.entries:
+        desk.ledger.resubmit({"cause": ComputedCount(50, 100 - rng.randrange(spread))})
+        restarts += 1
+    assert 9 <= restarts <= 30
+
+
+def test_a_choice_that_ends_makes_the_others_places_new(desk: Desk) -> None:
+    desk.open("cause", choices=2)
+    desk.ledger.resubmit({"cause": ComputedCount(200)})
+    desk.tell(ended("cause", 0))
+    for _ in range(9):
+        desk.ledger.resubmit({"cause": ComputedCount(100)})
+    assert not desk.ledger.entries
 
 
 def test_a_token_clears_of_suspicion(desk: Desk) -> None:
     desk.open()
     for _ in range(50):
-        desk.ledger.resubmit({"r": 7})
+        desk.ledger.resubmit({"r": ComputedCount(7)})
         desk.tell(delta("r", 0, 5))
     assert desk.ledger.entries.keys() == {"r"}
 

@@ -46,11 +46,15 @@ class Stub:
         self.url = ""
         self.pages = 0
         self.connections: set[object] = set()
+        self.cached: set[tuple[str, str]] = set()
+        """Salt and question of every answer, for the quirks that keep what they computed."""
 
     def app(self) -> web.Application:
         app = web.Application()
         app.router.add_get("/v1/models", self.models)
         app.router.add_get("/metrics", self.metrics)
+        if "salt in" in self.manner.quirk:
+            app.router.add_get(self.page_with_salt[0], self.describe)
         app.router.add_get("/v1/responses", self.responses_ws)
         for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses"):
             app.router.add_post(path, self.post)
@@ -58,6 +62,30 @@ class Stub:
 
     async def models(self, request: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "stub"}]})
+
+    @property
+    def page_with_salt(self) -> tuple[str, dict[str, Any]]:
+        """The page on which the server says that it obeys `cache_salt`."""
+        if self.manner.quirk == "salt in capabilities":
+            supported = {"supported": {"cache_salt": "text"}}
+            return "/v1/capabilities", {"endpoints": {"/v1/chat/completions": supported}}
+        body = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Chat"}}}}
+        paths = {"/v1/chat/completions": {"post": {"requestBody": body}}}
+        schemas = {"Chat": {"properties": {"cache_salt": {"type": "string"}}}}
+        return "/openapi.json", {"paths": paths, "components": {"schemas": schemas}}
+
+    async def describe(self, request: web.Request) -> web.Response:
+        return web.json_response(self.page_with_salt[1])
+
+    def first_s(self, body: dict[str, Any], asked: str) -> float:
+        """Return the time to the first piece; a tenth of it for what has been answered before."""
+        first_s = self.manner.first_s * body.get("slowness", 1)
+        if "salt" not in self.manner.quirk:
+            return first_s
+        name = (str(body.get("cache_salt")), asked)
+        known = name in self.cached
+        self.cached.add(name)
+        return first_s / 10 if known else first_s
 
     async def metrics(self, request: web.Request) -> web.Response:
         self.pages += 1
@@ -76,6 +104,9 @@ class Stub:
         ):
             assert request.transport is not None
             request.transport.abort()
+        if self.manner.quirk == "unknown model":
+            error = {"message": "The model `stub` does not exist.", "type": "not_found_error"}
+            return web.json_response({"error": error}, status=404)
         if self.manner.quirk == "refuse":
             return web.json_response({"error": {}}, status=503, headers={"Retry-After": "2"})
         if not served.body.get("stream"):
@@ -131,7 +162,8 @@ class Stub:
         manner = self.manner
         asked = served.body.get("messages", [{}])[-1].get("content", "")
         pieces = manner.answer(asked) if manner.answer else ["a "] * manner.chunks
-        await asyncio.sleep(max(manner.first_s, self.stalled_until_s - time.perf_counter()))
+        first_s = self.first_s(served.body, asked)
+        await asyncio.sleep(max(first_s, self.stalled_until_s - time.perf_counter()))
         for place, piece in enumerate(pieces):
             if place:
                 await asyncio.sleep(manner.gap_s)

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from draftwerk.loadtest.__main__ import main, parser
+from draftwerk.loadtest.client.loads import WARM_TOKENS
 from draftwerk.loadtest.peers.catalogue import missing_words, pick, read_catalogue
 from draftwerk.loadtest.results.result import Run, Sweep, read_result
-from tests.loadtest.stub import Manner, stub
+from tests.loadtest.stub import Manner, Served, Stub, stub
 
 ROOT = Path(__file__).parents[2]
 QUICK = Manner(first_s=0.03, gap_s=0.01, chunks=3)
@@ -53,6 +54,11 @@ def sweep_of(path: Path) -> Sweep:
     result = read_result(path)
     assert isinstance(result, Sweep)
     return result
+
+
+def measured(server: Stub) -> list[Served]:
+    """Return what was served after a sweep's warm-up."""
+    return [one for one in server.served if one.body["max_tokens"] != WARM_TOKENS]
 
 
 def test_run_leaves_json_csv_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,11 +139,9 @@ def test_sweep_visits_every_load_and_variant(tmp_path: Path) -> None:
     ]
     assert [len(run.rows) for run in sweep.runs] == [2, 2, 2, 2, 4, 4]
     assert set(sweep.knees) == {"on", "off"}
-    told = [one.body.get("speculation") for one in server.served]
+    served = measured(server)
+    told = [one.body.get("speculation") for one in served]
     assert told.count({"enabled": False}) == told.count(None) == 8
-    # Variants at one load are asked the same; another load is asked something new.
-    asked = [one.body["messages"][0]["content"] for one in server.served]
-    assert len(set(asked)) == 8
 
 
 def test_a_sweep_asks_all_of_a_file_before_anything_comes_again(tmp_path: Path) -> None:
@@ -146,7 +150,7 @@ def test_a_sweep_asks_all_of_a_file_before_anything_comes_again(tmp_path: Path) 
     with stub(QUICK) as server:
         sizes = ["--loads", "1,2", "--requests", "3", "--waves", "1", "--repeats", "2"]
         main(["sweep", server.url, *sizes, "--workload", f"jsonl:{prompts}", "--no-progress"])
-    asked = [one.body["messages"][0]["content"] for one in server.served]
+    asked = [one.body["messages"][0]["content"] for one in measured(server)]
     assert len(asked) == len(set(asked)) == 12
 
 
@@ -162,7 +166,8 @@ def test_a_peer_is_not_asked_above_its_highest_load(tmp_path: Path) -> None:
     main(["peers", "--define", f"script={script}", *places, *sizes, "--no-progress"])
     found = sweep_of(path)
     assert [(run.label, run.load) for run in found.runs] == [("one", 1), ("two", 1), ("two", 2)]
-    assert [run.options.skip for run in found.runs] == [0, 0, 2]
+    first, second, third = (run.options.seed for run in found.runs)
+    assert first == second != third, "the same questions for both, others at another load"
     assert not found.prefill
 
 
@@ -230,6 +235,14 @@ def test_the_built_in_catalogue_is_sound() -> None:
     for peer in catalogue.values():
         assert peer.group and (peer.own or peer.install)
         assert "port" in missing_words(peer, {})
+    # Drafts are shown on both sides, or on none: who has drafts is measured without them too.
+    by_drafts: dict[str, set[str]] = {}
+    for peer in catalogue.values():
+        by_drafts.setdefault(peer.family, set()).add(peer.drafts)
+    assert by_drafts["draftwerk"] == {"all sources", "none"}
+    assert by_drafts["llama-cpp"] == by_drafts["vllm"] == {"n-grams", "none"}
+    config = catalogue["vllm-cpu-ngram"].command[-1].format_map({})
+    assert json.loads(config)["method"] == "ngram"
     with pytest.raises(ValueError, match="no peer nobody"):
         pick(catalogue, "nobody")
 

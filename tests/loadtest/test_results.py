@@ -1,6 +1,7 @@
 """Results are kept whole, compared fairly and drawn."""
 
 import re
+from html import escape
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,6 +14,8 @@ from draftwerk.loadtest.measure.summary import summarise
 from draftwerk.loadtest.options import LoadTestOptions
 from draftwerk.loadtest.report.axis import linear, log_ticks, logarithmic, short, ticks
 from draftwerk.loadtest.report.page import result_page
+from draftwerk.loadtest.report.run_charts import run_charts
+from draftwerk.loadtest.report.sweep_charts import sweep_charts
 from draftwerk.loadtest.results.comparison import compare_runs, comparison_text, same_texts
 from draftwerk.loadtest.results.curves import knees
 from draftwerk.loadtest.results.environment import environment
@@ -106,6 +109,23 @@ def test_a_page_is_whole_escaped_and_needs_nobody(result: Run | Sweep) -> None:
         assert len(labels) >= 6 and all(labels)
 
 
+@pytest.mark.parametrize("result", [run_of(rows_of()), sweep_of()], ids=["run", "sweep"])
+def test_every_line_of_a_chart_tells_its_values_under_the_pointer(result: Run | Sweep) -> None:
+    charts = run_charts(result) if isinstance(result, Run) else sweep_charts(result)
+    for chart in charts:
+        tips = re.findall(r"<title>(.*?): .*? at .*?</title>", chart.html())
+        drawn = {escape(series.name) for series in chart.series if series.points}
+        assert set(tips) == drawn, chart.title
+
+
+def test_the_warnings_of_a_sweep_are_open_to_be_read() -> None:
+    sweep = sweep_of()
+    sweep.runs[0].warnings = ["the client sent late"]
+    page = result_page(sweep)
+    folded = "".join(re.findall(r"<details>.*?</details>", page, re.S))
+    assert "fast 1: the client sent late" in page and "sent late" not in folded
+
+
 def test_a_run_in_which_nothing_worked_still_has_a_page() -> None:
     failed = row(outcome="error", error="connect", chunk_s=[])
     for rows in ([failed], []):
@@ -153,7 +173,15 @@ def test_sweeps_are_compared_where_they_meet() -> None:
 
 
 def test_standings_compare_with_the_best_other_of_the_class() -> None:
-    first, second = standing_table(sweep_of())
+    sweep = sweep_of()
+    for run in sweep.runs:
+        run.drafts = "none" if run.label == "slow" else "n-grams"
+    first, second = standing_table(sweep)
+    assert [line[:3] for line in standing_lines(sweep)] == [
+        ["server", "class", "drafts"],
+        ["fast", "class", "n-grams"],
+        ["slow", "class", "none"],
+    ]
     assert (first.label, second.label) == ("fast", "slow")
     for column in ("tok/s at 16", "TTFT p50 ms at 1"):
         ahead, behind = first.figures[column].ratio, second.figures[column].ratio

@@ -2,6 +2,8 @@
 
 import pytest
 
+from draftwerk.loadtest.__main__ import main
+from draftwerk.loadtest.client.reply_types import error_message
 from draftwerk.loadtest.results.result import Run
 from tests.loadtest.helpers import measure
 from tests.loadtest.stub import Manner, stub
@@ -72,6 +74,36 @@ def test_a_websocket_refused_before_it_opens_is_a_refusal() -> None:
 def test_nobody_there_is_a_connect_error() -> None:
     run = measure("127.0.0.1:9", requests=2)
     assert run.summary.errors == {"connect": 2}
+
+
+def test_a_refusal_says_why_and_where(capsys: pytest.CaptureFixture[str]) -> None:
+    with stub(QUICK, quirk="unknown model") as server:
+        assert main(["run", server.url, "--requests", "2", "--no-progress"]) == 1
+        url = f"{server.url}/v1/chat/completions"
+    shown = capsys.readouterr().out
+    assert f"errors       2 x HTTP 404: The model `stub` does not exist. ({url})" in shown
+
+
+def test_a_connection_that_fails_says_where(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--requests", "1", "--no-progress", "--loads", "1", "--waves", "1"]
+    assert main(["sweep", "http://127.0.0.1:9", *words]) == 1
+    shown = capsys.readouterr().out
+    assert "1 x connect: Cannot connect to host 127.0.0.1:9" in shown
+    assert "(http://127.0.0.1:9/v1/chat/completions)" in shown
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"error": {"message": "no such model", "code": 404}}', "no such model"),
+        (b"<html>\n  Bad Gateway</html>", "<html> Bad Gateway</html>"),
+        (b'{"detail": "Not Found"}', '{"detail": "Not Found"}'),
+        (b"", "no message"),
+        (b"\xff" * 1000, "\N{REPLACEMENT CHARACTER}" * 200),
+    ],
+)
+def test_an_error_body_of_any_shape_gives_a_line(body: bytes, message: str) -> None:
+    assert error_message(body) == message
 
 
 def test_an_answer_that_takes_too_long_is_a_timeout() -> None:

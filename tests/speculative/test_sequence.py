@@ -44,7 +44,7 @@ def test_a_prompt_is_prefilled_when_all_of_it_is_computed_or_nobody_waits_for_it
 
 
 def test_an_opening_says_all_that_a_device_must_know() -> None:
-    one = sequence([1, 2, 3], 2, methods=("ngram",), tenant="t", prediction=(7, 8))
+    one = sequence([1, 2, 3], 2, methods=("ngram",), name_space="t", prediction=(7, 8))
     assert one.new_sequence() == NewSequence((1, 2, 3), 2, one.sampling, ("ngram",), "t", (7, 8))
 
 

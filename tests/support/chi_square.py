@@ -3,12 +3,15 @@
 from collections.abc import Hashable, Iterable, Mapping
 from math import sqrt
 from statistics import NormalDist
+from typing import TypeVar
+
+Outcome = TypeVar("Outcome", bound=Hashable)
 
 EXPECTED_MIN = 5.0
 """Outcomes expected less often than this count as one."""
 
 
-def p_value(counts: Mapping[Hashable, int], distribution: Mapping[Hashable, float]) -> float:
+def p_value(counts: Mapping[Outcome, int], distribution: Mapping[Outcome, float]) -> float:
     """Return how likely counts so far from the distribution are, by Wilson and Hilferty (1931).
 
     What the distribution does not name is one outcome more, with the chance that is left. Something

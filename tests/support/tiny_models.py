@@ -20,6 +20,7 @@ from transformers import (
 
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
+from tests.support.toy import ToyText
 
 VOCAB = 97
 FAMILIES: dict[str, tuple[Any, Any]] = {
@@ -43,6 +44,12 @@ ROPES: dict[str, dict[str, Any]] = {
         "original_max_position_embeddings": 64,
     },
 }
+
+
+class TinyWords(ToyText):
+    """The tiny models' vocabulary as words: ids in, ids out."""
+
+    vocab_size = VOCAB
 
 
 def tiny_model(family: str, seed: int = 0, **changes: Any) -> PreTrainedModel:

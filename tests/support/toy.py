@@ -11,6 +11,7 @@ from draftwerk.actors.messages import ChatMessage
 from draftwerk.speculative.beams.decisions import BeamRules, Candidate, best_candidates
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.protocol.rounds import (
+    LOSS_NATS,
     ChosenLogprob,
     Decision,
     Draft,
@@ -18,11 +19,12 @@ from draftwerk.speculative.protocol.rounds import (
     HeadNode,
     Proposal,
     Row,
+    TokenTopK,
     Verdict,
 )
 from draftwerk.speculative.sampling.gumbel import gumbel, path_key
 from draftwerk.speculative.sampling.params import Grammar, Sampling, choose, edited, probabilities
-from tests.speculative.beams.naive_beams import Text, naive_beam_search
+from tests.support.naive_beams import Text, naive_beam_search
 
 VOCAB = 23
 STOP = 0
@@ -291,6 +293,23 @@ class ToyTarget:
         return (
             row.blocks[position // self.block_size] * self.block_size + position % self.block_size
         )
+
+
+class TalkativeTarget(ToyTarget):
+    """Also tells what could follow each token of the path."""
+
+    def _decide(self, row: Row, draft: Draft) -> Decision:
+        decision = super()._decide(row, draft)
+        context = list(self.histories[row.sequence_id])
+        found: list[TokenTopK] = []
+        for token in decision.tokens:
+            scores = logits(context)
+            total = log(sum(map(exp, scores)))
+            best = sorted(range(VOCAB), key=lambda t: -scores[t])[:8]
+            losses = (round((total - scores[token]) / LOSS_NATS) for token in best)
+            found.append(TokenTopK(context[-1], tuple(best), tuple(losses)))
+            context.append(token)
+        return Decision(decision.tokens, decision.path, topk=tuple(found))
 
 
 def _drawn(

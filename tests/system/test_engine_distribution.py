@@ -6,18 +6,11 @@ import pytest
 
 from draftwerk.model.build import ModelOptions, build_runner
 from draftwerk.speculative.sampling.params import Sampling
-from tests.support.tiny_models import VOCAB, save_tiny
-from tests.support.toy import ToyText
+from tests.support.tiny_models import TinyWords, save_tiny
 from validation.distribution import DOUBLED, LENIENT, LawTest, run
 from validation.matrix import BLOCK_SIZE
 
 BLOCKS = 512
-
-
-class Words(ToyText):
-    """The tiny model's vocabulary as words."""
-
-    vocab_size = VOCAB
 
 
 @pytest.mark.parametrize(
@@ -41,5 +34,5 @@ def test_tokens_and_pairs_of_the_engine_follow_the_model_and_a_fault_is_noticed(
         successor_count=16,
     )
     prompt = tuple(range(3, 20))
-    test = LawTest(build_runner(options), Words(), prompt, sampling, BLOCKS)
+    test = LawTest(build_runner(options), TinyWords(), prompt, sampling, BLOCKS)
     run(test, 1000, (fault,))

@@ -1,49 +1,62 @@
 """A whole server whose model processes are killed or stopped under live streams, over HTTP."""
 
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
-from benchmarks.kills import experiment, parser
+from benchmarks.reliability.kills import KillRun, KillServer, Recovery, compare, parser, started
+from draftwerk.actors.devices.process import SILENCE_S
 from tests.support.tiny_models import save_tiny_with_text
 
-SERVE = ("--dtype", "fp32", "--kv-memory", "64MiB")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SERVE = ("--dtype", "fp32", "--kv-memory", "64MiB", "--stall-s", "1")
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tiny")
-    save_tiny_with_text(path, seed=3)
-    return path
+@dataclass(slots=True)
+class Disturbed:
+    """One server for all signals, and what its streams say undisturbed."""
+
+    server: KillServer
+    words: tuple[str, ...]
+    plain: KillRun
+
+    async def by(self, *options: str) -> KillRun:
+        """Return what signals did to the streams, once their texts are found unchanged."""
+        arguments = parser().parse_args([*self.words, *options])
+        run = await self.server.run(arguments, arguments.count)
+        compare(self.plain, run)
+        return run
 
 
-async def found(directory: Path, *options: str, serve: tuple[str, ...] = ()) -> dict[str, object]:
-    """Return what the experiment measured; it compares every text itself."""
-    words = ["--model", str(directory), "--streams", "8", "--tokens", "200", *options]
-    return await experiment(parser().parse_args([*words, "--", *SERVE, *serve]))
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def disturbed(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Disturbed]:
+    directory: Path = tmp_path_factory.mktemp("tiny")
+    save_tiny_with_text(directory, seed=3)
+    words = ("--model", str(directory), "--streams", "8", "--tokens", "200")
+    arguments = parser().parse_args([*words, "--process", "draft", "--", *SERVE])
+    async with started(arguments) as server:
+        yield Disturbed(server, words, await server.run(arguments, 0))
 
 
-async def test_a_killed_target_changes_no_stream(directory: Path) -> None:
-    report = await found(directory, "--count", "2")
-    disturbed = report["disturbed"]
-    assert isinstance(disturbed, dict)
-    assert disturbed["restarts"] == 2
-    assert disturbed["recomputed_tokens"] > 0
+async def test_a_killed_target_changes_no_stream(disturbed: Disturbed) -> None:
+    run = await disturbed.by("--count", "2")
+    assert run.counted["restarts"] == 2
+    assert run.counted["recomputed_tokens"] > 0
 
 
-async def test_a_killed_draft_model_stops_no_round(directory: Path) -> None:
-    report = await found(directory, "--process", "draft", "--count", "1")
-    disturbed, recoveries = report["disturbed"], report["recoveries"]
-    assert isinstance(disturbed, dict) and isinstance(recoveries, list)
-    assert disturbed["restarts"] == 0
-    assert all(one["token_s"] < one["ready_s"] for one in recoveries), "text flows without it"
+async def test_a_killed_draft_model_stops_no_round(disturbed: Disturbed) -> None:
+    run = await disturbed.by("--process", "draft", "--count", "1")
+    assert run.counted["restarts"] == 0
+    assert all(one.token_s < one.ready_s for one in run.recoveries), "text flows without it"
 
 
-async def test_a_stopped_target_is_noticed_and_replaced(directory: Path) -> None:
-    serve = ("--silence-s", "4", "--stall-s", "1")
-    report = await found(directory, "--signal", "STOP", "--count", "1", serve=serve)
-    recoveries = report["recoveries"]
-    assert isinstance(recoveries, list)
-    (recovery,) = recoveries
-    assert recovery["unready_s"] is not None and recovery["unready_s"] < recovery["ready_s"]
-    assert recovery["ready_s"] >= 3, "a slow process is not a stopped one"
+async def test_a_stopped_target_is_noticed_and_replaced(disturbed: Disturbed) -> None:
+    run = await disturbed.by("--signal", "STOP", "--count", "1")
+    recovery: Recovery
+    (recovery,) = run.recoveries
+    assert recovery.unready_s is not None and recovery.unready_s < recovery.ready_s
+    assert recovery.ready_s >= SILENCE_S - 1, "a slow process is not a stopped one"

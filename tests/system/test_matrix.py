@@ -1,5 +1,10 @@
-"""The matrix of validation/matrix.py on a tiny model, in every weight format that is exact."""
+"""The matrix of validation/matrix.py on a tiny model, in every weight format that is exact.
 
+Each parameter meets each way of drafting; every distribution of its own is left to
+`validation.matrix`.
+"""
+
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -7,16 +12,10 @@ import pytest
 from draftwerk.model.build import ModelOptions
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.draft_head.head import save
+from draftwerk.speculative.sampling.params import Sampling
 from tests.support.draft_heads import idle_head
-from tests.support.tiny_models import VOCAB, save_tiny
-from tests.support.toy import ToyText
-from validation.matrix import BLOCK_SIZE, Matrix, check, totals
-
-
-class Words(ToyText):
-    """The tiny model's vocabulary as words."""
-
-    vocab_size = VOCAB
+from tests.support.tiny_models import TinyWords, save_tiny
+from validation.matrix import BLOCK_SIZE, PAIRWISE, SAMPLINGS, Matrix, check, totals
 
 
 def options(directory: Path, dtype: str) -> ModelOptions:
@@ -34,13 +33,27 @@ def options(directory: Path, dtype: str) -> ModelOptions:
     )
 
 
-async def test_every_distribution_gives_one_text_in_every_way_of_drafting(tmp_path: Path) -> None:
+def settings(distributions: Mapping[str, Sampling]) -> set[tuple[str, bool]]:
+    """Return which parameters some distribution sets, at temperature 0 and above it."""
+    return {
+        (name, distribution.temperature > 0)
+        for distribution in distributions.values()
+        for name in distribution.__struct_fields__
+        if getattr(distribution, name) != getattr(Sampling(), name)
+    }
+
+
+def test_the_distributions_of_the_gate_set_every_parameter() -> None:
+    assert settings(PAIRWISE) >= settings(SAMPLINGS)
+
+
+async def test_every_parameter_gives_one_text_in_every_way_of_drafting(tmp_path: Path) -> None:
     save_tiny(tmp_path, "llama", seed=3)
-    totals(await check(Matrix(options(tmp_path, "fp32"), Words(), (2,))))
+    totals(await check(Matrix(options(tmp_path, "fp32"), TinyWords(), (2,)), PAIRWISE))
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "int8"])
 async def test_the_fast_formats_are_exact_too(tmp_path: Path, dtype: str) -> None:
     save_tiny(tmp_path, "qwen3", seed=5)
-    matrix = Matrix(options(tmp_path, dtype), Words(), (2,))
-    totals(await check(matrix, ("greedy", "everything")))
+    matrix = Matrix(options(tmp_path, dtype), TinyWords(), (2,))
+    totals(await check(matrix, {name: SAMPLINGS[name] for name in ("greedy", "everything")}))

@@ -6,12 +6,14 @@ import random
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import anyio
 import msgspec
 import pytest
+import pytest_asyncio
 
 from draftwerk.actors.devices.child import spawn
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
@@ -21,17 +23,16 @@ from draftwerk.child_python import python_command
 from draftwerk.model.build import ModelOptions
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sampling.params import Sampling
-from tests.support.tiny_models import VOCAB, save_tiny
-from tests.support.toy import ToyText
+from tests.support.tiny_models import TinyWords, save_tiny
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BLOCKS, BLOCK_SIZE = 256, 8
 STREAMS = 32
-
-
-class Words(ToyText):
-    """The tiny model's vocabulary as words."""
-
-    vocab_size = VOCAB
+PATIENT_S = 120.0
+"""No process is silent for so long, however busy the machine is."""
+SILENCE_S = 3.0
+"""After which a stopped process is given up."""
 
 
 @pytest.fixture(scope="module")
@@ -48,36 +49,60 @@ def worker(role: str, directory: Path) -> list[str]:
     return python_command("draftwerk.model.worker", role, msgspec.json.encode(options).decode())
 
 
+@dataclass(slots=True)
+class Processes:
+    """A target, and the same model as its draft, each in a process that outlives a test."""
+
+    target: ProcessDevice[Proposal, Verdict]
+    draft: ProcessDevice[Round, tuple[Draft, ...]]
+
+    async def revive(self) -> None:
+        """Replace what the test before killed and did not wait for."""
+        await self.target.revive()
+        await self.draft.revive()
+
+    async def close(self) -> None:
+        await self.target.close()
+        await self.draft.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def processes(directory: Path) -> AsyncGenerator[Processes]:
+    """Both processes, started once: each takes seconds to import torch."""
+    made = Processes(
+        ProcessDevice[Proposal, Verdict](
+            partial(spawn, worker("target", directory)), Verdict, PATIENT_S
+        ),
+        ProcessDevice[Round, tuple[Draft, ...]](
+            partial(spawn, worker("draft", directory)), tuple[Draft, ...], PATIENT_S
+        ),
+    )
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
 @asynccontextmanager
 async def serving(
-    directory: Path, silence_s: float = 8.0
+    processes: Processes,
 ) -> AsyncGenerator[
     tuple[Engine, ProcessDevice[Proposal, Verdict], ProcessDevice[Round, tuple[Draft, ...]]]
 ]:
-    """Run an engine over two model processes: a target, and the same model as its draft."""
-    target = ProcessDevice[Proposal, Verdict](
-        partial(spawn, worker("target", directory)), Verdict, silence_s
+    """Run a new engine over the two model processes."""
+    target, draft = processes.target, processes.draft
+    await processes.revive()
+    parts = EngineParts(
+        text=TinyWords(),
+        target=target.fresh,
+        draft=draft.fresh,
+        block_count=BLOCKS,
+        block_size=BLOCK_SIZE,
+        context_max=200,
+        stop_token_ids=(2,),
     )
-    draft = ProcessDevice[Round, tuple[Draft, ...]](
-        partial(spawn, worker("draft", directory)), tuple[Draft, ...], silence_s
-    )
-    try:
-        await target.start()
-        await draft.start()
-        parts = EngineParts(
-            text=Words(),
-            target=target.fresh,
-            draft=draft.fresh,
-            block_count=BLOCKS,
-            block_size=BLOCK_SIZE,
-            context_max=200,
-            stop_token_ids=(2,),
-        )
-        async with running(parts) as engine:
-            yield engine, target, draft
-    finally:
-        await target.close()
-        await draft.close()
+    async with running(parts) as engine:
+        yield engine, target, draft
 
 
 async def all_texts(engine: Engine) -> list[str]:
@@ -112,6 +137,18 @@ async def texts_during(engine: Engine, disturbance: Callable[[], Awaitable[None]
     return texts
 
 
+async def strike(device: ProcessDevice[Proposal, Verdict], what: signal.Signals) -> None:
+    """Send a signal to the process and wait until it is given up; its successor has time."""
+    victim = device.process_id
+    assert victim is not None
+    if what == signal.SIGSTOP:
+        device.silence_s = SILENCE_S
+    os.kill(victim, what)
+    while device.process_id == victim:
+        await anyio.sleep(0.005)
+    device.silence_s = PATIENT_S
+
+
 async def signal_often(
     engine: Engine, device: ProcessDevice[Proposal, Verdict], what: signal.Signals, times: int
 ) -> None:
@@ -122,15 +159,14 @@ async def signal_often(
         while engine.snapshot().generated_tokens == seen or device.process_id is None:
             await anyio.sleep(0.001)
         await anyio.sleep(rng.uniform(0, 0.01))
-        if device.process_id is not None:
-            os.kill(device.process_id, what)
         restarts = engine.snapshot().restarts
+        await strike(device, what)
         while engine.snapshot().restarts == restarts:
             await anyio.sleep(0.005)
 
 
-async def test_a_killed_target_is_only_a_pause(directory: Path) -> None:
-    async with serving(directory) as (engine, target, _):
+async def test_a_killed_target_is_only_a_pause(processes: Processes) -> None:
+    async with serving(processes) as (engine, target, _):
         undisturbed = await all_texts(engine)
         disturbance = partial(signal_often, engine, target, signal.SIGKILL, 2)
         assert await texts_during(engine, disturbance) == undisturbed
@@ -138,15 +174,15 @@ async def test_a_killed_target_is_only_a_pause(directory: Path) -> None:
         engine.check()
 
 
-async def test_a_stopped_target_is_found_and_replaced(directory: Path) -> None:
-    async with serving(directory, silence_s=3.0) as (engine, target, _):
+async def test_a_stopped_target_is_found_and_replaced(processes: Processes) -> None:
+    async with serving(processes) as (engine, target, _):
         undisturbed = await all_texts(engine)
         disturbance = partial(signal_often, engine, target, signal.SIGSTOP, 1)
         assert await texts_during(engine, disturbance) == undisturbed
 
 
-async def test_a_killed_draft_model_stops_nobody(directory: Path) -> None:
-    async with serving(directory) as (engine, _, draft):
+async def test_a_killed_draft_model_stops_nobody(processes: Processes) -> None:
+    async with serving(processes) as (engine, _, draft):
         undisturbed = await all_texts(engine)
 
         async def kill_the_draft() -> None:
@@ -160,16 +196,15 @@ async def test_a_killed_draft_model_stops_nobody(directory: Path) -> None:
 
 
 async def test_a_target_that_dies_or_stops_while_idle_is_replaced_before_anybody_asks(
-    directory: Path,
+    processes: Processes,
 ) -> None:
-    async with serving(directory, silence_s=3.0) as (engine, target, _):
+    async with serving(processes) as (engine, target, _):
         for restarts, what in enumerate((signal.SIGKILL, signal.SIGSTOP), start=1):
             while not engine.snapshot().target_up or target.process_id is None:
                 await anyio.sleep(0.01)
-            victim = target.process_id
-            os.kill(victim, what)
-            with anyio.fail_after(120):
-                while target.process_id in (victim, None) or not engine.snapshot().target_up:
+            await strike(target, what)
+            with anyio.fail_after(300):
+                while target.process_id is None or not engine.snapshot().target_up:
                     await anyio.sleep(0.01)
             assert engine.snapshot().restarts == restarts
 

@@ -126,7 +126,7 @@ def drafting(script: Script, pool: Pool) -> Iterator[tuple[str, bytes]]:
     embedding, lm_head, states = normal(300, 56), normal(300, 56), normal(9, 56)
     step = NativeStep(head, embedding, lm_head, pool)
     starts = [
-        Start(state, 31 * row, 40 + row, SequenceNoise(sampling_of(row)))
+        Start(state, 31 * row, 40 + row, SequenceNoise(Sampling(seed=row, temperature=row % 2)))
         for row, state in enumerate(states)
     ]
     arguments = arguments_of(starts)

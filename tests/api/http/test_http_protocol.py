@@ -199,6 +199,23 @@ async def test_whatever_comes_is_answered_and_is_no_fault_of_ours(
     assert (await strict.http.get("/health")).status_code == 200
 
 
+HOSTS = {
+    "none": b"",
+    "two": b"host: x\r\nhost: y\r\n",
+    "the same twice": b"Host: x\r\nhost: x\r\n",
+}
+
+
+@pytest.mark.parametrize("hosts", HOSTS.values(), ids=HOSTS)
+@pytest.mark.parametrize("rest", [b"", b"upgrade: websocket\r\nconnection: upgrade\r\n"])
+async def test_a_request_of_http_1_1_names_exactly_one_host(
+    strict: Served, hosts: bytes, rest: bytes
+) -> None:
+    reply = await talk(strict, b"GET /health HTTP/1.1\r\n" + hosts + rest + b"\r\n")
+    assert status(reply) == 400
+    assert error_body(reply)["message"] == "The request must name exactly one host."
+
+
 ODD = {
     "an unknown upgrade": (b"GET /health HTTP/1.1\r\nhost: x\r\nupgrade: h2c\r\n\r\n", 200),
     "http 1.0": (b"GET /health HTTP/1.0\r\n\r\n", 200),

@@ -17,7 +17,9 @@ from tests.api.conftest import serving
 from tests.api.support import browser
 from tests.api.support.fake_engine import FakeEngine, whole_text
 
-needs_browser = pytest.mark.skipif(browser.CHROMIUM is None, reason="there is no Chromium")
+needs_browser = pytest.mark.skipif(
+    browser.CHROMIUM is None, reason="NOT TESTED: the page, as there is no Chromium on the PATH"
+)
 
 TYPE = """(text) => {
   document.getElementById('prompt').value = text;

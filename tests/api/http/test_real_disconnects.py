@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 import pytest
 import pytest_asyncio
 
-from benchmarks.disconnects import Leaver
+from benchmarks.reliability.disconnects import Leaver
 from draftwerk.actors.engine import Engine
 from draftwerk.api.app import create_app
 from draftwerk.api.core.ports import ServedModel

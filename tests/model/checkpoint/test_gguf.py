@@ -1,6 +1,8 @@
 """GGUF files become the safetensors directories they were once made from."""
 
+import os
 import threading
+import time
 from pathlib import Path
 
 import gguf
@@ -9,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from draftwerk.model.checkpoint import content, hub
 from draftwerk.model.checkpoint import gguf as gguf_file
-from draftwerk.model.checkpoint import hub
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.safetensors import bf16_bits
@@ -22,10 +24,18 @@ HF_TO_GGUF = {hf: ours for ours, hf in gguf_file.NAMES.items()}
 
 
 def write_gguf(
-    path: Path, family: str, architecture: str, divisors: np.ndarray | None = None, **fields
+    path: Path,
+    family: str,
+    architecture: str,
+    divisors: np.ndarray | None = None,
+    *,
+    seed: int = 0,
+    words: int = VOCAB,
+    padding: int = 0,
+    **fields,
 ) -> dict[str, torch.Tensor]:
     """Write a tiny model as llama.cpp would; return its tensors, rounded to bf16."""
-    model = tiny_model(family, tie_word_embeddings=True)
+    model = tiny_model(family, seed, tie_word_embeddings=True)
     config = model.config
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(config.num_hidden_layers)
@@ -35,7 +45,9 @@ def write_gguf(
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_token_list([f"t{index}" for index in range(VOCAB)])
+    writer.add_token_list([f"t{index}" for index in range(words)])
+    if padding:
+        writer.add_string("tokenizer.ggml.padding", "x" * padding)
     if divisors is not None:
         writer.add_rope_freq_base(THETA)
         writer.add_tensor("rope_freqs.weight", divisors)
@@ -129,10 +141,125 @@ def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     assert not list(hub.cache_directory().iterdir())
 
 
+def weights_of(location: hub.Location) -> bytes:
+    return (location.directory / "model.safetensors").read_bytes()
+
+
+def test_two_models_alike_in_name_size_and_first_mebibyte_are_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    paths = [tmp_path / place / "m.gguf" for place in ("one", "two")]
+    for seed, path in enumerate(paths):
+        path.parent.mkdir()
+        write_gguf(path, "llama", "llama", seed=seed, padding=1 << 20)
+    one, two = (path.read_bytes() for path in paths)
+    assert len(one) == len(two) and one[: 1 << 20] == two[: 1 << 20] and one != two
+    first, second = (hub.locate(str(path)) for path in paths)
+    assert weights_of(first) != weights_of(second)
+
+
+def test_a_file_overwritten_in_place_is_converted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(content, "SETTLED_NS", 0)
+    path = tmp_path / "m.gguf"
+    write_gguf(path, "llama", "llama", padding=1 << 20)
+    status = path.stat()
+    first = hub.locate(str(path))
+    write_gguf(tmp_path / "other.gguf", "llama", "llama", seed=1, padding=1 << 20)
+    path.write_bytes((tmp_path / "other.gguf").read_bytes())
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert (path.stat().st_ino, path.stat().st_size) == (status.st_ino, status.st_size)
+    assert weights_of(hub.locate(str(path))) != weights_of(first)
+
+
+def test_a_file_is_hashed_once_while_it_stays_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(content, "SETTLED_NS", 0)
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 1000)
+    hashed: list[object] = []
+    digest = content.file_digest
+    monkeypatch.setattr(content, "file_digest", lambda *a: hashed.append(a) or digest(*a))
+    assert content.content_name(path, tmp_path) == content.content_name(path, tmp_path)
+    assert len(hashed) == 1
+    time.sleep(0.02)  # the system's clock ticks every few milliseconds
+    path.write_bytes(b"y" * 1000)
+    content.content_name(path, tmp_path)
+    assert len(hashed) == 2
+
+
+def test_a_file_written_just_now_is_not_remembered(tmp_path: Path):
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    content.content_name(path, tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_cache_folder_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    write_gguf(tmp_path / "m.gguf", "llama", "llama")
+    with pytest.raises(Refused, match=rf"m.gguf cannot .* {tmp_path}/file/draftwerk: Not a dir"):
+        hub.locate(str(tmp_path / "m.gguf"))
+
+
 def test_other_architectures_are_refused(tmp_path: Path):
     write_gguf(tmp_path / "m.gguf", "llama", "gemma3")
     with pytest.raises(Refused, match="'gemma3' is not supported"):
         gguf_file.convert(tmp_path / "m.gguf", tmp_path, lambda _: None)
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(Refused) as found:
+        gguf_file.convert(path, path.parent, lambda _: None)
+    assert str(found.value).startswith(f"{path}: ")
+    return str(found.value)
+
+
+@pytest.mark.parametrize("keep", [0, 3, 4, 20, 200, 0.3, 0.9, 0.999])
+def test_a_file_cut_short_anywhere_is_refused_by_name(keep: float, tmp_path: Path):
+    path = tmp_path / "m.gguf"
+    write_gguf(path, "llama", "llama")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: keep if isinstance(keep, int) else int(keep * len(whole))])
+    assert "not a GGUF file, or a broken one" in refusal(path)
+
+
+@pytest.mark.parametrize("content", [b"GGUF", b"text " * 100, b"GGUF" + bytes(100), bytes(100)])
+def test_a_foreign_file_is_refused_by_name(content: bytes, tmp_path: Path):
+    (tmp_path / "m.gguf").write_bytes(content)
+    assert "GGUF" in refusal(tmp_path / "m.gguf")
+
+
+def test_a_vocabulary_of_another_size_than_the_embedding_is_refused(tmp_path: Path):
+    write_gguf(tmp_path / "m.gguf", "llama", "llama", words=VOCAB + 1)
+    assert "embed_tokens.weight has shape (97, 32), the config says (98, 32)" in refusal(
+        tmp_path / "m.gguf"
+    )
+
+
+def test_heads_that_contradict_the_tensors_are_refused(tmp_path: Path):
+    write_gguf(tmp_path / "m.gguf", "llama", "llama", **{"attention.key_length": 16})
+    assert "q_proj.weight has shape (32, 32), the config says (64, 32)" in refusal(
+        tmp_path / "m.gguf"
+    )
+
+
+def test_metadata_that_is_missing_is_named(tmp_path: Path):
+    path = tmp_path / "m.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(2)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert "a GGUF without .attention.head_count, .embedding_length" in refusal(path)
 
 
 def test_rounding_to_bf16_is_torchs():

@@ -9,11 +9,15 @@ from safetensors.torch import load_file, save_file
 
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import cache_directory, locate
-from draftwerk.model.checkpoint.info import read_info
+from draftwerk.model.checkpoint.info import QUANTISATION_FILES, read_info
 from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.checkpoint.shards import INDEX
 from draftwerk.model.checkpoint.unsupported import Refused
 from tests.support.runners import FP32
 from tests.support.tiny_models import save_tiny
+
+NULL = object()
+"""JSON's own."""
 
 
 def save_config(directory: Path, family: str = "llama", **changes) -> None:
@@ -21,7 +25,8 @@ def save_config(directory: Path, family: str = "llama", **changes) -> None:
     save_tiny(directory, family)
     path = directory / "config.json"
     config = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+    kept = {key: value for key, value in config.items() if value is not None}
+    path.write_text(json.dumps({key: None if kept[key] is NULL else kept[key] for key in kept}))
 
 
 REFUSALS = {
@@ -42,6 +47,81 @@ REFUSALS = {
         {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},
         "partial_rotary_factor",
     ),
+    "activation of another kind": ({"hidden_act": ["silu"]}, "hidden_act"),
+    "quantised, older": ({"compression_config": {"bits": 4}}, "compression_config 'unnamed'"),
+    "stored as 8 bits": ({"torch_dtype": "float8_e4m3fn"}, "torch_dtype 'float8_e4m3fn'"),
+    "two types": (
+        {"dtype": "float32", "torch_dtype": "bfloat16"},
+        "dtype 'float32' contradicts torch_dtype 'bfloat16'",
+    ),
+    "two families": ({"model_type": "qwen2"}, "model_type 'qwen2' contradicts architectures"),
+    "no count": ({"num_hidden_layers": "two"}, "num_hidden_layers 'two' is not a count"),
+    "no layers": ({"num_hidden_layers": 0}, "num_hidden_layers 0 is not a count"),
+    "no number": ({"rms_norm_eps": "small"}, "rms_norm_eps 'small'"),
+    "heads": ({"num_key_value_heads": 3}, "num_attention_heads 4 is no multiple of num_key"),
+    "more KV heads": ({"num_key_value_heads": 8}, "num_attention_heads 4 is no multiple"),
+    "width": (
+        {"head_dim": None, "num_attention_heads": 5, "num_key_value_heads": 5},
+        "hidden_size 32 is no multiple of num_attention_heads 5",
+    ),
+    "odd heads": ({"head_dim": 7}, "head_dim 7 is odd"),
+    "vocabulary": ({"vocab_size": 98}, r"embed_tokens.weight has shape \(97, 32\), .* \(98, 32\)"),
+    "end token": ({"eos_token_id": 97}, "eos_token_id 97 is outside vocab_size 97"),
+    "end tokens": ({"eos_token_id": [2, "x"]}, "eos_token_id 'x' is outside vocab_size 97"),
+    "tied": ({"tie_word_embeddings": True, "hidden_size": 64}, "has shape"),
+    "biases": ({"attention_bias": True}, r"lack .*q_proj.bias \(attention_bias is true\)"),
+    "FFN biases": ({"mlp_bias": True}, r"lack .*gate_proj.bias \(mlp_bias is true\)"),
+    "layer kinds": (
+        {"layer_types": ["full_attention"]},
+        "layer_types contradicts num_hidden_layers 2",
+    ),
+    "a layer kind": (
+        {"layer_types": ["full_attention", "chunked_attention"]},
+        "layer_types 'chunked_attention' is not supported",
+    ),
+    "a window of none": (
+        {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": NULL},
+        "layer_types 'sliding_attention' contradicts sliding_window null",
+    ),
+    "two rules": (
+        {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+        "rope_parameters .* contradicts rope_scaling",
+    ),
+    "two thetas": (
+        {"rope_theta": 5e5},
+        "rope_theta 500000.0 contradicts rope_parameters.rope_theta",
+    ),
+    "two names of a rule": (
+        {"rope_parameters": {"rope_type": "linear", "type": "yarn", "factor": 2.0}},
+        "rope_type 'linear' contradicts type 'yarn'",
+    ),
+    "two contexts": (
+        {
+            "rope_parameters": {"rope_type": "yarn", "original_max_position_embeddings": 64},
+            "original_max_position_embeddings": 128,
+        },
+        "original_max_position_embeddings 128 contradicts rope_parameters",
+    ),
+    "rope by layer": (
+        {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}},
+        "only one rule for all layers",
+    ),
+    "no rope factor": (
+        {"rope_parameters": {"rope_type": "linear", "factor": -1}},
+        "'linear' has factor -1",
+    ),
+    "llama3 rope reversed": (
+        {
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "factor": 2.0,
+                "low_freq_factor": 4.0,
+                "high_freq_factor": 1.0,
+                "original_max_position_embeddings": 64,
+            }
+        },
+        "low_freq_factor",
+    ),
     "shape": ({"intermediate_size": 64}, "has shape"),
     "layer missing": ({"num_hidden_layers": 3}, "the weights lack model.layers.2"),
     "layer unknown": ({"num_hidden_layers": 1}, "9 unknown tensors"),
@@ -53,18 +133,56 @@ def test_a_model_that_would_not_be_obeyed_is_refused(changes, reason, tmp_path: 
     save_config(tmp_path, **changes)
     with pytest.raises(Refused, match=reason):
         load(str(tmp_path), FP32)
-
-
-def test_the_card_refuses_what_the_loader_would(tmp_path: Path):
-    save_config(tmp_path, architectures=["GPT2LMHeadModel"], num_attention_heads=None)
-    with pytest.raises(Refused, match="GPT2LMHeadModel is not supported"):
+    with pytest.raises(Refused, match=reason):
         read_info(locate(str(tmp_path)))
+
+
+@pytest.mark.parametrize("name", QUANTISATION_FILES)
+def test_a_file_that_speaks_of_quantised_weights_is_refused(name: str, tmp_path: Path):
+    save_tiny(tmp_path, "llama")
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(Refused, match=name):
+        load(str(tmp_path), FP32)
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "reason"),
+    [
+        ("llama", "self_attn.q_proj.bias", "attention_bias is false"),
+        ("llama", "mlp.down_proj.bias", "mlp_bias is false"),
+        ("mistral", "self_attn.v_proj.bias", "attention_bias is false"),
+        ("qwen2", "self_attn.o_proj.bias", "attention_bias is false"),
+    ],
+)
+def test_a_bias_that_the_config_denies_is_refused(family, name, reason, tmp_path: Path):
+    save_tiny(tmp_path, family)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors[f"model.layers.1.{name}"] = torch.ones(32)
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(Refused, match=rf"unknown tensors: .*{name} \({reason}\)"):
+        load(str(tmp_path), FP32)
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_a_head_beside_tied_embeddings_counts_as_in_transformers(equal: bool, tmp_path: Path):
+    model = save_tiny(tmp_path, "llama")
+    tensors = load_file(tmp_path / "model.safetensors")
+    if equal:
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+        save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"tie_word_embeddings": True}))
+    loaded = load(str(tmp_path), FP32)
+    reference = type(model).from_pretrained(tmp_path)
+    assert torch.equal(loaded.weights.lm_head, reference.get_output_embeddings().weight)
+    assert (loaded.weights.lm_head is loaded.weights.embedding) == equal
 
 
 @pytest.mark.parametrize(
     ("family", "changes"),
     [
         ("mistral", {"sliding_window": 100}),
+        ("llama", {"sliding_window": 64}),
         ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1}),
         ("qwen3", {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 64}),
     ],
@@ -79,7 +197,9 @@ def test_a_sliding_window_in_effect_is_refused(family, changes, tmp_path: Path):
     ("family", "changes"),
     [
         ("mistral", {"sliding_window": 512}),
-        ("llama", {"sliding_window": 64}),
+        ("llama", {"sliding_window": 512}),
+        ("llama", {"use_sliding_window": False, "sliding_window": 64}),
+        ("llama", {"layer_types": ["full_attention"] * 2, "sliding_window": 64}),
         ("qwen2", {"use_sliding_window": False, "sliding_window": 64}),
         ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 2}),
     ],
@@ -112,7 +232,7 @@ def test_quantised_tensors_are_refused(tmp_path: Path):
     name = "model.layers.0.mlp.down_proj.weight"
     tensors[name] = tensors[name].to(torch.int8)
     save_file(tensors, tmp_path / "model.safetensors")
-    with pytest.raises(Refused, match=r"down_proj.weight is torch.int8"):
+    with pytest.raises(Refused, match=r"down_proj.weight is I8: quantised"):
         load(str(tmp_path), FP32)
 
 
@@ -142,3 +262,81 @@ def test_end_tokens_come_from_the_generation_config_first(tmp_path: Path):
     assert read_config(tmp_path).eos_token_ids == (7,)
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [1, 2]}')
     assert read_config(tmp_path).eos_token_ids == (1, 2)
+
+
+def sharded(directory: Path) -> dict:
+    """Save a tiny model in several files; return its index."""
+    save_tiny(directory, "llama").save_pretrained(directory, max_shard_size="20KB")
+    (directory / "model.safetensors").unlink()
+    return json.loads((directory / INDEX).read_text())
+
+
+def test_a_missing_shard_is_named(tmp_path: Path):
+    shard = sorted(set(sharded(tmp_path)["weight_map"].values()))[1]
+    (tmp_path / shard).unlink()
+    with pytest.raises(Refused, match=f"{shard}: it is missing"):
+        load(str(tmp_path), FP32)
+
+
+def test_a_shard_and_an_index_that_disagree_are_refused(tmp_path: Path):
+    index = sharded(tmp_path)
+    name, other = "model.norm.weight", "model.embed_tokens.weight"
+    moved = index["weight_map"] | {name: index["weight_map"][other]}
+    assert moved != index["weight_map"]
+    for weight_map, reason in (
+        (moved, f"{moved[name]}: it lacks {name}"),
+        ({k: v for k, v in index["weight_map"].items() if k != name}, f"holds {name}"),
+        ({name: "../elsewhere.safetensors"}, "is not the name of a file beside it"),
+        ([name], "no weight_map"),
+    ):
+        (tmp_path / INDEX).write_text(json.dumps({"weight_map": weight_map}))
+        with pytest.raises(Refused, match=reason):
+            load(str(tmp_path), FP32)
+
+
+def test_two_checkpoints_in_one_folder_are_refused(tmp_path: Path):
+    sharded(tmp_path)
+    save_tiny(tmp_path, "llama", seed=1)
+    with pytest.raises(Refused, match="are two checkpoints; remove one"):
+        load(str(tmp_path), FP32)
+
+
+def header(size: int, **entry) -> bytes:
+    raw = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | entry}).encode()
+    return len(raw).to_bytes(8, "little") + raw + bytes(size)
+
+
+BROKEN = {
+    "empty": b"",
+    "text": b"this is not it, but text that goes on for a while",
+    "a web page": b"<!DOCTYPE html>" * 100,
+    "a pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+    "a header cut short": header(8)[:40],
+    "no JSON": (16).to_bytes(8, "little") + b"x" * 99,
+    "no UTF-8": (16).to_bytes(8, "little") + b'{"\xff": {}      ' + bytes(9),
+    "a list": (16).to_bytes(8, "little") + b"[1,            ]",
+    "cut short": header(7),
+    "longer": header(9),
+    "another size": header(8, shape=[3]),
+    "a negative size": header(8, shape=[-1, -2]),
+    "backwards": header(8, data_offsets=[8, 0]),
+    "no entry": header(8, dtype=3),
+}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+def test_a_file_that_is_no_safetensors_or_broken_is_named(content: bytes, tmp_path: Path):
+    save_tiny(tmp_path, "llama")
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(Refused, match=f"^{tmp_path}/model.safetensors: "):
+        load(str(tmp_path), FP32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.int32, torch.uint8])
+def test_a_type_that_is_some_quantisation_is_refused(dtype: torch.dtype, tmp_path: Path):
+    save_tiny(tmp_path, "llama")
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["model.norm.weight"] = tensors["model.norm.weight"].to(dtype)
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(Refused, match=r"model.norm.weight is .*: quantised"):
+        load(str(tmp_path), FP32)

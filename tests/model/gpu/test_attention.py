@@ -12,10 +12,12 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
 from tests.model.gpu.device import DEVICE, HALF
 from tests.support.model_driver import random_tree
+from tests.support.pairwise import named, pairwise
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
 HEADS = {"GQA": (4, 2), "MQA": (4, 1), "MHA": (2, 2), "three to one": (6, 2)}
+TREES = {"chain": False, "tree": True}
 BLOCKS = 16
 
 
@@ -53,10 +55,7 @@ def triton_attention(exact: bool = False):
     return TritonAttention(exact)
 
 
-@pytest.mark.parametrize("tree", [False, True], ids=["chain", "tree"])
-@pytest.mark.parametrize("page", [16, 256])
-@pytest.mark.parametrize("size", [64, 128])
-@pytest.mark.parametrize("heads", HEADS.values(), ids=HEADS)
+@pairwise(heads=HEADS, size=named(64, 128), page=named(16, 256), tree=TREES)
 def test_verify_rows_agree_with_the_reference(heads, size, page, tree):
     rows = [(0, 1, 0), (37, 1, 7), (290 if page == 256 else 100, 2, 2)]
     batch = case(size + page, page, tree, rows)

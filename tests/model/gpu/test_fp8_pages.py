@@ -53,7 +53,7 @@ def settings(**changes):
 
 def test_numbers_round_as_torch_rounds_them_and_saturate():
     """All codes, all ties between two, what is next to them, and what lies beyond."""
-    from draftwerk.model.gpu.ops import triton_ops
+    from draftwerk.model.gpu.kernels.fused import triton_ops
 
     codes = torch.arange(127, dtype=torch.uint8).view(FP8).float()
     middles = (codes[1:] + codes[:-1]) / 2
@@ -74,7 +74,7 @@ def test_numbers_round_as_torch_rounds_them_and_saturate():
 
 @pytest.mark.parametrize("norms", [False, True], ids=["plain", "head norms"])
 def test_keys_and_values_are_written_as_the_twin_writes_them(norms: bool):
-    from draftwerk.model.gpu.ops import triton_ops
+    from draftwerk.model.gpu.kernels.fused import triton_ops
 
     heads, kv_heads, size = 4, 2, 64
     qkv = random(1, 4, (heads + 2 * kv_heads) * size) * 3

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from draftwerk.model.gpu.ops import TORCH_OPS, HeadNorms, Ops
 from tests.model.gpu.device import DEVICE, HALF
+from tests.support.pairwise import named, pairwise
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -16,7 +17,7 @@ BLOCKS, PAGE = 5, 4
 
 @pytest.fixture
 def ours() -> Ops:
-    from draftwerk.model.gpu.ops import triton_ops
+    from draftwerk.model.gpu.kernels.fused import triton_ops
 
     return triton_ops()
 
@@ -50,11 +51,14 @@ def test_silu_mul(ours: Ops, width: int, dtype: torch.dtype):
     check_close(ours.silu_mul(gate_up), TORCH_OPS.silu_mul(gate_up))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("norms", [False, True], ids=["plain", "head norms"])
-@pytest.mark.parametrize(("heads", "kv_heads", "size"), [(4, 2, 8), (9, 3, 64), (18, 1, 128)])
-def test_rotate_and_store(ours: Ops, heads: int, kv_heads: int, size: int, norms, dtype):
+@pairwise(
+    shape=named((4, 2, 8), (9, 3, 64), (18, 1, 128)),
+    norms={"plain": False, "head norms": True},
+    dtype=named(*DTYPES),
+)
+def test_rotate_and_store(ours: Ops, shape: tuple[int, int, int], norms, dtype):
     """The last token is padding: its key and value must go nowhere."""
+    heads, kv_heads, size = shape
     qkv = random(5, 4, (heads + 2 * kv_heads) * size).to(dtype)
     angles = random(6, 4, size // 2)
     rotation = angles.cos(), angles.sin()

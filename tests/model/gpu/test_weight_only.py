@@ -14,6 +14,7 @@ from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from tests.model.gpu.device import DEVICE, HALF
+from tests.support.pairwise import named, pairwise
 from tests.support.runners import FP32
 from tests.support.tiny_models import save_tiny
 
@@ -78,12 +79,12 @@ def test_what_is_read_is_counted():
     assert to_int4(random(6, 10, 64)).byte_count == 10 * 2 * (16 + 4)
 
 
-@pytest.mark.parametrize("quantise", QUANTISERS.values(), ids=QUANTISERS)
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-@pytest.mark.parametrize(("count", "height"), [(1, 16), (7, 16), (21, 16), (5, 64)])
-def test_products_agree_with_the_twin(quantise, shape, count: int, height: int):
+@pairwise(quantise=QUANTISERS, shape=SHAPES, rows=named((1, 16), (7, 16), (21, 16), (5, 64)))
+def test_products_agree_with_the_twin(quantise, shape, rows: tuple[int, int]):
+    """Of some rows, in tiles of some height."""
     from draftwerk.model.gpu.kernels.weight_only import product
 
+    count, height = rows
     weight, values = quantise(random(7, *shape)), random(8, count, shape[1])
     found = product(values, weight, height)
     torch.testing.assert_close(found, weight.product(values), atol=2e-4, rtol=1e-5)

@@ -47,7 +47,7 @@ class DeviceRequests:
         broken = broken_alone(logits, round_requests).broken
         if not self.at_once:
             return Presampled(broken)
-        requests, rows = list(round_requests.requests), list(round_requests.wants_topk)
+        requests, rows = list(round_requests.requests), list(round_requests.topk_rows)
         self.presampled.append(len(requests))
         tokens = TORCH_BACKEND.choose(logits, requests)
         best = TORCH_BACKEND.rank(logits[rows], round_requests.best_count) if rows else []

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.replay import Recording, Replay, ReplayReport
+from benchmarks.drafting.replay import Recording, Replay, ReplayReport
 from draftwerk.speculative.drafting.breaker import PATIENCE, PERIOD_MAX, Breaker
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.sources.acceptance import (

@@ -2,29 +2,25 @@
 
 import random
 from collections import Counter
-from math import exp, log
 
 import pytest
 
-from benchmarks.replay import Recording, Replay
+from benchmarks.drafting.replay import Recording, Replay
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.drafting.rationing import HEAD_MS, PROBE_SHARE
 from draftwerk.speculative.protocol.rounds import (
-    LOSS_NATS,
     NO_DRAFT,
     NO_FEEDBACK,
     Branch,
-    Decision,
     Draft,
     HeadNode,
     NewSequence,
     Proposal,
     Round,
     Row,
-    TokenTopK,
     chain,
 )
 from draftwerk.speculative.sampling.params import Sampling
@@ -32,26 +28,9 @@ from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence
 from draftwerk.speculative.sources.ngram_index import GAP, PAD
 from draftwerk.speculative.sources.store import Memories
-from tests.support.toy import STOP, VOCAB, ToyTarget, logits, plain_text
+from tests.support.toy import STOP, TalkativeTarget, plain_text
 
 ALL = ("ngram", "suffix", "store", "recycle")
-
-
-class TalkativeTarget(ToyTarget):
-    """Also tells what could follow each token of the path."""
-
-    def _decide(self, row: Row, draft: Draft) -> Decision:
-        decision = super()._decide(row, draft)
-        context = list(self.histories[row.sequence_id])
-        found: list[TokenTopK] = []
-        for token in decision.tokens:
-            scores = logits(context)
-            total = log(sum(map(exp, scores)))
-            best = sorted(range(VOCAB), key=lambda t: -scores[t])[:8]
-            losses = (round((total - scores[token]) / LOSS_NATS) for token in best)
-            found.append(TokenTopK(context[-1], tuple(best), tuple(losses)))
-            context.append(token)
-        return Decision(decision.tokens, decision.path, topk=tuple(found))
 
 
 def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
@@ -83,7 +62,7 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
                 24,
                 BlockTable(scheduler.pool, namer, ""),
                 7,
-                tenant=rng.choice("ab"),
+                name_space=rng.choice("ab"),
                 prediction=tuple(want[3:]) if rng.random() < 0.3 else (),
             )
         )
@@ -105,8 +84,8 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
     assert proposer.sequence_count == 0
     stored = [
         token
-        for tenant in "ab"
-        for generation in memories.of(tenant).store.generations
+        for name_space in "ab"
+        for generation in memories.of(name_space).store.generations
         for token in generation.tokens[PAD:]
     ]
     context = PAD * stored.count(GAP)
@@ -194,13 +173,13 @@ def test_the_draft_model_is_asked_before_it_is_run_and_not_for_those_who_forbid_
     proposer.propose(Round(1, 0, rows), (NO_DRAFT, NO_DRAFT), 1.0)
 
 
-def test_a_finished_output_serves_its_tenant_only() -> None:
+def test_a_finished_output_serves_its_name_space_only() -> None:
     rng = random.Random(5)
     recording = Recording((1, 2, 3), tuple(rng.sample(range(1000), 300)))
     proposer = Proposer(("store",), [(n, 10.0) for n in (1, 8, 16)])
     rounds: list[int] = []
-    for tenant in ("a", "b", "a"):
-        replay = Replay(proposer, lambda tokens: 10.0, tenant=tenant)
+    for name_space in ("a", "b", "a"):
+        replay = Replay(proposer, lambda tokens: 10.0, name_space=name_space)
         rounds.append(replay.run([recording], 1).rounds)
         replay.close()
     assert rounds[0] == rounds[1] == 300

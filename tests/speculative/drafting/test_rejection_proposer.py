@@ -2,8 +2,8 @@
 
 import random
 
-from benchmarks.drafting import COSTS, cost
-from benchmarks.replay import Recording, Replay
+from benchmarks.drafting.replay import Recording, Replay
+from benchmarks.drafting.sources import COSTS, cost
 from draftwerk.speculative.drafting.rejection_proposer import RejectionProposer
 
 VOCAB = 50

@@ -1,4 +1,4 @@
-"""The store: private to a tenant, bounded, and fed with committed text only, once."""
+"""The store: private to a name space, bounded, and fed with committed text only, once."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,7 +53,7 @@ def test_an_output_longer_than_a_generation_keeps_its_end() -> None:
     assert store.size <= 200 + PAD
 
 
-def test_tenants_do_not_hear_each_other() -> None:
+def test_name_spaces_do_not_hear_each_other() -> None:
     memories = Memories()
     memories.of("a").store.learn([1, 2, 3, 4])
     memories.of("a").successors.learn((TokenTopK(1, (2, 3), (5, 9)),))
@@ -62,8 +62,8 @@ def test_tenants_do_not_hear_each_other() -> None:
     assert proposed(memories.of("a").store, [2, 3]) == [4]
 
 
-def test_the_tenant_that_stayed_away_longest_is_forgotten() -> None:
-    memories = Memories(tenants_max=2)
+def test_the_name_space_unused_for_longest_is_forgotten() -> None:
+    memories = Memories(name_spaces_max=2)
     first = memories.of("a")
     memories.of("b")
     assert memories.of("a") is first

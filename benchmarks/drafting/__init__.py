@@ -1,0 +1,1 @@
+"""How well drafts are guessed, source by source, from recordings and live."""

@@ -1,0 +1,210 @@
+"""Recorded texts as a target: what drafts would have saved, without a model.
+
+A keyed target says the same text whatever is drafted, so a recording is all that a verdict needs.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import NamedTuple
+
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.drafting.token_weights import Occupancy
+from draftwerk.speculative.protocol.rounds import (
+    NO_DRAFT,
+    Draft,
+    HeadNode,
+    NewSequence,
+    Round,
+    Row,
+    TokenTopK,
+    chain,
+)
+from draftwerk.speculative.sampling.params import Sampling
+
+
+class Recording(NamedTuple):
+    """One request and its answer."""
+
+    prompt: tuple[int, ...]
+    output: tuple[int, ...]
+    topk: tuple[TokenTopK, ...] = ()
+    """Of each output position, the target's top-k."""
+    prediction: tuple[int, ...] = ()
+    sampling: Sampling = Sampling()
+    category: str = ""
+    head_tree: tuple[tuple[HeadNode, ...], ...] = ()
+    """After each output position, the draft head's tree."""
+
+
+@dataclass(slots=True)
+class ReplayReport:
+    """What a replay came to; times in ms, `propose_s` in seconds of this process."""
+
+    tokens: int = 0
+    rounds: int = 0
+    rows: int = 0
+    ms: float = 0.0
+    drafted: int = 0
+    accepted: int = 0
+    propose_s: float = 0.0
+    drafted_by: dict[str, int] = field(default_factory=dict[str, int])
+    accepted_by: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def us_per_row(self) -> float:
+        return 1e6 * self.propose_s / max(1, self.rows)
+
+    @property
+    def tokens_per_row(self) -> float:
+        """Return the mean number of tokens that a row commits."""
+        return self.tokens / max(1, self.rows)
+
+    def count(self, draft: Draft, path: Sequence[int]) -> None:
+        """Add one verified draft."""
+        self.drafted += len(draft.tokens)
+        self.accepted += len(path)
+        for source in draft.sources:
+            self.drafted_by[source] = self.drafted_by.get(source, 0) + 1
+        for node in path:
+            name = draft.sources[node]
+            self.accepted_by[name] = self.accepted_by.get(name, 0) + 1
+
+
+@dataclass(slots=True)
+class _Player:
+    """One recording while it is played."""
+
+    sequence_id: int
+    recording: Recording
+    said: int = 0
+    new_token_ids: tuple[int, ...] = ()
+    topk: tuple[TokenTopK, ...] = ()
+
+    @property
+    def head_tree(self) -> tuple[HeadNode, ...]:
+        """The head's tree after the last token."""
+        return (
+            self.recording.head_tree[self.said - 1]
+            if self.recording.head_tree and self.said
+            else ()
+        )
+
+
+@dataclass
+class Replay:
+    """A server of recordings: `rows` at a time, each round verified in one step."""
+
+    proposer: Proposer
+    cost: Callable[[int], float]
+    """The device's time for a step, in ms by token count."""
+    draft_max: int = 15
+    model: Callable[[Recording, int, int], tuple[int, ...]] | None = None
+    """A draft model: (recording, tokens said, length) to guesses."""
+    model_ms: float = 0.0
+    """What each of its tokens costs, for all rows together."""
+    name_space: str = ""
+    report: ReplayReport = field(default_factory=ReplayReport)
+    _closed: tuple[int, ...] = ()
+    _cost: tuple[int, float] = (0, 0.0)
+    _opened: int = 0
+    _occupancy: Occupancy = field(default_factory=Occupancy)
+
+    def run(self, recordings: Sequence[Recording], rows: int) -> ReplayReport:
+        """Play all recordings, and return what it came to."""
+        waiting = list(reversed(recordings))
+        players: list[_Player] = []
+        while waiting or players:
+            while waiting and len(players) < rows:
+                self._opened += 1
+                self._occupancy.started()
+                players.append(_Player(self._opened, waiting.pop()))
+            self._round(players, len(waiting))
+            ended = [p for p in players if p.said == len(p.recording.output)]
+            self._closed = tuple(player.sequence_id for player in ended)
+            players = [player for player in players if player not in ended]
+            for _ in ended:
+                self._occupancy.ended(len(players))
+        return self.report
+
+    def close(self) -> None:
+        """Tell the proposer of the last that ended."""
+        self.proposer.propose(Round(0, 0, (), (), self._closed), ())
+        self._closed = ()
+
+    def _round(self, players: Sequence[_Player], waiting: int) -> None:
+        report = self.report
+        report.rounds += 1
+        report.rows += len(players)
+        round_ = Round(
+            report.rounds,
+            0,
+            tuple(map(self._row, players)),
+            closed=self._closed,
+            step_cost=self._cost,
+            occupancy=self._occupancy.share(waiting),
+        )
+        begun = perf_counter()
+        model_drafts, model_ms = self._ask(round_, players)
+        drafts = self.proposer.propose(round_, model_drafts, model_ms)
+        report.propose_s += perf_counter() - begun
+        tokens = len(players) + sum(len(draft.tokens) for draft in drafts)
+        self._cost = tokens, self.cost(tokens)
+        report.ms += self._cost[1] + model_ms
+        for player, draft in zip(players, drafts, strict=True):
+            self._commit(player, draft)
+
+    def _ask(self, round_: Round, players: Sequence[_Player]) -> tuple[tuple[Draft, ...], float]:
+        """Return the draft model's guesses and their cost."""
+        if self.model is None:
+            return (NO_DRAFT,) * len(players), 0.0
+        lengths = self.proposer.wants_model(round_)
+        drafts = [
+            chain(self.model(player.recording, player.said, length), "draft")
+            for player, length in zip(players, lengths, strict=True)
+        ]
+        return tuple(drafts), self.model_ms * max(lengths)
+
+    def _row(self, player: _Player) -> Row:
+        recording, said = player.recording, player.said
+        stop = len(recording.prompt) + said
+        room = min(self.draft_max, len(recording.output) - said - 1) if said else 0
+        new_sequence = None
+        if not said:
+            new_sequence = NewSequence(
+                recording.prompt,
+                stop,
+                recording.sampling,
+                name_space=self.name_space,
+                prediction=recording.prediction,
+            )
+        return Row(
+            player.sequence_id,
+            stop - 1,
+            stop,
+            True,
+            room,
+            (),
+            player.new_token_ids,
+            new_sequence,
+            player.topk,
+            left=len(recording.output) - said,
+            head_tree=player.head_tree,
+        )
+
+    def _commit(self, player: _Player, draft: Draft) -> None:
+        """Walk the recording through the draft, and one token on."""
+        output, said = player.recording.output, player.said
+        children = {
+            edge: node for node, edge in enumerate(zip(draft.parents, draft.tokens, strict=True))
+        }
+        path: list[int] = []
+        while (
+            node := children.get((path[-1] if path else -1, output[said + len(path)]))
+        ) is not None:
+            path.append(node)
+        self.report.count(draft, path)
+        player.new_token_ids = output[said : said + len(path) + 1]
+        player.topk = player.recording.topk[said : said + len(path) + 1]
+        player.said += len(player.new_token_ids)
+        self.report.tokens += len(player.new_token_ids)

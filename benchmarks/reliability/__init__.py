@@ -1,0 +1,1 @@
+"""Servers under kills, disconnections, and far more load than they can bear."""

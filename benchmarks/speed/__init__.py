@@ -1,0 +1,1 @@
+"""How fast: the engine, its steps, speculation over all, and files for other servers."""

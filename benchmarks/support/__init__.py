@@ -1,0 +1,1 @@
+"""What several benchmarks use: engines, servers, prompts, streams."""

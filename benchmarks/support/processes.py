@@ -1,0 +1,35 @@
+"""What Linux tells of a server's processes: its children, their roles, memory and descriptors."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+def model_process(server: int, role: str) -> int | None:
+    """Return the id of the server's target or draft process, if there is one."""
+    for child in children(server):
+        with suppress(OSError):  # it has gone
+            if role.encode() in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
+                return child
+    return None
+
+
+def children(process: int) -> list[int]:
+    """Return a process's children."""
+    tasks = Path(f"/proc/{process}/task").iterdir()
+    found: list[int] = []
+    for task in tasks:
+        with suppress(OSError):  # a thread that has ended
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def rss_mb(process: int) -> float:
+    """Return a process's resident memory in MB."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def descriptors(process: int) -> int:
+    """Return how many files and sockets a process holds open."""
+    return len(os.listdir(f"/proc/{process}/fd"))

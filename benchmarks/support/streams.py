@@ -1,0 +1,106 @@
+"""Many kinds of streams against a running server: what each client was sent, and when."""
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import aiohttp
+
+from draftwerk.loadtest.client.sse import sse_events
+
+SUBJECTS = ("rivers", "copper", "winter", "letters", "gardens", "markets", "engines", "windows")
+
+
+@dataclass(slots=True)
+class Stream:
+    """One client."""
+
+    name: str
+    kind: str
+    """sse, ws or beams."""
+    body: dict[str, Any]
+    texts: dict[int, str] = field(default_factory=dict[int, str])
+    """By choice."""
+    ending: str = ""
+    arrivals: list[float] = field(default_factory=list[float])
+    """When text came, by `perf_counter`."""
+
+    def add(self, text: str, choice: int = 0) -> None:
+        if text:
+            self.texts[choice] = self.texts.get(choice, "") + text
+            self.arrivals.append(perf_counter())
+
+
+def streams(count: int, tokens: int) -> list[Stream]:
+    """Return clients of all kinds: half over SSE, half over WebSocket, half of each greedy.
+
+    The last one is a beam search whose choices all come back.
+    """
+    found: list[Stream] = []
+    for number in range(count - 1):
+        question = f"Write a story about {SUBJECTS[number % len(SUBJECTS)]}, number {number}."
+        sampling: dict[str, Any] = {"temperature": 0 if number % 4 < 2 else 1, "seed": number}
+        if number % 2 == 0:
+            messages = [{"role": "user", "content": question}]
+            limits = {"max_tokens": tokens, "ignore_eos": True, "stream": True}
+            body = {"messages": messages, **sampling, **limits}
+            found.append(Stream(f"sse {number}", "sse", body))
+        else:
+            asked = {"type": "response.create", "input": question, "max_output_tokens": tokens}
+            found.append(Stream(f"ws {number}", "ws", {**asked, **sampling, "ignore_eos": True}))
+    search = {"prompt": "Once upon a time", "beam_width": 3, "n": 3, "max_tokens": tokens}
+    found.append(Stream("beams", "beams", {**search, "stream": True}))
+    return found
+
+
+async def run(http: aiohttp.ClientSession, url: str, stream: Stream) -> None:
+    """Read one stream to its end; its texts and its last word are in it then."""
+    match stream.kind:
+        case "sse":
+            await _sse(http, url + "/v1/chat/completions", stream)
+        case "beams":
+            await _sse(http, url + "/v1/completions", stream)
+        case _:
+            await _socket(http, url + "/v1/responses", stream)
+
+
+async def run_all(http: aiohttp.ClientSession, url: str, found: list[Stream]) -> None:
+    """Read all streams at once."""
+    async with asyncio.TaskGroup() as tasks:
+        for stream in found:
+            tasks.create_task(run(http, url, stream))
+
+
+async def _sse(http: aiohttp.ClientSession, url: str, stream: Stream) -> None:
+    async with http.post(url, json=stream.body) as response:
+        if response.status != 200:
+            stream.ending = f"{response.status}: {await response.text()}"
+            return
+        async for data in sse_events(response.content.iter_any()):
+            event = json.loads(data)
+            if "error" in event:
+                stream.ending = str(event["error"])
+            for choice in event.get("choices", ()):
+                text = choice.get("text") or choice.get("delta", {}).get("content") or ""
+                stream.add(text, choice["index"])
+                stream.ending = choice.get("finish_reason") or stream.ending
+
+
+async def _socket(http: aiohttp.ClientSession, url: str, stream: Stream) -> None:
+    async with http.ws_connect(url, max_msg_size=0) as socket:
+        await socket.send_json(stream.body)
+        async for message in socket:
+            if message.type is not aiohttp.WSMsgType.TEXT:
+                stream.ending = repr(message.data)
+                return
+            event = json.loads(message.data)
+            if event["type"] == "response.output_text.delta":
+                stream.add(event["delta"])
+            elif event["type"] in ("response.completed", "response.incomplete"):
+                stream.ending = event["type"]
+                return
+            elif event["type"] in ("response.failed", "error"):
+                stream.ending = json.dumps(event)
+                return

@@ -1,0 +1,1 @@
+from tests.support import one_thread as one_thread
