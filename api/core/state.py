@@ -23,7 +23,7 @@ from draftwerk.api.core.histogram import Histograms
 from draftwerk.api.core.memory import MemoryGuard
 from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.request_timer import Clock, RequestTimer
-from draftwerk.api.openai.response_store import ResponseStore
+from draftwerk.api.core.response_store import ResponseStore
 
 SEED_BITS = 53
 """Of the seeds we choose: as many as a JSON number keeps in every language."""

@@ -10,13 +10,13 @@ from starlette.responses import Response
 from draftwerk.actors.messages import Chat, ChatMessage, Options, Prompt
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.errors import ApiError, refused
+from draftwerk.api.core.response_store import KeptResponses, StoredResponse
 from draftwerk.api.core.state import Call, ServerState
 from draftwerk.api.http.connection import read_body
 from draftwerk.api.http.sse import GenerationResponse
 from draftwerk.api.openai.chat import ChatSerializer
 from draftwerk.api.openai.completions import CompletionSerializer
 from draftwerk.api.openai.decode import Body, decoded
-from draftwerk.api.openai.response_store import KeptResponses, StoredResponse
 from draftwerk.api.openai.responses import (
     LOGPROBS,
     ORIGINS,

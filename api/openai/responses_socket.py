@@ -17,6 +17,7 @@ from msgspec import UNSET
 from starlette.types import Message, Receive, Scope, Send
 
 from draftwerk.api.core.errors import ApiError, draining, refused, turned_away
+from draftwerk.api.core.response_store import KeptResponses
 from draftwerk.api.core.state import Call, ServerState
 from draftwerk.api.http.auth import SUBPROTOCOL
 from draftwerk.api.http.connection import ClientGoneError, SlowClientError
@@ -29,7 +30,6 @@ from draftwerk.api.openai.endpoints import (
     keeper,
     responses_serializer,
 )
-from draftwerk.api.openai.response_store import KeptResponses
 from draftwerk.api.openai.response_streams import PendingResponse, ResponseStream, ResponseTask
 from draftwerk.api.openai.responses import RESPONSES_NAMES, conversation_of, responses_options
 from draftwerk.api.openai.responses_events import ErrorEvent
