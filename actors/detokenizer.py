@@ -18,6 +18,7 @@ from draftwerk.actors.messages import (
     Opened,
     Piece,
     RouterMessage,
+    Started,
     TokenText,
 )
 from draftwerk.actors.monitoring.trace import Trace
@@ -65,6 +66,7 @@ class Detokenizer:
             match message:
                 case Opened():
                     self._choices[message.request_id] = self._open(message)
+                    await self.router.send(started(message))
                 case Generated():
                     with self.trace.span("detokenizer", f"{len(message.pieces)} pieces"):
                         await self._deliver(message.pieces)
@@ -161,3 +163,9 @@ class Detokenizer:
     def _token_text(self, token: int, logprob: float, top: tuple[TokenText, ...] = ()) -> TokenText:
         data = self.text.token_bytes(token)
         return TokenText(token, data.decode("utf-8", "replace"), data, logprob, top)
+
+
+def started(opened: Opened) -> Delivery:
+    """Return the event that tells how long the prompt is."""
+    event = Started(request_id=opened.request_id, prompt_count=len(opened.prompt))
+    return Delivery(request_id=opened.request_id, events=(event,))

@@ -134,7 +134,8 @@ class Pipeline:
         self.to_detokenizer = Port[DetokenizerMessage](
             messages_max + pipeline_depth, waits["detokenizer"]
         )
-        # A refusal for each request, and what one round can cause: a delta and an ending a choice.
+        # For each request a refusal or a Started, and what one round can cause: a delta and an
+        # ending a choice.
         self.to_ledger = Port[RouterMessage](
             parts.requests_max * (2 * CHOICES_MAX + 1), waits["ledger"]
         )
@@ -249,12 +250,13 @@ class Engine:
     ) -> AsyncGenerator[Inbox[Event]]:
         """Submit a request and stream its events; leaving the block cancels whatever is left.
 
-        The stream yields Delta and Ended events, `options.choices` Ended in all, and then ends; or
-        a Failed, and then ends. Raises OverloadedError or DrainingError before anything is
-        queued, and ValueError if the id is in use.
+        The stream yields Started, then Delta and Ended events, `options.choices` Ended in all, and
+        then ends; or, at any place, a Failed, and then ends. Raises OverloadedError or
+        DrainingError before anything is queued, and ValueError if the id is in use.
         """
         self._admit(options, request_id)
-        # All events but the endings carry a token, so this is never full: no reader stalls us.
+        # All events but the first and the endings carry a token, so this is never full: no reader
+        # stalls us.
         events, stream = mailbox[Event](options.choices * (self._parts.tokens_max + 2))
         entry = self._ledger.open(
             Submit(request_id=request_id, prompt=prompt, options=options), events

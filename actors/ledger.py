@@ -21,6 +21,7 @@ from draftwerk.actors.messages import (
     Event,
     Failed,
     RouterMessage,
+    Started,
     Submit,
     TokenizerMessage,
 )
@@ -46,6 +47,8 @@ class Entry:
     ended: set[int] = field(default_factory=set[int])
     cancelled: bool = False
     """A Cancel is on its way through the actors and will come back as Closed."""
+    started: bool = False
+    """Whether the client was told the length of its prompt; a restart finds it out again."""
     failed: bool = False
     suspicion: int = 0
     """Of restarts since its client was last sent a token."""
@@ -65,6 +68,8 @@ class Entry:
     def record(self, event: Event) -> None:
         """Note what the client is being sent."""
         match event:
+            case Started():
+                self.started = True
             case Delta():
                 if event.tokens:
                     self._clear()
@@ -176,7 +181,8 @@ class Ledger:
         self._forget(entry)
 
     def _tell(self, entry: Entry, event: Event) -> None:
-        if not entry.over:
+        told_before = isinstance(event, Started) and entry.started
+        if not entry.over and not told_before:
             entry.record(event)
             _hand_over(entry, event)
             self._release(entry, event)

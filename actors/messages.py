@@ -16,6 +16,10 @@ class ActorMessage(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 class ChatMessage(msgspec.Struct, frozen=True):
     role: str
     content: str
+    name: str = ""
+    """Of the participant, for templates that show it."""
+    tokens: tuple[int, ...] = ()
+    """Of an earlier answer: the tokens that it was generated as, where they are known."""
 
 
 class Chat(msgspec.Struct, frozen=True, tag=True):
@@ -191,6 +195,15 @@ class TokenText(msgspec.Struct, frozen=True):
     top: tuple["TokenText", ...] = ()
 
 
+class Started(ActorMessage, frozen=True):
+    """The first event of a request that was taken: its prompt has been tokenized."""
+
+    request_id: str
+    prompt_count: int
+    choice: int = 0
+    """The first choice of the prompt."""
+
+
 class Delta(ActorMessage, frozen=True):
     """New text of one choice; it may lag behind its tokens (half a code point or stop string)."""
 
@@ -236,7 +249,7 @@ class Closed(ActorMessage, frozen=True):
     request_id: str
 
 
-Event = Delta | Ended | Failed
+Event = Started | Delta | Ended | Failed
 
 
 class Delivery(ActorMessage, frozen=True):

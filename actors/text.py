@@ -32,6 +32,8 @@ class TextTools(Protocol):
     def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Return the tokens of a rendered conversation, up to where the assistant speaks.
 
+        Earlier answers whose tokens are known stay these tokens.
+
         Raises ValueError, in words for the client, if the template refuses it.
         """
         ...

@@ -20,6 +20,7 @@ from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.auth import AuthMiddleware
 from draftwerk.api.http.connection import ClientGoneError
 from draftwerk.api.http.page import page
+from draftwerk.api.http.refusal_log import RefusalLog
 from draftwerk.api.http.request_id import RequestIdMiddleware
 from draftwerk.api.openai import endpoints as generate
 from draftwerk.api.openai.responses_socket import ResponsesSocket
@@ -30,6 +31,7 @@ ROUTES = [
     Route("/v1/completions", generate.completion, methods=["POST"]),
     Route("/v1/responses", generate.respond, methods=["POST"]),
     WebSocketRoute("/v1/responses", ResponsesSocket()),
+    Route("/v1/responses/{response_id}", generate.stored_response, methods=["GET", "DELETE"]),
     Route("/v1/models", service.models),
     Route("/v1/models/{name:path}", service.model),
     Route("/v1/capabilities", service.abilities),
@@ -63,11 +65,11 @@ def create_app(state: ServerState) -> ASGIApp:
         layers = CORSMiddleware(
             layers,
             allow_origins=state.settings.cors_origin,
-            allow_methods=("GET", "POST"),
+            allow_methods=("GET", "POST", "DELETE"),
             allow_headers=("*",),
             expose_headers=("x-request-id", "retry-after", "retry-after-ms"),
         )
-    return RequestIdMiddleware(layers)
+    return RequestIdMiddleware(RefusalLog(layers, state))
 
 
 async def nowhere(scope: Scope, receive: Receive, send: Send) -> None:

@@ -34,6 +34,8 @@ COLLECTOR = (400, 2, 500)
 FLUSH_S = 2
 """For the last bytes of streams that were told the server is going."""
 LAG_PERIOD_S = 0.1
+LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses that mean every one, and the one among them that is this machine's own."""
 MEMORY_PERIOD_S = 1.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -122,7 +124,7 @@ class Server:
             self.startup.app = create_app(state)
             self.ready.set()
             bound_collections()
-            print(banner(running.model, self.url), flush=True)
+            print(banner(running.model, self.url, self.url_elsewhere), flush=True)
             watches = [
                 asyncio.create_task(_watch_lag(state)),
                 asyncio.create_task(_watch_memory(state)),
@@ -137,9 +139,16 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where the server listens."""
+        """Where this machine reaches the server: nobody can go to 0.0.0.0 everywhere."""
+        host: str
         host, port = self.listener.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return url_of(LOCAL.get(host, host), port)
+
+    @property
+    def url_elsewhere(self) -> str:
+        """Where other machines reach it, if it listens on every address; else empty."""
+        host, port = self.listener.getsockname()[:2]
+        return url_of(socket.gethostname(), port) if host in LOCAL else ""
 
     def _report(self, line: str) -> None:
         """Show one line of progress while loading; callable from any thread."""
@@ -169,6 +178,11 @@ class Server:
             self.main.cancel()
         else:
             os._exit(128 + number)
+
+
+def url_of(host: str, port: int) -> str:
+    """Return the URL of a host by name or address."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def bound_collections() -> None:

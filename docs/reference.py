@@ -19,7 +19,7 @@ from draftwerk.api.core.errors import CLOSE_CODES, CODES, KINDS
 from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai import responses_events
-from draftwerk.api.openai.decode import alternatives, described
+from draftwerk.api.openai.decode import alternatives, described, items
 from draftwerk.api.service.metrics import MetricsCollector
 from draftwerk.api.service.openapi import OPERATIONS, Operation
 
@@ -131,6 +131,17 @@ def _body(operation: Operation, body: type[Struct]) -> Iterator[str]:
     yield from table(("field", "what it may hold"), rows)
     if raw:
         yield f"Refused by name unless they ask for nothing: {', '.join(f'`{n}`' for n in raw)}.\n"
+    instead: dict[str, str] = getattr(body, "instead", {})
+    if instead:
+        yield from table(
+            ("refused", "use"), [(f"`{name}`", said) for name, said in instead.items()]
+        )
+    hints: dict[str, str] = getattr(body, "hints", {})
+    if hints:
+        yield from table(
+            ("taken without effect", "because"),
+            [(f"`{name}`", said) for name, said in hints.items()],
+        )
 
 
 def fields_in(kind: inspect.Type, path: str = "") -> Iterator[tuple[str, str]]:
@@ -163,11 +174,10 @@ def _short(kind: inspect.Type) -> str:
         case inspect.StructType():
             return "an object"
         case (
-            inspect.ListType(item_type=item, max_length=most)
-            | inspect.VarTupleType(item_type=item, max_length=most)
+            inspect.ListType(item_type=item, min_length=least, max_length=most)
+            | inspect.VarTupleType(item_type=item, min_length=least, max_length=most)
         ):
-            limit = f"at most {most} items" if most else "items"
-            return f"a list of {limit}, each {_short(item)}"
+            return f"a list of {items(least, most)}, each {_short(item)}"
         case _:
             return described(kind)
 
@@ -217,6 +227,7 @@ async def _metrics() -> list[str]:
         labels: tuple[str, ...] = getattr(family, "_labelnames", ())
         shown = ", ".join(f"`{label}`" for label in labels)
         rows.append((f"`{name}`", family.type, shown, family.documentation))
+    rows.append(("`process_*`", "", "", "The server's own process, as prometheus-client has it."))
     return ["## Metrics\n", *table(("metric", "type", "labels", "what it counts"), rows)]
 
 

@@ -145,7 +145,9 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
 def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int) -> ServedModel:
     """Return what clients may know of the models."""
     return ServedModel(
-        name=settings.served_name or models.target_info.name,
+        name=(*settings.served_model_name, models.target_info.name)[0],
+        aliases=settings.served_model_name[1:],
+        reasons=models.text.reasons,
         context_max=tokens_max,
         vocab_size=models.target_info.vocab_size,
         draft_model="" if models.draft_info is None else models.draft_info.name,

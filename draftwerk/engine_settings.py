@@ -1,6 +1,6 @@
 """The keyword settings of LLM and AsyncLLM: those of `draftwerk serve` that concern the engine."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import Literal, TypedDict, cast
 
@@ -21,7 +21,7 @@ StrPath = str | PathLike[str]
 class EngineKeywords(TypedDict, total=False):
     """The fields of EngineSettings beside `model`; docs/reference.md says what they mean."""
 
-    served_name: str
+    served_model_name: Sequence[str]
     draft: StrPath
     draft_head: StrPath
     speculate: str

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from draftwerk.speculative.protocol.frames import Ready
 
 GIB = 2**30
+BUSY = 0.4
+"""Programs per core: from here on they take time from a server that wants all cores."""
 FREE_TOKENS = 8
 """A usual step of one reader: its token and what is guessed."""
 MARKS = {"good": "  ok  ", "poor": " slow ", "bad": " FAIL "}
@@ -46,6 +48,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     yield _default_model(settings)
     yield _processor()
     yield _memory()
+    yield busy(os.getloadavg()[0], os.cpu_count() or 1)
     yield _gpu()
     yield _cache()
     yield _port(settings)
@@ -148,6 +151,14 @@ def _memory() -> Finding:
         return Finding("good", "memory", "unknown")
     state = "good" if total >= 4 * GIB else "poor"
     return Finding(state, "memory", f"{total / GIB:.1f} GiB")
+
+
+def busy(load: float, cores: int) -> Finding:
+    """Tell whether other programs take the processor, so that what is measured next is too slow."""
+    words = f"{load:.1f} programs ran at once in the last minute, on {cores} cores"
+    if load < BUSY * cores:
+        return Finding("good", "load", words)
+    return Finding("poor", "load", f"{words}: times measured now are longer than when it is quiet")
 
 
 def _gpu() -> Finding:

@@ -37,7 +37,14 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     model: Annotated[
         str, Meta(description="a directory, GGUF file or hub name; without it, the embedded model")
     ] = ""
-    served_name: Annotated[str, Meta(description="the name clients use for the model")] = ""
+    served_model_name: Annotated[
+        Strings,
+        Meta(
+            description="the name clients use for the model; may be repeated: replies have the "
+            "first, the others are aliases",
+            extra={"metavar": "NAME"},
+        ),
+    ] = ()
     draft: Annotated[
         str, Meta(description="a second, smaller model to draft with", extra={"metavar": "MODEL"})
     ] = ""
@@ -113,6 +120,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     queue_wait_s: Annotated[
         Seconds, Meta(description="a longer expected wait is refused at once")
     ] = 30.0
+    responses_max: Annotated[
+        int,
+        Meta(ge=0, le=2**20, description="responses kept for each API key, to go on from; 0: none"),
+    ] = 512
     api_key: Annotated[
         Strings,
         Meta(description="KEY or NAME:KEY; may be repeated", extra={"metavar": "KEY"}),

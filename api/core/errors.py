@@ -19,6 +19,10 @@ KINDS = {
     431: "invalid_request_error",
     503: "overloaded_error",
 }
+REFUSAL = "draftwerk.refusal"
+"""Where a scope keeps the error that its request ended in before the engine heard of it."""
+OUTCOMES = {404: "not_found", 405: "method_not_allowed"}
+"""What an error without a code is counted as."""
 SENTENCES = {
     404: "There is nothing at this address.",
     405: "This address does not answer to this method.",
@@ -35,8 +39,9 @@ CODES = {
     "invalid_api_key": "The key is missing or not known.",
     "origin": "A browser's page of another site asked.",
     "model_not_found": "Another model is served.",
-    "response_not_found": "No such response is under way.",
-    "previous_response_not_found": "This socket remembers no such response.",
+    "response_not_found": "No such response is kept, or under way.",
+    "previous_response_not_found": "No such response is kept for this key, or by this socket.",
+    "cancelled": "The client left before its body was whole; only the log has it.",
     "body_timeout": "The body took too long to arrive.",
     "body_too_large": "The body is over the limit.",
     "lane_full": "Too many responses wait in this stream.",
@@ -101,6 +106,11 @@ class ApiError(Exception):
         return ErrorReply(ErrorBody(self.message, kind, self.param, self.code))
 
     @property
+    def outcome(self) -> str:
+        """The word that the request is counted under; there are only so many."""
+        return self.code or OUTCOMES.get(self.status, "refused")
+
+    @property
     def headers(self) -> dict[str, str]:
         """Headers beside the body; both spellings of the delay, since clients differ."""
         if self.retry_after_ms is not None:
@@ -142,6 +152,7 @@ def response(error: ApiError) -> Response:
 
 async def turned_away(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request or a handshake; where a handshake can have no body, close it with a code."""
+    scope[REFUSAL] = error
     answerable = "websocket.http.response" in scope.get("extensions", {})
     if scope["type"] == "http" or answerable:
         await response(error)(scope, receive, send)
@@ -154,6 +165,7 @@ async def turned_away(error: ApiError, scope: Scope, receive: Receive, send: Sen
 async def on_api_error(request: Request, error: Exception) -> Response:
     """Answer an ApiError raised by an endpoint."""
     assert isinstance(error, ApiError)
+    request.scope[REFUSAL] = error
     return response(error)
 
 
@@ -161,11 +173,14 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     """Answer what the framework itself refuses (404, 405) in our shape."""
     assert isinstance(error, HTTPException)
     sentence = SENTENCES.get(error.status_code, "The request cannot be served.")
-    answer = response(ApiError(error.status_code, sentence))
+    found = request.scope[REFUSAL] = ApiError(error.status_code, sentence)
+    answer = response(found)
     answer.headers.update(error.headers or {})
     return answer
 
 
 async def on_client_gone(request: Request, error: Exception) -> Response:
-    """Answer a client that left before its body was whole; the answer is not read."""
-    return Response(status_code=400)
+    """Answer a client that left before its body was whole: nobody will read it."""
+    gone = ApiError(400, "The client left before its body was whole.", code="cancelled")
+    request.scope[REFUSAL] = gone
+    return response(gone)

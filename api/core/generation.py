@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from draftwerk.actors.messages import Delta, Ended, Event, Failed, Options, Prompt
+from draftwerk.actors.messages import Delta, Ended, Event, Failed, Options, Prompt, Started
 from draftwerk.api.core.ports import EngineClient
 from draftwerk.api.core.request_timer import RequestTimer
+
+Told = Delta | Ended | Failed
+"""What a client is told of."""
 
 log = logging.getLogger("draftwerk")
 
@@ -29,13 +32,13 @@ class Generation:
     timer: RequestTimer
     sources_left: int
     choices_left: int
-    pending: list[Event] = field(default_factory=list[Event])
+    pending: list[Told] = field(default_factory=list[Told])
     finished: bool = False
     outcome: str = "cancelled"
     """How it ended; cancelled until it has."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def take(self, idle_s: float | None = None) -> list[Event]:
+    async def take(self, idle_s: float | None = None) -> list[Told]:
         """Return what has come since the last call, waiting for something; [] after `idle_s`."""
         if not self.pending:
             try:
@@ -47,7 +50,7 @@ class Generation:
         self.ready.clear()
         return events
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncIterator[Told]:
         """Yield every event, for readers that only want the whole."""
         while not self.over:
             for event in await self.take():
@@ -64,6 +67,8 @@ class Generation:
             return
         self.timer.observe(event)
         match event:
+            case Started():
+                return
             case Delta():
                 self._merge(event)
             case Ended():

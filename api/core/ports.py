@@ -33,6 +33,9 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """What clients and the banner may know of the models; counts of tokens unless said."""
 
     name: str
+    """What replies call the model."""
+    aliases: tuple[str, ...] = ()
+    """What requests may call it too."""
     context_max: int
     vocab_size: int = 0
     draft_model: str = ""
@@ -45,6 +48,13 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Whether logits do not depend on the batch, so that one seed gives one text, bit for bit."""
     created: int = 0
     """Unix seconds."""
+    reasons: bool = False
+    """Whether it writes down its reasoning before its answer."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name that a request may give."""
+        return (self.name, *self.aliases)
 
 
 class RunningServer(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from draftwerk.actors.messages import Delta, Ended, Event
+from draftwerk.actors.messages import Delta, Ended, Event, Started
 from draftwerk.api.core.histogram import Histograms
 from draftwerk.api.openai.replies import (
     CompletionDetails,
@@ -41,6 +41,8 @@ class RequestTimer:
     admitted: float | None = None
     choice_times: dict[int, ChoiceTimes] = field(default_factory=dict[int, ChoiceTimes])
     """By choice, for those that have tokens."""
+    prompt_counts: dict[int, int] = field(default_factory=dict[int, int])
+    """Tokens of each prompt, by its first choice."""
     ends: list[Ended] = field(default_factory=list[Ended])
     predicted: bool = False
 
@@ -66,15 +68,30 @@ class RequestTimer:
                 self.histograms.between_tokens.observe((now - times.last) / count, count)
                 times.last = now
                 times.count += count
+        elif isinstance(event, Started):
+            self.prompt_counts[event.choice] = event.prompt_count
         elif isinstance(event, Ended):
             self.ends.append(event)
+            first_choice = event.choice - event.choice % self.choices
+            self.prompt_counts[first_choice] = event.stats.prompt_count
 
     def finish(self) -> None:
         """Note that the whole request ended well."""
-        self.histograms.whole.observe(self.clock() - self.arrived)
+        histograms = self.histograms
+        histograms.whole.observe(self.clock() - self.arrived)
         mean_s = self.mean_between_s()
         if mean_s is not None:
-            self.histograms.per_token.observe(mean_s)
+            histograms.per_token.observe(mean_s)
+        histograms.prompt_tokens.observe(sum(self.prompt_counts.values()))
+        histograms.generation_tokens.observe(self.token_count)
+        histograms.longest_generation.observe(
+            max((times.count for times in self.choice_times.values()), default=0)
+        )
+        if self.choice_times and self.admitted is not None:
+            first = min(times.first for times in self.choice_times.values())
+            last = max(times.last for times in self.choice_times.values())
+            histograms.prefill.observe(first - self.admitted)
+            histograms.decode.observe(last - first)
 
     @property
     def token_count(self) -> int:
@@ -92,11 +109,12 @@ class RequestTimer:
         return Usage(prompt_count, self.token_count, prompt_count + self.token_count)
 
     def usage(self) -> Usage:
-        """Return the token counts of the choices that have ended."""
+        """Return the token counts: of choices that have not ended, what was seen of them."""
         stats = [end.stats for end in self.ends]
         firsts = [end.stats for end in self.ends if end.choice % self.choices == 0]
-        prompt = sum(each.prompt_count for each in firsts)
-        completion = sum(end.token_count for end in self.ends)
+        prompt = sum(self.prompt_counts.values())
+        counts = {choice: times.count for choice, times in self.choice_times.items()}
+        completion = sum((counts | {end.choice: end.token_count for end in self.ends}).values())
         usage = Usage(
             prompt,
             completion,

@@ -23,9 +23,13 @@ from draftwerk.api.core.histogram import Histograms
 from draftwerk.api.core.memory import MemoryGuard
 from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.request_timer import Clock, RequestTimer
+from draftwerk.api.core.response_store import ResponseStore
 
 SEED_BITS = 53
 """Of the seeds we choose: as many as a JSON number keeps in every language."""
+
+WRITTEN_MAX = 200
+"""Characters that the log takes from what a client wrote."""
 
 log = logging.getLogger("draftwerk")
 
@@ -63,6 +67,7 @@ class ServerState:
     sockets: Counter[str] = field(default_factory=Counter[str])
     """Open WebSockets by tenant."""
     memory: MemoryGuard = field(init=False)
+    responses: ResponseStore = field(init=False)
     loop_lag_s: float = 0.0
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the server takes no more requests."""
@@ -74,6 +79,7 @@ class ServerState:
             limits.requests_max, limits.queue_max, limits.queue_wait_s, self.clock
         )
         self.memory = MemoryGuard(bytes_of(limits.memory_max))
+        self.responses = ResponseStore(limits.responses_max)
 
     @property
     def draining(self) -> bool:
@@ -141,6 +147,19 @@ class ServerState:
         for generation in list(self.live):
             generation.abort("The server is shutting down.", "draining")
 
+    def account_refusal(self, request_id: str, tenant: str, what: str, error: ApiError) -> None:
+        """Count a request that the engine never heard of, and write its one line in the log."""
+        self.outcomes[error.outcome] += 1
+        log.info(
+            "id=%s tenant=%s %s %s status=%d param=%s",
+            request_id,
+            tenant or "-",
+            printable(what),
+            error.outcome,
+            error.status,
+            printable(error.param or "-"),
+        )
+
     def _account(self, call: Call, timer: RequestTimer, outcome: str) -> None:
         """Count the request and write its one line in the log."""
         self.outcomes[outcome] += 1
@@ -163,6 +182,11 @@ class ServerState:
         )
         if self.settings.log_prompts:
             log.info("id=%s prompts=%r", call.request_id, call.prompts)
+
+
+def printable(text: str) -> str:
+    """Return what a client wrote so that it stays a part of one line."""
+    return text[:WRITTEN_MAX].encode("unicode_escape").decode()
 
 
 def signed(seed: int) -> int:

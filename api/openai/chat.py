@@ -80,7 +80,14 @@ class ChatSerializer:
             for choice in choices
         )
         return ChatReply(
-            metadata.id, "chat.completion", metadata.created, metadata.model, worded, usage, metrics
+            metadata.id,
+            "chat.completion",
+            metadata.created,
+            metadata.model,
+            worded,
+            usage,
+            metrics,
+            metadata.tier,
         )
 
     def _wrapped(
@@ -92,7 +99,14 @@ class ChatSerializer:
         metadata = self.metadata
         shown = usage if metadata.usage else UNSET
         return ChatChunk(
-            metadata.id, CHUNK, metadata.created, metadata.model, choices, shown, metrics
+            metadata.id,
+            CHUNK,
+            metadata.created,
+            metadata.model,
+            choices,
+            shown,
+            metrics,
+            metadata.tier,
         )
 
 

@@ -100,7 +100,14 @@ class CompletionSerializer:
     ) -> CompletionReply:
         metadata = self.metadata
         return CompletionReply(
-            metadata.id, OBJECT, metadata.created, metadata.model, choices, usage, metrics
+            metadata.id,
+            OBJECT,
+            metadata.created,
+            metadata.model,
+            choices,
+            usage,
+            metrics,
+            metadata.tier,
         )
 
 

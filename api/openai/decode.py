@@ -11,7 +11,7 @@ import msgspec
 from msgspec import inspect
 
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.openai.schema import refused_fields
+from draftwerk.api.openai.schema import instead_of, refused_fields
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
@@ -41,7 +41,8 @@ def decoded(raw: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
     except RecursionError:
         raise refused("The body is nested too deeply.", code="invalid") from None
     for field in refused_fields(body):
-        raise refused(f"`{field}` is not supported by this server.", field, "unsupported")
+        said = f"`{field}` is not supported by this server{instead_of(body, field)}"
+        raise refused(said, field, "unsupported")
     return body
 
 
@@ -130,11 +131,10 @@ def described(kind: inspect.Type) -> str:
             start = "a non-empty string" if least else "a string"
             return f"{start} of at most {most} characters" if most else start
         case (
-            inspect.ListType(item_type=item, max_length=most)
-            | inspect.VarTupleType(item_type=item, max_length=most)
+            inspect.ListType(item_type=item, min_length=least, max_length=most)
+            | inspect.VarTupleType(item_type=item, min_length=least, max_length=most)
         ):
-            limit = f"at most {most} items" if most else "items"
-            return f"a list of {limit}, each {described(item)}"
+            return f"a list of {items(least, most)}, each {described(item)}"
         case inspect.DictType(key_type=key, value_type=value, max_length=most):
             limit = f" of at most {most} entries" if most else ""
             return f"an object{limit} from {described(key)} to {described(value)}"
@@ -152,6 +152,13 @@ def described(kind: inspect.Type) -> str:
             return "an object with " + ", ".join(f"`{field.encode_name}`" for field in fields)
         case _:
             return "valid"
+
+
+def items(least: int | None, most: int | None) -> str:
+    """Say how many a list may have."""
+    if not most:
+        return "items"
+    return f"{least} to {most} items" if least else f"at most {most} items"
 
 
 def _range(kind: inspect.IntType | inspect.FloatType) -> str:

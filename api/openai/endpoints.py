@@ -1,13 +1,16 @@
 """The generating endpoints: a body comes in, an Answer that owns its generation goes out."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 
 import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
 
-from draftwerk.actors.messages import Chat, Options, Prompt
+from draftwerk.actors.messages import Chat, ChatMessage, Options, Prompt
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.errors import ApiError, refused
+from draftwerk.api.core.response_store import KeptResponses, StoredResponse
 from draftwerk.api.core.state import Call, ServerState
 from draftwerk.api.http.connection import read_body
 from draftwerk.api.http.sse import GenerationResponse
@@ -19,10 +22,11 @@ from draftwerk.api.openai.responses import (
     ORIGINS,
     RESPONSES_NAMES,
     ResponsesSerializer,
+    conversation_of,
     responses_options,
     responses_prompt,
 )
-from draftwerk.api.openai.responses_schema import ResponsesBody
+from draftwerk.api.openai.responses_schema import DeletedResponse, ResponseObject, ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody, OpenAIBody
 from draftwerk.api.openai.serializer import ReplyMetadata
 from draftwerk.api.openai.translate import (
@@ -30,6 +34,7 @@ from draftwerk.api.openai.translate import (
     chat_prompt,
     completion_options,
     completion_prompts,
+    tier_of,
 )
 
 ENCODE_S = 10.0
@@ -64,21 +69,110 @@ async def completion(request: Request) -> GenerationResponse:
 
 async def respond(request: Request) -> GenerationResponse:
     """`POST /v1/responses`."""
-    state = state_of(request)
+    state, tenant = state_of(request), tenant_of(request)
     body = await body_of(request, RESPONSES)
-    if body.previous_response_id is not None:
-        raise response_not_found(body.previous_response_id)
-    options = responses_options(body, state.model, tenant_of(request), state.new_seed)
-    prompts: list[Prompt] = [responses_prompt(body)]
+    conversation = conversation_of(body, earlier_of(body, state.responses.of(tenant)))
+    options = responses_options(body, state.model, tenant, state.new_seed)
+    prompts: list[Prompt] = [await fitted_prompt(state, body, conversation)]
     call = _call(request, "response", prompts, options, RESPONSES_NAMES)
-    serializer = responses_serializer(state, body, "resp_" + call.request_id)
+    serializer = responses_serializer(state, body, response_id_of(state, tenant, call.request_id))
+    if serializer.stored:
+        serializer.on_over = keeper(serializer, conversation, state.responses.of(tenant))
     return GenerationResponse(state, call, serializer, bool(body.stream), end=b"")
+
+
+async def stored_response(request: Request) -> Response:
+    """`GET` and `DELETE /v1/responses/{response_id}`: what is kept for this API key."""
+    response_id: str = request.path_params["response_id"]
+    kept = state_of(request).responses.of(tenant_of(request))
+    if request.query_params.get("stream", "false") != "false":
+        said = "`stream` is not supported here; a response is kept once it is whole."
+        raise refused(said, "stream", "unsupported")
+    found = kept.find(response_id)
+    if found is None:
+        said = f"The response {response_id[:80]!r} is not kept here."
+        raise ApiError(404, said, param="response_id", code="response_not_found")
+    if request.method != "DELETE":
+        return Response(found.body, media_type="application/json")
+    kept.forget(response_id)
+    gone = DeletedResponse(response_id)
+    return Response(msgspec.json.encode(gone), media_type="application/json")
+
+
+def earlier_of(body: ResponsesBody, *places: KeptResponses) -> tuple[ChatMessage, ...]:
+    """Return the conversation that a response goes on from; looks at one place after the other."""
+    previous = body.previous_response_id
+    if previous is None:
+        return ()
+    for kept in places:
+        found = kept.find(previous)
+        if found is not None:
+            return found.conversation
+    raise response_not_found(previous)
+
+
+def keeper(
+    serializer: ResponsesSerializer, conversation: Sequence[ChatMessage], *places: KeptResponses
+) -> Callable[[ResponseObject], None]:
+    """Return what keeps a response once it has ended: its answer as the tokens it came in."""
+
+    def keep(response: ResponseObject) -> None:
+        answer = ChatMessage(
+            "assistant", serializer.choice.text, tokens=tuple(serializer.choice.tokens)
+        )
+        stored = StoredResponse((*conversation, answer), msgspec.json.encode(response))
+        for kept in places:
+            kept.keep(response.id, stored)
+
+    return keep
+
+
+def response_id_of(state: ServerState, tenant: str, request_id: str) -> str:
+    """Return a new response's id; a client may repeat its request ids, but not these."""
+    kept, response_id, number = state.responses.of(tenant).kept, "resp_" + request_id, 1
+    while response_id in kept:
+        number += 1
+        response_id = f"resp_{request_id}_{number}"
+    return response_id
+
+
+async def fitted_prompt(
+    state: ServerState, body: ResponsesBody, conversation: Sequence[ChatMessage]
+) -> Chat:
+    """Return a response's prompt; with `truncation` auto, without the turns that do not fit."""
+    whole = responses_prompt(body, conversation)
+    if body.truncation != "auto":
+        return whole
+    room = state.model.context_max - (body.max_output_tokens or 1)
+    candidates = shorter(conversation)
+    low, high = 0, len(candidates) - 1
+    while low < high:  # each is shorter than the one before
+        middle = (low + high) // 2
+        prompt = responses_prompt(body, candidates[middle])
+        if await count_tokens(state, [prompt]) <= room:
+            high = middle
+        else:
+            low = middle + 1
+    return responses_prompt(body, candidates[low])
+
+
+def shorter(conversation: Sequence[ChatMessage]) -> list[Sequence[ChatMessage]]:
+    """Return a conversation whole, and without its first turns, one after the other.
+
+    What the system says at first stays; what is left begins with a user's turn.
+    """
+    start = next((at for at, each in enumerate(conversation) if each.role != "system"), 0)
+    later = [at for at in range(start + 1, len(conversation)) if conversation[at].role == "user"]
+    return [[*conversation[:start], *conversation[at:]] for at in (start, *later)]
 
 
 def responses_serializer(
     state: ServerState, body: ResponsesBody, response_id: str, stream_id: str | None = None
 ) -> ResponsesSerializer:
     """Return the format of one response."""
+    keeps = state.responses.count_max > 0
+    if body.store and not keeps:
+        raise refused("`store` is off here (--responses-max 0).", "store", "unsupported")
     include = body.include or ()
     metadata = ReplyMetadata(
         id=response_id,
@@ -87,7 +181,9 @@ def responses_serializer(
         logprobs=LOGPROBS in include,
         origins=ORIGINS in include,
     )
-    return ResponsesSerializer(metadata, body, state.now, stream_id)
+    return ResponsesSerializer(
+        metadata, body, state.now, stream_id, keeps and body.store is not False
+    )
 
 
 def response_not_found(response_id: str) -> ApiError:
@@ -119,6 +215,7 @@ def _metadata(request: Request, body: OpenAIBody, prefix: str, logprobs: bool) -
         origins="token_origins" in (body.include or ()),
         usage=requested is not None
         and bool(requested.include_usage or requested.continuous_usage_stats),
+        tier=tier_of(body),
     )
 
 

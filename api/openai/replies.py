@@ -2,6 +2,8 @@
 
 from msgspec import UNSET, Struct, UnsetType
 
+from draftwerk.api.openai.schema import ServiceTier
+
 
 class PromptDetails(Struct, frozen=True):
     cached_tokens: int
@@ -102,6 +104,7 @@ class ChatChunk(Struct, frozen=True):
     choices: tuple[ChatChunkChoice, ...]
     usage: Usage | UnsetType | None = UNSET
     metrics: RequestMetrics | UnsetType = UNSET
+    service_tier: ServiceTier | UnsetType = UNSET
 
 
 class ChatMessageReply(Struct, frozen=True):
@@ -128,6 +131,7 @@ class ChatReply(Struct, frozen=True):
     choices: tuple[ChatChoice, ...]
     usage: Usage
     metrics: RequestMetrics
+    service_tier: ServiceTier | UnsetType = UNSET
 
 
 # --- completions ----------------------------------------------------------------------------------
@@ -153,3 +157,4 @@ class CompletionReply(Struct, frozen=True):
     choices: tuple[CompletionChoice, ...]
     usage: Usage | UnsetType | None = UNSET
     metrics: RequestMetrics | UnsetType = UNSET
+    service_tier: ServiceTier | UnsetType = UNSET

@@ -83,10 +83,9 @@ class PendingResponse:
 class ResponseStream:
     """What waits, and what runs."""
 
-    start: Callable[[PendingResponse], ResponseTask]
+    start: Callable[[PendingResponse], Awaitable[ResponseTask]]
     """Makes the job when its turn has come; raises ApiError if it cannot be."""
     on_error: Callable[[ApiError, str | None], Awaitable[None]]
-    on_done: Callable[[ResponseTask], None]
     pending: deque[PendingResponse] = field(default_factory=deque[PendingResponse])
     response_task: ResponseTask | None = None
     cancelled: bool = False
@@ -110,12 +109,11 @@ class ResponseStream:
         while self.pending:
             pending = self.pending.popleft()
             try:
-                self.response_task = self.start(pending)
+                self.response_task = await self.start(pending)
             except ApiError as error:
                 self.cancelled = False
                 await self.on_error(error, pending.stream_id)
                 continue
             self.response_task.cancelled, self.cancelled = self.cancelled, False
             await self.response_task.run()
-            self.on_done(self.response_task)
             self.response_task = None

@@ -38,13 +38,24 @@ from draftwerk.api.openai.responses_schema import (
     ResponsesBody,
     ResponseUsage,
     TextConfig,
+    TextRequest,
 )
+from draftwerk.api.openai.schema import FlatFormat
 from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata, token_logprobs
-from draftwerk.api.openai.translate import check_message, neutral_temperature, options, plain
+from draftwerk.api.openai.translate import (
+    check_message,
+    check_reasoning,
+    neutral_temperature,
+    options,
+    plain,
+    tier_of,
+)
 
 LOGPROBS = "message.output_text.logprobs"
 ORIGINS = "token_origins"
 HYPOTHESES = "beam_hypotheses"
+REASONING = "reasoning.encrypted_content"
+"""Stock clients ask for it unasked; a model that does not reason first has none."""
 RESPONSES_NAMES = {
     "messages": "input",
     "max_tokens": "max_output_tokens",
@@ -55,25 +66,31 @@ RESPONSES_NAMES = {
 EventKind = TypeVar("EventKind", bound=ResponseEvent)
 
 
-def responses_prompt(body: ResponsesBody, earlier: Sequence[ChatMessage] = ()) -> Chat:
-    """Return the conversation: instructions, what went before, the new input."""
-    said = [ChatMessage("system", body.instructions)] if body.instructions else []
+def conversation_of(
+    body: ResponsesBody, earlier: Sequence[ChatMessage] = ()
+) -> tuple[ChatMessage, ...]:
+    """Return what went before and the new input, instructions aside."""
     if isinstance(body.input, str):
-        new = [ChatMessage("user", body.input)]
-    else:
-        for index, each in enumerate(body.input):
-            check_message(each, f"input[{index}]")
-        roles = {"developer": "system"}
-        new = [
-            ChatMessage(roles.get(each.role, each.role), plain(each.content)) for each in body.input
-        ]
-    return Chat((*said, *earlier, *new))
+        return (*earlier, ChatMessage("user", body.input))
+    for index, each in enumerate(body.input):
+        check_message(each, f"input[{index}]")
+    roles = {"developer": "system"}
+    new = [ChatMessage(roles.get(each.role, each.role), plain(each.content)) for each in body.input]
+    return (*earlier, *new)
+
+
+def responses_prompt(body: ResponsesBody, conversation: Sequence[ChatMessage]) -> Chat:
+    """Return the prompt: instructions, which are of one response alone, and the conversation."""
+    said = [ChatMessage("system", body.instructions)] if body.instructions else []
+    return Chat((*said, *conversation))
 
 
 def responses_options(
     body: ResponsesBody, model: ServedModel, tenant: str, new_seed: Callable[[], int]
 ) -> Options:
     """Return the options of a response."""
+    if body.reasoning is not None:
+        check_reasoning(body.reasoning.effort, "reasoning", model)
     if body.generate is False:
         raise refused("`generate` cannot be false here.", "generate", "unsupported")
     logprobs = LOGPROBS in (body.include or ())
@@ -87,7 +104,7 @@ def responses_options(
         new_seed,
         tokens_max=body.max_output_tokens,
         logprobs=(body.top_logprobs or 0) if logprobs else -1,
-        includes=(ORIGINS, LOGPROBS, HYPOTHESES),
+        includes=(ORIGINS, LOGPROBS, HYPOTHESES, *(() if model.reasons else (REASONING,))),
         grammar=flat_grammar_of(body.text.format if body.text else None),
         grammar_field="text.format",
     )
@@ -106,6 +123,10 @@ class ResponsesSerializer:
     body: ResponsesBody
     completed_at: Callable[[], float]
     stream_id: str | None = None
+    stored: bool = False
+    """Whether the server keeps it."""
+    on_over: Callable[[ResponseObject], None] | None = None
+    """Called with the whole response once it has ended well or at its limit."""
     sequence_number: int = 0
     choice: GatheredChoice = field(default_factory=lambda: GatheredChoice(0))
 
@@ -145,7 +166,9 @@ class ResponsesSerializer:
     def last_chunks(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
         """Return the response whole, with usage and metrics."""
         kind = Completed if self.status == "completed" else Incomplete
-        return [self._state(kind, self.status, usage, metrics)]
+        last = self._state(kind, self.status, usage, metrics)
+        self._over(last.response)
+        return [last]
 
     def cancelled(
         self, usage: Usage | None, metrics: RequestMetrics | None
@@ -165,7 +188,13 @@ class ResponsesSerializer:
     ) -> ResponseObject:
         """Return the whole response for a client that does not stream."""
         self.choice = choices[0]
-        return self._response(self.status, usage, metrics)
+        response = self._response(self.status, usage, metrics)
+        self._over(response)
+        return response
+
+    def _over(self, response: ResponseObject) -> None:
+        if self.on_over is not None:
+            self.on_over(response)
 
     @property
     def item_id(self) -> str:
@@ -237,9 +266,11 @@ class ResponsesSerializer:
             temperature=neutral_temperature(body) if body.temperature is None else body.temperature,
             top_p=1.0 if body.top_p is None else body.top_p,
             top_logprobs=body.top_logprobs or 0,
-            text=TextConfig(requested)
-            if body.text and (requested := body.text.format)
-            else TextConfig(),
+            text=_text_config(body),
+            reasoning=body.reasoning,
+            service_tier=tier_of(body),
+            truncation=body.truncation or "disabled",
+            store=self.stored,
             usage=None if usage is None else response_usage(usage),
             metrics=metrics,
         )
@@ -249,6 +280,11 @@ class ResponsesSerializer:
         number = self.sequence_number
         self.sequence_number += 1
         return number, UNSET if self.stream_id is None else self.stream_id
+
+
+def _text_config(body: ResponsesBody) -> TextConfig:
+    requested = body.text or TextRequest()
+    return TextConfig(requested.format or FlatFormat("text"), requested.verbosity or UNSET)
 
 
 def response_usage(usage: Usage) -> ResponseUsage:

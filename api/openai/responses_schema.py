@@ -10,18 +10,18 @@ from draftwerk.api.openai.schema import (
     NOTHING,
     BodyText,
     Content,
+    Effort,
     FlatFormat,
+    Metadata,
     RefusedField,
     SamplingBody,
+    ServiceTier,
     TokenCount,
+    Verbosity,
 )
 
 ResponseId = Annotated[str, Meta(min_length=1, max_length=256)]
 StreamId = Annotated[str, Meta(min_length=1, max_length=128)]
-Metadata = Annotated[
-    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
-    Meta(max_length=16),
-]
 
 
 class InputMessage(Struct, frozen=True):
@@ -35,7 +35,18 @@ class InputMessage(Struct, frozen=True):
 
 class TextRequest(Struct, frozen=True):
     format: FlatFormat | None = None
-    verbosity: Literal["medium"] | None = None
+    verbosity: Verbosity | None = None
+
+
+Summary = Literal["auto", "concise", "detailed"]
+
+
+class ReasoningWish(Struct, frozen=True, omit_defaults=True):
+    """For models that reason first; others have nothing to reason less, or to sum up."""
+
+    effort: Effort | None = None
+    summary: Summary | None = None
+    generate_summary: Summary | None = None
 
 
 class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
@@ -48,8 +59,13 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     max_output_tokens: TokenCount | None = None
     metadata: Metadata | None = None
     previous_response_id: ResponseId | None = None
+    reasoning: ReasoningWish | None = None
+    store: bool | None = None
+    """Whether it is kept for `previous_response_id` and GET; true if absent."""
     text: TextRequest | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    truncation: Literal["disabled", "auto"] | None = None
+    """With auto, the earliest turns go where the conversation does not fit into the context."""
 
     access_programs: RefusedField = NOTHING
     background: RefusedField = NOTHING
@@ -58,12 +74,8 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     image: RefusedField = NOTHING
     max_tool_calls: RefusedField = NOTHING
     prompt: RefusedField = NOTHING
-    reasoning: RefusedField = NOTHING
     tool_choice: RefusedField = NOTHING
     tools: RefusedField = NOTHING
-    truncation: RefusedField = NOTHING
-    store: RefusedField = NOTHING
-    """Nothing is kept beyond a socket's life, so only false can be obeyed."""
     best_of: RefusedField = NOTHING
     echo: RefusedField = NOTHING
     logprobs: RefusedField = NOTHING
@@ -73,6 +85,30 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     stream_options: RefusedField = NOTHING
     response_format: RefusedField = NOTHING
 
+    hints: ClassVar[dict[str, str]] = {
+        **SamplingBody.hints,
+        "reasoning": "the model does not reason first; refused for one that does",
+        "text.verbosity": "no model here is trained for it; say it in the prompt",
+    }
+    instead: ClassVar[dict[str, str]] = {
+        **{
+            field: words.replace("response_format", "text.format")
+            for field, words in SamplingBody.instead.items()
+        },
+        "background": "`stream`, or a WebSocket",
+        "best_of": "/v1/completions",
+        "context_management": "`truncation`",
+        "conversation": "`previous_response_id`",
+        "echo": "/v1/completions",
+        "logprobs": "`include` with message.output_text.logprobs",
+        "max_completion_tokens": "`max_output_tokens`",
+        "max_tokens": "`max_output_tokens`",
+        "n": "/v1/chat/completions",
+        "prompt": "`input` and `instructions`",
+        "response_format": "`text.format`",
+        "tool_choice": "`text.format` with the schema of the call",
+        "tools": "`text.format` with the schema of the call",
+    }
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
         **SamplingBody.harmless,
         "best_of": (b"1",),
@@ -80,7 +116,6 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
         "response_format": (b'{"type":"text"}',),
         "stream_options": (b'{"include_obfuscation":false}',),
         "tool_choice": (b'"none"', b'"auto"'),
-        "truncation": (b'"disabled"',),
     }
 
 
@@ -140,6 +175,13 @@ class IncompleteDetails(Struct, frozen=True):
 
 class TextConfig(Struct, frozen=True):
     format: FlatFormat = FlatFormat("text")
+    verbosity: Verbosity | UnsetType = UNSET
+
+
+class DeletedResponse(Struct, frozen=True):
+    id: str
+    object: str = "response"
+    deleted: bool = True
 
 
 class ResponseObject(Struct, frozen=True, kw_only=True):
@@ -159,6 +201,8 @@ class ResponseObject(Struct, frozen=True, kw_only=True):
     metadata: dict[str, str] = {}
     parallel_tool_calls: bool = True
     previous_response_id: str | None = None
+    reasoning: ReasoningWish | None = None
+    service_tier: ServiceTier | UnsetType = UNSET
     temperature: float
     top_p: float
     top_logprobs: int = 0

@@ -9,7 +9,6 @@ A client that does not read what is said is closed with 1008, whether it learns 
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -17,16 +16,22 @@ import msgspec
 from msgspec import UNSET
 from starlette.types import Message, Receive, Scope, Send
 
-from draftwerk.actors.messages import Chat, ChatMessage
 from draftwerk.api.core.errors import ApiError, draining, refused, turned_away
+from draftwerk.api.core.response_store import KeptResponses
 from draftwerk.api.core.state import Call, ServerState
 from draftwerk.api.http.auth import SUBPROTOCOL
 from draftwerk.api.http.connection import ClientGoneError, SlowClientError
 from draftwerk.api.http.http_protocol import abort_of, hang_up_of
 from draftwerk.api.openai.decode import decoded
-from draftwerk.api.openai.endpoints import RESPONSES, response_not_found, responses_serializer
+from draftwerk.api.openai.endpoints import (
+    RESPONSES,
+    earlier_of,
+    fitted_prompt,
+    keeper,
+    responses_serializer,
+)
 from draftwerk.api.openai.response_streams import PendingResponse, ResponseStream, ResponseTask
-from draftwerk.api.openai.responses import RESPONSES_NAMES, responses_options, responses_prompt
+from draftwerk.api.openai.responses import RESPONSES_NAMES, conversation_of, responses_options
 from draftwerk.api.openai.responses_events import ErrorEvent
 from draftwerk.api.openai.responses_schema import ClientEvent
 
@@ -99,9 +104,8 @@ class Socket:
         default_factory=dict[str | None, ResponseStream]
     )
     tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
-    remembered: OrderedDict[str, tuple[ChatMessage, ...]] = field(
-        default_factory=OrderedDict[str, tuple[ChatMessage, ...]]
-    )
+    remembered: KeptResponses = field(default_factory=lambda: KeptResponses(REMEMBERED_MAX))
+    """Those that are not stored too: `store` is about what outlives the socket."""
     serial: int = 0
     refusals: int = 0
     """Since a response was last let in."""
@@ -181,9 +185,7 @@ class Socket:
             return
         if len(self.streams) >= STREAMS_MAX:
             raise ApiError(429, f"{STREAMS_MAX} streams are busy.", code="too_many_lanes")
-        stream = self.streams[stream_id] = ResponseStream(
-            self._start, self.say_error, self._remember
-        )
+        stream = self.streams[stream_id] = ResponseStream(self._start, self.say_error)
         stream.add(requested)
         task = group.create_task(self._run_lane(stream_id, stream))
         self.tasks.add(task)
@@ -214,36 +216,22 @@ class Socket:
                 return
         raise ApiError(404, "No such response is under way.", code="response_not_found")
 
-    def _start(self, requested: PendingResponse) -> ResponseTask:
+    async def _start(self, requested: PendingResponse) -> ResponseTask:
         """Make the job of a response whose turn has come."""
         state, body = self.state, requested.body
-        previous = body.previous_response_id
-        if previous is not None and previous not in self.remembered:
-            raise response_not_found(previous)
-        earlier = self.remembered[previous] if previous is not None else ()
+        stored = state.responses.of(self.scope["tenant"])
+        conversation = conversation_of(body, earlier_of(body, self.remembered, stored))
         call = Call(
             request_id=requested.response_id.removeprefix("resp_"),
             kind="socket",
-            prompts=[responses_prompt(body, earlier)],
+            prompts=[await fitted_prompt(state, body, conversation)],
             options=responses_options(body, state.model, self.scope["tenant"], state.new_seed),
             names=RESPONSES_NAMES,
         )
         form = responses_serializer(state, body, requested.response_id, requested.stream_id)
+        places = (self.remembered, stored) if form.stored else (self.remembered,)
+        form.on_over = keeper(form, conversation, *places)
         return ResponseTask(state, call, form, self.say)
-
-    def _remember(self, response_task: ResponseTask) -> None:
-        """Keep a finished conversation, so that a later response may go on from it."""
-        if response_task.serializer.status not in ("completed", "incomplete"):
-            return
-        (prompt,) = response_task.call.prompts
-        assert isinstance(prompt, Chat)
-        said = (
-            prompt.messages[1:] if response_task.serializer.body.instructions else prompt.messages
-        )
-        answer = ChatMessage("assistant", response_task.serializer.choice.text)
-        self.remembered[response_task.serializer.metadata.id] = (*said, answer)
-        if len(self.remembered) > REMEMBERED_MAX:
-            self.remembered.popitem(last=False)
 
     async def say(self, events: Sequence[msgspec.Struct]) -> None:
         """Send events; a client that takes too long to read one is gone."""
@@ -259,6 +247,9 @@ class Socket:
 
     async def say_error(self, error: ApiError, stream_id: str | None) -> None:
         """Answer an event that cannot be obeyed."""
+        self.state.account_refusal(
+            self.scope["request_id"], self.scope["tenant"], "WS event", error
+        )
         event = ErrorEvent(
             status=error.status,
             error=error.reply.error,

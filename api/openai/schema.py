@@ -1,7 +1,8 @@
 """What clients may send: every field with its bounds in the type.
 
 All fields may be null, which means absent. Fields not named here are ignored; a field of type
-`RefusedField` is known and not served, so anything but its harmless values is an error.
+`RefusedField` is known and not served, so anything but its harmless values is an error. Fields in a
+body's `hints` are taken and change nothing: what they ask for is kept without them.
 """
 
 from collections.abc import Iterable
@@ -38,6 +39,13 @@ Stop = StopString | Annotated[list[StopString], Meta(max_length=4)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Bias = Annotated[dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]], Meta(max_length=BIAS_MAX)]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast"]
+Verbosity = Literal["low", "medium", "high"]
+Metadata = Annotated[
+    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
+    Meta(max_length=16),
+]
 Include = Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(max_length=8)]
 RefusedField = msgspec.Raw
 UNSENT = msgspec.Raw()
@@ -56,14 +64,14 @@ Content = BodyText | Annotated[list[TextPart], Meta(max_length=MESSAGES_MAX)]
 class Message(Struct, frozen=True):
     role: Literal["system", "developer", "user", "assistant"]
     content: Content | None = None
-    name: RefusedField = NOTHING
-    """No chat template that we know of shows it to the model."""
+    name: Annotated[str, Meta(max_length=256)] | None = None
+    """For the model's chat template; few show it to the model."""
     refusal: RefusedField = NOTHING
     audio: RefusedField = NOTHING
     tool_calls: RefusedField = NOTHING
     function_call: RefusedField = NOTHING
 
-    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {"name": (b'""',), "refusal": (b'""',)}
+    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {"refusal": (b'""',)}
 
 
 class StreamOptions(Struct, frozen=True):
@@ -147,9 +155,10 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
     user: Label | None = None
     safety_identifier: Label | None = None
     prompt_cache_key: Label | None = None
-    """Like the two before it, kept for the client's own logs: prefixes are found without it."""
+    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
     parallel_tool_calls: bool | None = None
-    """Either is kept: there are no tools."""
+    service_tier: ServiceTier | None = None
+    """Where `priority` is not given: flex comes after the others, priority and fast before."""
     cache_salt: Salt | None = None
     beam_width: Annotated[int, Meta(ge=1, le=BEAM_WIDTH_MAX)] | None = None
     length_penalty: Annotated[float, Meta(ge=-10, le=10)] | None = None
@@ -171,20 +180,39 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
     logits_processors: RefusedField = NOTHING
     moderation: RefusedField = NOTHING
     prompt_cache_options: RefusedField = NOTHING
-    prompt_cache_retention: RefusedField = NOTHING
-    service_tier: RefusedField = NOTHING
     skip_special_tokens: RefusedField = NOTHING
     truncate_prompt_tokens: RefusedField = NOTHING
     typical_p: RefusedField = NOTHING
     use_beam_search: RefusedField = NOTHING
 
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
-        "prompt_cache_retention": (b'"in_memory"', b'"in-memory"'),
-        "service_tier": (b'"auto"', b'"default"'),
         "skip_special_tokens": (b"true",),
         "typical_p": (b"1", b"1.0"),
     }
     """Values of refused fields that ask for what happens anyway."""
+    hints: ClassVar[dict[str, str]] = {
+        "parallel_tool_calls": "there are no tools to call",
+        "prompt_cache_key": "prefixes are found without it",
+        "prompt_cache_retention": "prefixes are kept while there is room",
+        "safety_identifier": "nothing is done with it",
+        "user": "nothing is done with it",
+    }
+    instead: ClassVar[dict[str, str]] = {
+        "allowed_token_ids": "`logit_bias`, or `response_format` of type grammar",
+        "bad_words": "`logit_bias`",
+        "chat_template": "/v1/completions with the text of your own template",
+        "chat_template_kwargs": "/v1/completions with the text of your own template",
+        "guided_choice": "`response_format` of type regex",
+        "guided_grammar": "`response_format` of type grammar",
+        "guided_json": "`response_format` of type json_schema",
+        "guided_regex": "`response_format` of type regex",
+        "prompt_cache_options": "`cache_salt`",
+        "stop_token_ids": "`stop`",
+        "structured_outputs": "`response_format`",
+        "typical_p": "`min_p` or `top_p`",
+        "use_beam_search": "`beam_width`",
+    }
+    """What to use in place of a refused field."""
 
 
 class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
@@ -196,6 +224,11 @@ class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
     response_format: ResponseFormat | None = None
     max_output_tokens: RefusedField = NOTHING
     """Responses' name; a limit that is not obeyed would surprise."""
+
+    instead: ClassVar[dict[str, str]] = {
+        **SamplingBody.instead,
+        "max_output_tokens": "`max_tokens`",
+    }
 
 
 class ChatBody(OpenAIBody, frozen=True, kw_only=True):
@@ -217,18 +250,35 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
     continue_final_message: RefusedField = NOTHING
     documents: RefusedField = NOTHING
     echo: RefusedField = NOTHING
-    metadata: RefusedField = NOTHING
-    """It is for what is stored, and nothing is."""
-    reasoning_effort: RefusedField = NOTHING
-    store: RefusedField = NOTHING
-    verbosity: RefusedField = NOTHING
+    metadata: Metadata | None = None
+    reasoning_effort: Effort | None = None
+    store: bool | None = None
+    verbosity: Verbosity | None = None
 
+    hints: ClassVar[dict[str, str]] = {
+        **OpenAIBody.hints,
+        "metadata": "it labels what is stored, and no chat is",
+        "reasoning_effort": "the model does not reason first; refused for one that does",
+        "store": "no chat is stored; /v1/responses stores",
+        "verbosity": "no model here is trained for it; say it in the prompt",
+    }
+    instead: ClassVar[dict[str, str]] = {
+        **OpenAIBody.instead,
+        "best_of": "`n`, or /v1/completions",
+        "continue_final_message": "/v1/completions with the text to continue",
+        "add_generation_prompt": "/v1/completions with the text to continue",
+        "documents": "the text of `messages`",
+        "echo": "/v1/completions",
+        "function_call": "`response_format` with the schema of the call",
+        "functions": "`response_format` with the schema of the call",
+        "tool_choice": "`response_format` with the schema of the call",
+        "tools": "`response_format` with the schema of the call",
+        "web_search_options": "the text of `messages`",
+    }
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
         **OpenAIBody.harmless,
         "add_generation_prompt": (b"true",),
         "best_of": (b"1",),
-        "reasoning_effort": (b'"none"',),
-        "verbosity": (b'"medium"',),
         "tool_choice": (b'"none"', b'"auto"'),
         "function_call": (b'"none"', b'"auto"'),
         "modalities": (b'["text"]',),
@@ -247,6 +297,13 @@ class CompletionBody(OpenAIBody, frozen=True, kw_only=True):
     max_completion_tokens: RefusedField = NOTHING
     top_logprobs: RefusedField = NOTHING
 
+    instead: ClassVar[dict[str, str]] = {
+        **OpenAIBody.instead,
+        "add_special_tokens": "a list of token ids as `prompt`",
+        "max_completion_tokens": "`max_tokens`",
+        "suffix": "a text of your own around `prompt`",
+        "top_logprobs": "`logprobs`",
+    }
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
         **OpenAIBody.harmless,
         "add_special_tokens": (b"true",),
@@ -277,6 +334,12 @@ class DetokenizeBody(Struct, frozen=True, kw_only=True):
 
     model: Name | None = None
     tokens: TokenIds
+
+
+def instead_of(body: Struct, field: str) -> str:
+    """Return the end of a refusal's sentence: what to use in place of the field."""
+    instead: dict[str, str] = getattr(body, "instead", {})
+    return f"; use {instead[field]}." if field in instead else "."
 
 
 def refused_fields(body: Struct) -> Iterable[str]:

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.openai.replies import RequestMetrics, TokenLogprob, TopLogprob, Usage
+from draftwerk.api.openai.schema import ServiceTier
 
 
 class ReplyMetadata(msgspec.Struct, frozen=True):
@@ -24,6 +25,8 @@ class ReplyMetadata(msgspec.Struct, frozen=True):
     """Whether the client asked where each token came from."""
     usage: bool = False
     """Whether the client asked for a chunk with usage and metrics."""
+    tier: ServiceTier | UnsetType = UNSET
+    """The service tier, for a client that asked for one."""
 
     def shown(self, origins: tuple[str, ...]) -> tuple[str, ...] | UnsetType:
         """Return the origins if they were asked for."""
@@ -38,6 +41,8 @@ class GatheredChoice:
     parts: list[str] = field(default_factory=list[str])
     origins: list[str] = field(default_factory=list[str])
     logprobs: list[TokenText] = field(default_factory=list[TokenText])
+    tokens: list[int] = field(default_factory=list[int])
+    """Generated, without the one that ended the text."""
     finish_reason: str = ""
     score: float | UnsetType = UNSET
 
@@ -47,7 +52,10 @@ class GatheredChoice:
         if isinstance(event, Delta):
             self.origins += event.origins
             self.logprobs += event.logprobs
+            self.tokens += event.tokens
         else:
+            if event.finish_reason == "stop" and not event.stopped_by:
+                del self.tokens[-1:]
             self.finish_reason = event.finish_reason
             self.score = score_of(event)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from draftwerk.actors.messages import Chat, ChatMessage, Options, Prompt, Speculation
 from draftwerk.api.core.errors import ApiError, refused
@@ -14,9 +14,11 @@ from draftwerk.api.openai.schema import (
     ChatBody,
     CompletionBody,
     Content,
+    Effort,
     Message,
     Prediction,
     SamplingBody,
+    ServiceTier,
     SpeculationBody,
     refused_fields,
 )
@@ -25,6 +27,14 @@ from draftwerk.speculative.sampling.params import Grammar, Sampling
 COMPLETION_TOKENS = 16
 """Tokens of a completion that names no limit, as OpenAI documents it."""
 INCLUDES = ("token_origins",)
+TIERS: dict[ServiceTier, int] = {
+    "auto": 0, "default": 0, "scale": 0, "flex": 100, "priority": -100, "fast": -100,
+}  # fmt: skip
+"""The `priority` of each service tier."""
+SERVED_AS: dict[ServiceTier, ServiceTier] = {
+    "auto": "default", "scale": "default", "fast": "priority",
+}  # fmt: skip
+"""What a reply calls a tier that is one of the others."""
 TEMPERATURE_MIN = 1e-6
 """Below this, one unit in the last place of a float32 logit outweighs any noise: it is greedy."""
 
@@ -40,7 +50,7 @@ def _chat_message(message: Message, index: int) -> ChatMessage:
     if message.content is None and message.role != "assistant":
         raise refused(f"`{path}.content` is required.", f"{path}.content", "missing")
     role = "system" if message.role == "developer" else message.role
-    return ChatMessage(role, plain(message.content))
+    return ChatMessage(role, plain(message.content), message.name or "")
 
 
 def check_message(message: Struct, path: str) -> None:
@@ -85,6 +95,7 @@ def chat_options(
             "`max_tokens` and `max_completion_tokens` differ.", "max_completion_tokens", "invalid"
         )
     _check_stream_options(body)
+    check_reasoning(body.reasoning_effort, "reasoning_effort", model)
     return options(
         body,
         model,
@@ -177,8 +188,22 @@ def options(
         speculation=_speculation(body.speculation, body.prediction, model),
         tenant=tenant,
         cache_salt=body.cache_salt or "",
-        priority=body.priority or 0,
+        priority=TIERS[body.service_tier or "auto"] if body.priority is None else body.priority,
     )
+
+
+def tier_of(body: SamplingBody) -> ServiceTier | UnsetType:
+    """Return the tier that a reply names: the one that served, for a request that named any."""
+    if body.service_tier is None:
+        return UNSET
+    return SERVED_AS.get(body.service_tier, body.service_tier)
+
+
+def check_reasoning(effort: Effort | None, field: str, model: ServedModel) -> None:
+    """Refuse an effort for a model that reasons first: its template alone says how much."""
+    if effort is not None and model.reasons:
+        said = f"`{field}` cannot be set for this model; say it in the prompt."
+        raise refused(said, field, "unsupported")
 
 
 def neutral_temperature(body: SamplingBody) -> float:
@@ -198,7 +223,7 @@ def _check_beams(body: SamplingBody) -> None:
 
 def check_model(name: str | None, model: ServedModel) -> None:
     """Refuse a model that is not the one served; no name means that one."""
-    if name is not None and name != model.name:
+    if name is not None and name not in model.names:
         sentence = f"The model `{name[:80]}` is not served here; see /v1/models."
         raise ApiError(404, sentence, param="model", code="model_not_found")
 

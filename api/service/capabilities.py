@@ -20,6 +20,8 @@ def capabilities(state: ServerState) -> dict[str, object]:
     card = state.model
     return {
         "model": card.name,
+        "aliases": card.aliases,
+        "reasons": card.reasons,
         "context_max": card.context_max,
         "exact": card.exact,
         "device": card.device,
@@ -32,12 +34,22 @@ def capabilities(state: ServerState) -> dict[str, object]:
 
 
 def _fields(body: type[Struct]) -> dict[str, object]:
-    """Return the fields of a body: the obeyed ones with what they may hold, and the refused."""
+    """Return the fields of a body: what the taken ones may hold, and which are refused.
+
+    `no_effect` says why a taken field changes nothing, `instead` what to use for a refused one.
+    """
     supported: dict[str, str] = {}
     refused: list[str] = []
+    hints: dict[str, str] = getattr(body, "hints", {})
+    instead: dict[str, str] = getattr(body, "instead", {})
     for each in msgspec.structs.fields(body):
         if each.type is msgspec.Raw:
             refused.append(each.encode_name)
         else:
             supported[each.encode_name] = described(inspect.type_info(each.type))
-    return {"supported": supported, "unsupported": refused}
+    return {
+        "supported": supported,
+        "no_effect": hints,
+        "unsupported": refused,
+        "instead": {name: words for name, words in instead.items() if name in refused},
+    }

@@ -3,7 +3,7 @@
 import asyncio
 
 import msgspec
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,7 +15,7 @@ from draftwerk.api.openai.endpoints import body_of, encoded, state_of
 from draftwerk.api.openai.schema import DetokenizeBody, TokenizeBody
 from draftwerk.api.openai.translate import chat_prompt, check_model
 from draftwerk.api.service.capabilities import capabilities
-from draftwerk.api.service.metrics import MetricsCollector
+from draftwerk.api.service.metrics import registry
 from draftwerk.api.service.openapi import document
 
 OPENAPI = msgspec.json.encode(document())
@@ -24,14 +24,16 @@ TOKENIZE = msgspec.json.Decoder(TokenizeBody)
 
 
 async def models(request: Request) -> Response:
-    """`GET /v1/models`: the one model served."""
-    return _json({"object": "list", "data": [_model(request)]})
+    """`GET /v1/models`: the one model served, once for each of its names."""
+    names = state_of(request).model.names
+    return _json({"object": "list", "data": [_model(request, name) for name in names]})
 
 
 async def model(request: Request) -> Response:
     """`GET /v1/models/{name}`."""
-    check_model(request.path_params["name"], state_of(request).model)
-    return _json(_model(request))
+    name = request.path_params["name"]
+    check_model(name, state_of(request).model)
+    return _json(_model(request, name))
 
 
 async def health(request: Request) -> Response:
@@ -90,9 +92,8 @@ def not_ready(state: ServerState, snapshot: Snapshot) -> str:
 
 async def metrics(request: Request) -> Response:
     """`GET /metrics`, in Prometheus' text format."""
-    registry = CollectorRegistry()
-    registry.register(MetricsCollector(state_of(request)))
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+    found = generate_latest(registry(state_of(request)))
+    return Response(found, media_type=CONTENT_TYPE_LATEST)
 
 
 async def trace(request: Request) -> Response:
@@ -139,13 +140,14 @@ async def detokenize(request: Request) -> Response:
     return _json({"prompt": text})
 
 
-def _model(request: Request) -> dict[str, object]:
+def _model(request: Request, name: str) -> dict[str, object]:
     card = state_of(request).model
     return {
-        "id": card.name,
+        "id": name,
         "object": "model",
         "created": card.created,
         "owned_by": "draftwerk",
+        "root": card.name,
         "max_model_len": card.context_max,
     }
 

@@ -6,6 +6,7 @@ Ours start with `draftwerk_`; those that dashboards know from vLLM are there bes
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -17,6 +18,14 @@ from prometheus_client.registry import Collector
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.core.state import ServerState
+
+
+def registry(state: ServerState) -> CollectorRegistry:
+    """Return everything that one scrape reads; `process_*` is of the server, not of the models."""
+    found = CollectorRegistry()
+    found.register(MetricsCollector(state))
+    ProcessCollector(registry=found)
+    return found
 
 
 class MetricsCollector(Collector):
@@ -71,6 +80,15 @@ def _vllm(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("request_time_per_output_token_seconds", "Mean per request.", times.per_token),
         ("e2e_request_latency_seconds", "From arrival to the last token.", times.whole),
         ("request_queue_time_seconds", "Waiting for admission.", times.queue),
+        ("request_prefill_time_seconds", "From admission to the first token.", times.prefill),
+        ("request_decode_time_seconds", "From the first token to the last.", times.decode),
+        ("request_prompt_tokens", "Prompt tokens of a request.", times.prompt_tokens),
+        ("request_generation_tokens", "Generated tokens of a request.", times.generation_tokens),
+        (
+            "request_max_num_generation_tokens",
+            "Generated tokens of a request's longest choice.",
+            times.longest_generation,
+        ),
     ):
         yield _histogram("vllm:" + name, text, histogram, labels)
 

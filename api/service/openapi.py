@@ -8,7 +8,12 @@ from msgspec import Struct
 
 from draftwerk.api.core.errors import ErrorReply
 from draftwerk.api.openai.replies import ChatReply, CompletionReply
-from draftwerk.api.openai.responses_schema import InputMessage, ResponseObject, ResponsesBody
+from draftwerk.api.openai.responses_schema import (
+    DeletedResponse,
+    InputMessage,
+    ResponseObject,
+    ResponsesBody,
+)
 from draftwerk.api.openai.schema import (
     ChatBody,
     CompletionBody,
@@ -35,6 +40,10 @@ OPERATIONS = (
     Operation("post", "/v1/chat/completions", "Continue a conversation", ChatBody, ChatReply),
     Operation("post", "/v1/completions", "Continue a text", CompletionBody, CompletionReply),
     Operation("post", "/v1/responses", "Create a response", ResponsesBody, ResponseObject),
+    Operation("get", "/v1/responses/{response_id}", "Return a kept response", None, ResponseObject),
+    Operation(
+        "delete", "/v1/responses/{response_id}", "Forget a kept response", None, DeletedResponse
+    ),
     Operation("post", "/tokenize", "Turn text into tokens", TokenizeBody),
     Operation("post", "/detokenize", "Turn tokens into text", DetokenizeBody),
     Operation("get", "/v1/models", "List the model served"),
@@ -84,7 +93,7 @@ def _operation(operation: Operation) -> JsonObject:
     answers: JsonObject = {
         "200": {"description": "Done.", "content": {operation.media_type: {"schema": schema}}}
     }
-    if operation.reply is not None:
+    if operation.reply is not None and operation.body is not None:
         answers["200"]["content"]["text/event-stream"] = {}
     error = {"application/json": {"schema": _reference(ErrorReply)}}
     for status, words in ERRORS.items():

@@ -88,7 +88,8 @@ def choose_attention(name: str, needs: Needs) -> Chosen:
             name = "padded"
     backend = BACKENDS.get(name)
     if backend is None:
-        raise Refused(f"attention {name!r} is not one of auto, {', '.join(BACKENDS)}")
+        known = ("native", *BACKENDS) if needs.device.type == "cpu" else tuple(BACKENDS)
+        raise Refused(f"attention {name!r} is not one of auto, {', '.join(known)}")
     if needs.block_size % backend.page_multiple:
         raise Refused(
             f"attention {name} needs blocks of a multiple of {backend.page_multiple} tokens, not "

@@ -40,6 +40,7 @@ class ChatTemplate:
     """Messages to text, ending where the assistant's turn begins."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        self.source = source
         self.special_tokens = dict(special_tokens)
         self.template = _environment().from_string(source)
 

@@ -3,7 +3,7 @@
 `tokenizer.json` and the chat template say everything that Transformers would make of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,6 +30,9 @@ SPECIAL_NAMES = (
     "mask_token",
 )
 """What a chat template may name."""
+MARK, MARK_END = "\ue000", "\ue001"
+"""Characters for private use, which templates pass on and nobody writes."""
+REASONING_WORDS = ("<think>", "enable_thinking", "reasoning_effort")
 CONTEXT_COUNT = 8
 """Prompt tokens that tell a decoder it is not at the beginning of a text."""
 
@@ -41,6 +44,15 @@ class Turn(Protocol):
     def role(self) -> str: ...
     @property
     def content(self) -> str: ...
+    @property
+    def name(self) -> str:
+        """Of the participant; empty for none."""
+        ...
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """What an earlier answer was generated as; empty where that is not known."""
+        ...
 
 
 class TextTokenizer:
@@ -70,9 +82,41 @@ class TextTokenizer:
         return self.tokenizer.encode_batch_fast([text], add_special_tokens=special)[0].ids
 
     def encode_chat(self, messages: Sequence[Turn]) -> list[int]:
-        """Return a conversation's tokens; the template itself writes the special ones."""
-        turns = [{"role": turn.role, "content": turn.content} for turn in messages]
-        return self.encode_continuation(self.render_chat(turns))
+        """Return a conversation's tokens; the template itself writes the special ones.
+
+        An earlier answer whose tokens are known stays these tokens: its text might be cut into
+        others, and the key-value cache has these.
+        """
+        plain = self.render_chat([message_of(turn, turn.content) for turn in messages])
+        known = {at for at, turn in enumerate(messages) if self._stands_for(turn)}
+        if not known:
+            return self.encode_continuation(plain)
+        marks = marks_of(messages, known)
+        text = self.render_chat(
+            [message_of(turn, marks.get(at, turn.content)) for at, turn in enumerate(messages)]
+        )
+        pieces = split_at(text, list(marks.values()))
+        answers = [messages[at].content for at in marks]
+        if pieces is None or plain not in (
+            joined(pieces, answers),
+            joined(pieces, [answer.strip() for answer in answers]),
+        ):  # The template shows an answer otherwise than as it is.
+            return self.encode_continuation(plain)
+        tokens = self.encode_continuation(pieces[0])
+        for at, piece in zip(marks, pieces[1:], strict=True):
+            tokens += messages[at].tokens
+            tokens += self.encode_continuation(piece) if piece else []
+        return tokens
+
+    def _stands_for(self, turn: Turn) -> bool:
+        """Whether a turn's tokens are its text: not where a stop string cut the text short."""
+        return bool(turn.tokens) and self.decode(turn.tokens).strip() == turn.content.strip()
+
+    @property
+    def reasons(self) -> bool:
+        """Whether the model writes down its reasoning first, by what its template knows of."""
+        source = "" if self.chat_template is None else self.chat_template.source
+        return any(word in source for word in REASONING_WORDS)
 
     def render_chat(self, messages: Sequence[TemplateMessage], **variables: Any) -> str:
         """Return a conversation as text that ends where the assistant's turn begins.
@@ -113,6 +157,37 @@ class TextTokenizer:
             return self._bytes.get(token, b"")
         piece = self.tokenizer.id_to_token(token)
         return b"" if piece is None else _piece_bytes(piece)
+
+
+def message_of(turn: Turn, content: str) -> dict[str, str]:
+    """Return a turn as templates take it."""
+    message = {"role": turn.role, "content": content}
+    return message | {"name": turn.name} if turn.name else message
+
+
+def marks_of(messages: Sequence[Turn], known: Set[int]) -> dict[int, str]:
+    """Return a stand-in for the text of each turn whose tokens are known: one that is nowhere."""
+    mark = MARK
+    while any(mark in turn.content for turn in messages):
+        mark += MARK
+    return {at: f"{mark}{at}{MARK_END}" for at in sorted(known)}
+
+
+def split_at(text: str, marks: Sequence[str]) -> list[str] | None:
+    """Return what is between the marks, None unless each is there once and in order."""
+    pieces: list[str] = []
+    for mark in marks:
+        piece, found, text = text.partition(mark)
+        if not found or mark in text:
+            return None
+        pieces.append(piece)
+    return [*pieces, text]
+
+
+def joined(pieces: Sequence[str], between: Sequence[str]) -> str:
+    """Return pieces with something between each two."""
+    pairs = zip(pieces, [*between, ""], strict=True)
+    return "".join(piece + text for piece, text in pairs)
 
 
 def _chat_template(directory: Path, config: dict[str, Any]) -> ChatTemplate | None:

@@ -22,6 +22,7 @@ from draftwerk.actors.messages import (
     Piece,
     RouterMessage,
     SequenceStats,
+    Started,
 )
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
 from draftwerk.speculative.sampling.params import Sampling
@@ -31,6 +32,15 @@ text = Letters()
 
 
 def told(*messages: DetokenizerMessage) -> list[RouterMessage]:
+    """Return what a detokenizer says once requests have started."""
+    return [message for message in all_told(*messages) if not is_start(message)]
+
+
+def is_start(message: RouterMessage) -> bool:
+    return isinstance(message, Delivery) and isinstance(message.events[0], Started)
+
+
+def all_told(*messages: DetokenizerMessage) -> list[RouterMessage]:
     """Run a detokenizer over some messages; returns all that it said."""
 
     async def main() -> list[RouterMessage]:
@@ -55,6 +65,13 @@ def events(*messages: DetokenizerMessage) -> list[Event]:
         if isinstance(message, Delivery)
         for event in message.events
     ]
+
+
+def test_a_request_starts_with_the_length_of_its_prompt() -> None:
+    (delivery,) = all_told(opened("four"))
+    assert delivery == Delivery(
+        request_id="r", events=(Started(request_id="r", prompt_count=len(text.encode("four"))),)
+    )
 
 
 def opened(prompt: str = "", committed: tuple[tuple[int, ...], ...] = (), **how: object) -> Opened:

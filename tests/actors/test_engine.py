@@ -14,7 +14,7 @@ from draftwerk.actors.devices.device import DeviceLostError, ThreadDevice
 from draftwerk.actors.draft import WAIT_S
 from draftwerk.actors.engine import CHOICES_MAX, Engine, EngineParts, running
 from draftwerk.actors.errors import DrainingError, OverloadedError
-from draftwerk.actors.messages import Delta, Ended, Event, Failed, Options
+from draftwerk.actors.messages import Delta, Ended, Event, Failed, Options, Started
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
@@ -212,7 +212,10 @@ async def test_a_row_that_fails_fails_its_request_alone() -> None:
         clients.start_soon(client, "good", PROMPT)
         clients.start_soon(client, "bad", (7, 8))
     assert text_of(found["good"]) == plain(PLAIN)
-    assert found["bad"] == [Failed(request_id="bad", kind="failed", reason="not this one")]
+    assert found["bad"] == [
+        Started(request_id="bad", prompt_count=2),
+        Failed(request_id="bad", kind="failed", reason="not this one"),
+    ]
 
 
 # --- the door -------------------------------------------------------------------------------------

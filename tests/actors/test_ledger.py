@@ -19,6 +19,7 @@ from draftwerk.actors.messages import (
     Failed,
     Options,
     SequenceStats,
+    Started,
     Submit,
     TokenizerMessage,
 )
@@ -121,6 +122,16 @@ def test_events_reach_their_client_in_order(desk: Desk) -> None:
     desk.tell(delta("a", 0, 7), ended("a", 0))
     assert desk.read("a") == ([delta("a", 0, 5), delta("a", 0, 7), ended("a", 0)], True)
     assert desk.read("b") == ([delta("b", 0, 6)], False)
+
+
+def test_a_restart_does_not_start_a_request_again(desk: Desk) -> None:
+    desk.open()
+    started = Started(request_id="r", prompt_count=2)
+    desk.tell(started)
+    desk.tell(delta("r", 0, 5))
+    desk.ledger.resubmit({})
+    desk.tell(started)
+    assert desk.read() == ([started, delta("r", 0, 5)], False)
 
 
 def test_the_last_ending_frees_the_place(desk: Desk) -> None:

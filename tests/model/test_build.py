@@ -15,7 +15,7 @@ from tests.support.tiny_models import save_tiny
 REFUSALS = {
     "dtype": ({"dtype": "fp8"}, "dtype 'fp8' is not one of fp32, bf16, int8, int4"),
     "device": ({"device": "tpu"}, "device 'tpu' is not one of auto, cpu, cuda"),
-    "attention": ({"attention": "quick"}, "attention 'quick' is not one of auto"),
+    "attention": ({"attention": "quick"}, "attention 'quick' is not one of auto, native, padded"),
     "torch and int8": (
         {"attention": "padded", "dtype": "int8"},
         "dtype 'int8' needs the native kernels",

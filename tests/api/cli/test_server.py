@@ -13,8 +13,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from draftwerk.api.core.config import load
-from draftwerk.api.server import bind
+from draftwerk.api.cli.banner import banner
+from draftwerk.api.core.config import ConfigError, load
+from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.server import Server, bind
+from tests.api.support.serve_fake import build
 
 ROOT = Path(__file__).parents[3]
 
@@ -176,6 +179,33 @@ def test_small_writes_are_sent_at_once() -> None:
     with bind(load({"port": 0}, {})) as listener:
         # asyncio turns Nagle's delay off for sockets that say they are TCP, and for no others.
         assert listener.proto == socket.IPPROTO_TCP
+
+
+@pytest.mark.parametrize(
+    ("host", "url", "elsewhere"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:", ""),
+        ("0.0.0.0", "http://127.0.0.1:", f"http://{socket.gethostname()}:"),
+        ("::1", "http://[::1]:", ""),
+        ("::", "http://[::1]:", f"http://{socket.gethostname()}:"),
+    ],
+)
+def test_the_banner_names_addresses_that_can_be_opened(host: str, url: str, elsewhere: str) -> None:
+    chosen = load({"port": 0, "host": host, "insecure": True}, {})
+    try:
+        listener = bind(chosen)
+    except ConfigError:
+        pytest.skip("there is no IPv6 here")
+    with listener:
+        server = Server(chosen, build, listener)
+        port = listener.getsockname()[1]
+        assert server.url == f"{url}{port}"
+        assert server.url_elsewhere == (f"{elsewhere}{port}" if elsewhere else "")
+        shown = banner(ServedModel(name="m", context_max=1), server.url, server.url_elsewhere)
+    assert "0.0.0.0" not in shown
+    assert "[::]" not in shown
+    assert f"curl -N {url}{port}/v1/chat/completions" in shown
+    assert ("from other machines" in shown) == bool(elsewhere)
 
 
 WATCHED = """

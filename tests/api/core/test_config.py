@@ -25,6 +25,8 @@ def test_flags_beat_the_environment_which_beats_the_file(tmp_path: Path) -> None
 def test_lists_come_from_repeated_flags_and_from_commas() -> None:
     assert load({"api_key": ["a", "b:c"]}, {}).api_key == ("a", "b:c")
     assert load({}, {"DRAFTWERK_API_KEY": "a,b"}).api_key == ("a", "b")
+    words = ["serve", "--served-model-name", "a", "--served-model-name", "b/c"]
+    assert vars(parser().parse_args(words))["served_model_name"] == ["a", "b/c"]
 
 
 def test_switches_come_from_words() -> None:

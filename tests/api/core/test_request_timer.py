@@ -2,7 +2,7 @@
 
 import pytest
 
-from draftwerk.actors.messages import Delta, Ended, SequenceStats
+from draftwerk.actors.messages import Delta, Ended, SequenceStats, Started
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.api.core.histogram import Histograms
 from draftwerk.api.core.request_timer import RequestTimer
@@ -96,3 +96,14 @@ def test_a_value_on_a_bound_belongs_under_it() -> None:
     for value in (1.0, 1.5, 2.0, 9.0):
         histogram.observe(value)
     assert histogram.cumulative() == [("1.0", 1), ("2.0", 3), ("+Inf", 4)]
+
+
+def test_a_request_that_does_not_end_has_used_its_prompts_and_what_was_seen() -> None:
+    timer = RequestTimer(Hand(), Histograms(), choices=2)
+    timer.observe(Started(request_id="r", prompt_count=5))
+    timer.observe(Started(request_id="r", prompt_count=6, choice=2))
+    timer.observe(delta(1, 2, 3))
+    timer.observe(delta(1, choice=1))
+    timer.observe(end(choice=1, prompt_count=5))
+    usage = timer.usage()
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (11, 10, 21)

@@ -1,6 +1,9 @@
 """The page at `/`, in a real browser where there is one."""
 
+import ast
+import json
 import re
+import shlex
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -224,3 +227,155 @@ async def test_a_key_is_asked_for_and_used(chromium: int) -> None:
             await page.run(f"({TYPE})('Hello')")
             await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
             assert served.engine.submitted[-1][1].tenant == "team"
+
+
+TRICKY = """true, false] null
+it's "true", {false} \\n \u2028 🙂 C:\\new"""
+CATCH_COPY = "navigator.clipboard.writeText = async (text) => { window.caught = text; }"
+
+
+def set_field(name: str, value: object) -> str:
+    """Return the script that fills in a setting as a user would."""
+    field = f"document.getElementById('{name}')"
+    part = "checked" if isinstance(value, bool) else "value"
+    return (
+        f"{field}.{part} = {json.dumps(value)};"
+        f"{field}.dispatchEvent(new Event('input')); {field}.onchange?.()"
+    )
+
+
+@needs_browser
+async def test_what_is_copied_is_what_would_be_asked(chromium: int) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await page.until("document.getElementById('model').textContent.includes('fake-model')")
+        for name, value in (("system", TRICKY), ("prediction", TRICKY), ("speculate", False)):
+            await page.run(set_field(name, value))
+        await page.run(f"document.getElementById('prompt').value = {json.dumps(TRICKY)}")
+        await page.run(CATCH_COPY)
+        await page.run("document.getElementById('python').onclick()")
+        source: str = await page.run("window.caught")
+        call = next(
+            node
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".create")
+        )
+        asked = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+        messages = [{"role": role, "content": TRICKY} for role in ("system", "user")]
+        assert asked["messages"] == messages
+        assert asked["prediction"] == {"type": "content", "content": TRICKY}
+        assert asked["extra_body"] == {"speculation": {"enabled": False}}
+        assert asked["stream"] is True
+        await page.run("document.getElementById('curl').onclick()")
+        words = shlex.split((await page.run("window.caught")).replace("\\\n", ""))
+        assert json.loads(words[words.index("-d") + 1])["messages"] == messages
+
+
+@needs_browser
+async def test_copying_works_on_plain_http_from_another_machine(chromium: int) -> None:
+    async with serving(FakeEngine(), host="0.0.0.0", insecure=True) as served:
+        url = f"http://elsewhere.test:{served.url.rsplit(':', 1)[1]}"
+        async with browser.opened(chromium, url) as page:
+            assert await page.run("isSecureContext") is False
+            await page.until("document.getElementById('model').textContent.includes('fake-model')")
+            await page.run(
+                "addEventListener('copy', () => { window.caught = document.activeElement.value; })"
+            )
+            await page.run("document.getElementById('python').onclick()")
+            assert "client.chat.completions.create" in await page.run("window.caught")
+            await page.until("document.getElementById('python').textContent === 'Copied'")
+            await page.run("document.execCommand = () => false")
+            await page.run("document.getElementById('curl').onclick()")
+            assert await page.run("document.getElementById('shown').open")
+            text = await page.run("document.getElementById('shown-text').value")
+            assert text.startswith(f"curl -N {url}/v1/chat/completions")
+            policy_ignored = "Cross-Origin-Opener-Policy header has been ignored"
+            assert all(policy_ignored in complaint for complaint in page.complaints)
+
+
+@needs_browser
+async def test_a_prompt_survives_an_error_and_is_asked_again(chromium: int) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        prompt = "document.getElementById('prompt').value"
+        for transport in ("sse", "ws"):
+            await page.run(set_field("transport", transport))
+            await page.run(f"({TYPE})('!refuse me')")
+            await page.until(f"{IDLE} && !!document.querySelector('.error')")
+            assert await page.run(prompt) == "!refuse me"
+            await page.run("document.getElementById('fresh').click()")
+        await page.run(f"({TYPE})('Hello')")
+        await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
+        assert await page.run(prompt) == ""
+        asked, _ = served.engine.submitted[-1]
+        assert isinstance(asked, Chat)
+        assert [each.content for each in asked.messages] == ["Hello"]
+
+
+@needs_browser
+async def test_settings_survive_a_reload_and_the_key_does_not(chromium: int) -> None:
+    chosen = {"temperature": "0.3", "top_p": "0.9", "max_tokens": "77", "seed": "5",
+              "system": "Be brief.\nRhyme.", "format": "json_object", "transport": "ws",
+              "speculate": False, "colours": False}  # fmt: skip
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        for name, value in {**chosen, "key": "secret"}.items():
+            await page.run(set_field(name, value))
+        await page.call("Page.reload")
+        await page.until(
+            "document.readyState === 'complete' && typeof restoreSettings !== 'undefined'"
+        )
+        await page.until("document.getElementById('model').textContent.includes('fake-model')")
+        found = {
+            name: await page.run(
+                f"document.getElementById('{name}')."
+                + ("checked" if isinstance(value, bool) else "value")
+            )
+            for name, value in chosen.items()
+        }
+        assert found == chosen
+        assert await page.run("document.getElementById('key').value") == ""
+        assert "secret" not in await page.run("JSON.stringify({...localStorage})")
+        assert not await page.run("document.getElementById('talk').classList.contains('coloured')")
+        await page.run("document.getElementById('reset').onclick()")
+        assert await page.run("document.getElementById('temperature').value") == "0.7"
+        assert await page.run("document.getElementById('speculate').checked")
+        assert "Be brief" not in await page.run("JSON.stringify({...localStorage})")
+
+
+@needs_browser
+async def test_a_system_prompt_may_have_several_lines(chromium: int) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await page.run(set_field("system", "Be brief.\nRhyme."))
+        await page.run(f"({TYPE})('Hello')")
+        await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
+        prompt, _ = served.engine.submitted[-1]
+        assert isinstance(prompt, Chat)
+        assert prompt.messages[0].content == "Be brief.\nRhyme."
+
+
+@needs_browser
+async def test_the_legend_explains_every_origin(chromium: int) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        known = set(await page.run("Object.keys(MEANINGS)"))
+        assert known == {*NAMES, "target", "bonus", "corrected"}
+        await page.run(f"({TYPE})('Hello')")
+        await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
+        said = await page.run("document.getElementById('legend').textContent")
+        assert "words said before" in said
+
+
+@needs_browser
+async def test_on_a_phone_the_settings_are_above_the_composer(chromium: int) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await page.look(400, 800)
+        await page.until("!document.getElementById('settings').open")
+        box = "document.querySelector('#settings > summary').getBoundingClientRect()"
+        composer = "document.getElementById('prompt').getBoundingClientRect()"
+        assert await page.run(
+            f"{box}.height > 0 && {box}.top >= 0 && {box}.bottom < {composer}.top"
+        )
+        assert await page.run(f"{composer}.bottom <= innerHeight")
+        await page.run("document.querySelector('#settings > summary').click()")
+        field = "document.getElementById('temperature').getBoundingClientRect()"
+        assert await page.run(f"{field}.height > 0 && {field}.bottom <= innerHeight")
+        assert await page.run("document.documentElement.scrollWidth <= innerWidth")
+        await page.look(1200, 800)
+        await page.until("document.getElementById('settings').open")

@@ -6,9 +6,11 @@ import time
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
-from draftwerk.api.openai.schema import CHOICES_MAX
+from draftwerk.api.openai.responses_schema import ResponsesBody
+from draftwerk.api.openai.schema import CHOICES_MAX, ChatBody, CompletionBody
 from tests.api.conftest import Served
 
 MESSAGES = [{"role": "user", "content": "Hello"}]
@@ -56,13 +58,14 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
         {"messages": [{"role": "assistant", "tool_calls": [{"id": "x"}]}]},
         "messages[0].tool_calls",
     ),
-    ({"messages": [{"role": "user", "content": "x", "name": "Ann"}]}, "messages[0].name"),
+    ({"messages": [{"role": "user", "content": "x", "name": "A" * 257}]}, "messages[0].name"),
     ({"messages": [{"role": "assistant", "refusal": "no"}]}, "messages[0].refusal"),
     ({"messages": [{"role": "assistant", "audio": {"id": "a"}}]}, "messages[0].audio"),
     ({"tools": [{"type": "function"}]}, "tools"),
-    ({"store": True}, "store"),
-    ({"metadata": {"a": "b"}}, "metadata"),
-    ({"prompt_cache_retention": "24h"}, "prompt_cache_retention"),
+    ({"store": "yes"}, "store"),
+    ({"metadata": {"a": 1}}, "metadata[...]"),
+    ({"metadata": {"a": "b" * 513}}, "metadata[...]"),
+    ({"prompt_cache_retention": "forever"}, "prompt_cache_retention"),
     (
         {"stream": True, "stream_options": {"include_obfuscation": True}},
         "stream_options.include_obfuscation",
@@ -78,8 +81,9 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"allowed_token_ids": [1]}, "allowed_token_ids"),
     ({"skip_special_tokens": False}, "skip_special_tokens"),
     ({"continue_final_message": True}, "continue_final_message"),
-    ({"reasoning_effort": "high"}, "reasoning_effort"),
-    ({"service_tier": "flex"}, "service_tier"),
+    ({"reasoning_effort": "extreme"}, "reasoning_effort"),
+    ({"verbosity": "none"}, "verbosity"),
+    ({"service_tier": "first"}, "service_tier"),
     ({"max_output_tokens": 5}, "max_output_tokens"),
     ({"use_beam_search": True}, "use_beam_search"),
     ({"speculation": {"methods": ["magic"]}}, "speculation.methods"),
@@ -132,6 +136,44 @@ async def test_harmless_values_of_refused_fields_are_fine(
     served: Served, fields: dict[str, Any]
 ) -> None:
     assert (await served.chat(**fields)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "alternative"),
+    [
+        ("chat/completions", {"messages": MESSAGES, "tools": [{"x": 1}]}, "`response_format`"),
+        ("chat/completions", {"messages": MESSAGES, "functions": [1]}, "`response_format`"),
+        (
+            "chat/completions",
+            {"messages": MESSAGES, "guided_regex": "x"},
+            "`response_format` of type regex",
+        ),
+        ("completions", {"prompt": "x", "max_completion_tokens": 5}, "`max_tokens`"),
+        ("responses", {"input": "x", "tools": [{"x": 1}]}, "`text.format`"),
+        ("responses", {"input": "x", "guided_json": {"a": 1}}, "`text.format` of type json_schema"),
+        ("responses", {"input": "x", "max_tokens": 5}, "`max_output_tokens`"),
+        ("responses", {"input": "x", "conversation": "c"}, "`previous_response_id`"),
+    ],
+)
+async def test_a_refusal_names_the_alternative(
+    served: Served, path: str, fields: dict[str, Any], alternative: str
+) -> None:
+    reply = await served.http.post("/v1/" + path, json=fields)
+    assert reply.status_code == 400
+    assert f"; use {alternative}" in reply.json()["error"]["message"]
+
+
+def test_alternatives_are_of_refused_fields_and_hints_of_taken_ones() -> None:
+    for body in (ChatBody, CompletionBody, ResponsesBody):
+        fields = {each.name: each.type for each in msgspec.structs.fields(body)}
+        assert all(fields[name] is msgspec.Raw for name in body.instead)
+        assert all(fields[name.split(".")[0]] is not msgspec.Raw for name in body.hints)
+
+
+async def test_an_empty_conversation_is_refused_in_clear_words(served: Served) -> None:
+    reply = await served.chat(messages=[])
+    said = reply.json()["error"]["message"]
+    assert said.startswith("`messages` must be a list of 1 to 4096 items")
 
 
 BAD_BODIES = {

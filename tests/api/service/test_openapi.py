@@ -19,8 +19,9 @@ async def test_it_is_served_and_complete(served: Served) -> None:
 
 
 async def test_every_operation_is_there_under_its_method(served: Served) -> None:
+    made = (await served.http.post("/v1/responses", json={"input": "Hello"})).json()["id"]
     for operation in OPERATIONS:
-        path = operation.path.replace("{name}", "fake-model")
+        path = operation.path.replace("{name}", "fake-model").replace("{response_id}", made)
         reply = await served.http.request(operation.method, path, content=b"{}")
         assert reply.status_code not in (404, 405), operation.path
 

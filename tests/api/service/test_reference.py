@@ -49,7 +49,7 @@ def test_nothing_in_it_is_left_undescribed() -> None:
     assert "or valid" not in said
     assert "`response_format.json_schema.schema`" in said
     assert "`--kv-memory` | `DRAFTWERK_KV_MEMORY` | `kv_memory` | a size" in said
-    assert "| `messages[].name` | refused unless it asks for nothing |" in said
+    assert "| `messages[].audio` | refused unless it asks for nothing |" in said
     assert "| `text.format.schema` | any JSON |" in said
     assert "`draftwerk_mailbox_depth` | gauge | `actor`" in said
     assert "`draftwerk_mailbox_wait_seconds` | histogram | `actor`" in said

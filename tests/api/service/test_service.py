@@ -1,5 +1,7 @@
 """The endpoints about the server itself."""
 
+from pathlib import Path
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -20,6 +22,11 @@ VLLM_NAMES = [
     "request_time_per_output_token_seconds_bucket",
     "e2e_request_latency_seconds_bucket",
     "request_queue_time_seconds_bucket",
+    "request_prefill_time_seconds_bucket",
+    "request_decode_time_seconds_bucket",
+    "request_prompt_tokens_bucket",
+    "request_generation_tokens_bucket",
+    "request_max_num_generation_tokens_bucket",
     "num_preemptions_total",
     "spec_decode_num_drafts_total",
     "spec_decode_num_draft_tokens_total",
@@ -110,6 +117,32 @@ async def test_metrics_carry_the_names_that_dashboards_know(served: Served) -> N
     ]
     assert sum(float(sample.labels["le"]) < 0.01 for sample in buckets) >= 3
     assert buckets[-1].value == 1
+
+
+async def test_a_requests_lengths_and_times_add_up(served: Served) -> None:
+    usage = (await served.chat(seed=1, n=2)).json()["usage"]
+    text = (await served.http.get("/metrics")).text
+    sums = {
+        sample.name.removeprefix("vllm:").removesuffix("_sum"): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.endswith("_sum")
+    }
+    assert sums["request_prompt_tokens"] == usage["prompt_tokens"]
+    assert sums["request_generation_tokens"] == usage["completion_tokens"]
+    longest = sums["request_max_num_generation_tokens"]
+    assert usage["completion_tokens"] / 2 <= longest < usage["completion_tokens"]
+    parts = ("request_queue_time_seconds", "request_prefill_time_seconds",
+             "request_decode_time_seconds")  # fmt: skip
+    whole = sum(sums[part] for part in parts)
+    assert 0 < whole <= sums["e2e_request_latency_seconds"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
+async def test_metrics_tell_of_the_servers_process(served: Served) -> None:
+    text = (await served.http.get("/metrics")).text
+    found = {family.name for family in text_string_to_metric_families(text)}
+    assert found >= {"process_resident_memory_bytes", "process_cpu_seconds", "process_open_fds"}
 
 
 async def test_capabilities_tell_obeyed_from_refused(served: Served) -> None:

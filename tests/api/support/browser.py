@@ -25,6 +25,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
     "--remote-debugging-port=0",
+    "--host-resolver-rules=MAP elsewhere.test 127.0.0.1",
 )
 
 
@@ -50,9 +51,13 @@ class Page:
                 return message["result"]
 
     async def run(self, script: str) -> Any:
-        """Return the value of an expression."""
+        """Return the value of an expression, run as if the user had clicked."""
         result = await self.call(
-            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+            "Runtime.evaluate",
+            expression=script,
+            awaitPromise=True,
+            returnByValue=True,
+            userGesture=True,
         )
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")

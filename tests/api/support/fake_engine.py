@@ -24,12 +24,14 @@ from draftwerk.actors.messages import (
     Options,
     Prompt,
     SequenceStats,
+    Started,
     TokenText,
 )
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import Snapshot
 
 END = 256
+NEWLINE = 10
 WORDS = ("draft ", "target ", "ünï ", "東京 ", "🙂", "e\u0301", "\n", "the ", "<b>", '"q" ')
 
 
@@ -42,7 +44,11 @@ class ByteText:
         return list(text.encode())
 
     def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
-        return self.encode("".join(f"{each.role}: {each.content}\n" for each in messages))
+        turns = [
+            [*self.encode(f"{each.role}: "), *(each.tokens or self.encode(each.content)), NEWLINE]
+            for each in messages
+        ]
+        return [token for turn in turns for token in turn]
 
     def encode_continuation(self, text: str) -> list[int]:
         return self.encode(text)
@@ -146,6 +152,7 @@ class FakeEngine:
         tokens = prompt if isinstance(prompt, tuple) else tuple(ByteText().encode(text))
         await asyncio.sleep(self.step_s)
         if "!hang" in text:
+            yield Started(request_id=request_id, prompt_count=len(tokens))
             await asyncio.Event().wait()
         if "!silent" in text:
             return
@@ -153,6 +160,7 @@ class FakeEngine:
             field_name = "messages" if isinstance(prompt, Chat) else "prompt"
             yield Failed(request_id=request_id, kind="refused", reason="too long", field=field_name)
             return
+        yield Started(request_id=request_id, prompt_count=len(tokens))
         choices = [
             FakeChoice(request_id, index, text, len(tokens), options)
             for index in range(options.choices)

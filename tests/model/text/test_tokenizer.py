@@ -1,9 +1,11 @@
 """Tokens and text: streams lose nothing, and templates run as Transformers runs them."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from shutil import copy
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -177,6 +179,84 @@ def test_a_model_without_template_or_tokenizer_says_so(tmp_path: Path):
     text = saved(byte_level(), tmp_path)
     with pytest.raises(Refused, match="no chat template"):
         text.render_chat(MESSAGES)
+
+
+@dataclass(frozen=True)
+class Turn:
+    role: str
+    content: str
+    name: str = ""
+    tokens: tuple[int, ...] = ()
+
+
+CHAT = (
+    "{% for m in messages %}{{ '<s>' + m.role + ': ' + m.content + '</s>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<s>assistant: ' }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_an_earlier_answer_stays_the_tokens_it_was_generated_as(kind: Any, tmp_path: Path) -> None:
+    text = saved(kind(), tmp_path, CHAT)
+    asked = Turn("user", "the fox")
+    prompt = text.encode_chat([asked])
+    single = tuple(text.tokenizer.token_to_id(letter) for letter in "again")
+    answer = text.decode(single)
+    assert list(single) != text.encode_continuation(answer), "another way to cut the same text"
+    turns = [asked, Turn("assistant", answer, tokens=single), Turn("user", "Köln 🦊")]
+    found = text.encode_chat(turns)
+    assert found[: len(prompt) + len(single)] == [*prompt, *single]
+    rest = text.encode_continuation("</s>\n<s>user: Köln 🦊</s>\n<s>assistant: ")
+    assert found[len(prompt) + len(single) :] == rest
+
+
+def test_tokens_that_are_not_the_text_are_not_taken_for_it(tmp_path: Path) -> None:
+    text = saved(byte_level(), tmp_path, CHAT)
+    cut = tuple(text.encode_continuation("again and STOP"))
+    turns = [Turn("user", "x"), Turn("assistant", "again", tokens=cut), Turn("user", "y")]
+    plain = [Turn(turn.role, turn.content) for turn in turns]
+    assert text.encode_chat(turns) == text.encode_chat(plain)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}",
+        "{{ messages[-1].content }}",
+        "{% for m in messages %}{{ m.content | upper | replace('A', 'B') }}{% endfor %}",
+    ],
+)
+def test_a_template_that_shows_answers_otherwise_gets_their_text(
+    template: str, tmp_path: Path
+) -> None:
+    text = saved(byte_level(), tmp_path, template)
+    tokens = tuple(text.encode_continuation("again"))
+    turns = [Turn("assistant", "again", tokens=tokens), Turn("user", "\ue000\ue0000\ue001")]
+    plain = [Turn(turn.role, turn.content) for turn in turns]
+    assert text.decode(text.encode_chat(turns)) == text.decode(text.encode_chat(plain))
+
+
+def test_nobody_can_write_what_stands_for_an_answer(tmp_path: Path) -> None:
+    text = saved(byte_level(), tmp_path, CHAT)
+    tokens = tuple(text.encode_continuation("again"))
+    turns = [Turn("user", "\ue0001\ue001 \ue000\ue0001\ue001"), Turn("assistant", "again")]
+    marked = [turns[0], Turn("assistant", "again", tokens=tokens)]
+    assert text.decode(text.encode_chat(marked)) == text.decode(text.encode_chat(turns))
+
+
+def test_a_template_may_show_a_participants_name(tmp_path: Path) -> None:
+    template = (
+        "{% for m in messages %}{{ m.name | default('nobody') }}: {{ m.content }} {% endfor %}"
+    )
+    text = saved(byte_level(), tmp_path, template)
+    tokens = text.encode_chat([Turn("user", "the fox", "dog"), Turn("user", "again")])
+    assert text.decode(tokens) == "dog: the fox nobody: again "
+
+
+def test_a_template_tells_whether_its_model_reasons_first(tmp_path: Path) -> None:
+    assert not saved(byte_level(), tmp_path / "plain", CHAT).reasons
+    thinking = CHAT + "{% if enable_thinking %}<think>{% endif %}"
+    assert saved(byte_level(), tmp_path / "thinking", thinking).reasons
 
 
 def copied(directory: Path) -> Path:

@@ -1,0 +1,84 @@
+"""Finished responses: what GET returns, and what `previous_response_id` goes on from.
+
+Each API key has its own, so that nobody can read or continue another's. The oldest go first.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import msgspec
+
+from draftwerk.actors.messages import ChatMessage
+
+BYTES_MAX = 32 * 2**20
+"""For one key, by `StoredResponse.size`."""
+MESSAGE_BYTES = 200
+"""Of a message besides its text and tokens."""
+TOKEN_BYTES = 8
+
+
+class StoredResponse(msgspec.Struct, frozen=True):
+    """One response that has ended."""
+
+    conversation: tuple[ChatMessage, ...]
+    """All that was said, instructions aside; its answer last, with its tokens."""
+    body: bytes
+    """The response object in JSON."""
+
+    @property
+    def size(self) -> int:
+        """Bytes at most; messages that several responses share count for each."""
+        return len(self.body) + sum(
+            MESSAGE_BYTES + 4 * len(each.content) + TOKEN_BYTES * len(each.tokens)
+            for each in self.conversation
+        )
+
+
+@dataclass(slots=True)
+class KeptResponses:
+    """The responses of one API key, or of one socket; the least lately used first."""
+
+    count_max: int
+    bytes_max: int = BYTES_MAX
+    kept: OrderedDict[str, StoredResponse] = field(default_factory=OrderedDict[str, StoredResponse])
+    size: int = 0
+
+    def keep(self, response_id: str, response: StoredResponse) -> None:
+        """Keep a response, and forget what there is no more room for."""
+        self.forget(response_id)
+        self.kept[response_id] = response
+        self.size += response.size
+        while len(self.kept) > self.count_max or self.size > self.bytes_max:
+            _, oldest = self.kept.popitem(last=False)
+            self.size -= oldest.size
+
+    def find(self, response_id: str) -> StoredResponse | None:
+        """Return a response if it is kept."""
+        found = self.kept.get(response_id)
+        if found is not None:
+            self.kept.move_to_end(response_id)
+        return found
+
+    def forget(self, response_id: str) -> bool:
+        """Drop a response; returns whether it was there."""
+        found = self.kept.pop(response_id, None)
+        self.size -= 0 if found is None else found.size
+        return found is not None
+
+    def check(self) -> None:
+        """Assert that the bounds hold and the sizes add up."""
+        assert len(self.kept) <= self.count_max
+        assert self.size == sum(each.size for each in self.kept.values()) <= self.bytes_max
+
+
+@dataclass(slots=True)
+class ResponseStore:
+    """What is kept of each API key; there are as many as the settings name."""
+
+    count_max: int
+    """For each key; 0 keeps nothing."""
+    tenants: dict[str, KeptResponses] = field(default_factory=dict[str, KeptResponses])
+
+    def of(self, tenant: str) -> KeptResponses:
+        """Return a key's responses."""
+        return self.tenants.setdefault(tenant, KeptResponses(self.count_max))

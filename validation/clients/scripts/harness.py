@@ -1,0 +1,77 @@
+"""What the scripts of all clients share: named cases, each of which passes, is refused or fails.
+
+It runs in each client's own environment, so it imports nothing but the standard library.
+"""
+
+import asyncio
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, Literal
+
+URL = os.environ["OPENAI_BASE_URL"]
+MODEL = os.environ["MODEL"]
+WANTED = set(filter(None, os.environ.get("CASES", "").split(",")))
+HELLO = "Name a river."
+ASK = "Name a city and its size."
+REFUSED, ALTERNATIVE = "not supported by this server", "; use "
+WORDS_MAX = 160
+
+Case = Callable[[], Any]
+Outcome = Literal["passed", "refused", "failed"]
+cases: dict[str, Case] = {}
+
+
+def case(name: str) -> Callable[[Case], Case]:
+    """Register a function as a case; it raises if the client did not get what it asked for."""
+
+    def register(run: Case) -> Case:
+        cases[name] = run
+        return run
+
+    return register
+
+
+def outcome_of(error: BaseException | None) -> tuple[Outcome, str]:
+    """Return how a case ended, and the server's words where it refused; "failed" without them."""
+    if error is None:
+        return "passed", ""
+    said = " ".join(str(error).split())
+    at = said.find(REFUSED)
+    if at >= 0 and ALTERNATIVE in said[at:]:
+        start = said.rfind("`", 0, said.rfind("`", 0, at))
+        return "refused", said[start:].split(".'")[0].split('."')[0][:WORDS_MAX]
+    return "failed", f"{type(error).__name__}: {said}"[:WORDS_MAX]
+
+
+def main() -> None:
+    """Run the cases, on one loop, and print each one's outcome as a line of JSON."""
+    with asyncio.Runner() as runner:
+        run_all(runner)
+
+
+def run_all(runner: asyncio.Runner) -> None:
+    for name, run in cases.items():
+        if WANTED and name not in WANTED:
+            continue
+        error: BaseException | None = None
+        try:
+            found = run()
+            if inspect.isawaitable(found):
+                runner.run(awaited(found))
+        except Exception as caught:
+            error = caught
+        outcome, words = outcome_of(error)
+        sys.stdout.write(json.dumps({"case": name, "outcome": outcome, "words": words}) + "\n")
+        sys.stdout.flush()
+
+
+async def awaited(found: Any) -> Any:
+    return await found
+
+
+def check_text(text: object) -> None:
+    """Assert that there is some."""
+    assert isinstance(text, str) and text.strip(), f"no text: {text!r}"
