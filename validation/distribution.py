@@ -125,7 +125,7 @@ class LawTest:
 
     def _distribution(self, logits: Tensor, row: int, prefix: Prefix) -> dict[int, float]:
         known = CachedSequence([*self.prompt, *prefix], len(self.prompt), self.sampling)
-        scores = scores_of(logits, known.request(row, [])) / self.sampling.temperature
+        scores = scores_of(logits, known.sampling_request(row, [])) / self.sampling.temperature
         tokens, values = truncated(scores, self.sampling)
         return dict(zip(tokens.tolist(), values.softmax(-1).tolist(), strict=True))
 

@@ -138,9 +138,9 @@ class Spendthrift(Controller):
     """Thinks that drafts cost nothing."""
 
     def admit(
-        self, bids: Sequence[CandidateNodes], load: RoundLoad, spent_ms: float = 0.0
+        self, candidates: Sequence[CandidateNodes], load: RoundLoad, spent_ms: float = 0.0
     ) -> BudgetChoice:
-        return choose_nodes(bids, load.row_count, [1.0] * (1 + load.room))
+        return choose_nodes(candidates, load.row_count, [1.0] * (1 + load.capacity))
 
 
 class Everything(Proposer):

@@ -85,7 +85,7 @@ def run(
     for index, prompt in enumerate(prompts):
         driver.add(index, prompt, distribution, count)
     driver.run()
-    runner.histories.close(range(len(prompts)))
+    runner.cached_sequences.close(range(len(prompts)))
     return driver
 
 

@@ -91,7 +91,7 @@ def write(runner: TargetRunner, lives: list[Live], count: int) -> None:
     closed: tuple[int, ...] = ()
     while writing:
         number += 1
-        round_ = Round(number, 0, tuple(live.row() for live in writing), closed=closed)
+        round_ = Round(number, 0, tuple(live.row() for live in writing), finished_ids=closed)
         verdict = runner.step(Proposal(round_, (NO_DRAFT,) * len(writing)))
         for live, decision in zip(writing, verdict.decisions, strict=True):
             assert not decision.error, decision.error
@@ -114,7 +114,7 @@ def write(runner: TargetRunner, lives: list[Live], count: int) -> None:
         ]
         closed = tuple(live.place for live in ended)
         writing = [live for live in writing if live not in ended]
-    runner.histories.close(closed)
+    runner.cached_sequences.close(closed)
 
 
 def main() -> None:

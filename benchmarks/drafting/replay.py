@@ -140,7 +140,7 @@ class Replay:
             report.rounds,
             0,
             tuple(map(self._row, players)),
-            closed=self._closed,
+            finished_ids=self._closed,
             step_cost=self._cost,
             occupancy=self._occupancy.share(waiting),
         )
@@ -188,7 +188,7 @@ class Replay:
             player.new_token_ids,
             new_sequence,
             player.topk,
-            left=len(recording.output) - said,
+            tokens_left=len(recording.output) - said,
             head_tree=player.head_tree,
         )
 

@@ -57,7 +57,7 @@ def measure(backend: Backend, sampling: Sampling, rounds: int = 50) -> tuple[flo
         verdict = runner.step(proposal)
         steps.append(perf_counter() - begun)
         assert not any(decision.error for decision in verdict.decisions)
-        for sequence in runner.histories.sequences.values():
+        for sequence in runner.cached_sequences.sequences.values():
             del sequence.tokens[KNOWN - 1 :]
     return median(steps) * 1e3, median(choices) * 1e3
 

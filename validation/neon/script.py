@@ -40,7 +40,7 @@ class Script:
             self._vector(index, Vector.FFN_NORM, layer.ffn_norm)
             self._vector(index, Vector.QUERY_NORM, layer.query_norm)
             self._vector(index, Vector.KEY_NORM, layer.key_norm)
-        self._matrix(0, Part.HEAD, weights.head, None)
+        self._matrix(0, Part.HEAD, weights.lm_head, None)
         self._vector(0, Vector.NORM, weights.norm)
         embedding = weights.embedding.bfloat16() if dtype == "bf16" else weights.embedding
         self._call("e")
