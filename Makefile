@@ -40,13 +40,13 @@ fast:
 style:
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
+	$(BIN)/python -m validation.words
 
 imports:
 	$(BIN)/lint-imports --no-logo
 
 types:
 	$(BIN)/pyright --project pyproject.toml
-	$(BIN)/python -m validation.words
 
 format: $(SETUP_DEV)
 	$(BIN)/ruff format .

@@ -23,7 +23,13 @@ import msgspec
 
 from draftwerk.actors.devices.device import ThreadDevice
 from draftwerk.actors.engine import Engine, EngineParts, running
-from draftwerk.actors.messages import Delta, Ended, Options, Speculation
+from draftwerk.actors.messages import (
+    Delta,
+    Ended,
+    Options,
+    Speculation,
+    Started,
+)
 from draftwerk.model.build import ModelOptions, build_runner
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
@@ -217,6 +223,8 @@ async def decode(
     tokens: list[int] = []
     async with engine.generate(prompt, options, request_id=name) as events:
         async for event in events:
+            if isinstance(event, Started):
+                continue
             assert isinstance(event, Delta | Ended), event
             if isinstance(event, Delta):
                 tokens.extend(event.tokens)

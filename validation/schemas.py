@@ -24,7 +24,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from draftwerk.actors.devices.device import ThreadDevice
 from draftwerk.actors.engine import Engine, EngineParts, running
-from draftwerk.actors.messages import Delta, Ended, Options, Speculation
+from draftwerk.actors.messages import Delta, Ended, Failed, Options, Speculation
 from draftwerk.model.build import ModelOptions, build_runner
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
@@ -226,7 +226,7 @@ async def answer(one: Engine, options: Options, prompt: str, request_id: str) ->
                 text += event.text
                 if isinstance(event, Ended):
                     return Answer(text, event.finish_reason)
-            else:
+            elif isinstance(event, Failed):
                 return event.reason
     return "no last word"
 

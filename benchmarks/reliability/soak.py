@@ -23,7 +23,7 @@ import aiohttp
 
 from benchmarks.support.processes import children, descriptors, model_process, rss_mb
 from benchmarks.support.server import draftwerk
-from draftwerk.loadtest.client.sse import sse_events
+from draftwerk.loadtest.client.http.sse import sse_events
 from draftwerk.loadtest.server.metrics import fetch_metrics
 
 WORDS = [

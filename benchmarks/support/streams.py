@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from draftwerk.loadtest.client.sse import sse_events
+from draftwerk.loadtest.client.http.sse import sse_events
 
 SUBJECTS = ("rivers", "copper", "winter", "letters", "gardens", "markets", "engines", "windows")
 

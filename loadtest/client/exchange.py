@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from draftwerk.loadtest.client.reply_types import (
+from draftwerk.loadtest.client.http.reply_types import (
     Chunk,
     ReplyChoice,
     Response,

@@ -7,8 +7,8 @@ import secrets
 import aiohttp
 import msgspec
 
+from draftwerk.loadtest.client.http.transport import open_session
 from draftwerk.loadtest.client.target import PATHS, Target
-from draftwerk.loadtest.client.transport import open_session
 from draftwerk.loadtest.options import Endpoint, Isolate, LoadTestOptions
 from draftwerk.loadtest.schedule.isolation import SALT, Isolation
 from draftwerk.loadtest.workloads.catalogue import open_workload

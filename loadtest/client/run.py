@@ -12,16 +12,16 @@ import aiohttp
 import msgspec
 from msgspec.structs import replace
 
-from draftwerk.loadtest.client.body import BodyMaker
 from draftwerk.loadtest.client.clock import Clock, clock_from_now
 from draftwerk.loadtest.client.health import LoopWatch
+from draftwerk.loadtest.client.http.body import BodyMaker
+from draftwerk.loadtest.client.http.reply_types import ModelList
+from draftwerk.loadtest.client.http.transport import open_session, open_transport
 from draftwerk.loadtest.client.pace import closed_loop, open_loop, think_time
 from draftwerk.loadtest.client.progress import Progress
-from draftwerk.loadtest.client.reply_types import ModelList
 from draftwerk.loadtest.client.scrape import Scraper
 from draftwerk.loadtest.client.session import Asker
 from draftwerk.loadtest.client.target import Target
-from draftwerk.loadtest.client.transport import open_session, open_transport
 from draftwerk.loadtest.measure.advice import advice
 from draftwerk.loadtest.measure.server_metrics import read_pages
 from draftwerk.loadtest.measure.slo import Slo, parse_slo

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from draftwerk.loadtest.client.body import BodyMaker, MessageList
 from draftwerk.loadtest.client.clock import Clock
 from draftwerk.loadtest.client.exchange import Exchange, Failure
+from draftwerk.loadtest.client.http.body import BodyMaker, MessageList
+from draftwerk.loadtest.client.http.transport import Transport
 from draftwerk.loadtest.client.pace import sleep_until, think_time
 from draftwerk.loadtest.client.rowmaker import Attempt, HungUp, row_of
-from draftwerk.loadtest.client.transport import Transport
 from draftwerk.loadtest.options import LoadTestOptions
 from draftwerk.loadtest.results.rows import RequestRow
 from draftwerk.loadtest.schedule.plan import Planned

@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
-from draftwerk.loadtest.client.reply_types import ModelList
+from draftwerk.loadtest.client.http.reply_types import ModelList
 
 STOP_S = 20.0
 ANSWER_S = 60.0

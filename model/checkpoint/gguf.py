@@ -13,11 +13,11 @@ from gguf import GGUFReader
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 
+from draftwerk.model.checkpoint.files.safetensors import write_bf16
+from draftwerk.model.checkpoint.files.shards import StoredTensor
 from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.rope_fields import check_rope
-from draftwerk.model.checkpoint.safetensors import write_bf16
-from draftwerk.model.checkpoint.shards import StoredTensor
 from draftwerk.model.checkpoint.supported import check_supported
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
+from draftwerk.model.checkpoint.files.json_file import read_json
+from draftwerk.model.checkpoint.files.shards import stored_tensors
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.inventory import check_tensors
-from draftwerk.model.checkpoint.json_file import read_json
 from draftwerk.model.checkpoint.rope_fields import check_rope
-from draftwerk.model.checkpoint.shards import stored_tensors
 from draftwerk.model.checkpoint.supported import Json, check_supported, sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 

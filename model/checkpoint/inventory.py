@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from draftwerk.model.checkpoint.shards import BYTES, StoredTensor
+from draftwerk.model.checkpoint.files.shards import BYTES, StoredTensor
 from draftwerk.model.checkpoint.supported import Json, sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 

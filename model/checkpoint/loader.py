@@ -9,11 +9,11 @@ from safetensors import safe_open
 from torch import Tensor
 
 from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.files.shards import StoredTensor, stored_tensors
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_supported
 from draftwerk.model.checkpoint.inventory import EMBEDDING, HEAD, check_tensors
-from draftwerk.model.checkpoint.shards import StoredTensor, stored_tensors
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.speculative.protocol.frames import OnProgress
 

@@ -11,7 +11,7 @@ import jinja2
 import msgspec
 from tokenizers import Tokenizer
 
-from draftwerk.model.checkpoint.json_file import read_json
+from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.chat_template import ChatTemplate, TemplateMessage
 from draftwerk.model.text.decode_stream import ByteStream, DecodeStream, WindowStream, byte_alphabet

@@ -10,7 +10,15 @@ import pytest
 
 from draftwerk.actors.devices.device import ThreadDevice
 from draftwerk.actors.engine import Engine, EngineParts, running
-from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Options, Speculation
+from draftwerk.actors.messages import (
+    Chat,
+    ChatMessage,
+    Delta,
+    Ended,
+    Options,
+    Speculation,
+    Started,
+)
 from draftwerk.model.build import ModelOptions, build_runner
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
@@ -82,6 +90,8 @@ async def texts(
         options = Options(sampling=sampling, tokens_max=40, speculation=Speculation(enabled=drafts))
         async with running_engine.generate(prompt, options, request_id=str(number)) as events:
             async for event in events:
+                if isinstance(event, Started):
+                    continue
                 assert isinstance(event, Delta | Ended)
                 answers[number] += event.text
 

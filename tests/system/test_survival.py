@@ -18,7 +18,12 @@ import pytest_asyncio
 from draftwerk.actors.devices.child import spawn
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
 from draftwerk.actors.engine import Engine, EngineParts, running
-from draftwerk.actors.messages import Delta, Ended, Options
+from draftwerk.actors.messages import (
+    Delta,
+    Ended,
+    Options,
+    Started,
+)
 from draftwerk.child_python import python_command
 from draftwerk.model.build import ModelOptions
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
@@ -115,6 +120,8 @@ async def all_texts(engine: Engine) -> list[str]:
         prompt = tuple(3 + (number * 7 + n) % 90 for n in range(12))
         async with engine.generate(prompt, options, request_id=str(number)) as events:
             async for event in events:
+                if isinstance(event, Started):
+                    continue
                 assert isinstance(event, Delta | Ended), event
                 texts[number] += event.text
 

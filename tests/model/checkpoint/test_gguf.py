@@ -11,11 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from draftwerk.model.checkpoint import content, hub
 from draftwerk.model.checkpoint import gguf as gguf_file
+from draftwerk.model.checkpoint import hub
+from draftwerk.model.checkpoint.files import content
+from draftwerk.model.checkpoint.files.safetensors import bf16_bits
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.rope import rotary
-from draftwerk.model.checkpoint.safetensors import bf16_bits
 from draftwerk.model.checkpoint.unsupported import Refused
 from tests.support.tiny_models import VOCAB, save_tiny, tiny_model
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from draftwerk.model.checkpoint.json_file import read_json
+from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
