@@ -75,7 +75,7 @@ def step_costs(runner: TargetRunner, options: ModelOptions) -> tuple[tuple[int, 
     for size in WARM_UP_SIZES:
         proposal = _verification(size, options.block_size)
         if sum(len(row.blocks) for row in proposal.round.rows) <= options.block_count:
-            times = [runner.step(proposal).device_ms for _ in range(WARM_UP_REPEATS)]
+            times = [runner.step(proposal).report.device_ms for _ in range(WARM_UP_REPEATS)]
             found.append((size, median(times)))
     return tuple(found)
 
@@ -90,9 +90,19 @@ def _verification(size: int, block_size: int) -> Proposal:
         blocks = tuple(range(block, block + -(-count // block_size)))
         block += len(blocks)
         new_sequence = NewSequence((1,), 1, Sampling(temperature=0.0))
-        rows.append(Row(len(rows), 0, 1, True, count - 1, blocks, (), new_sequence))
+        rows.append(
+            Row(
+                sequence_id=len(rows),
+                start=0,
+                stop=1,
+                samples=True,
+                draft_max=count - 1,
+                blocks=blocks,
+                new_sequence=new_sequence,
+            )
+        )
         drafts.append(chain((1,) * (count - 1), "warm-up"))
-    return Proposal(Round(0, 0, tuple(rows)), tuple(drafts))
+    return Proposal(Round(round_id=0, pipeline_slot=0, rows=tuple(rows)), tuple(drafts))
 
 
 def _ready(built: Built, costs: tuple[tuple[int, float], ...]) -> Ready:

@@ -19,9 +19,11 @@ from draftwerk.speculative.beams.survivors import UnexpandedSurvivor, unexpanded
 from draftwerk.speculative.protocol.rounds import (
     Decision,
     Draft,
+    Feedback,
     HeadCandidates,
     Proposal,
     Row,
+    StepReport,
     Verdict,
 )
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
@@ -64,13 +66,17 @@ class TargetRunner:
         computed = self.clock()
         self._guess([walk for walk in whole if walk.wants_topk])
         self._draft_for_beams([walk for walk in whole if walk.row.branch and walk.draft.wants_topk])
+        decisions = tuple(_decision(walk) for walk in walks)
         return Verdict(
-            round_.round_id,
-            round_.pipeline_slot,
-            tuple(_decision(walk) for walk in walks),
-            (computed - begun) * 1e3,
-            len(builder.tokens),
-            (self.clock() - computed) * 1e3,
+            round_id=round_.round_id,
+            pipeline_slot=round_.pipeline_slot,
+            decisions=decisions,
+            report=StepReport(
+                token_count=len(builder.tokens),
+                device_ms=(computed - begun) * 1e3,
+                head_rows=sum(map(_head_rows, decisions)),
+                head_ms=(self.clock() - computed) * 1e3,
+            ),
         )
 
     def _open(self, builder: BatchBuilder, row: Row, draft: Draft) -> RowVerification | BadRow:
@@ -199,18 +205,21 @@ def _searches(walks: list[RowVerification]) -> Iterator[list[RowVerification]]:
     yield from found.values()
 
 
+def _head_rows(decision: Decision) -> int:
+    """Return at how many places the draft head ran for a row."""
+    return bool(decision.feedback.head_tree) + len(decision.head_candidates)
+
+
 def _decision(walk: RowVerification | BadRow) -> Decision:
     if isinstance(walk, BadRow):
         return Decision(error=str(walk))
     if walk.error:
         return Decision(error=walk.error)
     return Decision(
-        tuple(walk.tokens),
-        tuple(walk.path),
-        walk.logprobs,
-        topk=walk.topk,
+        tokens=tuple(walk.tokens),
+        path=tuple(walk.path),
+        logprobs=walk.logprobs,
         candidates=walk.candidates,
-        jump_forward=walk.jump_forward,
-        head_tree=walk.head_tree,
         head_candidates=tuple(walk.head_candidates),
+        feedback=Feedback(topk=walk.topk, jump_forward=walk.jump_forward, head_tree=walk.head_tree),
     )

@@ -18,7 +18,6 @@ from draftwerk.speculative.protocol.rounds import (
     HeadNode,
     Row,
     TokenTopK,
-    children_of,
 )
 from draftwerk.speculative.sampling.gumbel import path_key
 
@@ -51,7 +50,7 @@ class RowVerification:
     """Why the row failed on the way, in words for the client."""
 
     def __post_init__(self) -> None:
-        self.children = children_of(self.draft)
+        self.children = self.draft.children()
 
     @property
     def current_row(self) -> int:
@@ -87,14 +86,13 @@ class RowVerification:
         by_path = sequence.logit_edits is not None or sequence.matcher is not None
         if by_path or self.row.branch is not None or self.draft.distributions:
             return []
-        depths = [0]
-        for parent in self.draft.parents:
-            depths.append(depths[parent + 1] + 1)
         known = len(sequence.tokens)
-        return [
-            SamplingRequest(self.first + index, known + depth, sequence.sampling)
-            for index, depth in enumerate(depths)
-        ]
+        here = SamplingRequest(self.first, known, sequence.sampling)
+        nodes = (
+            SamplingRequest(self.first + index, known + 1 + depth, sequence.sampling)
+            for index, depth in enumerate(self.draft.depths(), start=1)
+        )
+        return [here, *nodes]
 
     def tree(self, block_size: int) -> PackedTree:
         """Return the draft as a device must know it to follow its own answers."""

@@ -201,8 +201,9 @@ class Proposer:
         """Learn from a round and guess for it, once."""
         if self._prepared is not None and self._prepared.round_id == round_.round_id:
             return self._prepared
-        self._controller.cost.learn(*round_.step_cost)
-        self._rationing.learn(*round_.head_cost)
+        report = round_.report
+        self._controller.cost.learn(report.token_count, report.device_ms)
+        self._rationing.learn(report.head_rows, report.head_ms)
         self._beam_drafts.read(round_, self._text)
         for sequence_id in round_.finished_ids:
             self._forget(sequence_id)
@@ -246,14 +247,15 @@ class Proposer:
         if row.new_sequence is not None:
             self._sequences[row.sequence_id] = self._open(row.new_sequence)
         state = self._sequences[row.sequence_id]
-        if row.topk:
-            state.memory.successors.learn(row.topk)
+        feedback = row.feedback
+        if feedback.topk:
+            state.memory.successors.learn(feedback.topk)
         if row.new_token_ids:
             self._learn(state, row.new_token_ids)
         if state.grammar is not None:
-            state.grammar.jump_forward = row.jump_forward
+            state.grammar.jump_forward = feedback.jump_forward
         if state.head is not None:
-            state.head.head_tree = row.head_tree
+            state.head.head_tree = feedback.head_tree
         return state
 
     def _learn(self, state: _Drafted, new_token_ids: tuple[int, ...]) -> None:

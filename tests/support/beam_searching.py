@@ -114,7 +114,13 @@ class Server:
         assert self.scheduler.idle
         assert self.scheduler.pool.used == 0
         self.proposer.propose(
-            Round(0, 0, (), (), self.scheduler.running_set.take_finished_ids()), ()
+            Round(
+                round_id=0,
+                pipeline_slot=0,
+                rows=(),
+                finished_ids=self.scheduler.running_set.take_finished_ids(),
+            ),
+            (),
         )
         self.proposer.check()
 
