@@ -31,8 +31,8 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.gumbel import fastest
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.plan import Plan, available, plan
+from draftwerk.speculative.drafting.policy import KEYED, REJECTION
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.drafting.rejection_proposer import RejectionProposer
 from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sources.store import Memories
@@ -123,7 +123,7 @@ async def load_models(
 async def engine_parts(models: LoadedModels, settings: EngineSettings) -> EngineParts:
     """Return what the engine is made of. May compile the native noise kernel first."""
     noise = await to_thread.run_sync(fastest)
-    proposer = Proposer if settings.verify == "keyed" else RejectionProposer
+    policy = KEYED if settings.verify == "keyed" else REJECTION
     memories = Memories()  # of finished outputs; they outlive a restart of the actors
     return EngineParts(
         text=models.text,
@@ -134,7 +134,7 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
         context_max=models.target_info.context_max,
         stop_token_ids=models.target_info.eos_token_ids,
         limits=models.plan.limits,
-        proposer=lambda: proposer(models.methods, models.ready.step_costs, memories, noise),
+        proposer=lambda: Proposer(models.methods, models.ready.step_costs, memories, noise, policy),
         # Admission lets in as many as the settings say; some of those before are still leaving.
         requests_max=2 * settings.requests_max,
         name_secret=token_bytes(32),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import NamedTuple
 
+from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.drafting.token_weights import Occupancy
 from draftwerk.speculative.protocol.rounds import (
@@ -132,8 +133,8 @@ class Replay:
 
     def close(self) -> None:
         """Tell the proposer of the last that ended."""
-        self.proposer.propose(
-            Round(round_id=0, pipeline_slot=0, rows=(), finished_ids=self._closed), ()
+        self.proposer.prepare(
+            Round(round_id=0, pipeline_slot=0, rows=(), finished_ids=self._closed)
         )
         self._closed = ()
 
@@ -150,8 +151,9 @@ class Replay:
             report=self._report,
         )
         begun = perf_counter()
-        model_drafts, model_ms = self._ask(round_, players)
-        drafts = self.proposer.propose(round_, model_drafts, model_ms)
+        prepared = self.proposer.prepare(round_)
+        model_drafts, model_ms = self._ask(prepared, players)
+        drafts = self.proposer.finish(prepared, model_drafts, model_ms)
         report.propose_s += perf_counter() - begun
         tokens = len(players) + sum(len(draft.tokens) for draft in drafts)
         self._report = StepReport(token_count=tokens, device_ms=self.cost(tokens))
@@ -159,11 +161,13 @@ class Replay:
         for player, draft in zip(players, drafts, strict=True):
             self._commit(player, draft)
 
-    def _ask(self, round_: Round, players: Sequence[_Player]) -> tuple[tuple[Draft, ...], float]:
+    def _ask(
+        self, prepared: Prepared, players: Sequence[_Player]
+    ) -> tuple[tuple[Draft, ...], float]:
         """Return the draft model's guesses and their cost."""
         if self.model is None:
             return (NO_DRAFT,) * len(players), 0.0
-        lengths = self.proposer.wants_model(round_)
+        lengths = self.proposer.model_lengths(prepared)
         drafts = [
             chain(self.model(player.recording, player.said, length), "draft")
             for player, length in zip(players, lengths, strict=True)

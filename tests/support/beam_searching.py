@@ -18,6 +18,7 @@ from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Rou
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence
+from tests.support.proposing import drafts_of
 
 Found = list[tuple[tuple[int, ...], float]]
 """Texts and scores, best first."""
@@ -100,7 +101,7 @@ class Server:
     def run(self, hindsight: set[tuple[int, ...]] | None = None) -> None:
         """Serve all; with `hindsight` of what will live, drafts are mostly right."""
         while (round_ := self.scheduler.plan()) is not None:
-            drafts = self.proposer.propose(round_, (NO_DRAFT,) * len(round_.rows))
+            drafts = drafts_of(self.proposer, round_, (NO_DRAFT,) * len(round_.rows))
             self.lived |= {tuple(member.tokens) for s in self.searches for member in s.members}
             if hindsight is not None:
                 drafts = tuple(self._hindsight(row, hindsight) for row in round_.rows)
@@ -113,7 +114,8 @@ class Server:
             self.scheduler.check()
         assert self.scheduler.idle
         assert self.scheduler.pool.used == 0
-        self.proposer.propose(
+        drafts_of(
+            self.proposer,
             Round(
                 round_id=0,
                 pipeline_slot=0,

@@ -31,6 +31,7 @@ from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence
 from draftwerk.speculative.sources.ngram_index import GAP, PAD
 from draftwerk.speculative.sources.store import Memories
+from tests.support.proposing import drafts_of
 from tests.support.toy import STOP, TalkativeTarget, plain_text
 
 ALL = ("ngram", "suffix", "store", "recycle")
@@ -71,7 +72,7 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
         )
     cancelled: set[str] = set()
     while (round_ := scheduler.plan()) is not None:
-        drafts = proposer.propose(round_, (NO_DRAFT,) * len(round_.rows))
+        drafts = drafts_of(proposer, round_, (NO_DRAFT,) * len(round_.rows))
         proposer.check()
         for row, draft in zip(round_.rows, drafts, strict=True):
             assert len(draft.tokens) <= row.draft_max
@@ -83,7 +84,8 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
             scheduler.cancel(name)
     for name, want in wanted.items():
         assert got[name] == want or (name in cancelled and got[name] == want[: len(got[name])])
-    proposer.propose(
+    drafts_of(
+        proposer,
         Round(
             round_id=0,
             pipeline_slot=0,
@@ -146,7 +148,9 @@ def first_row(methods: tuple[str, ...] | None, prediction: tuple[int, ...] = ())
 
 def drafted(row: Row, model: Draft = NO_DRAFT) -> set[str]:
     proposer = Proposer(("ngram", "suffix"), [(1, 10.0), (8, 10.0)])
-    return {*proposer.propose(Round(round_id=1, pipeline_slot=0, rows=(row,)), (model,))[0].sources}
+    return {
+        *drafts_of(proposer, Round(round_id=1, pipeline_slot=0, rows=(row,)), (model,))[0].sources
+    }
 
 
 def test_a_request_runs_only_its_methods() -> None:
@@ -188,7 +192,7 @@ def test_a_row_without_room_is_not_drafted() -> None:
         ),
     )
     assert (
-        proposer.propose(Round(round_id=1, pipeline_slot=0, rows=rows), (NO_DRAFT,) * 2)
+        drafts_of(proposer, Round(round_id=1, pipeline_slot=0, rows=rows), (NO_DRAFT,) * 2)
         == (NO_FEEDBACK,) * 2
     )
 
@@ -196,9 +200,9 @@ def test_a_row_without_room_is_not_drafted() -> None:
 def test_the_draft_models_tree_is_merged_with_the_rest() -> None:
     proposer = Proposer(("ngram",), [(1, 10.0), (16, 10.0)])
     model = Draft((2, 9, 5, 3), (-1, -1, 1, 0), ("draft",) * 4)
-    draft = proposer.propose(Round(round_id=1, pipeline_slot=0, rows=(first_row(None),)), (model,))[
-        0
-    ]
+    draft = drafts_of(
+        proposer, Round(round_id=1, pipeline_slot=0, rows=(first_row(None),)), (model,)
+    )[0]
     assert {(-1, 2), (-1, 9)} <= {*zip(draft.parents, draft.tokens, strict=True)}
     assert "draft" in draft.sources
 
@@ -218,10 +222,11 @@ def test_the_draft_model_is_asked_before_it_is_run_and_not_for_those_who_forbid_
             new_sequence=new_sequence,
         ),
     )
-    lengths = proposer.wants_model(Round(round_id=1, pipeline_slot=0, rows=rows))
+    prepared = proposer.prepare(Round(round_id=1, pipeline_slot=0, rows=rows))
+    lengths = proposer.model_lengths(prepared)
     assert lengths[0] > 0
     assert lengths[1] == 0
-    proposer.propose(Round(round_id=1, pipeline_slot=0, rows=rows), (NO_DRAFT, NO_DRAFT), 1.0)
+    proposer.finish(prepared, (NO_DRAFT, NO_DRAFT), 1.0)
 
 
 def test_a_finished_output_serves_its_name_space_only() -> None:
@@ -259,7 +264,7 @@ def test_a_long_prompt_is_indexed_over_several_rounds() -> None:
         blocks=(),
         new_sequence=NewSequence(prompt, 6000, Sampling()),
     )
-    assert proposer.propose(Round(round_id=1, pipeline_slot=0, rows=(row,)), (NO_DRAFT,)) == (
+    assert drafts_of(proposer, Round(round_id=1, pipeline_slot=0, rows=(row,)), (NO_DRAFT,)) == (
         NO_DRAFT,
     )
     for number in range(2, 5):
@@ -272,7 +277,9 @@ def test_a_long_prompt_is_indexed_over_several_rounds() -> None:
             blocks=(),
             new_token_ids=(prompt[5998 + number - 700],),
         )
-        drafts = proposer.propose(Round(round_id=number, pipeline_slot=0, rows=(row,)), (NO_DRAFT,))
+        drafts = drafts_of(
+            proposer, Round(round_id=number, pipeline_slot=0, rows=(row,)), (NO_DRAFT,)
+        )
     assert drafts[0].tokens
 
 
@@ -297,8 +304,8 @@ def test_rows_whose_guesses_do_not_pay_take_turns() -> None:
             )
             for each in range(count)
         )
-        drafts = proposer.propose(
-            Round(round_id=number, pipeline_slot=0, rows=rows), (NO_DRAFT,) * count
+        drafts = drafts_of(
+            proposer, Round(round_id=number, pipeline_slot=0, rows=rows), (NO_DRAFT,) * count
         )
         asked = {each for each, draft in enumerate(drafts) if draft.wants_topk}
         assert 1 <= len(asked) <= 7, "a fiftieth of 19 ms, at 0.05 ms each"
@@ -332,7 +339,8 @@ def test_a_head_must_pay_for_the_time_that_it_thinks() -> None:
                 feedback=Feedback(head_tree=head_tree),
             )
             report = StepReport(head_rows=1, head_ms=head_ms) if head_tree else NO_STEP
-            (draft,) = proposer.propose(
+            (draft,) = drafts_of(
+                proposer,
                 Round(round_id=number, pipeline_slot=0, rows=(row,), report=report),
                 (NO_DRAFT,),
             )
@@ -368,8 +376,8 @@ def test_a_head_that_never_pays_is_let_think_for_a_share_of_the_time_and_heard_e
             tokens_left=1000,
             feedback=Feedback(head_tree=head_tree),
         )
-        (draft,) = proposer.propose(
-            Round(round_id=number, pipeline_slot=0, rows=(row,)), (NO_DRAFT,)
+        (draft,) = drafts_of(
+            proposer, Round(round_id=number, pipeline_slot=0, rows=(row,)), (NO_DRAFT,)
         )
         thought[phase] += draft.wants_topk
         heard += phase == "wrong" and bool(head_tree)
@@ -398,7 +406,7 @@ def test_a_head_thinks_for_the_beam_searches_of_those_who_allow_it(
         blocks=(),
         new_sequence=new_sequence,
     )
-    proposer.propose(Round(round_id=0, pipeline_slot=0, rows=(root,)), (NO_DRAFT,))
+    drafts_of(proposer, Round(round_id=0, pipeline_slot=0, rows=(root,)), (NO_DRAFT,))
     branches = [
         Row(
             sequence_id=number,
@@ -411,8 +419,8 @@ def test_a_head_thinks_for_the_beam_searches_of_those_who_allow_it(
         )
         for number in (2, 3)
     ]
-    drafts = proposer.propose(
-        Round(round_id=1, pipeline_slot=0, rows=tuple(branches)), (NO_DRAFT,) * 2
+    drafts = drafts_of(
+        proposer, Round(round_id=1, pipeline_slot=0, rows=tuple(branches)), (NO_DRAFT,) * 2
     )
     assert any(draft.tokens for draft in drafts)
     assert [draft.wants_topk for draft in drafts] == [hears] * 2
