@@ -169,12 +169,12 @@ class Everything(KeyedPolicy):
         drafts = [*prepared.blank]
         for row in prepared.rows:
             if row.sequence.takes_model:
-                add_draft(row.row_tree.tree, model_drafts[row.index])
+                add_draft(row.row_tree.tree, model_drafts[row.place])
         candidates = [row.row_tree.candidate_nodes() for row in prepared.rows]
         load = prepared.load
         chosen = choose_nodes(candidates, load.row_count, [1.0] * (1 + load.capacity))
         for row, nodes in zip(prepared.rows, chosen.nodes, strict=True):
-            drafts[row.index] = row.row_tree.tree.draft(nodes, row.choice.wants_topk)
+            drafts[row.place] = row.row_tree.tree.draft(nodes, row.choice.wants_topk)
         return drafts
 
 

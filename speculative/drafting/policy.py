@@ -65,7 +65,7 @@ class KeyedPolicy:
         takers = [row for row in prepared.rows if row.sequence.takes_model]
         found = estimates.controller.model_lengths([row.row_tree for row in takers], prepared.load)
         for row, length in zip(takers, found, strict=True):
-            lengths[row.index] = length
+            lengths[row.place] = length
         return lengths
 
     def select(
@@ -79,7 +79,7 @@ class KeyedPolicy:
         controller, rationing = estimates
         for row in prepared.rows:
             if row.sequence.takes_model:
-                add_draft(row.row_tree.tree, model_drafts[row.index])
+                add_draft(row.row_tree.tree, model_drafts[row.place])
         candidates = [row.row_tree.candidate_nodes() for row in prepared.rows]
         outcome = controller.admit(candidates, prepared.load, model_ms)
         drafts = [*prepared.blank]
@@ -91,7 +91,7 @@ class KeyedPolicy:
             # A head whose tree was only now requested has proposed nothing yet.
             if len(tree) and (pays or sequence.head is None or sequence.head.head_tree):
                 sequence.breaker.learn(pays)
-            drafts[row.index] = tree.draft(nodes, row.choice.wants_topk)
+            drafts[row.place] = tree.draft(nodes, row.choice.wants_topk)
         return drafts
 
 
@@ -112,9 +112,9 @@ class RejectionPolicy(KeyedPolicy):
         """Return the draft model's drafts as they are."""
         drafts = [NO_DRAFT] * len(prepared.round.rows)
         for row in prepared.rows:
-            drafts[row.index] = model_drafts[row.index]
+            drafts[row.place] = model_drafts[row.place]
             # To learn from:
-            row.row_tree.tree.add_chain(-1, model_drafts[row.index].tokens, kind(DRAFT, 0))
+            row.row_tree.tree.add_chain(-1, model_drafts[row.place].tokens, kind(DRAFT, 0))
         return drafts
 
 

@@ -51,8 +51,8 @@ class DraftedSequence:
 class DraftedRow(NamedTuple):
     """A row that may carry a draft."""
 
-    index: int
-    """Its place in the round."""
+    place: int
+    """Index in the round."""
     sequence: DraftedSequence
     choice: Choice
     row_tree: RowTree
