@@ -245,7 +245,7 @@ void multiply(const Matrix &matrix, const Operand &operand, int row, int count, 
     int panels = count <= native::WIDE_ROWS ? PANELS : 1;
     for (int panel = 0; panel < PANELS; panel += panels) {
         size_t offset = panel * matrix.panel_bytes;
-        kernel(rows, matrix.tile(tile) + offset, matrix.panel_bytes, upcoming.tile + offset,
-               out + panel * PANEL);
+        const uint8_t *next = upcoming.tile ? upcoming.tile + offset : nullptr;
+        kernel(rows, matrix.tile(tile) + offset, matrix.panel_bytes, next, out + panel * PANEL);
     }
 }
