@@ -3,7 +3,7 @@
 import pytest
 
 from draftwerk.api.core.config import ConfigError, load
-from draftwerk.build import read_cards
+from draftwerk.build import read_infos
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native import servable
 from draftwerk.model.native.build import NativeUnavailable
@@ -54,4 +54,4 @@ def test_where_a_gpu_may_serve_the_model_process_decides(monkeypatch: pytest.Mon
 def test_the_server_refuses_before_it_looks_for_the_model() -> None:
     settings = load({"dtype": "int8", "model": "/nowhere/at/all"}, {})
     with pytest.raises(ConfigError, match="needs the native kernels"):
-        read_cards(settings, print)
+        read_infos(settings, print)
