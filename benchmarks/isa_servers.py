@@ -12,8 +12,8 @@ from typing import Any
 
 from draftwerk.loadtest.peers.catalogue import entrant, machine_words, read_catalogue
 from draftwerk.loadtest.peers.environments import install, installed
-from draftwerk.loadtest.peers.process import serving
 from draftwerk.loadtest.peers.tournament import free_port
+from draftwerk.loadtest.server.launcher import serving
 from draftwerk.model.native.isa import NONE, VARIABLE
 
 PEER_FORMATS = {"bf16": "bf16", "int8": "q8_0", "int4": "q4_0"}
@@ -101,6 +101,7 @@ async def running(one: Entrant, logs: Path) -> AsyncGenerator[Entrant]:
     one.url = f"http://127.0.0.1:{port}"
     command = [word.format(port=port) for word in one.command]
     begun = perf_counter()
-    async with serving(command, one.env, one.url, logs / f"{one.name}.log", START_S):
+    log = logs / f"{one.name}.log"
+    async with serving(command, one.url, env=one.env, log=log, start_s=START_S):
         one.ready_s = perf_counter() - begun
         yield one

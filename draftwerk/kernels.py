@@ -21,7 +21,7 @@ def compare_fingerprints(settings: EngineSettings, writes: bool) -> int:
 
     With `writes` those found are expected from now on. Raises ConfigError.
     """
-    from draftwerk.model.native import fingerprint  # torch: a second
+    from draftwerk.model.fingerprint import digests as fingerprint  # torch: a second
     from draftwerk.model.native.pool import Pool
 
     try:

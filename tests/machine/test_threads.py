@@ -34,8 +34,8 @@ def test_counts_are_all_and_shares_of_it() -> None:
 class Stopwatch:
     """A clock that every measurement moves on."""
 
-    def __init__(self, law: Callable[[int], float], cost_s: float = 0.0) -> None:
-        self.law = law
+    def __init__(self, cost: Callable[[int], float], cost_s: float = 0.0) -> None:
+        self.cost = cost
         self.cost_s = cost_s
         self.now = 0.0
         self.measured: list[int] = []
@@ -46,7 +46,7 @@ class Stopwatch:
     def measure(self, count: int) -> float:
         self.measured.append(count)
         self.now += self.cost_s
-        return self.law(count)
+        return self.cost(count)
 
 
 def test_memory_bound_work_stops_at_the_bandwidth() -> None:

@@ -10,17 +10,17 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Machine:
-    """Steps whose cost is a law; counts what they took."""
+    """Steps whose cost is given; counts what they took."""
 
-    def __init__(self, law: Callable[[int], float]) -> None:
-        self.law = law
+    def __init__(self, cost: Callable[[int], float]) -> None:
+        self.cost = cost
         self.spent_ms = 0.0
         self.steps = 0
 
     def measure(self, tokens: int) -> float:
         self.steps += 1
-        self.spent_ms += self.law(tokens)
-        return self.law(tokens)
+        self.spent_ms += self.cost(tokens)
+        return self.cost(tokens)
 
 
 def test_a_fast_machine_measures_every_size_thrice() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from draftwerk.model.native.fingerprint import (
+from draftwerk.model.fingerprint.digests import (
     KINDS,
     TINY,
     expected,
@@ -20,14 +20,14 @@ from draftwerk.model.native.fingerprint import (
     tiny_fingerprints,
     write,
 )
+from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
 from draftwerk.model.native.isa import available
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.tiny_model import tiny_config, tiny_weights
 
 DEFAULT = "SmolLM2-135M-Instruct"
 SAY = """
 import sys, msgspec
-from draftwerk.model.native.fingerprint import model_fingerprints, tiny_fingerprints
+from draftwerk.model.fingerprint.digests import model_fingerprints, tiny_fingerprints
 from draftwerk.model.native.pool import Pool
 
 pool = Pool(2)
@@ -101,7 +101,7 @@ def test_new_digests_are_merged_with_the_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(
-        "draftwerk.model.native.fingerprint.EXPECTED", tmp_path / "fingerprints.json"
+        "draftwerk.model.fingerprint.digests.EXPECTED", tmp_path / "fingerprints.json"
     )
     write({"one fp32": "1", "two fp32": "2"})
     write({"two fp32": "3"})

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from draftwerk.model.attention.padded import PaddedAttention
-from draftwerk.model.native.tiny_model import tiny_config, tiny_weights
+from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
 from draftwerk.model.reference.forward import TILE, TorchForward, prefer_speed
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.speculative.protocol.rounds import Draft

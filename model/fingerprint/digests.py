@@ -17,10 +17,10 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.weights import Weights
+from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
 from draftwerk.model.native.forward import FORMATS, NativeForward
 from draftwerk.model.native.gumbel import gumbels
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.tiny_model import tiny_config, tiny_weights
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
 
