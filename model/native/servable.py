@@ -20,10 +20,12 @@ def check_servable(
 ) -> None:
     """Raise Refused for formats that need native kernels where there are none.
 
-    The kernels are compiled if that has not been done.
+    The kernels are compiled if such a format is asked for and that has not been done.
     """
     if may_use_gpu(device):
         return
+    if attention != "native" and dtype not in NATIVE_DTYPES and kv_dtype != "int8":
+        return  # torch could serve it; the model process tells
     if attention not in ("auto", "native"):
         check_formats(dtype, kv_dtype, f"attention {attention} is not theirs")
         return
