@@ -124,7 +124,9 @@ inline void dot_quad(const Extent<COUNT> &size, const uint8_t *block, const uint
     if (QUAD % QUADS == 0) fetch<FETCH>(upcoming + QUAD / QUADS * 64 * FETCH_LINES);
     if (Size::COLUMNS <= 3) {
         native::Ints w[Size::COLUMNS];
-        for (int j = 0; j < Size::COLUMNS; j++) w[j] = load_quad<FORMAT, QUAD>(block + size.offset(j));
+        for (int j = 0; j < Size::COLUMNS; j++) {
+            w[j] = load_quad<FORMAT, QUAD>(block + size.offset(j));
+        }
         for (int r = 0; r < COUNT; r++) {
             native::Ints a = native::broadcast(load_int(bytes + r * stride + QUAD * 4));
             for (int j = 0; j < Size::COLUMNS; j++) sums[r][j].add(Weights<FORMAT>(w[j]), a);
