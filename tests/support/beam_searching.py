@@ -114,7 +114,8 @@ class Server:
             if hindsight is not None:
                 drafts = tuple(self._hindsight(row, hindsight) for row in round_.rows)
             verdict = self.runner.step(Proposal(round_, drafts))
-            verdict = replace(verdict, device_ms=step_ms(verdict.token_count))
+            report = replace(verdict.report, device_ms=step_ms(verdict.report.token_count))
+            verdict = replace(verdict, report=report)
             for progress in self.scheduler.commit(verdict, drafts):
                 assert not progress.error, progress.error
                 name, choice = progress.sequence.request_id, progress.sequence.choice
