@@ -94,11 +94,6 @@ class PackedTrees(NamedTuple):
     slots: Tensor
 
 
-def packed_size(trees: int, nodes: int) -> int:
-    """Return how many numbers packed trees take."""
-    return 2 * trees + 1 + 3 * nodes
-
-
 def packed_trees(trees: Sequence[PackedTree]) -> NDArray[np.int32]:
     """Return the numbers of `unpacked_trees`; a root has no slot that anything could move to."""
     sizes = [len(tree.parents) + 1 for tree in trees]

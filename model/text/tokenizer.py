@@ -147,10 +147,6 @@ class TextTokenizer:
         context = [token for token in prompt[-CONTEXT_COUNT:] if token not in hidden]
         return WindowStream(lambda tokens: self.decode(tokens, skip_special=False), hidden, context)
 
-    def token_text(self, token: int) -> str:
-        """Return a token's own text, with U+FFFD for bytes that are no whole character."""
-        return self.token_bytes(token).decode(errors="replace")
-
     def token_bytes(self, token: int) -> bytes:
         """Return a token's own bytes, special tokens by their name; unknown ids have none."""
         if self._bytes is not None:
