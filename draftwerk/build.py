@@ -135,7 +135,7 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
         stop_token_ids=models.target_info.eos_token_ids,
         limits=models.plan.limits,
         proposer=lambda: proposer(models.methods, models.ready.step_costs, memories, noise),
-        # Admission lets in as many as the settings say; some of those before are still leaving.
+        # Admission lets in as many as the settings allow; some of those before are still leaving.
         requests_max=2 * settings.requests_max,
         name_secret=token_bytes(32),
         audit=Audit(settings.audit),
@@ -143,7 +143,7 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
 
 
 def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int) -> ServedModel:
-    """Return what clients may know of the models."""
+    """Return what clients are shown of the models."""
     return ServedModel(
         name=(*settings.served_model_name, models.target_info.name)[0],
         aliases=settings.served_model_name[1:],

@@ -14,18 +14,18 @@ COLOURS = {
     "ngram": 34, "suffix": 32, "store": 92, "recycle": 33, "draft": 35, "prediction": 36,
     "grammar": 93, "head": 96,
 }  # fmt: skip
-"""SGR codes of the draft sources; what the target itself said has no colour."""
+"""SGR codes of the draft sources; the target's own tokens have no colour."""
 HELP = "/new starts over, /seed N keeps to one seed, /quit ends; Ctrl-C stops an answer."
 TIMEOUT_S = 600
 
 
 class ChatError(Exception):
-    """The server is not there, or said no."""
+    """The server is not there, or refused."""
 
 
 @dataclass(slots=True)
 class Conversation:
-    """What was said so far, and how to ask for more."""
+    """The turns so far, and how to continue them."""
 
     url: str
     api_key: str = ""
@@ -94,7 +94,7 @@ class Conversation:
 
 
 def speed(metrics: dict[str, Any] | None, seconds: float) -> str:
-    """Say in one line how fast an answer came."""
+    """Return one line about an answer's speed."""
     if not metrics or metrics["tokens_per_second"] is None:
         return f"{seconds:.1f} s"
     facts = [

@@ -51,7 +51,7 @@ class Generation:
         return events
 
     async def events(self) -> AsyncIterator[Told]:
-        """Yield every event, for readers that only want the whole."""
+        """Yield every event, for readers that need only the whole."""
         while not self.over:
             for event in await self.take():
                 yield event
@@ -97,7 +97,7 @@ class Generation:
 
 
 def merged(first: Delta, then: Delta) -> Delta:
-    """Return the delta that says what two successive ones say."""
+    """Return one delta in place of two successive ones."""
     return Delta(
         request_id=first.request_id,
         choice=first.choice,

@@ -40,7 +40,7 @@ def resident_bytes(process_id: int, proc: Path = Path("/proc")) -> int:
 
 
 def memory_bytes() -> int:
-    """Return this machine's memory; 0 where the system does not say."""
+    """Return this machine's memory; 0 where the system has no figure."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):

@@ -134,7 +134,7 @@ class TextDone(ServerEvent, frozen=True, kw_only=True, tag="response.output_text
 
 
 class ErrorEvent(Struct, frozen=True, kw_only=True, tag_field="type", tag="error"):
-    """The answer to a client's event that could not be obeyed; the connection lives on."""
+    """The answer to a client's event that could not be obeyed; the connection stays open."""
 
     status: int
     """The HTTP status of the same error."""
@@ -143,4 +143,4 @@ class ErrorEvent(Struct, frozen=True, kw_only=True, tag_field="type", tag="error
     stream_id: str | UnsetType = UNSET
     """The stream, if the client named one."""
     headers: dict[str, str] | UnsetType = UNSET
-    """When to come back, as HTTP would say it."""
+    """HTTP's `retry-after` fields."""

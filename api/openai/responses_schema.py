@@ -122,7 +122,7 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
 
 
 class ClientEvent(Struct, frozen=True):
-    """What every event of a client has: enough to know what it is, and whom to answer."""
+    """What every event of a client has: its kind, and where the answer goes."""
 
     type: Annotated[str, Meta(max_length=64)]
     """The event's name."""
