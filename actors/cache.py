@@ -165,7 +165,7 @@ def generated(progress: list[SequenceProgress]) -> Generated | None:
 
 
 def piece(progress: SequenceProgress) -> Piece:
-    """Return what the detokenizer must know of one sequence's progress."""
+    """Return one sequence's progress for the detokenizer."""
     sequence = progress.sequence
     return Piece(
         request_id=sequence.request_id,

@@ -9,7 +9,7 @@ ROOT = bytes(16)
 
 
 class BlockNamer:
-    """Chains keyed hashes, so that a client who knows the tokens cannot know the names.
+    """Chained keyed hashes: the tokens alone do not give the names.
 
     The name space (a tenant or a shared salt) enters each name: prefixes never match across it.
     """
