@@ -9,9 +9,9 @@ from draftwerk.model.checkpoint.unsupported import Refused
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 QKV_BIASED = ("Qwen2ForCausalLM",)
-"""Architectures whose queries, keys and values have biases whatever the config says."""
+"""Architectures whose queries, keys and values have biases, whatever is in the config."""
 CONFIGURED_BIAS = ("LlamaForCausalLM", "Qwen3ForCausalLM")
-"""Those in which `attention_bias` says so; the others have none."""
+"""Those with biases if `attention_bias` is set; the others have none."""
 Shape = tuple[int, ...]
 
 
@@ -72,7 +72,7 @@ def _says(hf: Json, field: str, architectures: tuple[str, ...]) -> bool:
 
 
 def check_tensors(hf: Json, stored: Mapping[str, StoredTensor]) -> None:
-    """Refuse a checkpoint whose weights are not what its config says, naming the first of them."""
+    """Refuse a checkpoint whose weights do not fit its config, naming the first of them."""
     required, optional = inventory(hf)
     for name, shape in (required | optional).items():
         held = stored.get(name)
