@@ -1,4 +1,4 @@
-"""Golden texts: what a server answers now, byte for byte what it answered then.
+"""Golden texts: compares a server's answers byte for byte with recorded ones.
 
     python -m validation.golden record URL FILE [--at-once 4]
     python -m validation.golden compare URL FILE [--at-once 4]
@@ -33,7 +33,7 @@ CONTEXT = 24
 
 
 class AnswerError(Exception):
-    """A request that was not answered, with what the server said of it."""
+    """A request that was not answered, with the server's message."""
 
 
 def main() -> int:
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def record(url: str, file: Path, at_once: int) -> int:
-    """Ask everything, and write the answers to the file."""
+    """Send all requests, and write the answers to the file."""
     biased = _post(url, "/tokenize", {"prompt": BIASED_TEXT})["tokens"]
     requests = golden_requests(biased)
     recording: Json = {}
@@ -63,7 +63,7 @@ def record(url: str, file: Path, at_once: int) -> int:
 
 
 def compare(url: str, file: Path, at_once: int) -> int:
-    """Ask what the file asks, and print every answer that is another."""
+    """Send the file's requests, and print every answer that differs."""
     recording: Json = json.loads(file.read_text())
     requests = [
         GoldenRequest(name=name, path=each["path"], body=each["body"])

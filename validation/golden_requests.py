@@ -1,6 +1,6 @@
 """The requests of a golden recording: ways to sample by endpoint, streamed or not.
 
-Nothing here is random: a recording made twice of one server asks the same.
+Nothing here is random: two recordings of one server have the same requests.
 """
 
 from dataclasses import dataclass

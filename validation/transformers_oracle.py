@@ -60,7 +60,7 @@ def prompts_of(path: Path, count: int, text: TextTokenizer) -> list[list[int]]:
 
 
 def transformers_greedy(prompts: list[list[int]], count: int) -> list[list[int]]:
-    """Return what `generate` says, from the same rounded weights in float32."""
+    """Return the output of `generate`, from the same rounded weights in float32."""
     from transformers import AutoModelForCausalLM
 
     model: Any = AutoModelForCausalLM.from_pretrained(locate(None).directory, dtype=torch.float32)

@@ -3,10 +3,10 @@
     python -m benchmarks.drafting.draft_head spec_bench.jsonl
 
 The target decodes some prompts of each category greedily, a token a step. After every step the head
-thinks on, as it would for a request, and is timed: its matrices are as cold as they ever are. Its
-first choice at each depth, the tokens between known, is then compared with the text. And noise is
-drawn at every place: how often would the head's best guess, with its chances sharpened or as they
-are, have been what the target says at that temperature?
+drafts, as it would for a request, and is timed, with its matrices as cold as in service. Its
+first choice at each depth, given the tokens between, is then compared with the text. Noise is drawn
+at every position as well: how often the head's best guess, with its probabilities sharpened or not,
+is the target's token at that temperature.
 """
 
 import argparse
@@ -46,7 +46,7 @@ class Told(NamedTuple):
 
 
 def decode(parts: LoadedModel, step: HeadStep, prompt: Sequence[int], count: int) -> Told:
-    """Say `count` tokens, and have the head think after each."""
+    """Generate `count` tokens, and run the head after each."""
     size, known = parts.pages.block_size, list(prompt)
     blocks = tuple(range(-(-(len(prompt) + count) // size)))
     tokens, states, said = list[int](), list[Tensor](), list[Tensor]()
@@ -72,7 +72,7 @@ def decode(parts: LoadedModel, step: HeadStep, prompt: Sequence[int], count: int
 
 
 def right(step: HeadStep, told: Told) -> list[tuple[int, int]]:
-    """Return by depth how often the head's first choice is what the target says, of how many."""
+    """Return by depth how often the head's first choice is the target's token, of how many."""
     states, found = told.states, list[tuple[int, int]]()
     for depth in range(1, LEVELS + 1):
         between = told.tokens[depth - 1 : -1]

@@ -1,6 +1,6 @@
 """Recorded texts as a target: what drafts would have saved, without a model.
 
-A keyed target says the same text whatever is drafted, so a recording is all that a verdict needs.
+A keyed target's text does not depend on drafts, so verdicts can be made from a recording.
 """
 
 from collections.abc import Callable, Sequence
@@ -100,7 +100,7 @@ class Replay:
     """The device's time for a step, in ms by token count."""
     draft_max: int = 15
     model: Callable[[Recording, int, int], tuple[int, ...]] | None = None
-    """A draft model: (recording, tokens said, length) to guesses."""
+    """A draft model: (recording, token count, length) to guesses."""
     model_ms: float = 0.0
     """What each of its tokens costs, for all rows together."""
     name_space: str = ""
@@ -128,7 +128,7 @@ class Replay:
         return self.report
 
     def close(self) -> None:
-        """Tell the proposer of the last that ended."""
+        """Send the proposer the ids that ended last."""
         self.proposer.propose(Round(0, 0, (), (), self._closed), ())
         self._closed = ()
 

@@ -1,8 +1,8 @@
 """True text at an 8B model's cost: the default model, widened, in the whole engine.
 
 With speculation and without; the texts are compared, since without `--exact` near-ties may differ.
-Then the float32 reference reads them and says where it would have gone on otherwise, and how near
-the tie was.
+Then the float32 reference reads them; printed are the positions at which it chooses otherwise, and
+how near the tie is.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""Where a text differs from what the float32 reference would say, and how near the tie was.
+"""Where a text differs from the float32 reference's choice, and how near the tie is.
 
 The reference reads the whole text at once, so every token is checked after the same tokens before
 it, and one difference does not hide the next. Greedy texts only: without noise the gap between two
-logits is the whole story.
+logits decides.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ NEAR = 0.1
 
 
 class Difference(NamedTuple):
-    """A token that the reference would not have said."""
+    """A token that is not the reference's choice."""
 
     place: int
     """Index in the text."""
@@ -34,7 +34,7 @@ class Difference(NamedTuple):
 
 
 class TieProbe:
-    """The reference on a device: it reads texts and says where it disagrees."""
+    """The reference on a device: it reads texts and returns where it disagrees."""
 
     def __init__(self, model: Checkpoint) -> None:
         """`model` is in float32."""
@@ -54,7 +54,7 @@ class TieProbe:
         return self.forward(builder.batch(device), pages)
 
     def differences(self, prompt: Sequence[int], text: Sequence[int]) -> list[Difference]:
-        """Return the tokens of a greedy text that the reference would not have said."""
+        """Return the tokens of a greedy text that are not the reference's choice."""
         if not text:
             return []
         logits = self.logits(prompt, text)

@@ -1,7 +1,7 @@
 """Steps of the model process on a timeline: a Chrome trace, and how long the device waits between.
 
 A step here is the runner's: a proposal in, a verdict out. Open the trace in a browser's tracing
-page or in Perfetto. Recording costs time itself: the part `steps` says what a step takes alone.
+page or in Perfetto. Recording costs time itself: the part `steps` has the time of a step alone.
 """
 
 import json

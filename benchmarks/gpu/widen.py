@@ -119,7 +119,7 @@ class Widener:
         """Return [count * D, hidden]: live heads with their own lanes, dead ones random."""
         size = self.large.head_size
         wide = self._random(count * size, self.large.hidden_size)
-        wide.view(count, size, -1)[heads] = 0.0  # lanes that a live head does not use
+        wide.view(count, size, -1)[heads] = 0.0  # dimensions that a live head does not use
         wide[self._rows(heads), : self.small.hidden_size] = rows.to(wide)
         return wide
 

@@ -54,7 +54,7 @@ REST_S = 2.0
 
 @dataclass(slots=True)
 class Leaver:
-    """Asks, and leaves before the end."""
+    """A client that sends a request and leaves before the end."""
 
     url: str
     dice: random.Random
@@ -88,7 +88,7 @@ class Leaver:
             writer.write(HEAD % len(raw) + raw)
             return await self._stay(reader.readline(), reader.readline, phase, transport)
         finally:
-            if self.dice.random() < 0.5:  # a reset, where the others say goodbye
+            if self.dice.random() < 0.5:  # a reset, where the others close properly
                 socket = writer.get_extra_info("socket")
                 socket.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
             writer.close()

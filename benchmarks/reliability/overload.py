@@ -46,7 +46,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Load:
-    """Clients that ask the same kind of thing."""
+    """Clients with one kind of request."""
 
     url: str
     dice: random.Random
@@ -55,7 +55,7 @@ class Load:
     """When the window ends, on the performance counter."""
 
     async def ask(self, key: str) -> None:
-        """Ask once, and take down what came of it."""
+        """Send one request, and record its outcome."""
         body: dict[str, Any] = {
             "prompt": " ".join(self.dice.choices(WORDS, k=16)),
             "max_tokens": TOKENS,
@@ -75,7 +75,7 @@ class Load:
             self.tally.tokens[key] += json.loads(reply)["usage"]["completion_tokens"]
 
     async def closed(self, clients: int, seconds: float) -> float:
-        """Let clients ask again and again; returns tokens per second."""
+        """Run clients that send one request after another; returns tokens per second."""
         self.until = perf_counter() + seconds
 
         async def client(key: str) -> None:
@@ -87,7 +87,7 @@ class Load:
         return self.tally.tokens.total() / seconds
 
     async def open(self, rate: float, share: float, seconds: float) -> float:
-        """Ask at Poisson times, whatever becomes of it; returns tokens per second."""
+        """Send requests at Poisson times, whatever their outcome; returns tokens per second."""
         begun = perf_counter()
         self.until = begun + seconds
         at, asking = begun, list[asyncio.Task[None]]()

@@ -69,7 +69,7 @@ def warming(options: LoadTestOptions, users: float) -> LoadTestOptions:
 
 
 def made_up(options: LoadTestOptions, prompt_tokens: int, answer_tokens: int) -> LoadTestOptions:
-    """Return options that ask made-up prompts instead, all of them measured."""
+    """Return options with made-up prompts instead, all of them measured."""
     return replace(
         options,
         workload="synthetic",

@@ -28,7 +28,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A point worth pointing at."""
+    """A marked point."""
 
     x: float
     y: float
@@ -172,7 +172,7 @@ def _dots(series: Series, placed: Points, colour: str, radius: float = 2.2) -> s
 
 
 def _hovered(series: Series, placed: Points) -> str:
-    """Lay unseen dots with tooltips along a line; no more than can be told apart by hand."""
+    """Lay unseen dots with tooltips along a line; no more than can be pointed at singly."""
     step = -(-len(placed) // HOVER_MAX) or 1
     dots = "".join(
         f'<circle cx="{px:g}" cy="{py:g}" r="6">{_tip(series, *value)}</circle>'

@@ -55,7 +55,7 @@ async def answers(session: aiohttp.ClientSession, url: str) -> bool:
 
 
 async def says_ready(session: aiohttp.ClientSession, url: str) -> bool:
-    """Whether `/ready` says so: cheaper, where the server has it, and leaves its counters alone."""
+    """Whether `/ready` is 200: cheaper than a request, where the server has it, and not counted."""
     async with session.get(f"{url}/ready", timeout=aiohttp.ClientTimeout(ANSWER_S)) as response:
         return response.status == 200
 
@@ -103,7 +103,7 @@ async def wait_ready(
 
 
 def free_port(wanted: int = 0) -> int:
-    """Return a port nobody listens on, so that it is the server that answers and nobody else."""
+    """Return a free port, so that only the new server answers on it."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -136,7 +136,7 @@ async def _is_ready(session: aiohttp.ClientSession, url: str, ready: Ready) -> b
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
-    """Ask it to end, as its user would, then make an end of the whole group."""
+    """Send SIGTERM, and after a while kill the whole group."""
     with suppress(ProcessLookupError):
         process.terminate()
     with suppress(TimeoutError):

@@ -46,7 +46,7 @@ def read_questions(path: Path) -> list[WorkloadPrompt]:
 
 
 def read_sharegpt(path: Path) -> list[WorkloadPrompt]:
-    """Read a ShareGPT list: the human's turns are asked, the first reply sets the length wanted."""
+    """Read a ShareGPT list: the human's turns are sent, the first reply sets the limit."""
     talks = msgspec.json.decode(path.read_bytes(), type=list[_Shared])
     prompts = (_shared(talk) for talk in talks)
     return [prompt for prompt in prompts if prompt.turns]
