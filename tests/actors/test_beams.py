@@ -41,7 +41,7 @@ async def test_the_settled_beginning_is_streamed_and_never_taken_back() -> None:
 
 
 @on_both_loops
-async def test_the_best_text_so_far_is_told_on_request_and_settles_nothing() -> None:
+async def test_the_best_text_so_far_is_sent_on_request_and_is_not_final() -> None:
     options = changed(tokens_max=16, shows_hypotheses=True)
     changed_its_mind = 0
     async with running(Bench().parts()) as engine:

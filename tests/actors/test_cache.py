@@ -88,7 +88,7 @@ async def at_work() -> AsyncGenerator[Desk]:
 
 
 @on_both_loops
-async def test_a_request_is_announced_planned_and_told_of() -> None:
+async def test_a_request_is_announced_planned_and_reported() -> None:
     async with at_work() as desk:
         await desk.send(encoded())
         assert desk.said.receive_nowait() == Opened(request_id="r", prompt=(1, 2, 3), options=PLAIN)
@@ -225,13 +225,13 @@ def test_a_prefix_is_shared_within_a_tenant_or_a_salt(
         (Speculation(enabled=False, draft_max=3), 0),
     ],
 )
-def test_a_request_may_draft_what_it_asks_for_up_to_the_servers_limit(
+def test_a_request_drafts_up_to_its_own_and_the_servers_limit(
     speculation: Speculation, length: int
 ) -> None:
     assert draft_max(encoded(replace(PLAIN, speculation=speculation)), 7) == length
 
 
-def test_a_piece_tells_progress_and_cost() -> None:
+def test_a_piece_carries_progress_and_cost() -> None:
     sequence = made(PLAIN)
     sequence.tally.cached = 2
     sequence.tally.preemptions = 1

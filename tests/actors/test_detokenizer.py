@@ -133,7 +133,7 @@ def test_a_delta_has_an_origin_and_a_logprob_for_each_token() -> None:
     ]
 
 
-def test_alternatives_are_told_as_text_too() -> None:
+def test_alternatives_are_sent_as_text_too() -> None:
     logprob = ChosenLogprob(-1.0, ((0x61, -1.0), (END, -2.0)))
     (delta,) = events(
         opened(),

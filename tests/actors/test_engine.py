@@ -421,7 +421,7 @@ def test_after_too_many_crashes_everyone_has_a_last_word_and_the_engine_fails(ba
     assert found == [Failed(request_id="r", kind="failed", reason="the engine failed too often")]
 
 
-async def test_a_request_that_kills_every_device_fails_and_the_others_live() -> None:
+async def test_a_request_that_kills_every_device_fails_and_the_others_finish() -> None:
     """The device dies on a poisonous token; everyone else is served all the same."""
     poison = 13
 

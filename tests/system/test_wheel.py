@@ -149,7 +149,7 @@ def serving(binaries: Path, tiny: Path, folder: Path) -> Generator[str]:
             assert process.wait(timeout=30) == 0
 
 
-def test_its_version_is_told(binaries: Path) -> None:
+def test_it_prints_its_version(binaries: Path) -> None:
     for command in ([binaries / "draftwerk"], [binaries / "python", "-m", "draftwerk"]):
         said = subprocess.check_output([*command, "--version"], cwd="/", env=environment())
         assert said.decode() == f"draftwerk {__version__}\n"

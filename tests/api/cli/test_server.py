@@ -152,7 +152,7 @@ async def test_an_engine_that_cannot_start_ends_the_process(unused_tcp_port: int
         assert "the weights are not there" in output
 
 
-async def test_a_taken_port_is_said_in_one_line(unused_tcp_port: int) -> None:
+async def test_a_taken_port_is_reported_in_one_line(unused_tcp_port: int) -> None:
     async with process(unused_tcp_port) as first:
         await first.until_status("/health", 200)
         async with process(unused_tcp_port) as second:

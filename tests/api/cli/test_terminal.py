@@ -42,7 +42,7 @@ async def test_one_question_is_answered_with_its_speed(served: Served) -> None:
     assert "seed 5" in speed_line
 
 
-async def test_a_conversation_remembers_and_starts_over(served: Served) -> None:
+async def test_a_conversation_keeps_its_turns_and_starts_over(served: Served) -> None:
     said = "Hello\nMore\n/new\nAfresh\n/quit\nnever\n"
     code, _, _ = await draftwerk("chat", "--url", served.url + "/v1/", said=said)
     assert code == 0
@@ -81,7 +81,7 @@ async def test_without_speculation_is_a_switch(served: Served) -> None:
     assert served.engine.submitted[-1][1].speculation.enabled is False
 
 
-def test_a_speed_line_says_what_is_known() -> None:
+def test_a_speed_line_has_what_is_measured() -> None:
     assert speed(None, 1.25) == "1.2 s"
     metrics = {
         "time_to_first_token_ms": 12.3,
@@ -124,7 +124,7 @@ def test_the_doctor_finds_a_taken_port() -> None:
     assert found[-1].state == "bad"
 
 
-def test_the_doctor_says_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_prints_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
     ready = Ready(
         device="cpu",
         attention="native",
@@ -141,7 +141,7 @@ def test_the_doctor_says_what_to_expect(capsys: pytest.CaptureFixture[str]) -> N
     assert "8 tokens in a step cost 1.2 of one: where guesses are right, up to 6.4" in said
 
 
-def test_the_doctor_says_why_a_model_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_prints_why_a_model_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(_: Settings) -> Ready:
         raise ConfigError("no such model")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from draftwerk.api.core.memory import MemoryGuard, resident_bytes
 
 
-def test_it_says_no_near_the_limit_and_yes_only_well_below_it() -> None:
+def test_it_refuses_near_the_limit_until_memory_is_well_below_it() -> None:
     guard = MemoryGuard(1000)
     answers: list[bool] = []
     for used in (940, 950, 940, 900, 899, 940):
@@ -15,7 +15,7 @@ def test_it_says_no_near_the_limit_and_yes_only_well_below_it() -> None:
     assert answers == [False, True, True, True, False, False]
 
 
-def test_without_a_limit_it_never_says_no() -> None:
+def test_without_a_limit_it_never_refuses() -> None:
     guard = MemoryGuard(0)
     guard.observe(2**50)
     assert not guard.full

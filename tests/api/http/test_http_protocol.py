@@ -83,7 +83,7 @@ async def test_half_a_body_is_a_408(strict: Served) -> None:
     assert status(reply) == 408
 
 
-async def test_a_body_that_nobody_wants_does_not_hold_the_socket(strict: Served) -> None:
+async def test_a_body_that_is_not_read_does_not_hold_the_socket(strict: Served) -> None:
     head = b"GET /health HTTP/1.1\r\nhost: x\r\ncontent-length: 9999\r\n\r\nx"
     reply = await talk(strict, head)
     assert status(reply) == 200

@@ -114,7 +114,7 @@ async def test_nothing_follows_the_last_word() -> None:
     assert generation.outcome == "failed"
 
 
-async def test_an_idle_generation_says_so_after_a_while() -> None:
+async def test_an_idle_generation_sends_a_comment_after_a_while() -> None:
     generation = Generation("id", RequestTimer(lambda: 0.0, Histograms()), 1, 1)
     assert await generation.take(0.01) == []
 

@@ -233,7 +233,7 @@ ASKABLE = {
 
 
 @pytest.mark.parametrize("grammar", ASKABLE.values(), ids=ASKABLE)
-async def test_a_grammar_that_cannot_be_followed_is_refused_and_the_server_lives(
+async def test_a_grammar_that_cannot_be_followed_is_refused_and_the_server_goes_on(
     real: Real, grammar: Grammar
 ) -> None:
     started = time.monotonic()

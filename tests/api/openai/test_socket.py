@@ -116,7 +116,7 @@ async def test_a_cancel_right_behind_its_response_is_not_lost(served: Served) ->
     assert served.state.outcomes["cancelled"] == 2
 
 
-async def test_a_socket_cannot_be_told_not_to_stream(served: Served) -> None:
+async def test_a_socket_refuses_not_to_stream(served: Served) -> None:
     async with socket(served) as ws:
         await ask(ws, "Hello", stream=False, stream_id="a")
         (event,) = await until_last(ws)
@@ -168,7 +168,7 @@ async def test_a_lane_is_cancelled_by_name_or_by_response(served: Served) -> Non
     assert served.state.outcomes["cancelled"] == 2
 
 
-async def test_a_response_may_be_cancelled_while_it_waits_at_the_door() -> None:
+async def test_a_response_may_be_cancelled_while_it_waits_for_admission() -> None:
     async with serving(FakeEngine(), requests_max=1) as served, socket(served) as ws:
         await ask(ws, "!hang", stream_id="a")
         await until(lambda: served.engine.live == 1)
@@ -350,7 +350,7 @@ async def test_a_full_server_refuses_before_the_handshake_ends() -> None:
         assert refusal.value.response.headers["retry-after-ms"]
 
 
-async def test_a_full_server_says_when_to_come_back_and_at_last_closes() -> None:
+async def test_a_full_server_sends_the_time_to_retry_and_at_last_closes() -> None:
     async with (
         serving(FakeEngine(), requests_max=1, queue_max=0) as served,
         socket(served) as patient,

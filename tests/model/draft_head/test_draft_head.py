@@ -58,7 +58,7 @@ def native_step(head: DraftHead, weights: Weights):
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 19])
-def test_the_native_head_thinks_what_the_torch_one_does(directory, rows):
+def test_the_native_head_computes_what_the_torch_one_does(directory, rows):
     """Up to eight bits: states within a few per cent, and log-probabilities near."""
     torch_step, native_step = step_of(directory), step_of(directory, native=True)
     noise = torch.Generator().manual_seed(rows)
@@ -148,7 +148,7 @@ def test_guesses_are_a_tree_whose_head_tree_follow_their_parents(directory, samp
     assert any(len(head_tree) > 1 for head_tree in found)
 
 
-def test_a_runner_thinks_on_from_the_last_accepted_node(directory, tmp_path):
+def test_a_runner_drafts_from_the_last_accepted_node(directory, tmp_path):
     """This head says of any token what the target thought last, which the oracle knows."""
     oracle = save_tiny(tmp_path, "llama")
     runner = make_guessing_runner(directory, idle_head)
@@ -163,7 +163,7 @@ def test_a_runner_thinks_on_from_the_last_accepted_node(directory, tmp_path):
     assert thought.best[0] == best[0] and set(thought.best) == set(best)
 
 
-def test_nobody_thinks_of_a_row_that_is_not_asked_or_has_ended(directory):
+def test_head_skips_rows_without_drafts_or_that_ended(directory):
     runner = make_guessing_runner(directory, idle_head)
     (silent,) = runner.step(opened(NO_FEEDBACK)).decisions
     assert silent.tokens and silent.head_tree == ()
@@ -174,7 +174,7 @@ def test_nobody_thinks_of_a_row_that_is_not_asked_or_has_ended(directory):
     assert ended.tokens == asked.tokens and ended.head_tree == ()
 
 
-def test_a_runner_thinks_of_where_a_beam_search_goes_on(directory, tmp_path):
+def test_a_runner_drafts_where_a_beam_search_goes_on(directory, tmp_path):
     """This head says of any token what the target thought last: after two survivors, not a third.
 
     The second node of the draft survives, so that it is after it that nobody has looked.
@@ -201,7 +201,7 @@ def test_a_runner_thinks_of_where_a_beam_search_goes_on(directory, tmp_path):
     assert silent.candidates and silent.head_candidates == ()
 
 
-def test_nobody_thinks_of_what_was_known_before_the_round(directory):
+def test_head_skips_what_was_computed_before_the_round(directory):
     runner = make_guessing_runner(directory, idle_head)
     (decision,) = runner.step(branching(NO_DRAFT)).decisions
     (best, first), (other, second), *_ = decision.candidates[0]

@@ -29,7 +29,7 @@ def test_the_floor_is_whichever_takes_longer():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_it_says_so():
+def test_without_a_gpu_it_prints_the_reason():
     ended = subprocess.run(
         [sys.executable, "-m", "benchmarks.gpu", "kernels"],
         capture_output=True,
@@ -174,7 +174,7 @@ def test_a_random_qwen3_is_written_so_that_it_can_be_loaded(tmp_path: Path):
     assert (tmp_path / "tokenizer.json").exists()
 
 
-def test_a_peer_that_fails_says_so_and_stops_no_other():
+def test_a_peer_that_fails_is_reported_and_stops_no_other():
     from benchmarks.gpu.peers import Rows, tried
 
     def broken() -> Rows:

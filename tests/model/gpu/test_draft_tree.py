@@ -115,7 +115,7 @@ def test_a_tree_is_the_twins(seed: int, size: int, directory):
     assert min(depths) < max(depths) or size == 5
 
 
-def test_recorded_trees_are_grown_in_parts_and_remember_nothing(directory):
+def test_recorded_trees_are_grown_in_parts_and_keep_no_state(directory):
     plain, ours = steps(directory, torch.arange(VOCAB))
     recorder = Recorder()
     ours.record((1, 2, 4), recorder)
@@ -143,7 +143,7 @@ PROMPTS = [5, 6, 7], [8, 9]
 
 @pytest.mark.parametrize("graphs", [False, True], ids=["kernels", "graphs"])
 @pytest.mark.parametrize("make_head", [idle_head, every_token_head], ids=["idle", "random"])
-def test_a_runner_thinks_on_what_the_reference_does(make_head, graphs, directory):
+def test_a_runner_drafts_what_the_reference_does(make_head, graphs, directory):
     """From the last accepted node, in rounds with prompts, drafts and company."""
     from draftwerk.model.gpu.build import GpuSettings, gpu_parts
 

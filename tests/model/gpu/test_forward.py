@@ -209,7 +209,7 @@ def test_a_round_too_long_or_too_sparse_for_a_bucket_runs_without_a_graph(plain)
     assert recorder.replays == 0
 
 
-def test_buckets_grow_to_the_rows_wanted_and_no_further():
+def test_buckets_grow_to_the_rows_needed_and_no_further():
     from draftwerk.model.gpu.graphs import TOKENS_MAX, buckets
 
     found = buckets(5, (False, True))

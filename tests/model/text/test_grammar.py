@@ -315,7 +315,7 @@ def checker() -> GrammarChecker:
 
 
 @pytest.mark.parametrize("grammar", NASTY.values(), ids=NASTY)
-def test_the_check_refuses_in_words_and_lives_on(grammar: Grammar, checker: GrammarChecker) -> None:
+def test_the_check_refuses_in_words_and_goes_on(grammar: Grammar, checker: GrammarChecker) -> None:
     with pytest.raises(BadGrammar) as caught:
         checker.check(grammar)
     assert 10 < len(str(caught.value)) < 300

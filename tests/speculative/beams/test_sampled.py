@@ -86,7 +86,7 @@ def test_pairs_come_in_the_order_of_drawing_without_replacement() -> None:
     assert distance < 75.0, distance
 
 
-def test_a_seed_says_the_same_again_and_another_something_else() -> None:
+def test_a_seed_gives_the_same_again_and_another_something_else() -> None:
     def texts(seed: int) -> list[tuple[int, ...]]:
         return [each.tokens for each in drawn(distribution, rules_of(seed, 3)).finished]
 

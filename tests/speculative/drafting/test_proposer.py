@@ -235,7 +235,7 @@ def test_rows_whose_guesses_do_not_pay_take_turns() -> None:
     assert wants_topk == set(range(count))
 
 
-def test_a_head_must_pay_for_the_time_that_it_thinks() -> None:
+def test_a_head_must_pay_for_its_time() -> None:
     """The same guesses, always right: worth it at 0.1 ms a row, not at 10 ms a row."""
     text = list(range(100, 900))
     thought = dict[float, int]()
@@ -270,7 +270,7 @@ def test_a_head_must_pay_for_the_time_that_it_thinks() -> None:
     assert thought[10.0] < 50
 
 
-def test_a_head_that_never_pays_is_let_think_for_a_share_of_the_time_and_heard_each_time() -> None:
+def test_a_head_that_never_pays_runs_for_a_share_of_the_time_and_is_used_each_time() -> None:
     """And once its guesses come true it is asked in every round."""
     proposer = Proposer(("head",), ((1, 8.0), (16, 8.5)))
     rng, thought, heard = random.Random(3), Counter[str](), 0
@@ -308,7 +308,7 @@ def test_a_head_that_never_pays_is_let_think_for_a_share_of_the_time_and_heard_e
 @pytest.mark.parametrize(
     ("methods", "hears"), [(None, True), (("ngram", "head"), True), (("ngram",), False)]
 )
-def test_a_head_thinks_for_the_beam_searches_of_those_who_allow_it(
+def test_a_head_runs_for_beam_searches_that_allow_it(
     methods: tuple[str, ...] | None, hears: bool
 ) -> None:
     proposer = Proposer(("ngram", "head"), ((1, 1.0), (64, 1.01)))

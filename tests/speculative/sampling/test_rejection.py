@@ -124,7 +124,7 @@ def test_block_verification_never_accepts_less() -> None:
     assert better > 15
 
 
-def test_the_enumeration_notices_a_biased_rule() -> None:
+def test_the_enumeration_finds_a_biased_rule() -> None:
     def greedy(
         tokens: tuple[int, ...], drafts: list[Distribution], targets: list[Distribution]
     ) -> Iterator[tuple[float, int, list[float]]]:
@@ -139,7 +139,7 @@ def test_the_enumeration_notices_a_biased_rule() -> None:
     )
 
 
-def test_odds_add_up_and_a_coin_falls_somewhere() -> None:
+def test_odds_add_up_and_a_uniform_falls_somewhere() -> None:
     target, draft = random_model(4, False), random_model(5, False)
     tokens = (0, 2, 1)
     drafts: list[Distribution] = [draft[tokens[:n]] for n in range(3)]

@@ -98,7 +98,7 @@ def test_enumerated_noise_gives_the_target_distribution_exactly(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_seed_says_one_text_whatever_is_drafted(temperature: float) -> None:
+def test_a_seed_gives_one_text_whatever_is_drafted(temperature: float) -> None:
     saved = 0
     for seed in range(200):
         sampling = Sampling(temperature=temperature, seed=seed)

@@ -78,9 +78,7 @@ def test_suffix_offers_the_second_longest_matches_too() -> None:
 
 
 @given(st.lists(st.integers(0, 3), max_size=60), st.integers(1, 20))
-def test_ngram_and_suffix_say_only_what_the_text_has_said(
-    tokens: list[int], depth_max: int
-) -> None:
+def test_ngram_and_suffix_draft_only_what_the_text_has(tokens: list[int], depth_max: int) -> None:
     text = known(tokens)
     pairs = {*pairwise(tokens)}
     for source in (NgramSource(text), SuffixSource(text, GREEDY)):
@@ -132,7 +130,7 @@ def test_voters_that_disagree_leave_it_to_the_noise() -> None:
         assert (scores[7] > scores[8]) == (noise[7] > noise[8])
 
 
-def test_recycling_forgets_what_was_unchanged_for_longest(
+def test_recycling_drops_what_was_unchanged_for_longest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(recycle, "TOKENS_MAX", 2)
