@@ -1,4 +1,5 @@
-"""Beam searches from the engine's door: streamed without retracting, refused by name, replayed."""
+"""Beam searches through the engine's interface: streamed without retracting, refused by name,
+replayed."""
 
 from itertools import pairwise
 from typing import Any

@@ -32,7 +32,7 @@ text = Letters()
 
 
 def told(*messages: DetokenizerMessage) -> list[RouterMessage]:
-    """Return what a detokenizer says once requests have started."""
+    """Return a detokenizer's messages once requests have started."""
     return [message for message in all_told(*messages) if not is_start(message)]
 
 
@@ -41,7 +41,7 @@ def is_start(message: RouterMessage) -> bool:
 
 
 def all_told(*messages: DetokenizerMessage) -> list[RouterMessage]:
-    """Run a detokenizer over some messages; returns all that it said."""
+    """Run a detokenizer over some messages; returns all its messages."""
 
     async def main() -> list[RouterMessage]:
         outbox, inbox = mailbox[DetokenizerMessage](len(messages))
@@ -87,7 +87,7 @@ def opened(prompt: str = "", committed: tuple[tuple[int, ...], ...] = (), **how:
 
 
 def piece(tokens: tuple[int, ...] = (), finish_reason: str = "", **how: object) -> Piece:
-    """Return a piece whose origins and log-probabilities tell which token they belong to."""
+    """Return a piece whose origins and log-probabilities show which token they belong to."""
     return Piece(
         request_id="r",
         tokens=tokens,

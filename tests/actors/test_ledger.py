@@ -1,4 +1,4 @@
-"""The ledger: one last word for everybody, one place freed for each, nothing lost in a crash."""
+"""The ledger: one last event for each request, each entry dropped once, nothing lost in a crash."""
 
 from dataclasses import dataclass, field
 from random import Random

@@ -1,7 +1,8 @@
-"""Random life of block tables over simulated pages, against texts kept in plain lists.
+"""Random operations on block tables over simulated pages, against texts kept in plain lists.
 
 A table goes through what the scheduler puts one through: match, reserve, own, write drafts behind
-the known tokens, commit what was accepted; and it may be forked, truncated and released. Whatever
+the committed tokens, commit what was accepted; and it may be forked, truncated and released.
+Whatever
 was committed must read back through the table, whoever else came, copied, was evicted or left.
 """
 
@@ -112,7 +113,7 @@ class Tables:
             text.table.commit(text.tokens, text.computed)
 
     def advance(self, pick: int, drafts: list[int], accepted: int, own: int) -> None:
-        """Run a round of this text to the end, with whoever is in the round already."""
+        """Run a round of this text to the end, with the texts that are in the round already."""
         self.plan(pick, 9, drafts, 0)
         self.run_round([accepted], own)
 
@@ -167,7 +168,7 @@ class Tables:
                 assert spaces.setdefault(block, text.space) == text.space
 
     def finish(self) -> None:
-        """When all have left, every block is free or worth keeping."""
+        """When all have left, every block is free or cached."""
         for text in self.texts:
             text.table.release()
         self.pool.check()
@@ -195,7 +196,7 @@ class Tables:
 
 
 def story(seed: int, steps: int = 60) -> None:
-    """Live one random life of tables."""
+    """Run one random series of operations."""
     rng = Random(seed)
     tables = Tables(rng.randint(3, 8), rng.randint(1, 3))
     acts = ["open", "plan", "run", "advance", "advance", "fork", "truncate", "release", "reserve"]

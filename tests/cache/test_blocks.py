@@ -1,4 +1,4 @@
-"""The pool's promises, one at a time; their interplay is in test_machine.py."""
+"""The pool's invariants, one at a time; their interplay is in test_machine.py."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def pool() -> BlockPool:
 
 
 def cache_block(pool: BlockPool, name: bytes) -> int:
-    """Leave one named block behind that nobody holds."""
+    """Leave one named block behind without a holder."""
     blocks = pool.take(1)
     assert blocks is not None
     pool.name(blocks[0], name)

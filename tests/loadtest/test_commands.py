@@ -202,7 +202,7 @@ def test_peers_are_started_measured_and_stopped(
     ]  # fmt: skip
     assert all(run.summary.outcomes == {"ok": 2} for run in found.runs)
     assert [run.label for run in found.prefill] == ["one", "two", "two", "one"]
-    # A round has questions of its own, the same for everybody.
+    # A round has questions of its own, the same for all servers.
     seeds = [(run.options.seed, run.options.skip) for run in found.runs]
     assert seeds[0] == seeds[1] != seeds[2] == seeds[3]
     assert "of another family in the class" in capsys.readouterr().out

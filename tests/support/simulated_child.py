@@ -37,7 +37,8 @@ LATE_S = (0.5, 3.0)
 
 @dataclass
 class Fate:
-    """Decides, from a seed, who fails when and how; shared by all lives of one process."""
+    """Decides, from a seed, which process fails when and how; shared by all restarts of one
+    process."""
 
     rng: random.Random
     chance: float
@@ -58,11 +59,11 @@ class Fate:
 
 @dataclass
 class SimulatedChild:
-    """One life: frames that will be said, each at its time on the virtual clock."""
+    """One run of a process: frames to send, each at its time on the virtual clock."""
 
     fate: Fate
     make: Callable[[], Callable[[Any], object]]
-    """Returns a model that knows no sequence."""
+    """Returns a model without any sequence."""
     work_type: type
     process_id: int = 1
     silent_from: float = float("inf")
@@ -70,7 +71,7 @@ class SimulatedChild:
     dead_from: float = float("inf")
     step: Callable[[Any], object] = field(init=False)
     said: list[tuple[float, bytes]] = field(default_factory=list[tuple[float, bytes]])
-    """What is still to be said, in order of time."""
+    """Frames still to be sent, in order of time."""
     beat_at: float = 0.0
     buffer: bytearray = field(default_factory=bytearray)
 
@@ -166,7 +167,7 @@ class SimulatedChild:
         return count
 
     def _take(self, now: float) -> tuple[int, bytes] | None:
-        """Return the next frame that was said by now."""
+        """Return the next frame that is due."""
         if self.said and self.said[0][0] <= now and self.said[0][0] < self.silent_from:
             said = self.said.pop(0)[1]
             return HEADER.unpack_from(said)[0], said[HEADER.size :]

@@ -1,5 +1,5 @@
 """Model processes that are killed or stopped: their clients see a pause, and the same text."""
-# ruff: noqa: ASYNC110 - what is waited for here, nobody announces
+# ruff: noqa: ASYNC110 - what is waited for here is not announced
 
 import os
 import random

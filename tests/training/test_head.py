@@ -1,4 +1,4 @@
-"""A draft head learns from what a tiny model says, and then is the network that is served."""
+"""A draft head trained on a tiny model's texts equals the network that is served."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The check of stock clients tells passed from refused and failed."""
+"""The check of stock clients separates passed from refused and failed."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The doctor says when the machine is busy: what it measures then is too slow."""
+"""The doctor reports a busy machine: what it measures then is too slow."""
 
 from draftwerk.api.cli.doctor import busy
 

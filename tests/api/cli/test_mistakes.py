@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Run a wrong command line; return what it said, after checking that it is one line."""
+    """Run a wrong command line; return its message, after checking that it is one line."""
     capsys.readouterr()
     try:
         code = main(arguments)

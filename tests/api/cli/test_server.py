@@ -28,7 +28,7 @@ class Process:
     http: httpx.AsyncClient
 
     async def until_status(self, path: str, status: int) -> httpx.Response:
-        """Ask until the answer has this status; the socket may not be there yet."""
+        """Send requests until the answer has this status; the socket may not be there yet."""
         async with asyncio.timeout(10):
             while True:
                 try:
@@ -177,7 +177,7 @@ async def test_the_log_has_a_line_per_request_and_no_prompt(unused_tcp_port: int
 
 def test_small_writes_are_sent_at_once() -> None:
     with bind(load({"port": 0}, {})) as listener:
-        # asyncio turns Nagle's delay off for sockets that say they are TCP, and for no others.
+        # asyncio turns Nagle's delay off for sockets marked as TCP, and for no others.
         assert listener.proto == socket.IPPROTO_TCP
 
 

@@ -115,7 +115,7 @@ def test_a_rule_that_needs_draft_probabilities_is_refused_without_a_draft_model(
 
 @dataclass(frozen=True)
 class TinyCard:
-    """What the plan must know of a model."""
+    """What the plan needs of a model."""
 
     vocab_size: int
     kv_heads_per_token: int

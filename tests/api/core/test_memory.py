@@ -1,4 +1,4 @@
-"""The memory guard: what it counts, and when it says no."""
+"""The memory guard: what it counts, and when it refuses."""
 
 import os
 from pathlib import Path

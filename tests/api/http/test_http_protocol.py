@@ -1,4 +1,4 @@
-"""Raw sockets that misbehave: each is answered or closed in time, and the server lives."""
+"""Raw sockets that misbehave: each is answered or closed in time, and the server goes on."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Every request leaves a line in the log and an outcome, whether the engine heard of it or not."""
+"""Every request leaves a line in the log and an outcome, whether it reached the engine or not."""
 
 import asyncio
 import json

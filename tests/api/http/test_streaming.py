@@ -1,4 +1,4 @@
-"""A stream says what the whole reply says, whatever is asked for."""
+"""A stream and the whole reply have the same content, for any request."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ async def test_streamed_is_not_streamed(served: Served) -> None:
 
 
 async def run_in_this_loop(test: Any) -> None:
-    """Run a Hypothesis test of a coroutine on the loop that the server lives in."""
+    """Run a Hypothesis test of a coroutine on the server's loop."""
     import asyncio
 
     loop = asyncio.get_running_loop()

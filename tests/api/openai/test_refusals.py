@@ -1,4 +1,4 @@
-"""Whatever is wrong with a request is said in our words, with the field's name, at once."""
+"""Whatever is wrong with a request is refused at once, in our words, with the field's name."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Responses are kept for their API key: to be read, to be forgotten, to be gone on from."""
+"""Responses are kept for their API key: to be read, deleted and continued."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The reference says what the code does."""
+"""The reference agrees with the code."""
 
 import ast
 import re

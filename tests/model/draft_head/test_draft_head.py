@@ -1,4 +1,4 @@
-"""A draft head: what it thinks, in torch and natively, and what a runner makes of it."""
+"""A draft head: its trees, in torch and natively, and how a runner uses them."""
 
 from pathlib import Path
 
@@ -149,7 +149,8 @@ def test_guesses_are_a_tree_whose_head_tree_follow_their_parents(directory, samp
 
 
 def test_a_runner_drafts_from_the_last_accepted_node(directory, tmp_path):
-    """This head says of any token what the target thought last, which the oracle knows."""
+    """This head's distribution after any token is the target's last one, which the oracle
+    computes."""
     oracle = save_tiny(tmp_path, "llama")
     runner = make_guessing_runner(directory, idle_head)
     first = int(oracle_logits(oracle, PROMPT)[-1].argmax())
@@ -175,9 +176,10 @@ def test_head_skips_rows_without_drafts_or_that_ended(directory):
 
 
 def test_a_runner_drafts_where_a_beam_search_goes_on(directory, tmp_path):
-    """This head says of any token what the target thought last: after two survivors, not a third.
+    """This head's distribution after any token is the target's last one: after two survivors, not a
+    third.
 
-    The second node of the draft survives, so that it is after it that nobody has looked.
+    The second node of the draft survives, so that what follows it was not computed.
     """
     oracle = save_tiny(tmp_path, "llama")
     runner = make_guessing_runner(directory, idle_head)

@@ -1,4 +1,4 @@
-"""The GPU benchmark says plainly where it cannot run, and its parts run at toy sizes."""
+"""The GPU benchmark reports where it cannot run, and its parts run at toy sizes."""
 
 import json
 import subprocess

@@ -102,7 +102,7 @@ def test_a_step_in_half_the_bits_is_near_the_twins(directory):
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("size", [VOCAB, 40, 5])
 def test_a_tree_is_the_twins(seed: int, size: int, directory):
-    """Of each distribution, by themselves and together; a head may know very few tokens."""
+    """Of each distribution, by themselves and together; a head's vocabulary may be very small."""
     vocabulary = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(seed))[:size]
     plain, ours = steps(directory, vocabulary.sort().values, seed)
     rows = starts(seed, 11, sharp=2.0 + seed)

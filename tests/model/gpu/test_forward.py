@@ -215,7 +215,7 @@ def test_buckets_grow_to_the_rows_needed_and_no_further():
     found = buckets(5, (False, True))
     assert max(bucket.rows for bucket in found) == 8
     assert all(bucket.rows * bucket.length <= TOKENS_MAX for bucket in found)
-    # A single new token has no order, so a mask would say nothing.
+    # A single new token has no order, so a mask would have no effect.
     assert not any(bucket.masked and bucket.length == 1 for bucket in found)
     sizes = [bucket.rows * bucket.length for bucket in found]
     assert sizes == sorted(sizes, reverse=True)

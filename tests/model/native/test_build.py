@@ -1,4 +1,4 @@
-"""Where the library cannot be built, the caller learns it by one exception."""
+"""Where the library cannot be built, the caller gets one kind of exception."""
 
 import threading
 from pathlib import Path

@@ -249,7 +249,7 @@ def test_a_model_without_a_tokenizer_follows_no_grammar(tmp_path: Path) -> None:
     assert "no tokenizer" in decision.error
 
 
-# --- the judge ----------------------------------------------------------------------------------
+# --- the check ----------------------------------------------------------------------------------
 
 
 def nested(depth: int) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Forests for beams: what they guess from, how wide and deep they grow, what they forget."""
+"""Draft trees for beams: what they draft from, how wide and deep they grow, what they drop."""
 
 from draftwerk.speculative.beams.drafts import DEPTH_MAX, NODES_MAX, BeamDrafts
 from draftwerk.speculative.protocol.rounds import Branch, Draft, NewSequence, Round, Row, Seen

@@ -26,7 +26,8 @@ def rules_of(seed: int, width: int) -> BeamRules:
 
 
 def drawn(distribution: Distribution, rules: BeamRules, narrow: bool = False) -> Beams:
-    """Run a search; with `narrow`, on no more offers than it asks for, as a device gives them."""
+    """Run a search; with `narrow`, on no more candidates than it needs, as a device returns
+    them."""
     beams = new_beams(rules)
     while not beams.done:
         candidates = [tuple(enumerate(distribution(each.tokens))) for each in beams.live]

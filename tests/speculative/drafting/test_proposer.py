@@ -236,7 +236,7 @@ def test_rows_whose_guesses_do_not_pay_take_turns() -> None:
 
 
 def test_a_head_must_pay_for_its_time() -> None:
-    """The same guesses, always right: worth it at 0.1 ms a row, not at 10 ms a row."""
+    """The same guesses, always right: it pays at 0.1 ms a row, not at 10 ms a row."""
     text = list(range(100, 900))
     thought = dict[float, int]()
     for head_ms in (0.1, 10.0):
@@ -297,7 +297,7 @@ def test_a_head_that_never_pays_runs_for_a_share_of_the_time_and_is_used_each_ti
         (draft,) = proposer.propose(Round(number, 0, (row,)), (NO_DRAFT,))
         thought[phase] += draft.wants_topk
         heard += phase == "wrong" and bool(head_tree)
-        # The target says text[known], and the head thinks about what comes then.
+        # The target's token is text[known], and the head drafts what follows.
         guess = text[known + 1] if phase == "right" else 901
         head_tree = (HeadNode(-1, text[known], (guess,), (1,)),) if draft.wants_topk else ()
     assert thought["start"] >= 8

@@ -1,4 +1,4 @@
-"""What a token of each row is worth."""
+"""The weight of a token of each row."""
 
 import math
 from itertools import pairwise

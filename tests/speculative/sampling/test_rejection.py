@@ -129,7 +129,7 @@ def test_the_enumeration_finds_a_biased_rule() -> None:
         tokens: tuple[int, ...], drafts: list[Distribution], targets: list[Distribution]
     ) -> Iterator[tuple[float, int, list[float]]]:
         for accepted, chance in enumerate(ratio_odds(tokens, drafts, targets)):
-            yield chance, accepted, list(targets[accepted])  # forgets the residual
+            yield chance, accepted, list(targets[accepted])  # leaves out the residual
 
     target, draft = random_model(3, False), random_model(103, False)
     distribution, _ = speculated(greedy, target, draft)

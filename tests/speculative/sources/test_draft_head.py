@@ -1,4 +1,4 @@
-"""The draft head's thoughts become guesses: ranked with the noise, deep only below right tokens."""
+"""The draft head's nodes become drafts: ranked with the noise, deep only below right tokens."""
 
 from draftwerk.speculative.protocol.rounds import HeadNode
 from draftwerk.speculative.sampling.params import Sampling
@@ -61,7 +61,7 @@ def test_what_follows_a_token_that_found_no_room_is_left_out():
 
 
 def test_candidates_are_ranked_with_the_noise_of_their_place():
-    """Of equally likely successors the target says the one with the most noise."""
+    """Of equally likely successors the target chooses the one with the most noise."""
     key = SequenceNoise(Sampling(seed=5))
     even = HeadNode(-1, 9, tuple(range(10, 26)), (40,) * 16)
     tree = proposed((even,), key=key)

@@ -85,7 +85,7 @@ def test_enumerated_noise_gives_the_target_distribution_exactly(
     distribution: Counter[tuple[int, ...]] = Counter()
     rounds = 0
     for dice in product(range(STEPS), repeat=LENGTH):
-        # Positions beyond the text may be asked for too; what they say matters to nobody.
+        # Positions beyond the text may be requested too; their tokens are not used.
         said, took = text(rolled((*dice, *[0] * 8)), drafts)
         distribution[said] += 1
         rounds += took

@@ -36,7 +36,7 @@ def proposed(source: DraftSource, depth_max: int) -> DraftTree:
 
 
 def entry(token: int, *best: int) -> TokenTopK:
-    """Return what the target thought could follow a token: a half, a quarter and so on."""
+    """Return the target's top-k after a token: a half, a quarter and so on."""
     return TokenTopK(token, best, tuple(round(0.7 * (n + 1) / LOSS_NATS) for n in range(len(best))))
 
 
@@ -108,7 +108,7 @@ def test_recycling_keeps_the_latest_and_a_bounded_number() -> None:
 
 
 def test_recycling_drafts_first_what_the_noise_favours() -> None:
-    """Of equally likely successors the target says the one with the most noise."""
+    """Of equally likely successors the target chooses the one with the most noise."""
     sampling = Sampling(temperature=1.0, seed=5)
     successors = Successors()
     candidates = range(100, 100 + RANKS)
