@@ -138,12 +138,12 @@ class Distance(torch.autograd.Function):
                 mine = slice(begin, first + len(wanted) - n - 1)
                 counted = (left[mine] > n)[:, None] / max(1, counts[n])
                 logits = linear(state[mine].to(small.dtype), small).float()
-                said = logits.log_softmax(-1)
+                predicted = logits.log_softmax(-1)
                 theirs = teacher[skipped:]
-                losses[n] += (kl_div(said, theirs, reduction="none") * counted).sum()
-                hits = said.argmax(-1) == best[skipped:]
+                losses[n] += (kl_div(predicted, theirs, reduction="none") * counted).sum()
+                hits = predicted.argmax(-1) == best[skipped:]
                 same[n] += (hits * counted[:, 0]).sum()
-                miss = (said.exp() - theirs) * counted
+                miss = (predicted.exp() - theirs) * counted
                 gradient[mine] = (miss.to(small.dtype) @ small).float()
         ctx.save_for_backward(*gradients)
         ctx.mark_non_differentiable(same)

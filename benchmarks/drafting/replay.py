@@ -77,7 +77,7 @@ class _Player:
 
     sequence_id: int
     recording: Recording
-    said: int = 0
+    output_count: int = 0
     new_token_ids: tuple[int, ...] = ()
     topk: tuple[TokenTopK, ...] = ()
 
@@ -85,8 +85,8 @@ class _Player:
     def head_tree(self) -> tuple[HeadNode, ...]:
         """The head's tree after the last token."""
         return (
-            self.recording.head_tree[self.said - 1]
-            if self.recording.head_tree and self.said
+            self.recording.head_tree[self.output_count - 1]
+            if self.recording.head_tree and self.output_count
             else ()
         )
 
@@ -120,7 +120,7 @@ class Replay:
                 self._occupancy.started()
                 players.append(_Player(self._opened, waiting.pop()))
             self._round(players, len(waiting))
-            ended = [p for p in players if p.said == len(p.recording.output)]
+            ended = [p for p in players if p.output_count == len(p.recording.output)]
             self._closed = tuple(player.sequence_id for player in ended)
             players = [player for player in players if player not in ended]
             for _ in ended:
@@ -160,17 +160,17 @@ class Replay:
             return (NO_DRAFT,) * len(players), 0.0
         lengths = self.proposer.wants_model(round_)
         drafts = [
-            chain(self.model(player.recording, player.said, length), "draft")
+            chain(self.model(player.recording, player.output_count, length), "draft")
             for player, length in zip(players, lengths, strict=True)
         ]
         return tuple(drafts), self.model_ms * max(lengths)
 
     def _row(self, player: _Player) -> Row:
-        recording, said = player.recording, player.said
-        stop = len(recording.prompt) + said
-        room = min(self.draft_max, len(recording.output) - said - 1) if said else 0
+        recording, output_count = player.recording, player.output_count
+        stop = len(recording.prompt) + output_count
+        room = min(self.draft_max, len(recording.output) - output_count - 1) if output_count else 0
         new_sequence = None
-        if not said:
+        if not output_count:
             new_sequence = NewSequence(
                 recording.prompt,
                 stop,
@@ -188,23 +188,23 @@ class Replay:
             player.new_token_ids,
             new_sequence,
             player.topk,
-            tokens_left=len(recording.output) - said,
+            tokens_left=len(recording.output) - output_count,
             head_tree=player.head_tree,
         )
 
     def _commit(self, player: _Player, draft: Draft) -> None:
         """Walk the recording through the draft, and one token on."""
-        output, said = player.recording.output, player.said
+        output, output_count = player.recording.output, player.output_count
         children = {
             edge: node for node, edge in enumerate(zip(draft.parents, draft.tokens, strict=True))
         }
         path: list[int] = []
         while (
-            node := children.get((path[-1] if path else -1, output[said + len(path)]))
+            node := children.get((path[-1] if path else -1, output[output_count + len(path)]))
         ) is not None:
             path.append(node)
         self.report.count(draft, path)
-        player.new_token_ids = output[said : said + len(path) + 1]
-        player.topk = player.recording.topk[said : said + len(path) + 1]
-        player.said += len(player.new_token_ids)
+        player.new_token_ids = output[output_count : output_count + len(path) + 1]
+        player.topk = player.recording.topk[output_count : output_count + len(path) + 1]
+        player.output_count += len(player.new_token_ids)
         self.report.tokens += len(player.new_token_ids)

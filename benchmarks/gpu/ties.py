@@ -27,7 +27,7 @@ NEAR = 0.1
 class Difference(NamedTuple):
     """A token that is not the reference's choice."""
 
-    place: int
+    position: int
     """Index in the text."""
     gap: float
     """How far its logit is below the reference's greatest, in nats."""
@@ -62,7 +62,7 @@ class TieProbe:
         best, tokens = logits.max(dim=1)
         gaps = (best - logits.gather(1, said[:, None])[:, 0]).tolist()
         wrong = (tokens != said).nonzero()[:, 0].tolist()
-        return [Difference(place, gaps[place]) for place in wrong]
+        return [Difference(position, gaps[position]) for position in wrong]
 
 
 def summary(

@@ -59,7 +59,7 @@ class Sequences:
         self.rng, self.length, self.vocab = Random(1), length, vocab
         self.texts = [[self.rng.randrange(vocab) for _ in range(context)] for _ in range(rows)]
         self.computed = [0] * rows
-        self.told = [0] * rows
+        self.sent_count = [0] * rows
         width = -(-(context + goal + length) // page)
         self.blocks = [tuple(range(row * width, (row + 1) * width)) for row in range(rows)]
         self.rounds = 0
@@ -69,11 +69,15 @@ class Sequences:
         drafted = 0 if self.rounds == 0 else self.length - 1
         rows: list[Row] = []
         for index, text in enumerate(self.texts):
-            opening = None if self.told[index] else NewSequence(tuple(text), len(text), SAMPLING)
-            news = tuple(text[self.told[index] :]) if self.told[index] else ()
+            new_sequence = (
+                None if self.sent_count[index] else NewSequence(tuple(text), len(text), SAMPLING)
+            )
+            new_token_ids = tuple(text[self.sent_count[index] :]) if self.sent_count[index] else ()
             place = self.computed[index], len(text)
-            rows.append(Row(index, *place, True, drafted, self.blocks[index], news, opening))
-            self.told[index] = len(text)
+            rows.append(
+                Row(index, *place, True, drafted, self.blocks[index], new_token_ids, new_sequence)
+            )
+            self.sent_count[index] = len(text)
         drafts = [
             chain(tuple(self.rng.randrange(self.vocab) for _ in range(drafted)), "benchmark")
             if drafted

@@ -82,8 +82,8 @@ class Leaver:
             "stream": transport == "sse",
         }
         raw = json.dumps(body).encode()
-        place = urlsplit(self.url)
-        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        address = urlsplit(self.url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
         try:
             writer.write(HEAD % len(raw) + raw)
             return await self._stay(reader.readline(), reader.readline, phase, transport)

@@ -104,8 +104,8 @@ async def posted(url: str, body: bytes, key: str) -> tuple[int, bytes]:
 
     A client that does more for its user would count its own time as the server's.
     """
-    place = urlsplit(url)
-    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    address = urlsplit(url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
         writer.write(HEAD % (key.encode(), len(body)) + body)
         head, _, reply = (await reader.read()).partition(b"\r\n\r\n")

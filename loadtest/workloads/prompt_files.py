@@ -85,8 +85,8 @@ def _asked(question: _Question) -> WorkloadPrompt:
 
 
 def _shared(talk: _Shared) -> WorkloadPrompt:
-    asked = [said.value for said in talk.conversations if said.speaker in ("human", "user")]
-    replies = [said.value for said in talk.conversations if said.speaker in ("gpt", "assistant")]
+    asked = [turn.value for turn in talk.conversations if turn.speaker in ("human", "user")]
+    replies = [turn.value for turn in talk.conversations if turn.speaker in ("gpt", "assistant")]
     tokens = len(replies[0]) // CHARACTERS_PER_TOKEN if replies else 0
     return WorkloadPrompt(
         turns=tuple(filter(None, asked)), category="sharegpt", output_tokens=tokens or None

@@ -56,8 +56,8 @@ class Desk:
     def __init__(self) -> None:
         self.outbox, inbox = mailbox[CacheMessage](99)
         to_draft, self.rounds = mailbox[Round](1)
-        to_detokenizer, self.said = mailbox[DetokenizerMessage](99)
-        self.streams = [self.outbox, inbox, to_draft, self.rounds, to_detokenizer, self.said]
+        to_detokenizer, self.sent = mailbox[DetokenizerMessage](99)
+        self.streams = [self.outbox, inbox, to_draft, self.rounds, to_detokenizer, self.sent]
         self.now = 100.0
         self.cache = make_cache(inbox, to_draft, to_detokenizer, clock=lambda: self.now)
         self.scheduler = self.cache.scheduler
@@ -91,10 +91,10 @@ async def at_work() -> AsyncGenerator[Desk]:
 async def test_a_request_is_announced_planned_and_reported() -> None:
     async with at_work() as desk:
         await desk.send(encoded())
-        assert desk.said.receive_nowait() == Opened(request_id="r", prompt=(1, 2, 3), options=PLAIN)
+        assert desk.sent.receive_nowait() == Opened(request_id="r", prompt=(1, 2, 3), options=PLAIN)
         round_ = desk.rounds.receive_nowait()
         await desk.send(desk.decided(round_, Decision((9,))))
-        generated = desk.said.receive_nowait()
+        generated = desk.sent.receive_nowait()
         assert isinstance(generated, Generated)
         (one,) = generated.pieces
         assert (one.request_id, one.choice, one.tokens, one.finish_reason) == ("r", 0, (9,), "stop")
@@ -123,8 +123,8 @@ async def test_every_choice_has_its_branch_and_its_leader() -> None:
 async def test_a_cancel_follows_its_request_to_the_detokenizer() -> None:
     async with at_work() as desk:
         await desk.send(encoded(), Cancel(request_id="r"))
-        assert isinstance(desk.said.receive_nowait(), Opened)
-        assert desk.said.receive_nowait() == Cancel(request_id="r")
+        assert isinstance(desk.sent.receive_nowait(), Opened)
+        assert desk.sent.receive_nowait() == Cancel(request_id="r")
         assert desk.scheduler.idle
 
 
@@ -133,7 +133,7 @@ async def test_after_a_crash_a_request_goes_on_where_it_was() -> None:
     async with at_work() as desk:
         again = encoded(replace(PLAIN, choices=3), committed=((5,), (6, 7), (8,)), ended=(0,))
         await desk.send(again)
-        opened = desk.said.receive_nowait()
+        opened = desk.sent.receive_nowait()
         assert isinstance(opened, Opened)
         assert (opened.committed, opened.ended) == (again.committed, (0,))
         (row,) = desk.rounds.receive_nowait().rows

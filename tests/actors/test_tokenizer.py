@@ -176,7 +176,7 @@ class Choosy(Letters):
         if text == "bad":
             raise ValueError("no such text, please")
         if text == "worse":
-            raise KeyError("a bug of somebody else's")
+            raise KeyError("a bug in a library")
         return super().encode(text)
 
     encode_continuation = encode

@@ -3,7 +3,7 @@
 A table goes through what the scheduler puts one through: match, reserve, own, write drafts behind
 the committed tokens, commit what was accepted; and it may be forked, truncated and released.
 Whatever
-was committed must read back through the table, whoever else came, copied, was evicted or left.
+was committed must read back through the table, whatever else came, copied, was evicted or left.
 """
 
 from collections import Counter
@@ -89,7 +89,7 @@ class Tables:
         self.copies += copies
         content = (*text.tokens[:stop], *drafts)
         for slot in range(text.computed, len(content)):
-            self.writes.append((self.place(text.table, slot), content[: slot + 1]))
+            self.writes.append((self.page_slot(text.table, slot), content[: slot + 1]))
         text.drafts = drafts
         text.in_round = True
         text.planned_to = stop
@@ -99,8 +99,8 @@ class Tables:
         for source, target in self.copies:
             for offset in range(self.size):
                 self.pages[target * self.size + offset] = self.pages[source * self.size + offset]
-        for place, content in self.writes:
-            self.pages[place] = content
+        for page_slot, content in self.writes:
+            self.pages[page_slot] = content
         self.copies, self.writes = [], []
         members = [text for text in self.texts if text.in_round]
         for number, text in enumerate(members):
@@ -186,12 +186,12 @@ class Tables:
     def pick(self, texts: list[Text], number: int) -> Text:
         return texts[number % len(texts)]
 
-    def place(self, table: BlockTable, slot: int) -> int:
+    def page_slot(self, table: BlockTable, slot: int) -> int:
         return table.blocks[slot // self.size] * self.size + slot % self.size
 
     def check_content(self, text: Text) -> None:
         for slot in range(text.computed):
-            content = self.pages[self.place(text.table, slot)]
+            content = self.pages[self.page_slot(text.table, slot)]
             assert content == tuple(text.tokens[: slot + 1]), f"slot {slot} holds another text"
 
 

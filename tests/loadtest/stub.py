@@ -164,8 +164,8 @@ class Stub:
         pieces = manner.answer(asked) if manner.answer else ["a "] * manner.chunks
         first_s = self.first_s(served.body, asked)
         await asyncio.sleep(max(first_s, self.stalled_until_s - time.perf_counter()))
-        for place, piece in enumerate(pieces):
-            if place:
+        for index, piece in enumerate(pieces):
+            if index:
                 await asyncio.sleep(manner.gap_s)
             served.written_s.append(time.perf_counter())
             yield piece

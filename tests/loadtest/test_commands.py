@@ -140,8 +140,8 @@ def test_sweep_visits_every_load_and_variant(tmp_path: Path) -> None:
     assert [len(run.rows) for run in sweep.runs] == [2, 2, 2, 2, 4, 4]
     assert set(sweep.knees) == {"on", "off"}
     served = measured(server)
-    told = [one.body.get("speculation") for one in served]
-    assert told.count({"enabled": False}) == told.count(None) == 8
+    sent = [one.body.get("speculation") for one in served]
+    assert sent.count({"enabled": False}) == sent.count(None) == 8
 
 
 def test_a_sweep_sends_all_of_a_file_before_anything_comes_again(tmp_path: Path) -> None:

@@ -265,10 +265,10 @@ class ToyTarget:
         assert row.branch is not None
         contexts = self._contexts(row, draft, context)
         known = (row.branch.known,) if row.start == row.stop else ()
-        for place, (text, offered) in enumerate(zip(contexts, (*known, *candidates), strict=True)):
+        for index, (text, offered) in enumerate(zip(contexts, (*known, *candidates), strict=True)):
             for token, _ in offered:
-                if self._child(draft, place - 1, token) is None:
-                    yield HeadCandidates(place - 1, token, head_candidates([*text, token]))
+                if self._child(draft, index - 1, token) is None:
+                    yield HeadCandidates(index - 1, token, head_candidates([*text, token]))
 
     def _offers(self, row: Row, draft: Draft, context: list[int]) -> list[tuple[Candidate, ...]]:
         assert row.branch is not None

@@ -57,41 +57,41 @@ class Result:
     words: str
 
 
-def installed(client: Client, place: Path) -> list[str]:
+def installed(client: Client, folder: Path) -> list[str]:
     """Install a client if it is not there; returns the command that runs its script."""
     if client.is_npm:
-        if not (place / "node_modules" / client.package).exists():
-            place.mkdir(parents=True, exist_ok=True)
-            (place / "package.json").write_text("{}")
+        if not (folder / "node_modules" / client.package).exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "package.json").write_text("{}")
             command = ["npm", "install", "--silent", client.package]
-            subprocess.run(command, cwd=place, check=True, timeout=INSTALL_S)
+            subprocess.run(command, cwd=folder, check=True, timeout=INSTALL_S)
         # Node looks for packages beside the script.
-        copy = place / client.script
+        copy = folder / client.script
         copy.write_text((SCRIPTS / client.script).read_text())
         return ["node", str(copy)]
-    python = place / "bin" / "python"
+    python = folder / "bin" / "python"
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True, timeout=INSTALL_S)
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=INSTALL_S)
         install = [str(python), "-m", "pip", "install", "--quiet"]
         requirements = (client.requirements or client.package).split()
         subprocess.run([*install, *requirements], check=True, timeout=INSTALL_S)
     return [str(python), str(SCRIPTS / client.script)]
 
 
-def version_of(client: Client, place: Path) -> str:
+def version_of(client: Client, folder: Path) -> str:
     """Return the version that was installed."""
     if client.is_npm:
-        return json.loads((place / "node_modules" / client.package / "package.json").read_text())[
+        return json.loads((folder / "node_modules" / client.package / "package.json").read_text())[
             "version"
         ]
     code = f"from importlib.metadata import version; print(version({client.package!r}))"
-    return subprocess.check_output([place / "bin" / "python", "-c", code], text=True).strip()
+    return subprocess.check_output([folder / "bin" / "python", "-c", code], text=True).strip()
 
 
-def results(client: Client, place: Path, url: str, model: str) -> Iterator[Result]:
+def results(client: Client, folder: Path, url: str, model: str) -> Iterator[Result]:
     """Yield the outcome of each of a client's cases; a script that breaks is a failed case."""
-    command = installed(client, place)
-    version = version_of(client, place)
+    command = installed(client, folder)
+    version = version_of(client, folder)
     environment = {
         **os.environ,
         "OPENAI_BASE_URL": url + "/v1",
@@ -135,9 +135,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as throw_away:
         for client in CLIENTS:
             if not parsed.only or client.name in parsed.only:
-                place = (parsed.directory or Path(throw_away)) / client.name
+                folder = (parsed.directory or Path(throw_away)) / client.name
                 print(f"{client.name} ...", file=sys.stderr, flush=True)
-                found += results(client, place, url, model)
+                found += results(client, folder, url, model)
     print(table(found))
     return int(any(each.outcome == "failed" for each in found))
 

@@ -17,7 +17,7 @@ from tests.api.support.fake_engine import FakeEngine, whole_text
 ROOT = Path(__file__).parents[3]
 
 
-async def draftwerk(*words: str, said: str = "") -> tuple[int | None, str, str]:
+async def draftwerk(*words: str, typed: str = "") -> tuple[int | None, str, str]:
     """Run the command; returns the exit code, what was printed, and what was complained about."""
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "draftwerk", *words),
@@ -26,7 +26,7 @@ async def draftwerk(*words: str, said: str = "") -> tuple[int | None, str, str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    output, complaints = await child.communicate(said.encode())
+    output, complaints = await child.communicate(typed.encode())
     return child.returncode, output.decode(), complaints.decode()
 
 
@@ -43,16 +43,16 @@ async def test_one_question_is_answered_with_its_speed(served: Served) -> None:
 
 
 async def test_a_conversation_keeps_its_turns_and_starts_over(served: Served) -> None:
-    said = "Hello\nMore\n/new\nAfresh\n/quit\nnever\n"
-    code, _, _ = await draftwerk("chat", "--url", served.url + "/v1/", said=said)
+    typed = "Hello\nMore\n/new\nAfresh\n/quit\nnever\n"
+    code, _, _ = await draftwerk("chat", "--url", served.url + "/v1/", typed=typed)
     assert code == 0
     lengths = [len(prompt.messages) for prompt, _ in served.engine.submitted]  # type: ignore[union-attr]
     assert lengths == [1, 3, 1]
 
 
 async def test_a_new_conversation_keeps_the_system_message(served: Served) -> None:
-    said = "Hello\n/new\nAfresh\n"
-    await draftwerk("chat", "--url", served.url, "--system", "Be brief.", said=said)
+    typed = "Hello\n/new\nAfresh\n"
+    await draftwerk("chat", "--url", served.url, "--system", "Be brief.", typed=typed)
     prompt, _ = served.engine.submitted[-1]
     assert isinstance(prompt, Chat)
     assert [each.content for each in prompt.messages] == ["Be brief.", "Afresh"]
@@ -109,9 +109,9 @@ def test_commands_change_the_conversation(capsys: pytest.CaptureFixture[str]) ->
 
 def test_the_doctor_looks_at_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor.doctor(load({"port": 0}, {})) in (0, 1)
-    said = capsys.readouterr().out
+    typed = capsys.readouterr().out
     for subject in ("python", "torch", "model", "processor", "memory", "gpu", "cache"):
-        assert subject in said
+        assert subject in typed
 
 
 def test_the_doctor_finds_a_taken_port() -> None:
@@ -134,11 +134,11 @@ def test_the_doctor_prints_what_to_expect(capsys: pytest.CaptureFixture[str]) ->
         weight_ms=6.7,
     )
     assert doctor.doctor(load({"port": 0}, {}), lambda _: ready) == 0
-    said = capsys.readouterr().out
-    assert "269 MB of weights, read at 40 GB/s: no step is under 6.7 ms" in said
-    assert "1: 8.0, 8: 10.0, 16: 12.0" in said
-    assert "125 tokens/s for one reader, 1333 for 16 at once" in said
-    assert "8 tokens in a step cost 1.2 of one: where guesses are right, up to 6.4" in said
+    typed = capsys.readouterr().out
+    assert "269 MB of weights, read at 40 GB/s: no step is under 6.7 ms" in typed
+    assert "1: 8.0, 8: 10.0, 16: 12.0" in typed
+    assert "125 tokens/s for one reader, 1333 for 16 at once" in typed
+    assert "8 tokens in a step cost 1.2 of one: where guesses are right, up to 6.4" in typed
 
 
 def test_the_doctor_prints_why_a_model_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:

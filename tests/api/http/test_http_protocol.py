@@ -260,13 +260,13 @@ async def test_a_client_of_http_1_0_gets_a_stream_without_chunks(strict: Served)
         reply = await talk(strict, head + body)
         assert status(reply) == 200
         assert b"transfer-encoding" not in reply
-        said = reply.split(b"\r\n\r\n", 1)[1]
+        received = reply.split(b"\r\n\r\n", 1)[1]
         if stream:
-            events = said.decode().split("\n\n")
+            events = received.decode().split("\n\n")
             assert events[-2:] == ["data: [DONE]", ""]
             assert all("choices" in json.loads(each.removeprefix("data: ")) for each in events[:-2])
         else:
-            assert json.loads(said)["object"] == "chat.completion"
+            assert json.loads(received)["object"] == "chat.completion"
 
 
 async def test_a_compressed_body_is_refused_by_name(strict: Served) -> None:

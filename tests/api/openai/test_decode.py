@@ -26,17 +26,19 @@ from draftwerk.api.openai.schema import (
 )
 from draftwerk.api.openai.translate import completion_prompts
 from draftwerk.api.service.endpoints import DETOKENIZE
-from validation import hostile_requests as monsters
+from validation import hostile_requests
 
 DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
-    monsters.CHAT: CHAT,
-    monsters.COMPLETION: COMPLETION,
-    monsters.RESPONSES: RESPONSES,
-    monsters.DETOKENIZE: DETOKENIZE,
+    hostile_requests.CHAT: CHAT,
+    hostile_requests.COMPLETION: COMPLETION,
+    hostile_requests.RESPONSES: RESPONSES,
+    hostile_requests.DETOKENIZE: DETOKENIZE,
 }
 
 
-@pytest.mark.parametrize(("path", "raw"), monsters.HOSTILE.values(), ids=monsters.HOSTILE.keys())
+@pytest.mark.parametrize(
+    ("path", "raw"), hostile_requests.HOSTILE.values(), ids=hostile_requests.HOSTILE.keys()
+)
 def test_a_hostile_body_is_refused_without_delaying_others(path: str, raw: bytes) -> None:
     took: list[float] = []
     for _ in range(3):

@@ -209,8 +209,8 @@ async def test_the_best_hypothesis_so_far_comes_when_asked_for(served: Served) -
     async with socket(served) as ws:
         await ask(ws, "Hello", beam_width=2, include=["beam_hypotheses"])
         events = await until_last(ws)
-        said = [each for each in events if each["type"] == "response.output_text.hypothesis"]
-        assert said and {each["text"] for each in said} == {"perhaps"}
+        received = [each for each in events if each["type"] == "response.output_text.hypothesis"]
+        assert received and {each["text"] for each in received} == {"perhaps"}
         assert [each["sequence_number"] for each in events] == list(range(len(events)))
         await ask(ws, "Hello", beam_width=2)
         assert not [each for each in await until_last(ws) if "hypothesis" in each["type"]]
@@ -413,18 +413,18 @@ async def test_a_handshake_that_can_have_no_body_closes_with_a_code(
         "headers": [(b"authorization", header)],
         "subprotocols": [],
     }
-    said: list[Any] = []
+    received: list[Any] = []
 
     async def receive() -> Any:
         return {"type": "websocket.connect"}
 
     async def send(message: Any) -> None:
-        said.append(message)
+        received.append(message)
 
     await app(scope, receive, send)
-    assert [each["type"] for each in said] == ["websocket.accept", "websocket.close"]
-    assert said[1]["code"] == code
-    assert said[1]["reason"].endswith(".")
+    assert [each["type"] for each in received] == ["websocket.accept", "websocket.close"]
+    assert received[1]["code"] == code
+    assert received[1]["reason"].endswith(".")
 
 
 async def test_the_text_is_the_same_as_over_http(served: Served) -> None:

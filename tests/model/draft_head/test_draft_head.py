@@ -131,20 +131,20 @@ def test_guesses_are_a_tree_whose_head_tree_follow_their_parents(directory, samp
     for start, head_tree in zip(starts, found, strict=True):
         assert len(head_tree) <= 1 + EXPANDED * (LEVELS - 1)
         states, depths = [start.state], [0]
-        for index, thought in enumerate(head_tree):
-            parent = head_tree[thought.parent] if thought.parent >= 0 else None
-            before = states[thought.parent + 1] if parent else start.state
-            after = step(before[None], [thought.token], LOOKED if sequence_noise.sampled else BEST)
+        for index, drafted in enumerate(head_tree):
+            parent = head_tree[drafted.parent] if drafted.parent >= 0 else None
+            before = states[drafted.parent + 1] if parent else start.state
+            after = step(before[None], [drafted.token], LOOKED if sequence_noise.sampled else BEST)
             losses = [round(-value / LOSS_NATS) for value in after.logprobs[0]]
-            place = start.position + depths[thought.parent + 1]
-            ranked = sequence_noise.ranked(place, after.tokens[0], losses)[:BEST]
-            assert thought.best == tuple(token for _, token in ranked)
+            at = start.position + depths[drafted.parent + 1]
+            ranked = sequence_noise.ranked(at, after.tokens[0], losses)[:BEST]
+            assert drafted.best == tuple(token for _, token in ranked)
             states.append(after.states[0])
-            depths.append(depths[thought.parent + 1] + 1)
-            assert thought.parent < index and depths[-1] <= LEVELS
+            depths.append(depths[drafted.parent + 1] + 1)
+            assert drafted.parent < index and depths[-1] <= LEVELS
             if parent:
-                ranked = sequence_noise.ranked(place - 1, parent.best, parent.losses)
-                assert thought.token in [token for _, token in ranked[:EXPANDED]]
+                ranked = sequence_noise.ranked(at - 1, parent.best, parent.losses)
+                assert drafted.token in [token for _, token in ranked[:EXPANDED]]
     assert any(len(head_tree) > 1 for head_tree in found)
 
 
@@ -158,10 +158,10 @@ def test_a_runner_drafts_from_the_last_accepted_node(directory, tmp_path):
     draft = Draft((wrong, first, wrong), (-1, -1, 1), ("x",) * 3)
     (decision,) = runner.step(opened(draft)).decisions
     path = [*PROMPT, first, wrong][: len(PROMPT) + len(decision.path)]
-    thought = decision.head_tree[0]
+    drafted = decision.head_tree[0]
     best = oracle_logits(oracle, path)[-1].topk(BEST).indices.tolist()
-    assert (thought.parent, thought.token) == (-1, decision.tokens[-1])
-    assert thought.best[0] == best[0] and set(thought.best) == set(best)
+    assert (drafted.parent, drafted.token) == (-1, decision.tokens[-1])
+    assert drafted.best[0] == best[0] and set(drafted.best) == set(best)
 
 
 def test_head_skips_rows_without_drafts_or_that_ended(directory):

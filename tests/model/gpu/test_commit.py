@@ -191,7 +191,7 @@ def test_a_step_waits_for_its_answers_and_for_nothing_else(directory: Path):
         """A head that may run on the device only."""
 
         def __call__(self, states: Tensor, tokens: list[int], count: int):
-            raise AssertionError("thought again")
+            raise AssertionError("a second run of the head")
 
     backend = parts.backend._replace(choose=choose, move_slots=move, presample=presample)
     runner = TargetRunner(parts._replace(backend=backend, step=Silent()))

@@ -132,8 +132,8 @@ def test_levels_as_deep_as_there_are(directory):
     deepest = 0
     for head_tree in ours.grow(moved(rows)):
         depths: list[int] = []
-        for thought in head_tree:
-            depths.append(1 + (depths[thought.parent] if thought.parent >= 0 else 0))
+        for node in head_tree:
+            depths.append(1 + (depths[node.parent] if node.parent >= 0 else 0))
         deepest = max(deepest, *depths)
     assert deepest == LEVELS
 

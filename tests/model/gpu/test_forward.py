@@ -76,9 +76,9 @@ def test_text_equals_the_references_with_kernels_and_trees(family, sampling, exa
     expected = generate(make_runner(directory), PROMPT, sampling, 10)
     runner, rng = gpu_runner(directory, None, exact=exact), Random(1)
 
-    def guess(live: Live, room: int) -> Draft:
+    def guess(live: Live, capacity: int) -> Draft:
         truth = expected[len(live.output) :] if live.sequence_id == 0 else []
-        return random_tree(rng, truth, VOCAB, min(room, 5))
+        return random_tree(rng, truth, VOCAB, min(capacity, 5))
 
     driver = Driver(runner, rng, guess, chunk_max=5)
     live = driver.add(0, PROMPT, sampling, 10)
@@ -93,8 +93,8 @@ def test_text_equals_the_references_through_recorded_graphs(directories):
     expected = generate(make_runner(directory), PROMPT, sampling, 10)
     runner, rng = gpu_runner(directory, recorder, rows_max=1), Random(2)
 
-    def guess(live: Live, room: int) -> Draft:
-        return chain(tuple(expected[len(live.output) :][: min(3, room)]), "test")
+    def guess(live: Live, capacity: int) -> Draft:
+        return chain(tuple(expected[len(live.output) :][: min(3, capacity)]), "test")
 
     driver = Driver(runner, rng, guess)
     live = driver.add(0, PROMPT, sampling, 10)
@@ -113,8 +113,8 @@ def test_plain_distributions_are_never_asked_a_level_at_a_time(directories):
     def choose(logits: Tensor, requests: object) -> list[int]:
         raise AssertionError("asked again")
 
-    def guess(live: Live, room: int) -> Draft:
-        return random_tree(rng, expected[len(live.output) :], VOCAB, min(room, 6))
+    def guess(live: Live, capacity: int) -> Draft:
+        return random_tree(rng, expected[len(live.output) :], VOCAB, min(capacity, 6))
 
     runner = TargetRunner(
         parts._replace(backend=parts.backend._replace(choose=choose)), successor_count=2

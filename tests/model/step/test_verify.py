@@ -48,8 +48,8 @@ def texts(
     done: list[Live] = []
     for first in range(0, len(distributions), 8):
         driver = Driver(runner, Random(1), drafter=drafter, chunk_max=200)
-        for place, distribution in enumerate(distributions[first : first + 8]):
-            driver.add(first + place, PROMPT, distribution, count)
+        for position, distribution in enumerate(distributions[first : first + 8]):
+            driver.add(first + position, PROMPT, distribution, count)
         driver.run()
         done += driver.all
     return done

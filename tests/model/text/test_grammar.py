@@ -140,8 +140,8 @@ def test_forced_tokens_are_the_only_ones_allowed(grammars: Grammars, text: TextT
     matcher = grammars.matcher(Grammar("json_schema", '{"const":"only this"}'), (END,))
     jump_forward = list(matcher.jump_forward())
     assert text.decode(jump_forward) == '"only this"'
-    for place, token in enumerate(jump_forward):
-        assert tokens_of(matcher.allowed(jump_forward[:place])) == [token]
+    for index, token in enumerate(jump_forward):
+        assert tokens_of(matcher.allowed(jump_forward[:index])) == [token]
 
 
 def test_a_text_outside_its_grammar_is_an_error_and_not_taken_in(grammars: Grammars) -> None:

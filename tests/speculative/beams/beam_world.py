@@ -200,7 +200,7 @@ class BeamWorld:
                 pass
             if self.verdicts:
                 self.commit()
-        assert self.scheduler.idle, "somebody starved"
+        assert self.scheduler.idle, "a sequence starved"
         assert self.scheduler.pool.used == 0, "a block was kept"
         assert all(wanted.over for wanted in self.wanteds)
         self.counters["preemptions"] += self.scheduler.stats.preemptions
@@ -213,7 +213,9 @@ class BeamWorld:
         """Run one request more, so that the target is sent all finished ids."""
         last = self.submit([1], Sampling(temperature=0.0), 1)
         assert self.plan()
-        assert self.target.histories.keys() == {last.sequence.sequence_id}, "somebody is remembered"
+        assert self.target.histories.keys() == {last.sequence.sequence_id}, (
+            "a finished sequence is held"
+        )
         self.commit()
 
     def _compare(self, wanted: WantedText, choice: int) -> None:

@@ -1,7 +1,7 @@
 """The rule that turns logits into a distribution: what edits them, what cuts them, and in which
 order.
 
-That `choose` then follows the distribution is for test_law.py.
+That `choose` then follows the distribution is for test_distribution.py.
 """
 
 from collections import Counter

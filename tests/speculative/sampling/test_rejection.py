@@ -56,8 +56,8 @@ def random_model(seed: int, sparse: bool) -> dict[tuple[int, ...], list[float]]:
 
 def text_distribution(model: dict[tuple[int, ...], list[float]], text: tuple[int, ...]) -> float:
     chance = 1.0
-    for place, token in enumerate(text):
-        chance *= model[text[:place]][token]
+    for position, token in enumerate(text):
+        chance *= model[text[:position]][token]
     return chance
 
 
@@ -81,8 +81,8 @@ def speculated(
             for text in distribution:
                 if text[:accepted] == tokens[:accepted]:
                     rest = following[text[accepted]]
-                    for place in range(accepted + 1, DRAFTED + 1):
-                        rest *= target[text[:place]][text[place]]
+                    for position in range(accepted + 1, DRAFTED + 1):
+                        rest *= target[text[:position]][text[position]]
                     distribution[text] += drawn * chance * rest
     return distribution, mean
 

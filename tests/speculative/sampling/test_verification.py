@@ -84,14 +84,14 @@ def test_the_text_has_the_target_distribution_exactly(rule: Verify, seed: int) -
             for text in distribution:
                 if text[:accepted] == tokens[:accepted]:
                     rest = next_distribution(following, known, here)[text[accepted]]
-                    for place in range(accepted + 1, DRAFTED + 1):
-                        rest *= target[text[:place]][text[place]]
+                    for position in range(accepted + 1, DRAFTED + 1):
+                        rest *= target[text[:position]][text[position]]
                     distribution[text] += drawn * (high - low) * rest
     assert 0.05 < rejected < 0.95
     for text, chance in distribution.items():
         wanted = 1.0
-        for place, token in enumerate(text):
-            wanted *= target[text[:place]][token]
+        for position, token in enumerate(text):
+            wanted *= target[text[:position]][token]
         assert chance == pytest.approx(wanted, abs=1e-12)
 
 

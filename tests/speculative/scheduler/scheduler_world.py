@@ -237,7 +237,7 @@ class World:
                 pass
             if self.verdicts:
                 self.commit()
-        assert self.scheduler.idle, "somebody starved"
+        assert self.scheduler.idle, "a sequence starved"
         while self.verdicts:
             self.commit()
         self.scheduler.check()

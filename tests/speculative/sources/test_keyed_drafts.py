@@ -92,8 +92,8 @@ def test_enumerated_noise_gives_the_target_distribution_exactly(
     assert (rounds == LENGTH * STEPS**LENGTH) == (drafts is nothing), "drafts must be accepted"
     for said in product(range(VOCAB), repeat=LENGTH):
         chance = 1.0
-        for place, token in enumerate(said):
-            chance *= distribution_after(said[:place])[token] / STEPS
+        for position, token in enumerate(said):
+            chance *= distribution_after(said[:position])[token] / STEPS
         assert distribution[said] / STEPS**LENGTH == pytest.approx(chance, abs=1e-12)
 
 
@@ -105,8 +105,8 @@ def test_a_seed_gives_one_text_whatever_is_drafted(temperature: float) -> None:
 
         def target(context: tuple[int, ...], sampling: Sampling = sampling) -> int:
             # The seed is in the scores too: without noise it would be one text 200 times.
-            place = sum(context) * 5 + len(context) + sampling.seed * (len(context) + 1)
-            scores = [0.7 * ((place + v * 3) % 4) for v in range(VOCAB)]
+            position = sum(context) * 5 + len(context) + sampling.seed * (len(context) + 1)
+            scores = [0.7 * ((position + v * 3) % 4) for v in range(VOCAB)]
             return choose(scores, len(context), sampling)
 
         plain, rounds = text(target, nothing)

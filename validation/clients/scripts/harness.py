@@ -38,12 +38,12 @@ def outcome_of(error: BaseException | None) -> tuple[Outcome, str]:
     """Return how a case ended, and the server's words where it refused; "failed" without them."""
     if error is None:
         return "passed", ""
-    said = " ".join(str(error).split())
-    at = said.find(REFUSED)
-    if at >= 0 and ALTERNATIVE in said[at:]:
-        start = said.rfind("`", 0, said.rfind("`", 0, at))
-        return "refused", said[start:].split(".'")[0].split('."')[0][:WORDS_MAX]
-    return "failed", f"{type(error).__name__}: {said}"[:WORDS_MAX]
+    message = " ".join(str(error).split())
+    at = message.find(REFUSED)
+    if at >= 0 and ALTERNATIVE in message[at:]:
+        start = message.rfind("`", 0, message.rfind("`", 0, at))
+        return "refused", message[start:].split(".'")[0].split('."')[0][:WORDS_MAX]
+    return "failed", f"{type(error).__name__}: {message}"[:WORDS_MAX]
 
 
 def main() -> None:

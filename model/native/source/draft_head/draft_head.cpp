@@ -46,7 +46,7 @@ struct DraftHeadStep : Job {
         }
     }
 
-    // Few rows: whoever ended the stage before does them all.
+    // Few rows: the thread that ended the stage before computes them all.
     int each(void (DraftHeadStep::*work)(int)) {
         for (int row = 0; row < row_count; row++) (this->*work)(row);
         return 0;

@@ -148,7 +148,7 @@ void Forward::attend_split(int layer, const Split &split, AttentionScratch &scra
         int lane_index = index * shape.kv_heads + split.kv_head;
         load_heads(block, split.kv_head, scratch);
         attend_tile(attention, block, lane(layer, split.kv_head), split.tile, scratch);
-        // A copy, so that merging happens in one order whoever comes last.
+        // A copy, so that merging happens in one order, whichever thread is last.
         merge(attention, partial_of(lane_index, split.tile, rows), scratch.tile, rows, true);
         if (pending[lane_index].fetch_sub(1) > 1) continue;
         Partial sum = partial_of(lane_index, 0, rows);

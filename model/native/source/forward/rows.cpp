@@ -5,7 +5,7 @@
 
 namespace {
 
-// Up to here a stage of rows is done by whoever ended the stage before: a barrier costs more.
+// Up to here a stage of rows is done by the thread that ended the stage before: a barrier costs more.
 constexpr int SERIAL_ROWS = 4;
 
 }  // namespace
