@@ -107,7 +107,7 @@ def frequent(texts: list[list[int]], size: int, vocab: int) -> Tensor:
     counts = Counter(itertools.chain.from_iterable(texts))
     chosen = [token for token, _ in counts.most_common(size)]
     share = sum(counts[token] for token in chosen) / counts.total()
-    print(f"{len(chosen)} tokens are {share:.4f} of all that is said")
+    print(f"{len(chosen)} tokens are {share:.4f} of all generated ones")
     others = (token for token in range(vocab) if token not in counts)
     chosen.extend(itertools.islice(others, size - len(chosen)))
     return torch.tensor(sorted(chosen))

@@ -328,9 +328,9 @@ def test_heavy_grammars_are_taken(grammar: Grammar, checker: GrammarChecker) -> 
     checker.check(grammar)
 
 
-def test_a_judgement_is_kept(checker: GrammarChecker) -> None:
+def test_a_refusal_is_kept(checker: GrammarChecker) -> None:
     grammar = schema({"allOf": MANY, "title": "again"})
     for _ in range(2):
         with pytest.raises(BadGrammar, match="too long"):
             checker.check(grammar)
-    assert len(checker._judged) > 0
+    assert len(checker._checked) > 0

@@ -147,11 +147,11 @@ def test_recycling_of_a_token_never_seen_guesses_nothing() -> None:
 # --- prediction ---------------------------------------------------------------------------------
 
 
-def speak(prediction: list[int], count: list[int]) -> DraftTree:
-    """Return what is guessed once `said` has been committed, one token at a time."""
+def speak(prediction: list[int], written: list[int]) -> DraftTree:
+    """Return what is guessed once the `written` tokens have been committed, one token at a time."""
     text = known([500, 501])
     source = PredictionSource(text, tuple(prediction), ())
-    for token in count:
+    for token in written:
         text.occurrences.append((token,))
         source.learn((token,))
     return proposed(source, 4)
@@ -161,7 +161,7 @@ PREDICTION = list(range(100, 160))
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("written", "expected"),
     [
         ([], (100, 101, 102, 103)),
         ([100, 101], (102, 103, 104, 105)),
@@ -175,9 +175,9 @@ PREDICTION = list(range(100, 160))
     ],
 )
 def test_a_prediction_is_found_again_after_a_departure(
-    count: list[int], expected: tuple[int, ...]
+    written: list[int], expected: tuple[int, ...]
 ) -> None:
-    assert expected in paths(speak(PREDICTION, count))
+    assert expected in paths(speak(PREDICTION, written))
 
 
 def test_a_confirmed_place_is_surer_than_a_guessed_one() -> None:
@@ -211,12 +211,12 @@ def test_most_of_an_edited_text_is_predicted() -> None:
             after.append(token)
     text = known([500, 501])
     source = PredictionSource(text, tuple(before), ())
-    rounds = count = 0
-    while count < len(after):
-        path = proposed(source, 15).follow(after[count:])
-        new_token_ids = tuple(after[count : count + len(path) + 1])
+    rounds = written = 0
+    while written < len(after):
+        path = proposed(source, 15).follow(after[written:])
+        new_token_ids = tuple(after[written : written + len(path) + 1])
         text.occurrences.append(new_token_ids)
         source.learn(new_token_ids)
-        count += len(new_token_ids)
+        written += len(new_token_ids)
         rounds += 1
     assert len(after) / rounds > 6
