@@ -49,7 +49,7 @@ def serve(settings: Settings, build: Build) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     listener = bind(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(Server(settings, build, listener).run())
+        return runner.run(HttpServer(settings, build, listener).run())
 
 
 def bind(settings: Settings) -> socket.socket:
@@ -77,7 +77,7 @@ class Host(uvicorn.Server):
 
 
 @dataclass(slots=True)
-class Server:
+class HttpServer:
     """One run of the process."""
 
     settings: Settings

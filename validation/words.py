@@ -88,7 +88,7 @@ HISTORY = ("CHANGELOG.md",)
 SUFFIXES = (".py", ".md", ".html", ".cpp", ".h")
 
 
-class Finding(NamedTuple):
+class WordFinding(NamedTuple):
     """A word that must go, and what to write instead."""
 
     path: str
@@ -106,22 +106,22 @@ def tracked() -> Iterator[Path]:
             yield path
 
 
-def retired_names(path: str, text: str) -> Iterator[Finding]:
+def retired_names(path: str, text: str) -> Iterator[WordFinding]:
     """Yield the retired identifiers of a Python file."""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.NAME and token.string in IDENTIFIERS:
-            yield Finding(path, token.start[0], token.string, IDENTIFIERS[token.string])
+            yield WordFinding(path, token.start[0], token.string, IDENTIFIERS[token.string])
 
 
-def matches(path: str, text: str, rules: dict[str, str]) -> Iterator[Finding]:
+def matches(path: str, text: str, rules: dict[str, str]) -> Iterator[WordFinding]:
     """Yield the lines on which a rule matches."""
     for number, line in enumerate(text.splitlines(), start=1):
         for rule, advice in rules.items():
             if found := re.search(rule, line):
-                yield Finding(path, number, found[0], advice)
+                yield WordFinding(path, number, found[0], advice)
 
 
-def findings(path: str, text: str) -> Iterator[Finding]:
+def findings(path: str, text: str) -> Iterator[WordFinding]:
     """Yield what is wrong with one file."""
     if path.endswith(".py"):
         yield from retired_names(path, text)

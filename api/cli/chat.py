@@ -24,7 +24,7 @@ class ChatError(Exception):
 
 
 @dataclass(slots=True)
-class Conversation:
+class ChatSession:
     """The turns so far, and how to continue them."""
 
     url: str
@@ -117,7 +117,7 @@ def reason(raw: bytes, status: int) -> str:
         return f"the server answered {status}"
 
 
-def chat(conversation: Conversation, text: str | None) -> int:
+def chat(conversation: ChatSession, text: str | None) -> int:
     """Answer one text, or talk until the end of input; returns the exit code."""
     dim, plain = ("\x1b[2m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
     interactive = text is None and sys.stdin.isatty()
@@ -140,7 +140,7 @@ def chat(conversation: Conversation, text: str | None) -> int:
     return 0
 
 
-def command(conversation: Conversation, line: str) -> bool:
+def command(conversation: ChatSession, line: str) -> bool:
     """Obey a line that starts with a slash; returns whether to go on."""
     word, _, value = line.partition(" ")
     if word == "/new":

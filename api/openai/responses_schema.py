@@ -40,15 +40,15 @@ class TextRequest(Struct, frozen=True):
     verbosity: Verbosity | None = None
 
 
-Summary = Literal["auto", "concise", "detailed"]
+ReasoningSummary = Literal["auto", "concise", "detailed"]
 
 
 class ReasoningWish(Struct, frozen=True, omit_defaults=True):
     """For models that reason first; others have nothing to reason less, or to sum up."""
 
     effort: Effort | None = None
-    summary: Summary | None = None
-    generate_summary: Summary | None = None
+    summary: ReasoningSummary | None = None
+    generate_summary: ReasoningSummary | None = None
 
 
 class ResponsesBody(SamplingBody, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ NEAR = 0.1
 """A gap of two logits, in nats, that rounding to bf16 may well turn around."""
 
 
-class Difference(NamedTuple):
+class TokenDifference(NamedTuple):
     """A token that is not the reference's choice."""
 
     position: int
@@ -53,7 +53,7 @@ class TieProbe:
         builder.add(list(prompt), 0, tuple(range(block_count)), draft, samples=True)
         return self.forward(builder.batch(device), pages)
 
-    def differences(self, prompt: Sequence[int], text: Sequence[int]) -> list[Difference]:
+    def differences(self, prompt: Sequence[int], text: Sequence[int]) -> list[TokenDifference]:
         """Return the tokens of a greedy text that are not the reference's choice."""
         if not text:
             return []
@@ -62,11 +62,11 @@ class TieProbe:
         best, tokens = logits.max(dim=1)
         gaps = (best - logits.gather(1, said[:, None])[:, 0]).tolist()
         wrong = (tokens != said).nonzero()[:, 0].tolist()
-        return [Difference(position, gaps[position]) for position in wrong]
+        return [TokenDifference(position, gaps[position]) for position in wrong]
 
 
 def summary(
-    texts: Sequence[Sequence[int]], found: Sequence[Sequence[Difference]]
+    texts: Sequence[Sequence[int]], found: Sequence[Sequence[TokenDifference]]
 ) -> dict[str, Any]:
     """Return how many tokens differ, how many of them by a near-tie, and the gaps there."""
     gaps = [difference.gap for differences in found for difference in differences]

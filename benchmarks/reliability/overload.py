@@ -35,7 +35,7 @@ REFUSAL_MS, GOODPUT, JAIN = 10.0, 0.8, 0.95
 
 
 @dataclass(slots=True)
-class Tally:
+class OutcomeCounts:
     """What came back."""
 
     tokens: Counter[str] = field(default_factory=Counter[str])
@@ -45,12 +45,12 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Load:
+class ClientLoad:
     """Clients with one kind of request."""
 
     url: str
     dice: random.Random
-    tally: Tally = field(default_factory=Tally)
+    tally: OutcomeCounts = field(default_factory=OutcomeCounts)
     until: float = 0.0
     """When the window ends, on the performance counter."""
 
@@ -139,11 +139,11 @@ async def run(arguments: argparse.Namespace) -> int:
     async with draftwerk(*keys, *places) as server:
         url = server.url
         dice = random.Random(arguments.seed)
-        await Load(url, dice).closed(arguments.places, 3)
-        peak = await Load(url, dice).closed(arguments.places, arguments.seconds)
+        await ClientLoad(url, dice).closed(arguments.places, 3)
+        peak = await ClientLoad(url, dice).closed(arguments.places, arguments.seconds)
         rate = arguments.times * peak / TOKENS
         print(f"closed loop: {peak:.1f} tok/s; offered: {rate:.1f} requests/s", flush=True)
-        load = Load(url, dice)
+        load = ClientLoad(url, dice)
         before = processor_ticks()
         goodput = await load.open(rate, arguments.share, arguments.seconds)
         stolen, ticks = (now - then for now, then in zip(processor_ticks(), before, strict=True))

@@ -18,7 +18,7 @@ STOP_S = 20.0
 ANSWER_S = 60.0
 POLL_S = 0.1
 PROBE = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
-Ready = Callable[[aiohttp.ClientSession, str], Awaitable[bool]]
+ReadyCheck = Callable[[aiohttp.ClientSession, str], Awaitable[bool]]
 
 
 class ServerFailed(ValueError):
@@ -68,7 +68,7 @@ async def serving(
     env: Mapping[str, str] | None = None,
     log: Path | None = None,
     start_s: float = 120.0,
-    ready: Ready = answers,
+    ready: ReadyCheck = answers,
 ) -> AsyncGenerator[Server]:
     """Keep a server running inside the block; its output goes to the log, or nowhere.
 
@@ -94,7 +94,7 @@ async def serving(
 
 
 async def wait_ready(
-    url: str, start_s: float = 120.0, ready: Ready = says_ready, poll_s: float = POLL_S
+    url: str, start_s: float = 120.0, ready: ReadyCheck = says_ready, poll_s: float = POLL_S
 ) -> None:
     """Wait for a server that runs already. Raises TimeoutError."""
     async with asyncio.timeout(start_s), aiohttp.ClientSession() as session:
@@ -113,7 +113,7 @@ def free_port(wanted: int = 0) -> int:
         return int(probe.getsockname()[1])
 
 
-async def _until_ready(server: Server, ready: Ready, start_s: float, where: str) -> None:
+async def _until_ready(server: Server, ready: ReadyCheck, start_s: float, where: str) -> None:
     waiting = asyncio.create_task(wait_ready(server.url, start_s, ready))
     ending = asyncio.create_task(server.process.wait())
     try:
@@ -129,7 +129,7 @@ async def _until_ready(server: Server, ready: Ready, start_s: float, where: str)
         await asyncio.gather(waiting, ending, return_exceptions=True)
 
 
-async def _is_ready(session: aiohttp.ClientSession, url: str, ready: Ready) -> bool:
+async def _is_ready(session: aiohttp.ClientSession, url: str, ready: ReadyCheck) -> bool:
     with suppress(aiohttp.ClientError, ConnectionError, TimeoutError, msgspec.MsgspecError):
         return await ready(session, url)
     return False

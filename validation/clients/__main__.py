@@ -48,7 +48,7 @@ CLIENTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ClientResult:
     client: str
     version: str
     case: str
@@ -88,7 +88,7 @@ def version_of(client: Client, folder: Path) -> str:
     return subprocess.check_output([folder / "bin" / "python", "-c", code], text=True).strip()
 
 
-def results(client: Client, folder: Path, url: str, model: str) -> Iterator[Result]:
+def results(client: Client, folder: Path, url: str, model: str) -> Iterator[ClientResult]:
     """Yield the outcome of each of a client's cases; a script that breaks is a failed case."""
     command = installed(client, folder)
     version = version_of(client, folder)
@@ -104,13 +104,15 @@ def results(client: Client, folder: Path, url: str, model: str) -> Iterator[Resu
     for line in child.stdout.splitlines():
         if line.startswith('{"case"'):
             found = json.loads(line)
-            yield Result(client.name, version, found["case"], found["outcome"], found["words"])
+            yield ClientResult(
+                client.name, version, found["case"], found["outcome"], found["words"]
+            )
     if child.returncode:
         last = (child.stderr.strip().splitlines() or ["no word"])[-1]
-        yield Result(client.name, version, "the script", "failed", last[:160])
+        yield ClientResult(client.name, version, "the script", "failed", last[:160])
 
 
-def table(found: Sequence[Result]) -> str:
+def table(found: Sequence[ClientResult]) -> str:
     """Return results as a Markdown table."""
     rows = [
         f"| {each.client} {each.version} | {each.case} | {each.outcome} | "
@@ -131,7 +133,7 @@ def main() -> int:
     url: str = parsed.url.rstrip("/").removesuffix("/v1")
     with urllib.request.urlopen(url + "/v1/models") as reply:
         model: str = json.load(reply)["data"][0]["id"]
-    found: list[Result] = []
+    found: list[ClientResult] = []
     with tempfile.TemporaryDirectory() as throw_away:
         for client in CLIENTS:
             if not parsed.only or client.name in parsed.only:

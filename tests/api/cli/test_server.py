@@ -16,7 +16,7 @@ import pytest
 from draftwerk.api.cli.banner import banner
 from draftwerk.api.core.config import ConfigError, load
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.server import Server, bind
+from draftwerk.api.server import HttpServer, bind
 from tests.api.support.serve_fake import build
 
 ROOT = Path(__file__).parents[3]
@@ -197,7 +197,7 @@ def test_the_banner_names_addresses_that_can_be_opened(host: str, url: str, else
     except ConfigError:
         pytest.skip("there is no IPv6 here")
     with listener:
-        server = Server(chosen, build, listener)
+        server = HttpServer(chosen, build, listener)
         port = listener.getsockname()[1]
         assert server.url == f"{url}{port}"
         assert server.url_elsewhere == (f"{elsewhere}{port}" if elsewhere else "")

@@ -8,7 +8,7 @@ import pytest
 
 from draftwerk.actors.messages import Chat
 from draftwerk.api.cli import doctor
-from draftwerk.api.cli.chat import Conversation, command, reason, speed
+from draftwerk.api.cli.chat import ChatSession, command, reason, speed
 from draftwerk.api.core.config import ConfigError, Settings, load
 from draftwerk.speculative.protocol.frames import Ready
 from tests.api.conftest import Served, serving
@@ -97,7 +97,7 @@ def test_an_answer_that_is_no_error_body_still_makes_a_sentence() -> None:
 
 
 def test_commands_change_the_conversation(capsys: pytest.CaptureFixture[str]) -> None:
-    conversation = Conversation("http://x", messages=[{"role": "user", "content": "x"}])
+    conversation = ChatSession("http://x", messages=[{"role": "user", "content": "x"}])
     assert command(conversation, "/seed 7")
     assert conversation.fields == {"seed": 7}
     assert command(conversation, "/new")

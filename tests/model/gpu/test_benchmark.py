@@ -138,7 +138,7 @@ def test_a_timeline_at_toy_sizes(tmp_path: Path):
 
 def test_differences_from_the_reference_are_found_where_they_are(tmp_path: Path):
     """A text of the reference has none; a token exchanged for the second best is one, and near."""
-    from benchmarks.gpu.ties import Difference, TieProbe, summary
+    from benchmarks.gpu.ties import TieProbe, TokenDifference, summary
 
     save_tiny(tmp_path, "llama")
     prompt = [5, 6, 7, 8, 9]
@@ -150,7 +150,7 @@ def test_differences_from_the_reference_are_found_where_they_are(tmp_path: Path)
     first = judge.differences(prompt, other)[0]
     assert first.position == 7
     assert first.gap == pytest.approx(float(values[0] - values[1]), abs=1e-5)
-    found = summary([text, other], [[], [Difference(7, 0.03), Difference(9, 2.0)]])
+    found = summary([text, other], [[], [TokenDifference(7, 0.03), TokenDifference(9, 2.0)]])
     assert (found["tokens"], found["differing"], found["near_ties"]) == (40, 2, 1)
 
 

@@ -19,15 +19,15 @@ ASK = "Name a city and its size."
 REFUSED, ALTERNATIVE = "not supported by this server", "; use "
 WORDS_MAX = 160
 
-Case = Callable[[], Any]
+ClientCase = Callable[[], Any]
 Outcome = Literal["passed", "refused", "failed"]
-cases: dict[str, Case] = {}
+cases: dict[str, ClientCase] = {}
 
 
-def case(name: str) -> Callable[[Case], Case]:
+def case(name: str) -> Callable[[ClientCase], ClientCase]:
     """Register a function as a case; it raises if the client did not get what it asked for."""
 
-    def register(run: Case) -> Case:
+    def register(run: ClientCase) -> ClientCase:
         cases[name] = run
         return run
 
