@@ -1,4 +1,4 @@
-"""Names for committed blocks: equal names mean equal tokens after equal prefixes."""
+"""Prefix caching: names of committed blocks; equal names mean equal tokens and prefixes."""
 
 from array import array
 from collections.abc import Sequence

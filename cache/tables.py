@@ -1,4 +1,4 @@
-"""A block table: where one sequence's KV is, slot by slot."""
+"""A block table (PagedAttention): where one sequence's KV is, slot by slot."""
 
 from collections.abc import Sequence
 
