@@ -29,6 +29,7 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.gumbel import fastest
+from draftwerk.model.native.servable import check_servable
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.plan import Plan, available, plan
 from draftwerk.speculative.drafting.proposer import Proposer
@@ -121,7 +122,7 @@ async def load_models(
 
 
 async def engine_parts(models: LoadedModels, settings: EngineSettings) -> EngineParts:
-    """Return what the engine is made of. May compile the native noise kernel first."""
+    """Return what the engine is made of."""
     noise = await to_thread.run_sync(fastest)
     proposer = Proposer if settings.verify == "keyed" else RejectionProposer
     memories = Memories()  # of finished outputs; they outlive a restart of the actors
@@ -155,6 +156,7 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         device=models.ready.device,
         dtype=models.plan.dtype,
         attention=models.ready.attention,
+        kernels=models.ready.kernels,
         exact=models.ready.exact and settings.verify == "keyed",
     )
 
@@ -178,8 +180,14 @@ def measure(settings: EngineSettings) -> Ready:
 
 
 def read_infos(settings: EngineSettings, report: Report) -> tuple[ModelInfo, ModelInfo | None]:
-    """Find the models, fetching or converting them first if need be. Raises ConfigError."""
+    """Find the models, fetching or converting them first if need be. Raises ConfigError.
+
+    What cannot be served is refused before that; the native kernels may be compiled for it.
+    """
     try:
+        check_servable(
+            settings.device, settings.attention, settings.dtype, settings.kv_dtype, report
+        )
         target = read_info(locate(settings.model or None, report))
         draft = read_info(locate(settings.draft, report)) if settings.draft else None
     except Refused as error:

@@ -5,8 +5,8 @@ from typing import cast
 
 import msgspec
 
-from draftwerk.actors.messages import Prompt as EnginePrompt
 from draftwerk.actors.messages import Chat, Options
+from draftwerk.actors.messages import Prompt as EnginePrompt
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import Call

@@ -161,7 +161,7 @@ class Everything(Proposer):
 
     def _choose(self, turn: int, found: Sequence[tuple[Any, float]]) -> None:
         for state, _ in found:
-            state.asked = state.thinks = True
+            state.asked = state.wants_topk = True
 
 
 @dataclass(slots=True)

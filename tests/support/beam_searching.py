@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
@@ -50,6 +51,14 @@ def found_by_transformers(
     ]
 
 
+def step_ms(tokens: int) -> float:
+    """Return what a step is taken to cost, on any machine: the same whatever it holds.
+
+    As much is drafted as there is room for.
+    """
+    return 1.0 + 4e-6 * tokens
+
+
 class Server:
     """A scheduler, a proposer and a runner, in step."""
 
@@ -62,8 +71,7 @@ class Server:
         block_count = block_count or all_blocks
         limits = RoundLimits(tokens_max=tokens_max, draft_max=draft_max)
         self.scheduler = Scheduler(BlockPool(block_count, size), limits)
-        # Steps cost the same whatever they hold: as much is drafted as there is room for.
-        self.proposer = Proposer(("ngram",), ((1, 1.0), (256, 1.001)))
+        self.proposer = Proposer(("ngram",), ((1, step_ms(1)), (256, step_ms(256))))
         self.searches: list[BeamSearch] = []
         self.lived: set[tuple[int, ...]] = set()
         """Every text, prompt included, that was a live hypothesis."""
@@ -105,6 +113,7 @@ class Server:
             if hindsight is not None:
                 drafts = tuple(self._hindsight(row, hindsight) for row in round_.rows)
             verdict = self.runner.step(Proposal(round_, drafts))
+            verdict = replace(verdict, device_ms=step_ms(verdict.token_count))
             for progress in self.scheduler.commit(verdict, drafts):
                 assert not progress.error, progress.error
                 name, choice = progress.sequence.request_id, progress.sequence.choice

@@ -1,4 +1,4 @@
-// Trees of a draft head's candidates: model/guessing.py with all levels in one call.
+// Trees of a draft head's candidates: model/draft_head/tree.py with all levels in one call.
 #pragma once
 
 #include "draft_head/draft_head.h"
