@@ -284,7 +284,7 @@ PROMPTS_REFUSED: dict[str, Any] = {
     "prompt[0]": [1.5],
     "messages[0].role": [{"role": "poet", "content": "x"}],
     "messages[1].content": [{"role": "user", "content": "x"}, {"role": "user"}],
-    "messages[0].name": [{"role": "user", "content": "x", "name": "Ann"}],
+    "messages[0].name": [{"role": "user", "content": "x", "name": 1}],
 }
 
 

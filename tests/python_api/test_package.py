@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import typing
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Literal, get_args, get_origin, get_type_hints
 
@@ -64,6 +65,8 @@ def test_keywords_are_the_settings_of_the_engine() -> None:
         bare = get_args(kind)[0] if get_origin(kind) is typing.Annotated else kind
         if name in ("draft", "draft_head"):
             assert hints[name] == StrPath
+        elif name == "served_model_name":
+            assert (hints[name], bare) == (Sequence[str], tuple[str, ...])
         elif get_origin(bare) is Literal:
             assert get_args(hints[name]) == get_args(bare)
         else:
