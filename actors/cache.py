@@ -70,8 +70,6 @@ class Cache:
                 message = generated(one) if isinstance(one, list) else one
                 if message is not None:
                     await self.detokenizer.send(message)
-            if self.scheduler.idle:
-                self.scheduler.check()
 
     def progress_age_s(self) -> float:
         """Return how long no round was committed while work was pending; 0 when idle."""
@@ -167,7 +165,7 @@ def generated(progress: list[SequenceProgress]) -> Generated | None:
 
 
 def piece(progress: SequenceProgress) -> Piece:
-    """Return what the detokenizer must know of one sequence's progress."""
+    """Return one sequence's progress for the detokenizer."""
     sequence = progress.sequence
     return Piece(
         request_id=sequence.request_id,

@@ -166,6 +166,6 @@ class Detokenizer:
 
 
 def started(opened: Opened) -> Delivery:
-    """Return the event that tells how long the prompt is."""
+    """Return the event that carries the prompt's length."""
     event = Started(request_id=opened.request_id, prompt_count=len(opened.prompt))
     return Delivery(request_id=opened.request_id, events=(event,))

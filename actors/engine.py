@@ -62,7 +62,7 @@ DEFAULT_LIMITS = RoundLimits()
 THREADS = ThreadWorker()
 INSPECT_S = 5.0
 LONG_LIFE_S = 30.0
-"""Actors that lived this long did not fail in vain, even if they had nothing to do."""
+"""A restart after this long counts as a success, even if no round was committed."""
 
 log = logging.getLogger("draftwerk")
 

@@ -1,4 +1,4 @@
-"""The ledger: what must be known of every live request to serve it again after a crash.
+"""The ledger: for each live request, what is needed to serve it again after a crash.
 
 It is plain data outside every actor. What it records as delivered is exactly what was delivered,
 because both happen in one step. An entry lives until nothing of its request is left in any actor.
@@ -48,7 +48,7 @@ class Entry:
     cancelled: bool = False
     """A Cancel is on its way through the actors and will come back as Closed."""
     started: bool = False
-    """Whether the client was told the length of its prompt; a restart finds it out again."""
+    """Whether the client was sent the length of its prompt; a restart computes it again."""
     failed: bool = False
     suspicion: int = 0
     """Of restarts since its client was last sent a token."""
@@ -98,7 +98,7 @@ class Entry:
             self.suspicion += ELSEWHERE
 
     def _clear(self) -> None:
-        """Forget the restarts before its client heard of it."""
+        """Clear the restarts from before its client got an event."""
         self.suspicion, self.computed_count = 0, NOWHERE
 
     def resubmission(self) -> Submit:
@@ -154,8 +154,8 @@ class Ledger:
         """Send every request that still matters to a new generation of actors.
 
         `computed_counts` has the tokens that the last ones had computed with those that may be the
-        cause. Who has been one at the same place several times is taken for it and fails, so that
-        the others can live.
+        cause. A request that was one of them several times at the same position is taken for the
+        cause and fails, so that the others can finish.
         """
         for entry in list(self.entries.values()):
             if (found := computed_counts.get(entry.submit.request_id)) is not None:
@@ -168,12 +168,12 @@ class Ledger:
                 self.send(entry.resubmission())
 
     def fail(self, reason: str) -> None:
-        """Give everyone still waiting a last word, and forget them."""
+        """Send each open request its last event, and drop it."""
         for entry in list(self.entries.values()):
             self._end(entry, reason)
 
     def _end(self, entry: Entry, reason: str) -> None:
-        """Give a request its last word, unless it had that, and forget it."""
+        """Send a request its last event, unless it had one, and drop it."""
         if not entry.over:
             failed = Failed(request_id=entry.submit.request_id, kind="failed", reason=reason)
             entry.record(failed)
@@ -188,7 +188,8 @@ class Ledger:
             self._release(entry, event)
 
     def _release(self, entry: Entry, event: Event) -> None:
-        """Tell the actors what they do not know yet, and free the place if they know it all.
+        """Send the actors the Cancel that they need, and drop the entry once no actor holds the
+        request.
 
         Only the detokenizer sees a stop string, and a failed row leaves its siblings running: there
         a Cancel has to follow.

@@ -10,12 +10,16 @@ class ActorMessage(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Base of all messages; the tag makes a logged one self-describing."""
 
 
-# --- what a client asks for -------------------------------------------------------------------
+# --- requests of clients ----------------------------------------------------------------------
 
 
 class ChatMessage(msgspec.Struct, frozen=True):
+    """One turn of a conversation."""
+
     role: str
+    """"system", "user", "assistant", or another role of the model's template."""
     content: str
+    """The turn's text."""
     name: str = ""
     """Of the participant, for templates that show it."""
     tokens: tuple[int, ...] = ()
@@ -26,15 +30,17 @@ class Chat(msgspec.Struct, frozen=True, tag=True):
     """A conversation, to be rendered by the model's chat template."""
 
     messages: tuple[ChatMessage, ...]
+    """The turns, oldest first."""
 
 
 Prompt = Chat | str | tuple[int, ...]
 
 
 class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a request wants to be drafted for; the text is the same in any case."""
+    """Which drafts are made for a request; the text does not depend on them."""
 
     enabled: bool = True
+    """Whether drafts are made at all."""
     methods: tuple[str, ...] | None = None
     """Names of draft sources; None means every source the server runs."""
     draft_max: int | None = None
@@ -44,15 +50,18 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One request, its numbers already checked by the door."""
+    """How one request is decoded; the API has checked the numbers."""
 
     sampling: Sampling
     """Without branch and stop tokens: the engine fills those in."""
     tokens_max: int | None = None
     """Generated tokens per choice; None means as many as the context holds."""
     ignore_eos: bool = False
+    """Whether the text goes on behind the model's end token."""
     stop: tuple[str, ...] = ()
+    """Strings that end a choice's text where they first occur; they are left out of it."""
     choices: int = 1
+    """Texts to generate for each prompt."""
     beam_width: int = 1
     """Above 1 the choices are the best texts of a beam search; above temperature 0, texts drawn
     without replacement."""
@@ -65,6 +74,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     echo: bool = False
     """Whether the prompt's text comes first in each choice."""
     speculation: Speculation = Speculation()
+    """Which drafts are made for the request."""
     tenant: str = ""
     """The API key's name."""
     cache_salt: str = ""
@@ -82,9 +92,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Submit(ActorMessage, frozen=True):
+    """A new request, or one that is submitted again after a crash."""
+
     request_id: str
+    """Of the engine; unique among live requests."""
     prompt: Prompt
+    """A conversation, a text, or token ids."""
     options: Options
+    """How the request is to be decoded."""
     committed: tuple[tuple[int, ...], ...] = ()
     """Per choice, tokens already delivered before a crash; empty on a first submission."""
     ended: tuple[int, ...] = ()
@@ -95,6 +110,7 @@ class Cancel(ActorMessage, frozen=True):
     """Follows the data's path, so it never overtakes the request it ends."""
 
     request_id: str
+    """Of the engine; unique among live requests."""
     choice: int | None = None
     """None means all of them."""
 
@@ -106,16 +122,27 @@ TokenizerMessage = Submit | Cancel
 
 
 class Encoded(ActorMessage, frozen=True):
+    """A request whose prompt has been tokenized and fits."""
+
     request_id: str
+    """Of the engine; unique among live requests."""
     tokens: tuple[int, ...]
+    """The prompt's token ids."""
     options: Options
+    """How the request is to be decoded."""
     prediction: tuple[int, ...] = ()
+    """Token ids of the text that the client expects; empty without one."""
     committed: tuple[tuple[int, ...], ...] = ()
+    """Per choice, tokens already delivered before a crash; empty on a first submission."""
     ended: tuple[int, ...] = ()
+    """Choices that ended before a crash."""
 
 
 class Decided(ActorMessage, frozen=True):
+    """A round's result."""
+
     verdict: Verdict
+    """The target's decision about each row."""
     drafts: tuple[Draft, ...]
     """What was verified, one draft per row."""
 
@@ -127,20 +154,24 @@ CacheMessage = Encoded | Cancel | Decided
 
 
 class SequenceStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What one choice cost; counts of tokens unless said."""
+    """What one choice cost; counts of tokens unless stated otherwise."""
 
     prompt_count: int = 0
+    """Tokens of the prompt."""
     cached_count: int = 0
     """Prompt tokens whose KV came from the prefix cache."""
     step_count: int = 0
     """Device steps that sampled for this choice."""
     draft_count: int = 0
+    """Drafted tokens that were verified."""
     accepted_histogram: tuple[int, ...] = ()
     """Entry j: steps in which j drafted tokens were accepted."""
     predicted_accepted: int = 0
     """Accepted tokens that the client's `prediction` proposed, and rejected ones."""
     predicted_rejected: int = 0
+    """Verified tokens that the client's `prediction` proposed and the target rejected."""
     preemption_count: int = 0
+    """How often the sequence lost its blocks and was computed again."""
     score: float | None = None
     """Of a finished beam search's text: its log-probability over the length penalty."""
 
@@ -149,57 +180,75 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """What one round committed to one choice."""
 
     request_id: str
+    """Of the engine; unique among live requests."""
     choice: int
+    """Number of the choice within its request."""
     tokens: tuple[int, ...]
+    """The committed token ids, in order."""
     origins: tuple[str, ...] = ()
     """Per token: the source whose draft was accepted, or "corrected" or "bonus"."""
     logprobs: tuple[ChosenLogprob, ...] = ()
+    """Per token, if the request asks for log-probabilities."""
     hypothesis: tuple[int, ...] = ()
-    """All tokens of the best text of a beam search so far, if its client wants to know."""
+    """All tokens of the best text of a beam search so far, if the request asks for them."""
     finish_reason: str = ""
     """"stop", "length", or "error"; empty while the choice goes on."""
     error: str = ""
+    """Why the choice failed; empty unless the finish reason is "error"."""
     stats: SequenceStats = SequenceStats()
-    """So far."""
+    """The choice's cost so far."""
 
 
 class Opened(ActorMessage, frozen=True):
     """Comes before the first piece of a request."""
 
     request_id: str
+    """Of the engine; unique among live requests."""
     prompt: tuple[int, ...]
+    """The prompt's token ids."""
     options: Options
+    """How the request is decoded."""
     committed: tuple[tuple[int, ...], ...] = ()
+    """Per choice, tokens already delivered before a crash."""
     ended: tuple[int, ...] = ()
+    """Choices that ended before a crash."""
 
 
 class Generated(ActorMessage, frozen=True):
     """One message per round: every choice that got tokens or ended."""
 
     pieces: tuple[Piece, ...]
+    """In the order of the round's rows."""
 
 
 DetokenizerMessage = Opened | Generated | Cancel
 
 
-# --- to the door ----------------------------------------------------------------------------------
+# --- to the API -----------------------------------------------------------------------------------
 
 
 class TokenText(msgspec.Struct, frozen=True):
     """A token with its log-probability, as text and as the bytes it stands for."""
 
     token_id: int
+    """The token's number in the vocabulary."""
     text: str
+    """U+FFFD stands for bytes that are no whole character."""
     data: bytes
+    """The token's own bytes."""
     logprob: float
+    """Natural logarithm of the token's probability."""
     top: tuple["TokenText", ...] = ()
+    """The most likely tokens at this position, best first."""
 
 
 class Started(ActorMessage, frozen=True):
     """The first event of a request that was taken: its prompt has been tokenized."""
 
     request_id: str
+    """Of the engine; unique among live requests."""
     prompt_count: int
+    """Tokens of the prompt."""
     choice: int = 0
     """The first choice of the prompt."""
 
@@ -208,11 +257,17 @@ class Delta(ActorMessage, frozen=True):
     """New text of one choice; it may lag behind its tokens (half a code point or stop string)."""
 
     request_id: str
+    """Of the engine; unique among live requests."""
     choice: int
+    """Number of the choice within its request."""
     text: str
+    """The new part of the choice's text."""
     tokens: tuple[int, ...] = ()
+    """The new token ids."""
     origins: tuple[str, ...] = ()
+    """Per token: the source whose draft was accepted, or "corrected" or "bonus"."""
     logprobs: tuple[TokenText, ...] = ()
+    """Per token, if the request asks for log-probabilities."""
     hypothesis: str = ""
     """The best text of a beam search so far, which may still change behind its final part."""
 
@@ -221,24 +276,30 @@ class Ended(ActorMessage, frozen=True):
     """The end of one choice, with any text still held back."""
 
     request_id: str
+    """Of the engine; unique among live requests."""
     choice: int
+    """Number of the choice within its request."""
     finish_reason: str
     """"stop" or "length"."""
     text: str
+    """Text that was held back until now."""
     token_count: int
     """Generated tokens, the one that ended the text included."""
     stats: SequenceStats
+    """Of the whole choice."""
     stopped_by: str = ""
     """The stop string that was found, if one was."""
 
 
 class Failed(ActorMessage, frozen=True):
-    """The last word of a request that could not be served."""
+    """The last event of a request that could not be served."""
 
     request_id: str
+    """Of the engine; unique among live requests."""
     kind: str
     """"refused" (the request's fault, HTTP 400) or "failed" (ours, HTTP 500)."""
     reason: str
+    """One sentence for the client."""
     field: str = ""
     """The request's field that is to blame."""
 
@@ -247,6 +308,7 @@ class Closed(ActorMessage, frozen=True):
     """The answer to a Cancel of a whole request: no message of it will follow."""
 
     request_id: str
+    """Of the engine; unique among live requests."""
 
 
 Event = Started | Delta | Ended | Failed
@@ -256,7 +318,9 @@ class Delivery(ActorMessage, frozen=True):
     """What one piece means for its client: a crash loses all of it or nothing."""
 
     request_id: str
+    """Of the engine; unique among live requests."""
     events: tuple[Event, ...]
+    """In the order in which the client reads them."""
 
 
 RouterMessage = Delivery | Failed | Closed

@@ -26,15 +26,13 @@ class TextTools(Protocol):
     def vocab_size(self) -> int: ...
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a plain prompt, with the beginning token if the model wants one."""
+        """Return the tokens of a plain prompt, with the beginning token if the model has one."""
         ...
 
     def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
-        """Return the tokens of a rendered conversation, up to where the assistant speaks.
-
-        Earlier answers whose tokens are known stay these tokens.
-
-        Raises ValueError, in words for the client, if the template refuses it.
+        """Return the tokens of a rendered conversation, up to the assistant's turn. Earlier answers
+        whose tokens are known keep them. Raises ValueError, with a message for the client, if the
+        template refuses it.
         """
         ...
 

@@ -1,5 +1,6 @@
 """Text in, token ids out; refuses what cannot fit."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar, assert_never
@@ -25,6 +26,8 @@ from draftwerk.actors.text import TextTools
 
 GRAMMAR_FIELD = "response_format"
 R = TypeVar("R")
+
+log = logging.getLogger("draftwerk")
 
 
 @dataclass(slots=True, frozen=True)
@@ -85,7 +88,8 @@ class Tokenizer:
                 )
             )
         except Exception:
-            # Whatever a prompt does to the tokenizer, it does to itself alone.
+            # A prompt that breaks the tokenizer fails alone; the client is not sent the cause.
+            log.exception("request %s: the prompt could not be tokenized", submit.request_id)
             self.refusals.send_nowait(
                 Failed(
                     request_id=submit.request_id,

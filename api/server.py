@@ -32,7 +32,7 @@ from draftwerk.speculative.protocol.frames import OnProgress
 COLLECTOR = (400, 2, 500)
 """When Python's garbage collector looks at the young, the middle and all; see the function."""
 FLUSH_S = 2
-"""For the last bytes of streams that were told the server is going."""
+"""For the last bytes of streams that the server's end has cut short."""
 LAG_PERIOD_S = 0.1
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses that mean every one, and the one among them that is this machine's own."""
@@ -49,7 +49,7 @@ def serve(settings: Settings, build: Build) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     listener = bind(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(Server(settings, build, listener).run())
+        return runner.run(HttpServer(settings, build, listener).run())
 
 
 def bind(settings: Settings) -> socket.socket:
@@ -69,7 +69,7 @@ def bind(settings: Settings) -> socket.socket:
 
 
 class Host(uvicorn.Server):
-    """uvicorn without its signal handlers: when to stop is ours to say."""
+    """uvicorn without its signal handlers: `serve` decides when to stop."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -77,7 +77,7 @@ class Host(uvicorn.Server):
 
 
 @dataclass(slots=True)
-class Server:
+class HttpServer:
     """One run of the process."""
 
     settings: Settings
@@ -139,7 +139,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where this machine reaches the server: nobody can go to 0.0.0.0 everywhere."""
+        """Where this machine reaches the server: not every system connects to 0.0.0.0."""
         host: str
         host, port = self.listener.getsockname()[:2]
         return url_of(LOCAL.get(host, host), port)
@@ -190,7 +190,7 @@ def bound_collections() -> None:
 
     The loop waits while it looks, half a microsecond for each object: 400 of them, at every third
     time 1200. Under Python's own thresholds the third time is the eleventh and sees 7700 objects,
-    which took up to 7 ms. Looking at everything that lives takes 3 to 11 ms and finds a few
+    which took up to 7 ms. Looking at every live object takes 3 to 11 ms and finds a few
     objects, so it comes every 600 000 objects: minutes apart under full load.
     """
     gc.collect()

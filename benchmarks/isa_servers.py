@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @dataclass(slots=True)
-class Entrant:
+class KernelServer:
     """A server under test, and what was measured of it."""
 
     name: str
@@ -51,7 +51,7 @@ class Entrant:
         return {"speculation": {"enabled": drafts == ON}}
 
 
-def entrants(given: argparse.Namespace, dtype: str) -> list[Entrant]:
+def entrants(given: argparse.Namespace, dtype: str) -> list[KernelServer]:
     """Return the servers of one format."""
     # Without kernels there are no int8 and int4.
     isas = [isa for isa in given.isas if isa != NONE or dtype in ("bf16", "fp32")]
@@ -64,12 +64,12 @@ def entrants(given: argparse.Namespace, dtype: str) -> list[Entrant]:
     return found
 
 
-def _own(name: str, dtype: str, env: dict[str, str], folder: str) -> Entrant:
+def _own(name: str, dtype: str, env: dict[str, str], folder: str) -> KernelServer:
     command = [sys.executable, "-m", "draftwerk", "serve", "--dtype", dtype, "--port", "{port}"]
-    return Entrant(name, command, {**env, "PYTHONPATH": folder})
+    return KernelServer(name, command, {**env, "PYTHONPATH": folder})
 
 
-def _llama(given: argparse.Namespace, level: str, kind: str) -> Entrant:
+def _llama(given: argparse.Namespace, level: str, kind: str) -> KernelServer:
     """Return llama.cpp's server of one level of instructions. Raises ValueError."""
     name = f"llama-cpp-{level}{kind}"
     peer = read_catalogue(None)[name]
@@ -81,7 +81,7 @@ def _llama(given: argparse.Namespace, level: str, kind: str) -> Entrant:
     words = machine_words(max(given.users)) | {"port": "{port}"}
     words |= {f"gguf_{kind}": str(Path(given.weights).resolve() / f"{kind}.gguf")}
     filled = entrant(name, peer, venv, words)
-    return Entrant(name, filled.command, filled.env, drafts=(OFF,), peer_level=level)
+    return KernelServer(name, filled.command, filled.env, drafts=(OFF,), peer_level=level)
 
 
 def _level(isa: str) -> str:
@@ -89,13 +89,13 @@ def _level(isa: str) -> str:
     return "avx2-" if isa.startswith("avx2") else ""
 
 
-def peer_of(isa: str, found: Iterable[Entrant]) -> Entrant | None:
+def peer_of(isa: str, found: Iterable[KernelServer]) -> KernelServer | None:
     """Return the llama.cpp that an instruction set is compared with."""
     return next((one for one in found if one.peer_level == _level(isa)), None)
 
 
 @asynccontextmanager
-async def running(one: Entrant, logs: Path) -> AsyncGenerator[Entrant]:
+async def running(one: KernelServer, logs: Path) -> AsyncGenerator[KernelServer]:
     """Keep a server running, and note how long it took to be ready."""
     port = free_port(0)
     one.url = f"http://127.0.0.1:{port}"

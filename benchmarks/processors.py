@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.chat_load import Answers, ask_all, question
-from benchmarks.isa_servers import OFF, ON, Entrant, entrants, peer_of, running
+from benchmarks.isa_servers import OFF, ON, KernelServer, entrants, peer_of, running
 from draftwerk.model.native.isa import NONE, VARIABLE, available
 
 FORMATS = ("bf16", "int8", "int4", "fp32")
@@ -40,7 +40,7 @@ EQUALITY_FROM, WARM_FROM = 10_000, 20_000
 """Numbers of questions that are asked nowhere else."""
 
 
-async def measure(given: argparse.Namespace, dtype: str) -> list[Entrant]:
+async def measure(given: argparse.Namespace, dtype: str) -> list[KernelServer]:
     """Start the servers of one format one by one, then ask all of them in turn."""
     found = entrants(given, dtype)
     async with AsyncExitStack() as stack:
@@ -64,14 +64,14 @@ async def measure(given: argparse.Namespace, dtype: str) -> list[Entrant]:
 
 
 async def _ask(
-    one: Entrant, given: argparse.Namespace, drafts: str, first: int, users: int, tokens: int
+    one: KernelServer, given: argparse.Namespace, drafts: str, first: int, users: int, tokens: int
 ) -> Answers:
     numbers = range(first, first + users * given.waves)
     bodies = {number: question(number, tokens, one.fields(drafts)) for number in numbers}
     return await ask_all(one.url, bodies, users)
 
 
-async def _compared_texts(one: Entrant, given: argparse.Namespace) -> dict[int, str]:
+async def _compared_texts(one: KernelServer, given: argparse.Namespace) -> dict[int, str]:
     """Return the texts of one set of questions, at several temperatures, drafts on."""
     bodies = {
         number: question(
@@ -100,7 +100,7 @@ def floors(given: argparse.Namespace, dtype: str) -> dict[str, float]:
     return {isa: median(ratios) for isa, ratios in found.items()}
 
 
-def report(given: argparse.Namespace, dtype: str, found: Sequence[Entrant]) -> None:
+def report(given: argparse.Namespace, dtype: str, found: Sequence[KernelServer]) -> None:
     """Print one format's table, and what is compared with what."""
     by_name = {one.name: one for one in found}
     ratios = floors(given, dtype)
@@ -124,11 +124,11 @@ def report(given: argparse.Namespace, dtype: str, found: Sequence[Entrant]) -> N
     sys.stdout.flush()
 
 
-def _cell(one: Entrant, users: int) -> str:
+def _cell(one: KernelServer, users: int) -> str:
     return " / ".join(f"{one.rate(users, drafts):.0f}" for drafts in one.drafts)
 
 
-def _ratios(given: argparse.Namespace, one: Entrant, other: Entrant) -> str:
+def _ratios(given: argparse.Namespace, one: KernelServer, other: KernelServer) -> str:
     """Return the ratios of rates by users: drafts as the other has them, or off beside none."""
     words: list[str] = []
     for drafts in one.drafts:

@@ -1,4 +1,4 @@
-"""The block pool: hands out fixed-size KV blocks, counts who shares them, remembers useful ones.
+"""The block pool: hands out fixed-size KV blocks, counts their holders, keeps reusable ones.
 
     free     no table holds it, nothing in it can be reused
     used     held by one or more block tables

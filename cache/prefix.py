@@ -1,4 +1,4 @@
-"""Names for committed blocks: equal names mean equal tokens after equal prefixes."""
+"""Prefix caching: names of committed blocks; equal names mean equal tokens and prefixes."""
 
 from array import array
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ ROOT = bytes(16)
 
 
 class BlockNamer:
-    """Chains keyed hashes, so that a client who knows the tokens cannot know the names.
+    """Chained keyed hashes: the tokens alone do not give the names.
 
     The name space (a tenant or a shared salt) enters each name: prefixes never match across it.
     """

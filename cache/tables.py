@@ -1,4 +1,4 @@
-"""A block table: where one sequence's KV lives, slot by slot."""
+"""A block table (PagedAttention): where one sequence's KV is, slot by slot."""
 
 from collections.abc import Sequence
 
@@ -99,7 +99,7 @@ class BlockTable:
         del self._names[slots // self._pool.block_size :]
 
     def forget(self) -> None:
-        """Make every block unfindable: whatever is in it must not be served to anybody."""
+        """Remove every block from the prefix index: its content must not be served again."""
         for block in self.blocks:
             self._pool.unname(block)
 

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def serve_command(parsed: dict[str, Any]) -> int:
-    """Serve until a signal says stop."""
+    """Serve until a signal to stop."""
     settings = settings_of(parsed)
 
     from draftwerk.api.server import serve

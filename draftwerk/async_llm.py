@@ -19,7 +19,14 @@ from draftwerk.engine_settings import EngineKeywords, settings_of
 from draftwerk.errors import ClosedError, RequestError
 from draftwerk.output_stream import AsyncOutputStream, Take
 from draftwerk.outputs import OutputBuilder, RequestOutput, delta_of
-from draftwerk.requests import Conversation, Prompt, TextPrompt, call_of, conversation, error_of_api
+from draftwerk.requests import (
+    AnyPrompt,
+    Conversation,
+    TextPrompt,
+    call_of,
+    conversation,
+    error_of_api,
+)
 from draftwerk.sampling_params import SamplingParams
 
 log = logging.getLogger("draftwerk")
@@ -112,7 +119,7 @@ class AsyncLLM:
 
     async def batch(
         self,
-        prompts: Sequence[Prompt],
+        prompts: Sequence[AnyPrompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
     ) -> list[RequestOutput]:
         """Return the outputs of many prompts, in their order, computed together.
@@ -129,7 +136,7 @@ class AsyncLLM:
         calls = [self._call(one, how) for one, how in zip(prompts, each, strict=True)]
         return await in_order(calls, self._output, self.settings.requests_max)
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> AsyncOutputStream:
+    def stream(self, prompt: AnyPrompt, params: SamplingParams | None = None) -> AsyncOutputStream:
         """Return the deltas of one request as they come.
 
             async with llm.stream("Once upon a time") as stream:
@@ -167,7 +174,7 @@ class AsyncLLM:
         except ApiError as error:
             raise error_of_api(error) from None
 
-    def _call(self, prompt: Prompt | Chat, params: SamplingParams | None) -> Call:
+    def _call(self, prompt: AnyPrompt | Chat, params: SamplingParams | None) -> Call:
         server = self._running()
         return call_of(prompt, params, server.model, server.new_seed)
 

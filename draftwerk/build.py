@@ -144,7 +144,7 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
 
 
 def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int) -> ServedModel:
-    """Return what clients may know of the models."""
+    """Return what clients are shown of the models."""
     return ServedModel(
         name=(*settings.served_model_name, models.target_info.name)[0],
         aliases=settings.served_model_name[1:],

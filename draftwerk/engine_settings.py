@@ -19,7 +19,7 @@ StrPath = str | PathLike[str]
 
 
 class EngineKeywords(TypedDict, total=False):
-    """The fields of EngineSettings beside `model`; docs/reference.md says what they mean."""
+    """The fields of EngineSettings beside `model`; docs/reference.md describes them."""
 
     served_model_name: Sequence[str]
     draft: StrPath
@@ -41,7 +41,7 @@ class EngineKeywords(TypedDict, total=False):
 def settings_of(model: StrPath, keywords: Mapping[str, object]) -> Settings:
     """Return the checked settings; raises ConfigError with a sentence that names the setting.
 
-    The environment and files are not read: a program says itself what it wants.
+    The environment and files are not read: a program passes its settings itself.
     """
     for name in keywords.keys() - fields_of(EngineSettings).keys():
         if name in fields_of(Settings):

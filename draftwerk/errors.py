@@ -2,7 +2,7 @@
 
 
 class RequestError(ValueError):
-    """A request that cannot be served as it was asked; the message says why."""
+    """A request that cannot be served as it is; the message has the reason."""
 
     def __init__(self, message: str, field: str = "") -> None:
         super().__init__(message)

@@ -15,7 +15,7 @@ from draftwerk.engine_settings import EngineKeywords
 from draftwerk.errors import ClosedError
 from draftwerk.loop_thread import LoopThread
 from draftwerk.outputs import OutputDelta, RequestOutput
-from draftwerk.requests import Conversation, Prompt, TextPrompt
+from draftwerk.requests import AnyPrompt, Conversation, TextPrompt
 from draftwerk.sampling_params import SamplingParams
 
 
@@ -77,7 +77,7 @@ class LLM:
 
     def batch(
         self,
-        prompts: Sequence[Prompt],
+        prompts: Sequence[AnyPrompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
     ) -> list[RequestOutput]:
         """Return the outputs of many prompts, in their order, computed together.
@@ -87,7 +87,7 @@ class LLM:
         """
         return self._loop.run(self._llm.batch(prompts, params))
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> "OutputStream":
+    def stream(self, prompt: AnyPrompt, params: SamplingParams | None = None) -> "OutputStream":
         """Return the deltas of one request as they come.
 
             for delta in llm.stream("Once upon a time"):

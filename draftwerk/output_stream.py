@@ -11,7 +11,7 @@ from typing import Any, Self
 from draftwerk.outputs import OutputDelta, RequestOutput
 
 Take = Callable[[OutputDelta], None]
-Run = Callable[[Take], Coroutine[Any, Any, RequestOutput]]
+RequestRun = Callable[[Take], Coroutine[Any, Any, RequestOutput]]
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Feed:
 class AsyncOutputStream(AsyncIterator[OutputDelta]):
     """Begins its request when it is first read; leaving its block or dropping it cancels that."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RequestRun) -> None:
         self._run = run
         self._feed = Feed()
         self._task: asyncio.Task[RequestOutput] | None = None

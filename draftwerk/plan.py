@@ -1,4 +1,4 @@
-"""From settings and model cards to what the engine and the model processes are told."""
+"""From settings and model information to the parameters of the engine and the model processes."""
 
 from dataclasses import dataclass
 from shutil import which
@@ -52,7 +52,7 @@ def plan(
 ) -> Plan:
     """Return the plan. Raises ConfigError for settings that contradict the models.
 
-    `memory` is this machine's, in bytes, for models on its CPU; by default what the system says.
+    `memory` is this machine's, in bytes, for models on its CPU; by default the system's own figure.
     """
     if draft is not None and draft.vocab_size != target.vocab_size:
         raise ConfigError(
@@ -106,7 +106,7 @@ def plan(
 
 
 def _check_memory(settings: EngineSettings, kv_bytes: int, memory: int) -> None:
-    """Refuse a cache that the machine cannot hold; what a GPU holds, its own process knows."""
+    """Refuse a cache that the machine cannot hold; its own process checks what a GPU holds."""
     on_gpu = settings.device == "cuda" or (settings.device == "auto" and which("nvidia-smi"))
     if memory and kv_bytes >= memory and not on_gpu:
         raise ConfigError(

@@ -22,7 +22,7 @@ Conversation = Sequence[Mapping[str, object]]
 """Messages, each with a `role` and a `content`."""
 TextPrompt = str | Sequence[int]
 """Text to continue, or its token ids."""
-Prompt = TextPrompt | Conversation
+AnyPrompt = TextPrompt | Conversation
 """Text and token ids are continued; a conversation is answered."""
 
 CHAT = msgspec.json.Decoder(ChatBody)
@@ -31,7 +31,7 @@ DEFAULTS = SamplingParams()
 
 
 def call_of(
-    prompt: Prompt | Chat,
+    prompt: AnyPrompt | Chat,
     params: SamplingParams | None,
     model: ServedModel,
     new_seed: Callable[[], int],
@@ -51,7 +51,7 @@ def call_of(
     )
 
 
-def engine_prompt(prompt: Prompt) -> EnginePrompt:
+def engine_prompt(prompt: AnyPrompt) -> EnginePrompt:
     """Return one checked prompt. Raises RequestError."""
     if not isinstance(prompt, str) and any(isinstance(each, Mapping) for each in prompt):
         return conversation(cast("Conversation", prompt))

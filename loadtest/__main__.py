@@ -61,8 +61,8 @@ def main(argv: list[str] | None = None) -> int:
     """Run a subcommand; what the user got wrong is one line on stderr and exit code 2."""
     argv = sys.argv[1:] if argv is None else argv
     given = parser().parse_args(argv)
-    # Being told to end is like Ctrl-C: servers that were started must not outlive their tester.
-    # A script's background job comes with interrupts ignored, and could not be told at all.
+    # SIGTERM is handled like Ctrl-C: servers that were started must not outlive their tester.
+    # A script's background job starts with SIGINT ignored.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _interrupt)

@@ -59,7 +59,7 @@ def report(given: argparse.Namespace, argv: list[str]) -> int:
 
 
 def leave(found: Result, options: LoadTestOptions) -> int:
-    """Print the table, write the files asked for; the exit code says whether anything worked."""
+    """Print the table and write the requested files; the exit code is 0 if any request worked."""
     runs = [found] if isinstance(found, Run) else found.runs
     print(run_text(found) if isinstance(found, Run) else sweep_text(found))
     if isinstance(found, Sweep) and (compared := difference_lines(found)):

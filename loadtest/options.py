@@ -19,7 +19,7 @@ SecondsText = Annotated[float, Meta(gt=0)]
 
 
 class LoadTestOptions(Struct, frozen=True, kw_only=True):
-    """One run: the target, the request, the workload, the load, what to judge, what to keep."""
+    """One run: the target, the request, the workload, the load, the objectives, the output."""
 
     url: str = "http://127.0.0.1:8000"
     endpoint: Annotated[Endpoint, Meta(description="chat, completions or responses")] = "chat"

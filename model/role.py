@@ -25,7 +25,7 @@ ROW_TOKENS = 64
 
 @dataclass(slots=True)
 class Role:
-    """A model that is ready to work; `make` gives one that knows no sequence."""
+    """A model that is ready to work; `make` returns one without any sequence."""
 
     work_type: type[Proposal] | type[Round]
     make: Callable[[], Callable[[Any], object]]
@@ -36,7 +36,7 @@ class Role:
         self.reset()
 
     def reset(self) -> None:
-        """Forget every sequence."""
+        """Drop every sequence."""
         self.step = self.make()
 
 
@@ -52,7 +52,7 @@ def build_role(role: str, options: bytes, progress: OnProgress) -> Role:
             f"--kv-memory: {reason}"
         ) from error
     if role == "draft":
-        # The server compared the vocabularies before it started anybody.
+        # The server compared the vocabularies before it started the processes.
         return Role(
             Round,
             lambda: DraftRunner(built.parts, verify=decoded.verify).propose,

@@ -79,7 +79,7 @@ class Sequence:
         return self.ended or self.computed >= self.prompt_count
 
     def new_sequence(self) -> NewSequence:
-        """Return all that the devices must know before this sequence's first row."""
+        """Return everything that the devices need before this sequence's first row."""
         return NewSequence(
             tuple(self.tokens),
             self.prompt_count,
@@ -109,7 +109,7 @@ class Sequence:
 
 @dataclass(slots=True)
 class Tally:
-    """What a sequence cost so far; counts of tokens unless said."""
+    """What a sequence cost so far; counts of tokens unless stated otherwise."""
 
     cached: int | None = None
     """Prompt tokens found in the prefix cache at first admission; None before it."""

@@ -1,6 +1,9 @@
-"""The shape of the import graph: rooms small enough to find one's way, and no circles."""
+"""The shape of the import graph and of the names: small rooms, no circles, one meaning a name."""
 
-from collections.abc import Callable, Iterable
+import ast
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -95,3 +98,114 @@ def test_no_folder_has_more_files_than_one_can_see(top: str) -> None:
         and not any((each / "__init__.py").exists() for each in folder.iterdir() if each.is_dir())
     }
     assert crowded == {}
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+GLOSSARY = ROOT / "docs" / "glossary.md"
+NAMED = ("draftwerk", *(folder for folder in FOLDERS if folder != "tests"))
+
+
+def sources() -> list[Path]:
+    """Return the Python files outside the tests, without the links to other folders."""
+    return [
+        file
+        for folder in NAMED
+        for file in (ROOT / folder).rglob("*.py")
+        if not any(parent.is_symlink() for parent in file.parents if parent != ROOT)
+    ]
+
+
+def defined(tree: ast.Module) -> Iterator[str]:
+    """Yield the classes and the type aliases of a module; type variables have one letter."""
+    for node in tree.body:
+        match node:
+            case ast.ClassDef(name=name):
+                yield name
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                if len(name) > 1 and name[0].isupper() and not name.isupper():
+                    yield name
+            case _:
+                pass
+
+
+def allowed_twice() -> set[str]:
+    """Return the names for which the glossary gives a reason."""
+    section = GLOSSARY.read_text(encoding="utf-8").split("## Names that are used twice")[1]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+def repeated(places: Iterable[tuple[str, Path]]) -> dict[str, list[str]]:
+    """Return the names that stand in several places."""
+    found: dict[str, list[str]] = {}
+    for name, file in places:
+        found.setdefault(name, []).append(str(file.relative_to(ROOT)))
+    return {name: files for name, files in found.items() if len(files) > 1}
+
+
+def test_each_class_alias_and_file_name_is_defined_once_or_the_glossary_gives_the_reason() -> None:
+    files = sources()
+    assert len(files) > 300
+    names = (
+        (name, file)
+        for file in files
+        for name in defined(ast.parse(file.read_text(encoding="utf-8")))
+    )
+    twice = repeated(names) | repeated(
+        (file.name, file) for file in files if file.name != "__init__.py"
+    )
+    reasons = allowed_twice()
+    assert {name: where for name, where in twice.items() if name not in reasons} == {}
+    assert reasons - twice.keys() == set()
+
+
+# --- paths in the documentation -------------------------------------------------------------------
+
+PAGES = [
+    *(ROOT / "docs").glob("*.md"),
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING")),
+]
+"""The changelog may name what is gone."""
+PATH = re.compile(r"[\w.*-]+(?:/[\w.*-]+)*(?:/|\.(?:py|md|cpp|h|html|toml|png|json))(?:::\w+…?)?")
+ELSEWHERE = {"config.json", "tokenizer.json"}
+"""Files of models."""
+
+
+@cache
+def tracked() -> frozenset[str]:
+    """Return the files under version control, and their folders."""
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    files = [Path(name) for name in listed.stdout.splitlines()]
+    return frozenset(str(path) for file in files for path in (file, *file.parents))
+
+
+def exists(mentioned: str) -> bool:
+    """Return whether a path, or the one file of that name, is there and has the test named."""
+    path, _, test = mentioned.partition("::")
+    path = path.rstrip("/")
+    files = [each for each in tracked() if each == path or each.endswith(f"/{path}")]
+    if not test:
+        return bool(files)
+    start = f"def {test.rstrip('…')}"
+    return any(start in (ROOT / each).read_text(encoding="utf-8") for each in files)
+
+
+def module_exists(name: str) -> bool:
+    """Return whether a module that `python -m` names is there."""
+    path = name.removeprefix("draftwerk.").replace(".", "/")
+    return bool({f"{path}.py", f"{path}/__main__.py"} & tracked()) or name == "draftwerk"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_path_in_the_documentation_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    quoted = [each for each in re.findall(r"`([^`\s]+)`", text) if PATH.fullmatch(each)]
+    linked = [each for each in re.findall(r"\]\(([\w./-]+)\)", text)]
+    missing = [each for each in quoted if each not in ELSEWHERE and not exists(each)]
+    missing += [each for each in linked if not (page.parent / each).exists()]
+    commands = re.findall(r"python -m ((?:draftwerk|benchmarks|validation|training)[\w.]*)", text)
+    missing += [each for each in commands if not module_exists(each.rstrip("."))]
+    assert missing == []

@@ -1,8 +1,8 @@
-"""Train a draft head for a model on what the model itself said.
+"""Train a draft head for a model on texts that the model generated.
 
 `python -m training.head texts.jsonl head.safetensors` runs the model over the texts of
-`training.talk`, keeps its last hidden states, and trains the head to say what the model will think
-next, then what it will think after that, each time knowing the token between: the loss is the
+`training.talk`, keeps its last hidden states, and trains the head to predict the model's next
+distribution, then the one after that, each time given the token between: the loss is the
 divergence from the model's own distribution over the head's vocabulary, at each depth.
 """
 
@@ -34,7 +34,7 @@ PLACES = 256
 
 @dataclass(slots=True)
 class Corpus:
-    """Texts end to end: what was said, and what the model had in mind before saying it."""
+    """Texts end to end: the tokens, and the model's hidden state before each."""
 
     tokens: Tensor
     """[N] int64"""
@@ -48,7 +48,7 @@ class Corpus:
 
 
 class Trained(nn.Module):
-    """The head while it learns; `model.draft_head.head` says what it computes."""
+    """The head in training; `model.draft_head.head` describes what it computes."""
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
@@ -103,21 +103,21 @@ def look(texts: list[list[int]], directory: Path) -> Corpus:
 
 
 def frequent(texts: list[list[int]], size: int, vocab: int) -> Tensor:
-    """Return the tokens that are said most, ascending; the first of the vocabulary fill up."""
+    """Return the most frequent tokens, ascending, filled up with the first of the vocabulary."""
     counts = Counter(itertools.chain.from_iterable(texts))
     chosen = [token for token, _ in counts.most_common(size)]
     share = sum(counts[token] for token in chosen) / counts.total()
-    print(f"{len(chosen)} tokens are {share:.4f} of all that is said")
+    print(f"{len(chosen)} tokens are {share:.4f} of all generated ones")
     others = (token for token in range(vocab) if token not in counts)
     chosen.extend(itertools.islice(others, size - len(chosen)))
     return torch.tensor(sorted(chosen))
 
 
 class Distance(torch.autograd.Function):
-    """Kullback-Leibler divergences from the target's distributions, some places at a time.
+    """Kullback-Leibler divergences from the target's distributions, some positions at a time.
 
-    The logits of a whole batch would go through memory again and again; the target's head does not
-    learn, so all that is kept is the gradient of the states.
+    The logits of a whole batch would go through memory again and again; the target's lm_head is
+    fixed, so all that is kept is the gradient of the states.
     """
 
     @staticmethod
@@ -138,12 +138,12 @@ class Distance(torch.autograd.Function):
                 mine = slice(begin, first + len(wanted) - n - 1)
                 counted = (left[mine] > n)[:, None] / max(1, counts[n])
                 logits = linear(state[mine].to(small.dtype), small).float()
-                said = logits.log_softmax(-1)
+                predicted = logits.log_softmax(-1)
                 theirs = teacher[skipped:]
-                losses[n] += (kl_div(said, theirs, reduction="none") * counted).sum()
-                hits = said.argmax(-1) == best[skipped:]
+                losses[n] += (kl_div(predicted, theirs, reduction="none") * counted).sum()
+                hits = predicted.argmax(-1) == best[skipped:]
                 same[n] += (hits * counted[:, 0]).sum()
-                miss = (said.exp() - theirs) * counted
+                miss = (predicted.exp() - theirs) * counted
                 gradient[mine] = (miss.to(small.dtype) @ small).float()
         ctx.save_for_backward(*gradients)
         ctx.mark_non_differentiable(same)
@@ -159,7 +159,7 @@ class Distance(torch.autograd.Function):
 
 @dataclass(slots=True)
 class Course:
-    """A head, what it learns from, and how."""
+    """A head, its training texts, and the optimiser."""
 
     corpus: Corpus
     embedding: Tensor
@@ -179,7 +179,7 @@ class Course:
         part = self.corpus.part(first, first + self.batch)
         state, states = part.hidden.float(), list[Tensor]()
         for depth in range(1, DEPTHS + 1):
-            # Place n knows the target's state at n and the tokens up to n + depth.
+            # Position n is given the target's state at n and the tokens up to n + depth.
             state = self.head(state[:-1], self.embedding[part.tokens[depth:]])
             states.append(state)
         return Distance.apply(self.small, part.hidden, part.left, *states)

@@ -1,12 +1,12 @@
-"""Let a model talk to itself, so that a draft head can learn how it talks.
+"""Generate conversations with a model, for training its draft head.
 
-`python -m training.talk URL texts.jsonl --count 3000` asks a running server for what a user might
-say (the chat template's opening of a user's turn, completed at temperature 0.8: Magpie, arXiv
+`python -m training.talk URL texts.jsonl --count 3000` has a running server generate user turns (the
+chat template's opening of a user's turn, completed at temperature 0.8: Magpie, arXiv
 2406.08464), then for the answers, half of them greedy, half at temperature 1. One JSON list of
 token ids a line: the whole conversation. No prompt of any benchmark goes in.
 
-`--passages FILE` has it work on texts instead, a JSON string a line: what it then copies and sums
-up, it never wrote.
+`--passages FILE` uses given texts instead, a JSON string a line, for copying and summaries of text
+the model did not write.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Golden texts: what a server answers now, byte for byte what it answered then.
+"""Golden texts: compares a server's answers byte for byte with recorded ones.
 
     python -m validation.golden record URL FILE [--at-once 4]
     python -m validation.golden compare URL FILE [--at-once 4]
@@ -21,9 +21,8 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from validation.golden_requests import GoldenRequest, golden_requests
+from validation.golden_requests import GoldenRequest, JsonBody, golden_requests
 
-Json = dict[str, Any]
 TIMEOUT_S = 300
 READY_S = 300
 BIASED_TEXT = " the and a of"
@@ -33,7 +32,7 @@ CONTEXT = 24
 
 
 class AnswerError(Exception):
-    """A request that was not answered, with what the server said of it."""
+    """A request that was not answered, with the server's message."""
 
 
 def main() -> int:
@@ -50,10 +49,10 @@ def main() -> int:
 
 
 def record(url: str, file: Path, at_once: int) -> int:
-    """Ask everything, and write the answers to the file."""
+    """Send all requests, and write the answers to the file."""
     biased = _post(url, "/tokenize", {"prompt": BIASED_TEXT})["tokens"]
     requests = golden_requests(biased)
-    recording: Json = {}
+    recording: JsonBody = {}
     answers = _answers(partial(answer_of, url), requests, at_once)
     for request, answer in zip(requests, answers, strict=True):
         recording[request.name] = {"path": request.path, "body": request.body, "answer": answer}
@@ -63,8 +62,8 @@ def record(url: str, file: Path, at_once: int) -> int:
 
 
 def compare(url: str, file: Path, at_once: int) -> int:
-    """Ask what the file asks, and print every answer that is another."""
-    recording: Json = json.loads(file.read_text())
+    """Send the file's requests, and print every answer that differs."""
+    recording: JsonBody = json.loads(file.read_text())
     requests = [
         GoldenRequest(name=name, path=each["path"], body=each["body"])
         for name, each in recording.items()
@@ -112,20 +111,20 @@ def _first_difference(recorded: str, answered: str) -> str:
 
 
 def _answers(
-    ask: Callable[[GoldenRequest], Json], requests: list[GoldenRequest], at_once: int
-) -> Iterator[Json]:
+    ask: Callable[[GoldenRequest], JsonBody], requests: list[GoldenRequest], at_once: int
+) -> Iterator[JsonBody]:
     with ThreadPoolExecutor(at_once) as threads:
         yield from threads.map(ask, requests)
 
 
-def _answer_or_error(url: str, request: GoldenRequest) -> Json:
+def _answer_or_error(url: str, request: GoldenRequest) -> JsonBody:
     try:
         return answer_of(url, request)
     except AnswerError as error:
         return {"error": str(error)}
 
 
-def answer_of(url: str, request: GoldenRequest) -> Json:
+def answer_of(url: str, request: GoldenRequest) -> JsonBody:
     """Return what a server answers, in one form for whole and streamed answers."""
     if not request.body.get("stream"):
         reply = _post(url, request.path, request.body)
@@ -139,10 +138,10 @@ def answer_of(url: str, request: GoldenRequest) -> Json:
     return _joined(events)
 
 
-def _joined(parts: Iterable[Json]) -> Json:
+def _joined(parts: Iterable[JsonBody]) -> JsonBody:
     """Join the chunks of a stream; a whole answer is one chunk."""
-    choices: dict[int, Json] = {}
-    usage: Json = {}
+    choices: dict[int, JsonBody] = {}
+    usage: JsonBody = {}
     for part in parts:
         usage = part.get("usage") or usage
         for choice in part["choices"]:
@@ -161,7 +160,7 @@ def _joined(parts: Iterable[Json]) -> Json:
     }
 
 
-def _response(response: Json) -> Json:
+def _response(response: JsonBody) -> JsonBody:
     """Return what is the same each time in the object of a response."""
     contents = [part for message in response["output"] for part in message["content"]]
     return {
@@ -190,12 +189,12 @@ def _wait_until_ready(url: str) -> None:
         time.sleep(1)
 
 
-def _post(url: str, path: str, body: Json) -> Json:
+def _post(url: str, path: str, body: JsonBody) -> JsonBody:
     with _open(url, path, body) as reply:
         return json.load(reply)
 
 
-def _open(url: str, path: str, body: Json) -> Any:
+def _open(url: str, path: str, body: JsonBody) -> Any:
     """Return the open reply. Raises AnswerError."""
     headers = {"content-type": "application/json"}
     try:
@@ -207,11 +206,11 @@ def _open(url: str, path: str, body: Json) -> Any:
         raise AnswerError(f"no answer from {url}{path}: {error.reason}") from None
 
 
-def _events(reply: Iterable[bytes]) -> Iterator[Json]:
+def _events(reply: Iterable[bytes]) -> Iterator[JsonBody]:
     """Yield the data of server-sent events; both of this server's kinds have one line each."""
     for line in reply:
         if line.startswith(b"data:") and line[5:].strip() != b"[DONE]":
-            event: Json = json.loads(line[5:])
+            event: JsonBody = json.loads(line[5:])
             if event.get("error"):
                 raise AnswerError(f"a stream ended in {event['error']}")
             yield event

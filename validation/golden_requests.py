@@ -1,12 +1,12 @@
 """The requests of a golden recording: ways to sample by endpoint, streamed or not.
 
-Nothing here is random: a recording made twice of one server asks the same.
+Nothing here is random: two recordings of one server have the same requests.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-Json = dict[str, Any]
+JsonBody = dict[str, Any]
 COMPLETIONS, CHAT, RESPONSES = "/v1/completions", "/v1/chat/completions", "/v1/responses"
 CODE = "def mean(values):\n    return sum(values) / len(values)\n\n\ndef median(values):\n"
 STORY = "The lighthouse keeper had not spoken to anyone since the autumn storms, when"
@@ -17,7 +17,7 @@ QUESTIONS = (
     "List five animals and what they eat.",
     'Repeat this three times: "Peter Piper picked a peck of pickled peppers."',
 )
-SCHEMA: Json = {
+SCHEMA: JsonBody = {
     "type": "object",
     "properties": {
         "name": {"type": "string", "maxLength": 20},
@@ -27,16 +27,19 @@ SCHEMA: Json = {
     "required": ["name", "age", "tags"],
     "additionalProperties": False,
 }
-JSON_SCHEMA: Json = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA}}
-REGEX: Json = {"type": "regex", "pattern": "[A-Z][a-z]{2,8}( [a-z]{2,8}){3,6}\\."}
-WARM: Json = {"temperature": 0.8, "seed": 7}
+JSON_SCHEMA: JsonBody = {
+    "type": "json_schema",
+    "json_schema": {"name": "person", "schema": SCHEMA},
+}
+REGEX: JsonBody = {"type": "regex", "pattern": "[A-Z][a-z]{2,8}( [a-z]{2,8}){3,6}\\."}
+WARM: JsonBody = {"temperature": 0.8, "seed": 7}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldenRequest:
     name: str
     path: str
-    body: Json
+    body: JsonBody
 
 
 def golden_requests(biased: list[int]) -> list[GoldenRequest]:
@@ -51,9 +54,9 @@ def golden_requests(biased: list[int]) -> list[GoldenRequest]:
     ]
 
 
-def _ways(biased: list[int]) -> dict[str, Json]:
+def _ways(biased: list[int]) -> dict[str, JsonBody]:
     """Return the parameters of each way to sample."""
-    greedy: Json = {"temperature": 0}
+    greedy: JsonBody = {"temperature": 0}
     return {
         "greedy": greedy,
         "greedy, no drafts": greedy | {"speculation": {"enabled": False}},
@@ -90,7 +93,7 @@ def _ways(biased: list[int]) -> dict[str, Json]:
     }
 
 
-def _completion(name: str, way: Json, index: int) -> GoldenRequest:
+def _completion(name: str, way: JsonBody, index: int) -> GoldenRequest:
     prompt = (CODE, STORY, LIST)[index % 3]
     body = {"prompt": prompt, "max_tokens": 40} | way
     return GoldenRequest(
@@ -98,7 +101,7 @@ def _completion(name: str, way: Json, index: int) -> GoldenRequest:
     )
 
 
-def _chat(name: str, way: Json, index: int) -> GoldenRequest:
+def _chat(name: str, way: JsonBody, index: int) -> GoldenRequest:
     messages = [{"role": "user", "content": QUESTIONS[index % len(QUESTIONS)]}]
     body = {"messages": messages, "max_tokens": 40} | way
     return GoldenRequest(name=f"chat: {name}", path=CHAT, body=_streamed(body, index % 2 == 0))
@@ -106,7 +109,7 @@ def _chat(name: str, way: Json, index: int) -> GoldenRequest:
 
 def _logprobs() -> list[GoldenRequest]:
     """Log-probabilities, whole and streamed, of every kind of distribution that has its own."""
-    ways: dict[str, Json] = {
+    ways: dict[str, JsonBody] = {
         "greedy": {"temperature": 0},
         "seeded": WARM,
         "top-p": WARM | {"top_p": 0.6},
@@ -145,7 +148,7 @@ def _prompts() -> list[GoldenRequest]:
         {"role": "assistant", "content": "Cows eat grass."},
         {"role": "user", "content": "And two more, please."},
     ]
-    bodies: dict[str, tuple[str, Json]] = {
+    bodies: dict[str, tuple[str, JsonBody]] = {
         "several prompts": (COMPLETIONS, {"prompt": [CODE, STORY, LIST]} | WARM),
         "a long prompt": (COMPLETIONS, {"prompt": (STORY + " " + CODE) * 20} | WARM),
         "a prompt of tokens": (COMPLETIONS, {"prompt": list(range(100, 180)), "temperature": 0}),
@@ -161,9 +164,9 @@ def _prompts() -> list[GoldenRequest]:
 
 
 def _responses() -> list[GoldenRequest]:
-    body: Json = {"input": QUESTIONS[1], "max_output_tokens": 40}
-    logprobs: Json = {"include": ["message.output_text.logprobs"], "top_logprobs": 3}
-    ways: dict[str, Json] = {
+    body: JsonBody = {"input": QUESTIONS[1], "max_output_tokens": 40}
+    logprobs: JsonBody = {"include": ["message.output_text.logprobs"], "top_logprobs": 3}
+    ways: dict[str, JsonBody] = {
         "greedy": {"temperature": 0},
         "seeded": WARM,
         "logprobs": WARM | logprobs,
@@ -179,5 +182,5 @@ def _responses() -> list[GoldenRequest]:
     ]
 
 
-def _streamed(body: Json, stream: bool) -> Json:
+def _streamed(body: JsonBody, stream: bool) -> JsonBody:
     return body | ({"stream": True, "stream_options": {"include_usage": True}} if stream else {})

@@ -1,7 +1,8 @@
-"""Bodies made to hold a server up, and how long: `python -m validation.hostile_requests URL`.
+"""Bodies made to hold a server up, and the delay they cause: `python -m validation.hostile_requests
+URL`.
 
-Each is sent several times while `/health` is asked over and over on another connection: the
-longest wait for that tells how late the event loop was. Times are the client's, in milliseconds.
+Each is sent several times while `/health` is requested over and over on another connection: the
+longest wait for it is the event loop's delay. Times are the client's, in milliseconds.
 """
 
 import argparse
@@ -73,7 +74,7 @@ OVER = {
 
 @asynccontextmanager
 async def watched(url: str) -> AsyncGenerator[list[float], None]:
-    """Ask for `/health` while the block lasts; the list fills with seconds."""
+    """Request `/health` while the block lasts; the list fills with seconds."""
     waits: list[float] = []
 
     async def watch() -> None:

@@ -93,7 +93,7 @@ SOURCES = ("ngram", "suffix", "store", "recycle", "head")
 
 @dataclass(slots=True)
 class Oracle:
-    """A draft model that knows the answers, and uses that well, badly or wildly."""
+    """A draft model that is given the answers and drafts right, partly wrong or random tokens."""
 
     answers: dict[tuple[int, ...], list[int]]
     vocab_size: int
@@ -142,7 +142,7 @@ class Oracle:
 
 
 class Everything(KeyedPolicy):
-    """Verifies as much as there is room for, whatever it costs."""
+    """Verifies as much as the row's capacity allows, whatever it costs."""
 
     def choices(
         self,
@@ -279,7 +279,7 @@ async def check_way(
     known = dict(zip(prompts, answers, strict=True))
     proposer, draft = drafting(matrix, way, known)
     async with matrix.engine(16, proposer, draft) as tight:
-        for turn in range(2):  # the second time the store knows the answers, and the prefix cache
+        for turn in range(2):  # the second time the store and the prefix cache hold the answers
             texts: list[list[int]] = [[] for _ in prompts]
 
             async def ask(number: int, turn: int = turn, texts: list[list[int]] = texts) -> None:

@@ -60,7 +60,7 @@ def prompts_of(path: Path, count: int, text: TextTokenizer) -> list[list[int]]:
 
 
 def transformers_greedy(prompts: list[list[int]], count: int) -> list[list[int]]:
-    """Return what `generate` says, from the same rounded weights in float32."""
+    """Return the output of `generate`, from the same rounded weights in float32."""
     from transformers import AutoModelForCausalLM
 
     model: Any = AutoModelForCausalLM.from_pretrained(locate(None).directory, dtype=torch.float32)
@@ -92,9 +92,9 @@ def run(
 def ngram(live: Live, room: int) -> Draft:
     """Draft what followed the latest earlier occurrence of the last two tokens."""
     tokens = live.tokens
-    for place in range(len(tokens) - 3, -1, -1):
-        if tokens[place : place + 2] == tokens[-2:]:
-            return chain(tuple(tokens[place + 2 : place + 2 + room]), "ngram")
+    for position in range(len(tokens) - 3, -1, -1):
+        if tokens[position : position + 2] == tokens[-2:]:
+            return chain(tuple(tokens[position + 2 : position + 2 + room]), "ngram")
     return NO_DRAFT
 
 
@@ -105,8 +105,8 @@ def compare(driver: Driver, truths: list[list[int]]) -> int:
         if live.output != truth:
             differing += 1
             pairs = zip(live.output, truth, strict=False)
-            place = next((n for n, (ours, theirs) in enumerate(pairs) if ours != theirs), -1)
-            print(f"  prompt {index} differs at token {place}")
+            position = next((n for n, (ours, theirs) in enumerate(pairs) if ours != theirs), -1)
+            print(f"  prompt {index} differs at token {position}")
     return differing
 
 

@@ -1,4 +1,4 @@
-"""Check the vocabulary: retired words in code and text, and slips of style in the documentation.
+"""Check the vocabulary: retired words in code, tests and text, and slips of style in docs.
 
 `python -m validation.words` prints each finding as FILE:LINE and returns 1 if there is any. The
 words in use are in docs/glossary.md.
@@ -83,11 +83,12 @@ SLIPS = {
 }
 """Slips of style in docs/*.md and README.md."""
 OWN = ("docs/glossary.md", "validation/words.py", "docs/results/")
-NOT_YET = ("model/native/", "tests/model/native/", "tests/", "loadtest/", "CHANGELOG.md")
-"""Prose that is not checked: tests and tools keep their own tone, native code follows."""
+HISTORY = ("CHANGELOG.md",)
+"""Text that names what was renamed."""
+SUFFIXES = (".py", ".md", ".html", ".cpp", ".h")
 
 
-class Finding(NamedTuple):
+class WordFinding(NamedTuple):
     """A word that must go, and what to write instead."""
 
     path: str
@@ -101,30 +102,30 @@ def tracked() -> Iterator[Path]:
     listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True)
     for name in listed.stdout.splitlines():
         path = Path(name)
-        if path.suffix in (".py", ".md", ".html") and path.is_file() and not name.startswith(OWN):
+        if path.suffix in SUFFIXES and path.is_file() and not name.startswith(OWN):
             yield path
 
 
-def retired_names(path: str, text: str) -> Iterator[Finding]:
+def retired_names(path: str, text: str) -> Iterator[WordFinding]:
     """Yield the retired identifiers of a Python file."""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.NAME and token.string in IDENTIFIERS:
-            yield Finding(path, token.start[0], token.string, IDENTIFIERS[token.string])
+            yield WordFinding(path, token.start[0], token.string, IDENTIFIERS[token.string])
 
 
-def matches(path: str, text: str, rules: dict[str, str]) -> Iterator[Finding]:
+def matches(path: str, text: str, rules: dict[str, str]) -> Iterator[WordFinding]:
     """Yield the lines on which a rule matches."""
     for number, line in enumerate(text.splitlines(), start=1):
         for rule, advice in rules.items():
             if found := re.search(rule, line):
-                yield Finding(path, number, found[0], advice)
+                yield WordFinding(path, number, found[0], advice)
 
 
-def findings(path: str, text: str) -> Iterator[Finding]:
+def findings(path: str, text: str) -> Iterator[WordFinding]:
     """Yield what is wrong with one file."""
-    if path.endswith(".py") and not path.startswith(("model/native/", "tests/model/native/")):
+    if path.endswith(".py"):
         yield from retired_names(path, text)
-    if not path.startswith(NOT_YET):
+    if not path.startswith(HISTORY):
         yield from matches(path, text, {rf"(?i)\b({word})\b": TEXT[word] for word in TEXT})
     if path.endswith(".md") and path.startswith(("docs/", "README")):
         yield from matches(path, text, SLIPS)

@@ -42,7 +42,7 @@ class Device(Protocol[Work, WorkResult]):
         ...
 
     async def revive(self) -> None:
-        """Have the device ready, without a sequence that it knows. Raises DeviceLostError."""
+        """Make the device ready, without any sequence on it. Raises DeviceLostError."""
         ...
 
     async def watch(self) -> None:

@@ -41,7 +41,7 @@ LOST = (
 
 
 class ModelRefusedError(Exception):
-    """The model cannot be served with these options; the message tells the reason."""
+    """The model cannot be served with these options; the message has the reason."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class ProcessDevice(Generic[W, R]):
     silence_s: float = SILENCE_S
     _child: Child | None = None
     _stale: bool = False
-    """Whether the child knows sequences of an earlier pipeline."""
+    """Whether the child holds sequences of an earlier pipeline."""
     _heard_at: float = 0.0
     """When the child last sent a frame, on the event loop's clock."""
     _one_at_a_time: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
@@ -96,7 +96,7 @@ class ProcessDevice(Generic[W, R]):
         raise DeviceLostError(f"the model took longer than {LOAD_S:g} s to load")
 
     def fresh(self) -> "ProcessDevice[W, R]":
-        """Return the device for a new pipeline: it will have forgotten every sequence."""
+        """Return the device for a new pipeline, without any sequence."""
         self._stale = True
         return self
 
@@ -110,7 +110,7 @@ class ProcessDevice(Generic[W, R]):
                 raise DeviceLostError(f"the model process was lost: {error!r}") from error
 
     async def revive(self) -> None:
-        """Have a child that knows no sequence: a new one, if the last one is gone."""
+        """Make ready a child without any sequence: a new one, if the last one is gone."""
         async with self._one_at_a_time:
             if self._child is not None:
                 self._stale = True

@@ -10,7 +10,7 @@ RETRY_MS_MIN, RETRY_MS_MAX = 100, 30_000
 
 @dataclass(slots=True)
 class DrainRate:
-    """Remembers when the latest requests ended, in seconds of any clock."""
+    """The times at which the latest requests ended, in seconds of any clock."""
 
     _endings: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
 

@@ -25,7 +25,7 @@ class Histogram:
         return Histogram(self.bounds, list(self.counts), self.total)
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """Return (upper bound, observations up to it) pairs, as Prometheus wants them."""
+        """Return (upper bound, observations up to it) pairs, the form of Prometheus."""
         names = [*map(str, self.bounds), "+Inf"]
         below, pairs = 0, list[tuple[str, float]]()
         for name, count in zip(names, self.counts, strict=True):

@@ -49,7 +49,7 @@ def settings_of(parsed: dict[str, Any]) -> Settings:
 
 def chat_command(parsed: dict[str, Any]) -> int:
     """Talk in the terminal."""
-    from draftwerk.api.cli.chat import Conversation, chat
+    from draftwerk.api.cli.chat import ChatSession, chat
 
     fields = {name: parsed[name] for name in ("model", "temperature", "max_tokens", "seed")
               if name in parsed}  # fmt: skip
@@ -59,7 +59,7 @@ def chat_command(parsed: dict[str, Any]) -> int:
     url = parsed.get("url", DEFAULT_URL).rstrip("/").removesuffix("/v1")
     if not _is_url(url):
         raise ConfigError(f"{url!r} is no URL; write for example {DEFAULT_URL}")
-    conversation = Conversation(
+    conversation = ChatSession(
         url=url,
         api_key=parsed.get("api_key", os.environ.get("OPENAI_API_KEY", "")),
         fields=fields,

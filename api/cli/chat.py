@@ -14,18 +14,18 @@ COLOURS = {
     "ngram": 34, "suffix": 32, "store": 92, "recycle": 33, "draft": 35, "prediction": 36,
     "grammar": 93, "head": 96,
 }  # fmt: skip
-"""SGR codes of the draft sources; what the target itself said has no colour."""
+"""SGR codes of the draft sources; the target's own tokens have no colour."""
 HELP = "/new starts over, /seed N keeps to one seed, /quit ends; Ctrl-C stops an answer."
 TIMEOUT_S = 600
 
 
 class ChatError(Exception):
-    """The server is not there, or said no."""
+    """The server is not there, or refused."""
 
 
 @dataclass(slots=True)
-class Conversation:
-    """What was said so far, and how to ask for more."""
+class ChatSession:
+    """The turns so far, and how to continue them."""
 
     url: str
     api_key: str = ""
@@ -94,7 +94,7 @@ class Conversation:
 
 
 def speed(metrics: dict[str, Any] | None, seconds: float) -> str:
-    """Say in one line how fast an answer came."""
+    """Return one line about an answer's speed."""
     if not metrics or metrics["tokens_per_second"] is None:
         return f"{seconds:.1f} s"
     facts = [
@@ -117,7 +117,7 @@ def reason(raw: bytes, status: int) -> str:
         return f"the server answered {status}"
 
 
-def chat(conversation: Conversation, text: str | None) -> int:
+def chat(conversation: ChatSession, text: str | None) -> int:
     """Answer one text, or talk until the end of input; returns the exit code."""
     dim, plain = ("\x1b[2m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
     interactive = text is None and sys.stdin.isatty()
@@ -140,7 +140,7 @@ def chat(conversation: Conversation, text: str | None) -> int:
     return 0
 
 
-def command(conversation: Conversation, line: str) -> bool:
+def command(conversation: ChatSession, line: str) -> bool:
     """Obey a line that starts with a slash; returns whether to go on."""
     word, _, value = line.partition(" ")
     if word == "/new":

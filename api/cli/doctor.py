@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 BUSY = 0.4
-"""Programs per core: from here on they take time from a server that wants all cores."""
+"""Programs per core: from here on they slow down a server that uses all cores."""
 FREE_TOKENS = 8
 """A usual step of one reader: its token and what is guessed."""
 MARKS = {"good": "  ok  ", "poor": " slow ", "bad": " FAIL "}
@@ -91,7 +91,7 @@ def _show(found: Iterable[Finding]) -> bool:
 
 
 def expectations(ready: "Ready") -> Iterator[Finding]:
-    """Say what a measured model promises."""
+    """Return the lines about a measured model's speed."""
     yield Finding("good", "runs on", f"{ready.device}, attention {ready.attention}")
     if ready.weight_bytes:
         rate = ready.weight_bytes / ready.weight_ms / 1e6
@@ -109,7 +109,7 @@ def expectations(ready: "Ready") -> Iterator[Finding]:
 
 
 def _expect(costs: Sequence[tuple[int, float]]) -> str:
-    """Say what the step costs mean to readers."""
+    """Return the lines that explain the step costs."""
     alone = costs[0][1]
     best, ms = max(costs, key=lambda cost: cost[0] / cost[1])
     words = f"{1e3 / alone:.0f} tokens/s for one reader, {1e3 * best / ms:.0f} for {best} at once"
@@ -171,7 +171,8 @@ def _memory() -> Finding:
 
 
 def busy(load: float, cores: int) -> Finding:
-    """Tell whether other programs take the processor, so that what is measured next is too slow."""
+    """Return a finding about other programs on the processor, which would slow down what is
+    measured next."""
     words = f"{load:.1f} programs ran at once in the last minute, on {cores} cores"
     if load < BUSY * cores:
         return Finding("good", "load", words)

@@ -184,7 +184,7 @@ def converted(values: Mapping[str, Any], kind: type[S]) -> S:
 
 
 def _sentence(message: str, given: Mapping[str, Any], kind: type[Struct]) -> str:
-    """Say which setting cannot be, and what it may be."""
+    """Return a sentence about the setting that is wrong and the values it may have."""
     from draftwerk.api.openai.decode import invalid
 
     error = invalid(message, kind)

@@ -20,7 +20,7 @@ KINDS = {
     503: "overloaded_error",
 }
 REFUSAL = "draftwerk.refusal"
-"""Where a scope keeps the error that its request ended in before the engine heard of it."""
+"""Key of the error, in a scope, of a request that was refused before it reached the engine."""
 OUTCOMES = {404: "not_found", 405: "method_not_allowed"}
 """What an error without a code is counted as."""
 SENTENCES = {
@@ -54,7 +54,7 @@ CODES = {
     "failed": "The engine could not finish the request.",
     "internal": "The server failed; its log has the reason under the request's id.",
 }
-"""Everything that `code` may be, for the reference; null where the status says it all."""
+"""Everything that `code` may be, for the reference; null where the status is enough."""
 CLOSE_CODES = {
     1000: "The client closed.",
     1001: "Nothing was under way for too long.",
@@ -81,7 +81,7 @@ class ErrorReply(msgspec.Struct, frozen=True):
 
 
 class ApiError(Exception):
-    """A request that ends in an HTTP error; `retry_after_ms` tells when to come back."""
+    """A request that ends in an HTTP error; `retry_after_ms` is the wait before another try."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ def draining() -> ApiError:
 
 
 def internal() -> ApiError:
-    """Return the 500 that says nothing of its cause; the log has it under the request's id."""
+    """Return the 500 without its cause, which the log has under the request's id."""
     return ApiError(500, "The server failed to answer; its log has the reason.", code="internal")
 
 
@@ -180,7 +180,7 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def on_client_gone(request: Request, error: Exception) -> Response:
-    """Answer a client that left before its body was whole: nobody will read it."""
+    """Answer a client that left before its body was whole; the answer is not read."""
     gone = ApiError(400, "The client left before its body was whole.", code="cancelled")
     request.scope[REFUSAL] = gone
     return response(gone)

@@ -18,7 +18,7 @@ from draftwerk.actors.messages import Delta, Ended, Event, Failed, Options, Prom
 from draftwerk.api.core.ports import EngineClient
 from draftwerk.api.core.request_timer import RequestTimer
 
-Told = Delta | Ended | Failed
+GenerationEvent = Delta | Ended | Failed
 """What a client is told of."""
 
 log = logging.getLogger("draftwerk")
@@ -32,13 +32,13 @@ class Generation:
     timer: RequestTimer
     sources_left: int
     choices_left: int
-    pending: list[Told] = field(default_factory=list[Told])
+    pending: list[GenerationEvent] = field(default_factory=list[GenerationEvent])
     finished: bool = False
     outcome: str = "cancelled"
     """How it ended; cancelled until it has."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def take(self, idle_s: float | None = None) -> list[Told]:
+    async def take(self, idle_s: float | None = None) -> list[GenerationEvent]:
         """Return what has come since the last call, waiting for something; [] after `idle_s`."""
         if not self.pending:
             try:
@@ -50,8 +50,8 @@ class Generation:
         self.ready.clear()
         return events
 
-    async def events(self) -> AsyncIterator[Told]:
-        """Yield every event, for readers that only want the whole."""
+    async def events(self) -> AsyncIterator[GenerationEvent]:
+        """Yield every event, for readers that need only the whole."""
         while not self.over:
             for event in await self.take():
                 yield event
@@ -97,7 +97,7 @@ class Generation:
 
 
 def merged(first: Delta, then: Delta) -> Delta:
-    """Return the delta that says what two successive ones say."""
+    """Return one delta in place of two successive ones."""
     return Delta(
         request_id=first.request_id,
         choice=first.choice,

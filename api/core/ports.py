@@ -30,7 +30,7 @@ class EngineClient(Protocol):
 
 
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """What clients and the banner may know of the models; counts of tokens unless said."""
+    """What clients and the banner show of the models; counts of tokens unless stated otherwise."""
 
     name: str
     """What replies call the model."""

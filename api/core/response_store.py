@@ -1,6 +1,7 @@
 """Finished responses: what GET returns, and what `previous_response_id` goes on from.
 
-Each API key has its own, so that nobody can read or continue another's. The oldest go first.
+Each API key has its own, so that no key can read or continue another's. The oldest are dropped
+first.
 """
 
 from collections import OrderedDict
@@ -21,7 +22,7 @@ class StoredResponse(msgspec.Struct, frozen=True):
     """One response that has ended."""
 
     conversation: tuple[ChatMessage, ...]
-    """All that was said, instructions aside; its answer last, with its tokens."""
+    """The conversation without instructions; the answer last, with its tokens."""
     body: bytes
     """The response object in JSON."""
 
@@ -44,7 +45,7 @@ class KeptResponses:
     size: int = 0
 
     def keep(self, response_id: str, response: StoredResponse) -> None:
-        """Keep a response, and forget what there is no more room for."""
+        """Keep a response, and drop the oldest beyond the capacity."""
         self.forget(response_id)
         self.kept[response_id] = response
         self.size += response.size

@@ -132,7 +132,7 @@ class ServerState:
             self._account(call, timer, outcome)
 
     async def wait_idle(self) -> None:
-        """Return when every client has been told its last word."""
+        """Return when every client has been sent its last event."""
         while self.live:
             self.idle.clear()
             await self.idle.wait()
@@ -143,12 +143,12 @@ class ServerState:
             self.idle.set()
 
     def abort_all(self) -> None:
-        """End every live generation with an error, because the server is going."""
+        """End every live generation with an error, because the server is ending."""
         for generation in list(self.live):
             generation.abort("The server is shutting down.", "draining")
 
     def account_refusal(self, request_id: str, tenant: str, what: str, error: ApiError) -> None:
-        """Count a request that the engine never heard of, and write its one line in the log."""
+        """Count a request that never reached the engine, and write its one line in the log."""
         self.outcomes[error.outcome] += 1
         log.info(
             "id=%s tenant=%s %s %s status=%d param=%s",

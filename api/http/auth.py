@@ -12,7 +12,7 @@ from draftwerk.api.core.config import LOOPBACK, Settings
 from draftwerk.api.core.errors import ApiError, turned_away
 
 OPEN = frozenset(("/", "/health", "/ready", "/openapi.json", "/favicon.ico"))
-"""Paths that need no key: they tell nothing of models or requests."""
+"""Paths that need no key: they show nothing of models or requests."""
 SUBPROTOCOL = "openai-insecure-api-key."
 """How browsers, which cannot set headers on a WebSocket, send the key: OpenAI's own way."""
 
@@ -37,7 +37,7 @@ def keys_of(settings: Settings) -> list[ApiKey]:
 
 
 def tenant_of_key(keys: Sequence[ApiKey], secret: str) -> str | None:
-    """Return the name of the key that was sent; looks at all, so that time tells nothing."""
+    """Return the name of the key that was sent; compares all, so that timing reveals nothing."""
     digest = sha256(secret.encode()).digest()
     found = None
     for key in keys:

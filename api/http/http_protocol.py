@@ -68,7 +68,7 @@ def _nowhere(code: int, reason: str) -> None:
 
 
 def error_body(status: int, sentence: str) -> bytes:
-    """Return what the application would say, for what does not get that far."""
+    """Return the application's error for a request that does not reach it."""
     kind = KINDS.get(status, "server_error")
     return msgspec.json.encode(ErrorReply(ErrorBody(sentence, kind, None, None)))
 
@@ -133,7 +133,7 @@ class PatientHttp(HttpToolsProtocol):
         super().on_headers_complete()
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if self.scope["http_version"] == "1.0" and cycle is not None:
-            # Its client knows no chunks, which uvicorn would send.
+            # An HTTP/1.0 client cannot read chunks, which uvicorn would send.
             cycle.chunked_encoding, cycle.expected_content_length = False, AnyLength()
         self.arm(self.limits.body_deadline_s + GRACE_S, self.transport.close)
 
@@ -191,14 +191,14 @@ class PatientHttp(HttpToolsProtocol):
         self.deadline = self.loop.call_later(seconds, action)
 
     def disarm(self) -> None:
-        """Forget the deadline."""
+        """Remove the deadline."""
         if self.deadline is not None:
             self.deadline.cancel()
             self.deadline = None
 
 
 class AbortableWebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket that the application can drop, and whose client learns why it was closed."""
+    """A WebSocket that the application can drop, and whose client is sent the reason."""
 
     lingering = False
 

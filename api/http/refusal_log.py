@@ -1,4 +1,4 @@
-"""The account of requests that are turned away before the engine hears of them."""
+"""The account of requests that are turned away before they reach the engine."""
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 

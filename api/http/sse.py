@@ -31,7 +31,7 @@ log = logging.getLogger("draftwerk")
 
 @dataclass(slots=True)
 class GenerationResponse:
-    """An ASGI response: the generation lives exactly as long as this call."""
+    """An ASGI response: the generation lasts exactly as long as this call."""
 
     state: ServerState
     call: Call

@@ -26,7 +26,7 @@ CHUNK = "chat.completion.chunk"
 
 @dataclass(slots=True)
 class ChatSerializer:
-    """Remembers which choices have been given their role: it comes with their first token."""
+    """Chunks of a chat answer; a choice's role comes with its first token."""
 
     metadata: ReplyMetadata
     started: set[int] = field(default_factory=set[int])
@@ -56,7 +56,7 @@ class ChatSerializer:
         return [self._wrapped((choice,), usage)]
 
     def last_chunks(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
-        """Return the chunk without choices that `include_usage` asks for."""
+        """Return the chunk without choices of `include_usage`."""
         return [self._wrapped((), usage, metrics)] if self.metadata.usage else []
 
     def failure(self, error: ApiError) -> list[msgspec.Struct]:

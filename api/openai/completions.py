@@ -23,7 +23,7 @@ OBJECT = "text_completion"
 
 @dataclass(slots=True)
 class CompletionSerializer:
-    """Remembers how far each choice's text has come, for the offsets of its tokens."""
+    """Chunks of a completion, with the length of each choice's text for its tokens' offsets."""
 
     metadata: ReplyMetadata
     generated: int = 1
@@ -52,7 +52,7 @@ class CompletionSerializer:
         return [self._wrapped((choice,), usage if metadata.usage else UNSET)]
 
     def last_chunks(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
-        """Return the chunk without choices that `include_usage` asks for."""
+        """Return the chunk without choices of `include_usage`."""
         return [self._wrapped((), usage, metrics)] if self.metadata.usage else []
 
     def failure(self, error: ApiError) -> list[msgspec.Struct]:

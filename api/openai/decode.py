@@ -20,7 +20,7 @@ CONTAINERS_MAX = 2**14
 STRINGS_MAX = 2**16
 """Strings in a body, names of fields among them."""
 
-# msgspec's own messages are read only for the place they speak of.
+# Of msgspec's own messages only the path is used.
 PLACE = re.compile(r"at `(?:key` in `)?\$\.?([^`]*)`$")
 MISSING = re.compile(r"missing required field `(\w+)`")
 BYTE = re.compile(r"\(byte (\d+)\)")
@@ -28,7 +28,8 @@ STEP = re.compile(r"\w+|\[[^\]]*\]")
 
 
 def decoded(raw: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
-    """Return the body, or raise the ApiError that says which field is wrong and what it may be."""
+    """Return the body, or raise the ApiError that names the wrong field and the values it may
+    have."""
     check_weight(raw)
     try:
         body = decoder.decode(raw)
@@ -47,7 +48,7 @@ def decoded(raw: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
 
 
 def check_weight(raw: bytes) -> None:
-    """Refuse a body of so many values that reading it would hold up everybody else."""
+    """Refuse a body of so many values that reading it would hold up all other requests."""
     if raw.count(b'"') <= 2 * STRINGS_MAX and _containers(raw) <= CONTAINERS_MAX:
         return
     bare = raw.replace(b"\\\\", b"").replace(b'\\"', b"")  # each quote left is a string's end
@@ -69,7 +70,7 @@ def _malformed(message: str) -> ApiError:
 
 
 def invalid(message: str, struct: type[msgspec.Struct]) -> ApiError:
-    """Turn a validation error into our words, the field's own type telling what is allowed."""
+    """Turn a validation error into a sentence; what is allowed comes from the field's own type."""
     found = PLACE.search(message)
     field = found[1] if found else ""
     missing = MISSING.search(message)
@@ -117,7 +118,7 @@ def alternatives(kind: inspect.Type) -> list[inspect.Type]:
 
 
 def described(kind: inspect.Type) -> str:
-    """Say in words what values a type allows."""
+    """Return in words the values that a type allows."""
     match kind:
         case inspect.UnionType() | inspect.Metadata():
             return " or ".join(described(each) for each in alternatives(kind))
@@ -155,7 +156,7 @@ def described(kind: inspect.Type) -> str:
 
 
 def items(least: int | None, most: int | None) -> str:
-    """Say how many a list may have."""
+    """Return in words how many items a list may have."""
     if not most:
         return "items"
     return f"{least} to {most} items" if least else f"at most {most} items"

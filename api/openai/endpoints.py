@@ -159,7 +159,7 @@ async def fitted_prompt(
 def shorter(conversation: Sequence[ChatMessage]) -> list[Sequence[ChatMessage]]:
     """Return a conversation whole, and without its first turns, one after the other.
 
-    What the system says at first stays; what is left begins with a user's turn.
+    Leading system messages stay; the rest begins with a user's turn.
     """
     start = next((at for at, each in enumerate(conversation) if each.role != "system"), 0)
     later = [at for at in range(start + 1, len(conversation)) if conversation[at].role == "user"]
@@ -187,7 +187,7 @@ def responses_serializer(
 
 
 def response_not_found(response_id: str) -> ApiError:
-    """Return the error for a response that this server does not remember."""
+    """Return the error for a response that this server does not hold."""
     said = f"The response {response_id[:80]!r} is not known here."
     return ApiError(400, said, param="previous_response_id", code="previous_response_not_found")
 

@@ -1,4 +1,4 @@
-"""What `response_format` asks for, as the grammar that the text is generated under."""
+"""From `response_format` to the grammar that the text is generated under."""
 
 import msgspec
 from msgspec import UNSET
@@ -13,7 +13,7 @@ ANY_OBJECT = Grammar("json_schema", '{"type":"object"}')
 def grammar_of(requested: ResponseFormat | None) -> Grammar | None:
     """Return the grammar, None for plain text.
 
-    Whether it can be followed is the engine's to say: that takes the model's tokens, and time.
+    The engine checks whether it can be followed: that takes the model's tokens, and time.
     """
     if requested is None:
         return None
@@ -69,7 +69,7 @@ def schema_grammar(schema: msgspec.Raw, path: str) -> Grammar:
 
 
 def check_conflicts(body: SamplingBody, grammar: Grammar | None, path: str) -> None:
-    """Refuse fields that contradict a grammar, which alone says where its text ends."""
+    """Refuse fields that contradict a grammar, which alone decides where its text ends."""
     if grammar is None:
         return
     if body.ignore_eos:

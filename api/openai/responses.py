@@ -55,7 +55,7 @@ LOGPROBS = "message.output_text.logprobs"
 ORIGINS = "token_origins"
 HYPOTHESES = "beam_hypotheses"
 REASONING = "reasoning.encrypted_content"
-"""Stock clients ask for it unasked; a model that does not reason first has none."""
+"""Stock clients send it by default; a model that does not reason first has none."""
 RESPONSES_NAMES = {
     "messages": "input",
     "max_tokens": "max_output_tokens",

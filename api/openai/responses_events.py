@@ -22,55 +22,85 @@ class ServerEvent(Struct, frozen=True, tag_field="type"):
 
 
 class ResponseEvent(ServerEvent, frozen=True, kw_only=True):
+    """An event that carries the state of the whole response."""
+
     response: ResponseObject
+    """The state as of this event."""
 
 
-class Created(ResponseEvent, frozen=True, tag="response.created"): ...
+class Created(ResponseEvent, frozen=True, tag="response.created"):
+    """The response has been accepted; the first event."""
 
 
-class InProgress(ResponseEvent, frozen=True, tag="response.in_progress"): ...
+class InProgress(ResponseEvent, frozen=True, tag="response.in_progress"):
+    """The response is being generated."""
 
 
-class Completed(ResponseEvent, frozen=True, tag="response.completed"): ...
+class Completed(ResponseEvent, frozen=True, tag="response.completed"):
+    """The text ended by itself; a last event."""
 
 
-class Incomplete(ResponseEvent, frozen=True, tag="response.incomplete"): ...
+class Incomplete(ResponseEvent, frozen=True, tag="response.incomplete"):
+    """The text reached a limit; a last event."""
 
 
-class ResponseFailed(ResponseEvent, frozen=True, tag="response.failed"): ...
+class ResponseFailed(ResponseEvent, frozen=True, tag="response.failed"):
+    """The response failed; a last event."""
 
 
 class ItemEvent(ServerEvent, frozen=True, kw_only=True):
+    """An event about the output message."""
+
     item: OutputMessage
+    """The message as of this event."""
     output_index: int = 0
+    """Always 0: a response has one output message."""
 
 
-class ItemAdded(ItemEvent, frozen=True, tag="response.output_item.added"): ...
+class ItemAdded(ItemEvent, frozen=True, tag="response.output_item.added"):
+    """The output message begins."""
 
 
-class ItemDone(ItemEvent, frozen=True, tag="response.output_item.done"): ...
+class ItemDone(ItemEvent, frozen=True, tag="response.output_item.done"):
+    """The output message is whole."""
 
 
 class PartEvent(ServerEvent, frozen=True, kw_only=True):
+    """An event about the text part of the message."""
+
     item_id: str
+    """Of the output message."""
     part: OutputText
+    """The text as of this event."""
     output_index: int = 0
+    """Always 0: a response has one output message."""
     content_index: int = 0
+    """Always 0: a message has one text part."""
 
 
-class PartAdded(PartEvent, frozen=True, tag="response.content_part.added"): ...
+class PartAdded(PartEvent, frozen=True, tag="response.content_part.added"):
+    """The text part begins."""
 
 
-class PartDone(PartEvent, frozen=True, tag="response.content_part.done"): ...
+class PartDone(PartEvent, frozen=True, tag="response.content_part.done"):
+    """The text part is whole."""
 
 
 class TextDelta(ServerEvent, frozen=True, kw_only=True, tag="response.output_text.delta"):
+    """New text."""
+
     item_id: str
+    """Of the output message."""
     delta: str
+    """The new part of the text."""
     output_index: int = 0
+    """Always 0: a response has one output message."""
     content_index: int = 0
+    """Always 0: a message has one text part."""
     logprobs: tuple[TokenLogprob, ...] = ()
+    """One item for each new token, if the request asks for them."""
     origins: tuple[str, ...] | UnsetType = UNSET
+    """Per new token: the source whose draft was accepted, or "corrected" or "bonus"."""
 
 
 class HypothesisEvent(
@@ -79,24 +109,38 @@ class HypothesisEvent(
     """Ours, on request: the whole of a beam search's best text so far; deltas settle it."""
 
     item_id: str
+    """Of the output message."""
     text: str
+    """The best text so far."""
     output_index: int = 0
+    """Always 0: a response has one output message."""
     content_index: int = 0
+    """Always 0: a message has one text part."""
 
 
 class TextDone(ServerEvent, frozen=True, kw_only=True, tag="response.output_text.done"):
+    """The text is whole."""
+
     item_id: str
+    """Of the output message."""
     text: str
+    """The whole text."""
     output_index: int = 0
+    """Always 0: a response has one output message."""
     content_index: int = 0
+    """Always 0: a message has one text part."""
     logprobs: tuple[TokenLogprob, ...] = ()
+    """One item for each token, if the request asks for them."""
 
 
 class ErrorEvent(Struct, frozen=True, kw_only=True, tag_field="type", tag="error"):
-    """The answer to a client's event that could not be obeyed; the connection lives on."""
+    """The answer to a client's event that could not be obeyed; the connection stays open."""
 
     status: int
+    """The HTTP status of the same error."""
     error: ErrorBody
+    """The body of the same error."""
     stream_id: str | UnsetType = UNSET
+    """The stream, if the client named one."""
     headers: dict[str, str] | UnsetType = UNSET
-    """When to come back, as HTTP would say it."""
+    """HTTP's `retry-after` fields."""

@@ -34,19 +34,21 @@ class InputMessage(Struct, frozen=True):
 
 
 class TextRequest(Struct, frozen=True):
+    """The form of the text that is generated."""
+
     format: FlatFormat | None = None
     verbosity: Verbosity | None = None
 
 
-Summary = Literal["auto", "concise", "detailed"]
+ReasoningSummary = Literal["auto", "concise", "detailed"]
 
 
 class ReasoningWish(Struct, frozen=True, omit_defaults=True):
     """For models that reason first; others have nothing to reason less, or to sum up."""
 
     effort: Effort | None = None
-    summary: Summary | None = None
-    generate_summary: Summary | None = None
+    summary: ReasoningSummary | None = None
+    generate_summary: ReasoningSummary | None = None
 
 
 class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
@@ -120,24 +122,35 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
 
 
 class ClientEvent(Struct, frozen=True):
-    """What every event of a client has: enough to know what it is, and whom to answer."""
+    """What every event of a client has: its kind, and where the answer goes."""
 
     type: Annotated[str, Meta(max_length=64)]
+    """The event's name."""
     stream_id: StreamId | None = None
+    """The stream that the event belongs to, where a client runs several."""
     response_id: ResponseId | None = None
+    """The response that the event is about."""
 
 
 # --- what comes back --------------------------------------------------------------------------
 
 
 class OutputText(Struct, frozen=True, tag_field="type", tag="output_text"):
+    """A generated text."""
+
     text: str
+    """The whole text."""
     annotations: tuple[()] = ()
+    """Always empty."""
     logprobs: tuple[TokenLogprob, ...] = ()
+    """One item for each token, if the request asks for them."""
     origins: tuple[str, ...] | UnsetType = UNSET
+    """Per token: the source whose draft was accepted, or "corrected" or "bonus"."""
 
 
 class OutputMessage(Struct, frozen=True, tag_field="type", tag="message"):
+    """The message that a response generates."""
+
     id: str
     status: str
     content: tuple[OutputText, ...]
@@ -145,17 +158,27 @@ class OutputMessage(Struct, frozen=True, tag_field="type", tag="message"):
 
 
 class InputDetails(Struct, frozen=True):
+    """How the input's tokens were computed."""
+
     cached_tokens: int
+    """Input tokens whose KV came from the prefix cache."""
     cache_write_tokens: int = 0
+    """Always 0: writing to the cache is not charged."""
 
 
 class OutputDetails(Struct, frozen=True):
+    """What became of the client's `prediction`; no model here counts its reasoning."""
+
     reasoning_tokens: int = 0
     accepted_prediction_tokens: int | UnsetType = UNSET
+    """Tokens of the prediction that were accepted."""
     rejected_prediction_tokens: int | UnsetType = UNSET
+    """Tokens of the prediction that were verified and rejected."""
 
 
 class ResponseUsage(Struct, frozen=True):
+    """Counts of tokens."""
+
     input_tokens: int
     input_tokens_details: InputDetails
     output_tokens: int
@@ -164,21 +187,32 @@ class ResponseUsage(Struct, frozen=True):
 
 
 class ResponseFault(Struct, frozen=True):
+    """Why a response failed."""
+
     code: str
+    """One of the codes in docs/reference.md."""
     message: str
+    """One sentence for the client."""
     param: str | None = None
+    """The request's field that is to blame."""
 
 
 class IncompleteDetails(Struct, frozen=True):
+    """Why a response is incomplete."""
+
     reason: str
 
 
 class TextConfig(Struct, frozen=True):
+    """The form of the text, as the request has it."""
+
     format: FlatFormat = FlatFormat("text")
     verbosity: Verbosity | UnsetType = UNSET
 
 
 class DeletedResponse(Struct, frozen=True):
+    """The answer to a DELETE."""
+
     id: str
     object: str = "response"
     deleted: bool = True

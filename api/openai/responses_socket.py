@@ -4,7 +4,7 @@ accept ──> read ── response.create ──> stream ── task ── tas
             │  └── response.cancel ──> its task              ├──> say ──> the client
             └──── closes: 1001, 1003, 1007, 1011 to 1013 ┘
 
-A client that does not read what is said is closed with 1008, whether it learns of it or not.
+A client that does not read is closed with 1008, whether it receives that or not.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from draftwerk.api.openai.responses_schema import ClientEvent
 CLIENT_EVENT = msgspec.json.Decoder(ClientEvent)
 STREAMS_MAX = 8
 REFUSALS_MAX = 8
-"""Times in a row that a client may ask a full server before it must go away for a while."""
+"""Refusals in a row by a full server after which the socket is closed."""
 REMEMBERED_MAX = 32
 """Responses of one socket that `previous_response_id` may name."""
 SOCKETS_MAX = 64

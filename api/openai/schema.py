@@ -2,7 +2,7 @@
 
 All fields may be null, which means absent. Fields not named here are ignored; a field of type
 `RefusedField` is known and not served, so anything but its harmless values is an error. Fields in a
-body's `hints` are taken and change nothing: what they ask for is kept without them.
+body's `hints` are taken and change nothing: their purpose is met without them.
 """
 
 from collections.abc import Iterable
@@ -49,7 +49,8 @@ Metadata = Annotated[
 Include = Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(max_length=8)]
 RefusedField = msgspec.Raw
 UNSENT = msgspec.Raw()
-"""The one value of every refused field that a body did not have; `is` tells it from the rest."""
+"""The one value of every refused field that a body did not have; `is` distinguishes it from the
+rest."""
 NOTHING = msgspec.field(default_factory=lambda: UNSENT)
 
 
@@ -100,7 +101,7 @@ GrammarText = Annotated[str, Meta(max_length=GRAMMAR_MAX)]
 
 
 class JsonSchema(Struct, frozen=True):
-    """A schema that the text is held to, whatever `strict` says."""
+    """A schema that the text follows, whatever the value of `strict`."""
 
     schema: msgspec.Raw
     name: Name | None = None
@@ -189,7 +190,7 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
         "skip_special_tokens": (b"true",),
         "typical_p": (b"1", b"1.0"),
     }
-    """Values of refused fields that ask for what happens anyway."""
+    """Values of refused fields that change nothing."""
     hints: ClassVar[dict[str, str]] = {
         "parallel_tool_calls": "there are no tools to call",
         "prompt_cache_key": "prefixes are found without it",

@@ -200,7 +200,7 @@ def tier_of(body: SamplingBody) -> ServiceTier | UnsetType:
 
 
 def check_reasoning(effort: Effort | None, field: str, model: ServedModel) -> None:
-    """Refuse an effort for a model that reasons first: its template alone says how much."""
+    """Refuse an effort for a model that reasons first: its template alone decides how much."""
     if effort is not None and model.reasons:
         said = f"`{field}` cannot be set for this model; say it in the prompt."
         raise refused(said, field, "unsupported")

@@ -36,7 +36,7 @@ def capabilities(state: ServerState) -> dict[str, object]:
 def _fields(body: type[Struct]) -> dict[str, object]:
     """Return the fields of a body: what the taken ones may hold, and which are refused.
 
-    `no_effect` says why a taken field changes nothing, `instead` what to use for a refused one.
+    `no_effect` is why a taken field changes nothing, `instead` what to use for a refused one.
     """
     supported: dict[str, str] = {}
     refused: list[str] = []

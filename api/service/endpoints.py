@@ -59,7 +59,7 @@ async def ready(request: Request) -> Response:
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """What `/ready` says of the system, whether it is or not."""
+    """The body of `/ready`, in either state."""
 
     restarts: int
     """Of the actors, since the server began."""

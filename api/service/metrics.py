@@ -1,6 +1,6 @@
 """The metrics of `/metrics`: the engine's counters and the API's histograms, under two names.
 
-Ours start with `draftwerk_`; those that dashboards know from vLLM are there beside them.
+Ours start with `draftwerk_`; those of vLLM's dashboards are there beside them.
 """
 
 import asyncio

@@ -33,7 +33,7 @@ def options(arguments: argparse.Namespace, speculated: bool) -> Options:
     )
 
 
-class Run(NamedTuple):
+class BeamRun(NamedTuple):
     """One search."""
 
     text: str
@@ -44,12 +44,12 @@ class Run(NamedTuple):
 
 async def one(
     running: Engine, question: str, arguments: argparse.Namespace, speculated: bool, name: str
-) -> Run:
+) -> BeamRun:
     """Search once."""
     rounds = running.snapshot().rounds
     begun = perf_counter()
     text, count = await generate(running, chat(question), options(arguments, speculated), name)
-    return Run(text, count, perf_counter() - begun, running.snapshot().rounds - rounds)
+    return BeamRun(text, count, perf_counter() - begun, running.snapshot().rounds - rounds)
 
 
 async def main(arguments: argparse.Namespace) -> None:
@@ -64,7 +64,7 @@ async def main(arguments: argparse.Namespace) -> None:
             # The prompt is read once beforehand: what is compared is the search.
             reading = argparse.Namespace(**vars(arguments) | {"tokens": 1})
             await one(running, question, reading, False, f"{number}:read")
-            ways: list[list[Run]] = [[], []]
+            ways: list[list[BeamRun]] = [[], []]
             for repeat in range(arguments.repeats):
                 for speculated, runs in enumerate(ways):
                     name = f"{number}:{repeat}:{speculated}"

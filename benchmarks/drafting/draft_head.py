@@ -3,10 +3,10 @@
     python -m benchmarks.drafting.draft_head spec_bench.jsonl
 
 The target decodes some prompts of each category greedily, a token a step. After every step the head
-thinks on, as it would for a request, and is timed: its matrices are as cold as they ever are. Its
-first choice at each depth, the tokens between known, is then compared with the text. And noise is
-drawn at every place: how often would the head's best guess, with its chances sharpened or as they
-are, have been what the target says at that temperature?
+drafts, as it would for a request, and is timed, with its matrices as cold as in service. Its
+first choice at each depth, given the tokens between, is then compared with the text. Noise is drawn
+at every position as well: how often the head's best guess, with its probabilities sharpened or not,
+is the target's token at that temperature.
 """
 
 import argparse
@@ -34,7 +34,7 @@ SHARPNESSES = (1.0, 1.25, 1.5, 2.0, 3.0)
 TEMPERATURES = (0.7, 1.0)
 
 
-class Told(NamedTuple):
+class DecodedText(NamedTuple):
     """A text, and what the target's head read before each of its tokens but the first."""
 
     tokens: list[int]
@@ -45,8 +45,8 @@ class Told(NamedTuple):
     head_ms: list[float]
 
 
-def decode(parts: LoadedModel, step: HeadStep, prompt: Sequence[int], count: int) -> Told:
-    """Say `count` tokens, and have the head think after each."""
+def decode(parts: LoadedModel, step: HeadStep, prompt: Sequence[int], count: int) -> DecodedText:
+    """Generate `count` tokens, and run the head after each."""
     size, known = parts.pages.block_size, list(prompt)
     blocks = tuple(range(-(-(len(prompt) + count) // size)))
     tokens, states, said = list[int](), list[Tensor](), list[Tensor]()
@@ -68,27 +68,31 @@ def decode(parts: LoadedModel, step: HeadStep, prompt: Sequence[int], count: int
         tokens.append(token)
         states.append(state)
         said.append(logits[0].clone())
-    return Told(tokens, torch.stack(states), torch.stack(said), steps[1:], head_tree)
+    return DecodedText(tokens, torch.stack(states), torch.stack(said), steps[1:], head_tree)
 
 
-def right(step: HeadStep, told: Told) -> list[tuple[int, int]]:
-    """Return by depth how often the head's first choice is what the target says, of how many."""
-    states, found = told.states, list[tuple[int, int]]()
+def right(step: HeadStep, decoded: DecodedText) -> list[tuple[int, int]]:
+    """Return by depth how often the head's first choice is the target's token, of how many."""
+    states, found = decoded.states, list[tuple[int, int]]()
     for depth in range(1, LEVELS + 1):
-        between = told.tokens[depth - 1 : -1]
+        between = decoded.tokens[depth - 1 : -1]
         states, tokens, _ = step(states[: len(between)].contiguous(), between, 1)
-        hits = sum(best[0] == said for best, said in zip(tokens, told.tokens[depth:], strict=True))
+        hits = sum(
+            best[0] == said for best, said in zip(tokens, decoded.tokens[depth:], strict=True)
+        )
         found.append((hits, len(between)))
     return found
 
 
-def drawn(step: HeadStep, told: Told, temperature: float, dice: torch.Generator) -> list[float]:
+def drawn(
+    step: HeadStep, decoded: DecodedText, temperature: float, dice: torch.Generator
+) -> list[float]:
     """Return by sharpness the share of places where the head's best guess is what is drawn."""
-    between = told.tokens[:-1]
-    logits = told.logits[1:] / temperature
+    between = decoded.tokens[:-1]
+    logits = decoded.logits[1:] / temperature
     noise = -torch.empty_like(logits).exponential_(generator=dice).log()
     wanted = (logits + noise).argmax(-1)
-    _, tokens, logprobs = step(told.states[:-1].contiguous(), between, LOOKED)
+    _, tokens, logprobs = step(decoded.states[:-1].contiguous(), between, LOOKED)
     candidates = torch.tensor(tokens)
     scores = torch.tensor(logprobs) / temperature
     lifts = noise.gather(1, candidates)
@@ -106,7 +110,7 @@ def run(arguments: argparse.Namespace) -> None:
     totals = [(0, 0)] * LEVELS
     dice = torch.Generator().manual_seed(1)
     draws: dict[float, list[list[float]]] = {temperature: [] for temperature in TEMPERATURES}
-    room = parts.pages.block_size * parts.pages.keys.shape[1] - arguments.tokens
+    prompt_max = parts.pages.block_size * parts.pages.keys.shape[1] - arguments.tokens
     print("first choices right, by depth")
     for category, questions in by_category(arguments.path, arguments.count).items():
         sums = [(0, 0)] * LEVELS
@@ -114,12 +118,12 @@ def run(arguments: argparse.Namespace) -> None:
             prompt = text.encode_continuation(
                 text.render_chat([{"role": "user", "content": question}])
             )
-            told = decode(parts, parts.step, prompt[-room:], arguments.tokens)
-            steps += told.step_ms
-            head_tree += told.head_ms
-            sums = _added(sums, right(parts.step, told))
+            decoded = decode(parts, parts.step, prompt[-prompt_max:], arguments.tokens)
+            steps += decoded.step_ms
+            head_tree += decoded.head_ms
+            sums = _added(sums, right(parts.step, decoded))
             for temperature, found in draws.items():
-                found.append(drawn(parts.step, told, temperature, dice))
+                found.append(drawn(parts.step, decoded, temperature, dice))
         totals = _added(totals, sums)
         print(f"{category:24s}", *_shares(sums), flush=True)
     print(f"{'all':24s}", *_shares(totals))

@@ -39,7 +39,7 @@ WORD = re.compile(r"\b[A-Za-z_]{4,}\b")
 
 
 @dataclass(slots=True)
-class Decoded:
+class DecodedPair:
     """One decoding, from its first token to its last."""
 
     seconds: float = 0.0
@@ -64,9 +64,9 @@ class Task:
 
 async def decode(
     running: Engine, prompt: str, tokens_max: int, speculation: Speculation
-) -> Decoded:
+) -> DecodedPair:
     """Write a file as a tenant of its own, so that nothing is known of it."""
-    found, begun = Decoded(), 0.0
+    found, begun = DecodedPair(), 0.0
     name = f"{perf_counter()}"
     options = Options(
         sampling=Sampling(temperature=0.0),

@@ -40,9 +40,9 @@ class Live:
     """One text while it is written, in blocks of its own."""
 
     def __init__(
-        self, place: int, category: str, prompt: Sequence[int], sampling: Sampling
+        self, index: int, category: str, prompt: Sequence[int], sampling: Sampling
     ) -> None:
-        self.place, self.category, self.sampling = place, category, sampling
+        self.index, self.category, self.sampling = index, category, sampling
         self.tokens, self.prompt_count = list(prompt), len(prompt)
         self.computed = 0
         self.new_token_ids: tuple[int, ...] = ()
@@ -52,13 +52,13 @@ class Live:
     def row(self) -> Row:
         """Return what is to be computed next."""
         stop = min(len(self.tokens), self.computed + CHUNK_MAX)
-        first = 1 + self.place * BLOCKS_EACH
+        first = 1 + self.index * BLOCKS_EACH
         new_sequence = None
         if not self.computed:
             new_sequence = NewSequence(tuple(self.tokens), self.prompt_count, self.sampling)
         blocks = tuple(range(first, first + BLOCKS_EACH))
         row = Row(
-            sequence_id=self.place,
+            sequence_id=self.index,
             start=self.computed,
             stop=stop,
             samples=stop == len(self.tokens),
@@ -117,7 +117,7 @@ def write(runner: TargetRunner, lives: list[Live], count: int) -> None:
             for live in writing
             if len(live.tokens) - live.prompt_count == count or live.tokens[-1] in STOP
         ]
-        closed = tuple(live.place for live in ended)
+        closed = tuple(live.index for live in ended)
         writing = [live for live in writing if live not in ended]
     runner.cached_sequences.close(closed)
 
@@ -155,8 +155,8 @@ def main() -> None:
     with arguments.output.open("w") as file:
         for first in range(0, len(found), AT_ONCE):
             lives = [
-                Live(place, category, tokens, msgspec.structs.replace(sampling, seed=first + place))
-                for place, (category, tokens) in enumerate(found[first : first + AT_ONCE])
+                Live(index, category, tokens, msgspec.structs.replace(sampling, seed=first + index))
+                for index, (category, tokens) in enumerate(found[first : first + AT_ONCE])
             ]
             write(runner, lives, arguments.tokens)
             file.writelines(live.record() + "\n" for live in lives)

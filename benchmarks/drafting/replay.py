@@ -1,6 +1,6 @@
 """Recorded texts as a target: what drafts would have saved, without a model.
 
-A keyed target says the same text whatever is drafted, so a recording is all that a verdict needs.
+A keyed target's text does not depend on drafts, so verdicts can be made from a recording.
 """
 
 from collections.abc import Callable, Sequence
@@ -81,7 +81,7 @@ class _Player:
 
     sequence_id: int
     recording: Recording
-    said: int = 0
+    output_count: int = 0
     new_token_ids: tuple[int, ...] = ()
     topk: tuple[TokenTopK, ...] = ()
 
@@ -89,8 +89,8 @@ class _Player:
     def head_tree(self) -> tuple[HeadNode, ...]:
         """The head's tree after the last token."""
         return (
-            self.recording.head_tree[self.said - 1]
-            if self.recording.head_tree and self.said
+            self.recording.head_tree[self.output_count - 1]
+            if self.recording.head_tree and self.output_count
             else ()
         )
 
@@ -104,7 +104,7 @@ class Replay:
     """The device's time for a step, in ms by token count."""
     draft_max: int = 15
     model: Callable[[Recording, int, int], tuple[int, ...]] | None = None
-    """A draft model: (recording, tokens said, length) to guesses."""
+    """A draft model: (recording, token count, length) to guesses."""
     model_ms: float = 0.0
     """What each of its tokens costs, for all rows together."""
     name_space: str = ""
@@ -124,7 +124,7 @@ class Replay:
                 self._occupancy.started()
                 players.append(_Player(self._opened, waiting.pop()))
             self._round(players, len(waiting))
-            ended = [p for p in players if p.said == len(p.recording.output)]
+            ended = [p for p in players if p.output_count == len(p.recording.output)]
             self._closed = tuple(player.sequence_id for player in ended)
             players = [player for player in players if player not in ended]
             for _ in ended:
@@ -132,7 +132,7 @@ class Replay:
         return self.report
 
     def close(self) -> None:
-        """Tell the proposer of the last that ended."""
+        """Send the proposer the ids that ended last."""
         self.proposer.prepare(
             Round(round_id=0, pipeline_slot=0, rows=(), finished_ids=self._closed)
         )
@@ -169,17 +169,17 @@ class Replay:
             return (NO_DRAFT,) * len(players), 0.0
         lengths = self.proposer.model_lengths(prepared)
         drafts = [
-            chain(self.model(player.recording, player.said, length), "draft")
+            chain(self.model(player.recording, player.output_count, length), "draft")
             for player, length in zip(players, lengths, strict=True)
         ]
         return tuple(drafts), self.model_ms * max(lengths)
 
     def _row(self, player: _Player) -> Row:
-        recording, said = player.recording, player.said
-        stop = len(recording.prompt) + said
-        room = min(self.draft_max, len(recording.output) - said - 1) if said else 0
+        recording, output_count = player.recording, player.output_count
+        stop = len(recording.prompt) + output_count
+        room = min(self.draft_max, len(recording.output) - output_count - 1) if output_count else 0
         new_sequence = None
-        if not said:
+        if not output_count:
             new_sequence = NewSequence(
                 recording.prompt,
                 stop,
@@ -196,21 +196,21 @@ class Replay:
             blocks=(),
             new_token_ids=player.new_token_ids,
             new_sequence=new_sequence,
-            tokens_left=len(recording.output) - said,
+            tokens_left=len(recording.output) - output_count,
             feedback=Feedback(topk=player.topk, head_tree=player.head_tree),
         )
 
     def _commit(self, player: _Player, draft: Draft) -> None:
         """Walk the recording through the draft, and one token on."""
-        output, said = player.recording.output, player.said
+        output, output_count = player.recording.output, player.output_count
         children = draft.children()
         path: list[int] = []
         while (
-            node := children.get((path[-1] if path else -1, output[said + len(path)]))
+            node := children.get((path[-1] if path else -1, output[output_count + len(path)]))
         ) is not None:
             path.append(node)
         self.report.count(draft, path)
-        player.new_token_ids = output[said : said + len(path) + 1]
-        player.topk = player.recording.topk[said : said + len(path) + 1]
-        player.said += len(player.new_token_ids)
+        player.new_token_ids = output[output_count : output_count + len(path) + 1]
+        player.topk = player.recording.topk[output_count : output_count + len(path) + 1]
+        player.output_count += len(player.new_token_ids)
         self.report.tokens += len(player.new_token_ids)

@@ -65,7 +65,7 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
 def attention_rows(
     shapes: Shapes, device: torch.device, dtype: torch.dtype, clock: GpuClock, limits: GpuLimits
 ) -> list[dict[str, Any]]:
-    """Measure every backend that can be had, for chains and, where it knows them, trees."""
+    """Measure every available backend, for chains and, where it takes them, trees."""
     found: list[dict[str, Any]] = []
     for exact in (False, True):
         for name in BACKENDS:

@@ -36,7 +36,7 @@ def peer_rows(directory: Path, device: torch.device) -> Rows:
 
 
 def tried(runs: Mapping[str, Callable[[], Rows]]) -> Rows:
-    """Return the rows of all runs; one that fails, in whatever way, says so and stops no other."""
+    """Return the rows of all runs; one that fails is reported and stops no other."""
     rows: Rows = []
     for name, run in runs.items():
         try:

@@ -1,8 +1,8 @@
 """True text at an 8B model's cost: the default model, widened, in the whole engine.
 
 With speculation and without; the texts are compared, since without `--exact` near-ties may differ.
-Then the float32 reference reads them and says where it would have gone on otherwise, and how near
-the tie was.
+Then the float32 reference reads them; printed are the positions at which it chooses otherwise, and
+how near the tie is.
 """
 
 import json
@@ -146,12 +146,12 @@ def named(config: ModelConfig, weights: Weights) -> dict[str, Tensor]:
 
 def text_rows(settings: Settings) -> list[dict[str, Any]]:
     """Decode the prompts one at a time, without drafts and with them, in one engine."""
-    told = anyio.run(_decode_all, settings)
-    texts = [[one.tokens for one in column] for column in zip(*told, strict=True)]
-    equal = sum(off.tokens == on.tokens for off, on in told)
+    compared = anyio.run(_decode_all, settings)
+    texts = [[one.tokens for one in column] for column in zip(*compared, strict=True)]
+    equal = sum(off.tokens == on.tokens for off, on in compared)
     rows: list[dict[str, Any]] = []
     for name, column, ties in zip(
-        ("plain", "drafted"), zip(*told, strict=True), _judged(settings, texts), strict=True
+        ("plain", "drafted"), zip(*compared, strict=True), _judged(settings, texts), strict=True
     ):
         tokens = sum(len(one.tokens) - 1 for one in column)
         seconds = sum(one.seconds for one in column)
@@ -165,7 +165,7 @@ def text_rows(settings: Settings) -> list[dict[str, Any]]:
                 "kv_dtype": settings.kv_dtype,
                 "tok_s": tokens / seconds,
                 "tokens_per_step": tokens / max(1, steps),
-                "equal_texts": f"{equal} of {len(told)}",
+                "equal_texts": f"{equal} of {len(compared)}",
                 **ties,
             }
         )
@@ -185,7 +185,7 @@ def _judged(settings: Settings, columns: list[list[list[int]]]) -> list[dict[str
 
 
 async def _decode_all(settings: Settings) -> list[tuple[Decoded, Decoded]]:
-    told: list[tuple[Decoded, Decoded]] = []
+    compared: list[tuple[Decoded, Decoded]] = []
     async with engine(settings) as running:
         for number, prompt in enumerate(PROMPTS):
             sampling = Sampling(temperature=0.0, seed=number)
@@ -195,5 +195,5 @@ async def _decode_all(settings: Settings) -> list[tuple[Decoded, Decoded]]:
             on = msgspec.structs.replace(options, tenant=f"drafted {number}")
             pair = await decode(running, prompt, off), await decode(running, prompt, on)
             assert pair[0] is not None and pair[1] is not None, prompt
-            told.append((pair[0], pair[1]))
-    return told
+            compared.append((pair[0], pair[1]))
+    return compared

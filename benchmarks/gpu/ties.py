@@ -1,8 +1,8 @@
-"""Where a text differs from what the float32 reference would say, and how near the tie was.
+"""Where a text differs from the float32 reference's choice, and how near the tie is.
 
 The reference reads the whole text at once, so every token is checked after the same tokens before
 it, and one difference does not hide the next. Greedy texts only: without noise the gap between two
-logits is the whole story.
+logits decides.
 """
 
 from collections.abc import Sequence
@@ -24,17 +24,17 @@ NEAR = 0.1
 """A gap of two logits, in nats, that rounding to bf16 may well turn around."""
 
 
-class Difference(NamedTuple):
-    """A token that the reference would not have said."""
+class TokenDifference(NamedTuple):
+    """A token that is not the reference's choice."""
 
-    place: int
+    position: int
     """Index in the text."""
     gap: float
     """How far its logit is below the reference's greatest, in nats."""
 
 
 class TieProbe:
-    """The reference on a device: it reads texts and says where it disagrees."""
+    """The reference on a device: it reads texts and returns where it disagrees."""
 
     def __init__(self, model: Checkpoint) -> None:
         """`model` is in float32."""
@@ -53,8 +53,8 @@ class TieProbe:
         builder.add(list(prompt), 0, tuple(range(block_count)), draft, samples=True)
         return self.forward(builder.batch(device), pages)
 
-    def differences(self, prompt: Sequence[int], text: Sequence[int]) -> list[Difference]:
-        """Return the tokens of a greedy text that the reference would not have said."""
+    def differences(self, prompt: Sequence[int], text: Sequence[int]) -> list[TokenDifference]:
+        """Return the tokens of a greedy text that are not the reference's choice."""
         if not text:
             return []
         logits = self.logits(prompt, text)
@@ -62,11 +62,11 @@ class TieProbe:
         best, tokens = logits.max(dim=1)
         gaps = (best - logits.gather(1, said[:, None])[:, 0]).tolist()
         wrong = (tokens != said).nonzero()[:, 0].tolist()
-        return [Difference(place, gaps[place]) for place in wrong]
+        return [TokenDifference(position, gaps[position]) for position in wrong]
 
 
 def summary(
-    texts: Sequence[Sequence[int]], found: Sequence[Sequence[Difference]]
+    texts: Sequence[Sequence[int]], found: Sequence[Sequence[TokenDifference]]
 ) -> dict[str, Any]:
     """Return how many tokens differ, how many of them by a near-tie, and the gaps there."""
     gaps = [difference.gap for differences in found for difference in differences]

@@ -1,7 +1,7 @@
 """Steps of the model process on a timeline: a Chrome trace, and how long the device waits between.
 
 A step here is the runner's: a proposal in, a verdict out. Open the trace in a browser's tracing
-page or in Perfetto. Recording costs time itself: the part `steps` says what a step takes alone.
+page or in Perfetto. Recording costs time itself: the part `steps` has the time of a step alone.
 """
 
 import json
@@ -59,7 +59,7 @@ class Sequences:
         self.rng, self.length, self.vocab = Random(1), length, vocab
         self.texts = [[self.rng.randrange(vocab) for _ in range(context)] for _ in range(rows)]
         self.computed = [0] * rows
-        self.told = [0] * rows
+        self.sent_count = [0] * rows
         width = -(-(context + goal + length) // page)
         self.blocks = [tuple(range(row * width, (row + 1) * width)) for row in range(rows)]
         self.rounds = 0
@@ -69,8 +69,10 @@ class Sequences:
         drafted = 0 if self.rounds == 0 else self.length - 1
         rows: list[Row] = []
         for index, text in enumerate(self.texts):
-            opening = None if self.told[index] else NewSequence(tuple(text), len(text), SAMPLING)
-            news = tuple(text[self.told[index] :]) if self.told[index] else ()
+            opening = (
+                None if self.sent_count[index] else NewSequence(tuple(text), len(text), SAMPLING)
+            )
+            news = tuple(text[self.sent_count[index] :]) if self.sent_count[index] else ()
             rows.append(
                 Row(
                     sequence_id=index,
@@ -83,7 +85,7 @@ class Sequences:
                     new_sequence=opening,
                 )
             )
-            self.told[index] = len(text)
+            self.sent_count[index] = len(text)
         drafts = [
             chain(tuple(self.rng.randrange(self.vocab) for _ in range(drafted)), "benchmark")
             if drafted

@@ -43,7 +43,7 @@ class Widener:
     ) -> None:
         self.small = small
         self.large = large
-        self.place = {"dtype": dtype, "device": device}
+        self.factory = {"dtype": dtype, "device": device}
         half = torch.arange(small.head_size // 2) * (large.head_size // small.head_size)
         self.lanes = torch.cat([half, half + large.head_size // 2])
         group, wide_group = (c.num_heads // c.num_kv_heads for c in (small, large))
@@ -56,7 +56,7 @@ class Widener:
         small, large = self.small, self.large
         layers = [self._layer(layer) for layer in weights.layers]
         layers += [self._idle(weights.norm) for _ in range(large.layer_count - small.layer_count)]
-        embedding = torch.zeros(small.vocab_size, large.hidden_size, **self.place)
+        embedding = torch.zeros(small.vocab_size, large.hidden_size, **self.factory)
         head = torch.zeros_like(embedding)
         embedding[:, : small.hidden_size] = weights.embedding
         head[:, : small.hidden_size] = weights.lm_head
@@ -73,13 +73,13 @@ class Widener:
         query = self._heads(parts[0].float() * scale, self.heads, large.num_heads)
         key = self._heads(parts[1], self.kv_heads, large.num_kv_heads)
         value = self._heads(parts[2], self.kv_heads, large.num_kv_heads)
-        output = torch.zeros(large.hidden_size, large.num_heads * large.head_size, **self.place)
+        output = torch.zeros(large.hidden_size, large.num_heads * large.head_size, **self.factory)
         output[:hidden, self._rows(self.heads)] = layer.output.to(output)
         gate_up = self._random(2 * large.ffn_size, large.hidden_size)
         gate, up = layer.gate_up.split(ffn)
         gate_up[:ffn, :hidden] = gate
         gate_up[large.ffn_size : large.ffn_size + ffn, :hidden] = up
-        down = torch.zeros(large.hidden_size, large.ffn_size, **self.place)
+        down = torch.zeros(large.hidden_size, large.ffn_size, **self.factory)
         down[:hidden, :ffn] = layer.down
         return LayerWeights(
             attention_norm=self._norm(layer.attention_norm),
@@ -106,12 +106,12 @@ class Widener:
             qkv_bias=None,
             query_norm=None,
             key_norm=None,
-            output=torch.zeros(large.hidden_size, attended, **self.place),
+            output=torch.zeros(large.hidden_size, attended, **self.factory),
             output_bias=None,
             ffn_norm=self._norm(norm),
             gate_up=self._random(2 * large.ffn_size, large.hidden_size),
             gate_up_bias=None,
-            down=torch.zeros(large.hidden_size, large.ffn_size, **self.place),
+            down=torch.zeros(large.hidden_size, large.ffn_size, **self.factory),
             down_bias=None,
         )
 
@@ -119,7 +119,7 @@ class Widener:
         """Return [count * D, hidden]: live heads with their own lanes, dead ones random."""
         size = self.large.head_size
         wide = self._random(count * size, self.large.hidden_size)
-        wide.view(count, size, -1)[heads] = 0.0  # lanes that a live head does not use
+        wide.view(count, size, -1)[heads] = 0.0  # dimensions that a live head does not use
         wide[self._rows(heads), : self.small.hidden_size] = rows.to(wide)
         return wide
 
@@ -128,9 +128,9 @@ class Widener:
 
     def _norm(self, weight: Tensor) -> Tensor:
         small, large = self.small.hidden_size, self.large.hidden_size
-        wide = torch.zeros(large, **self.place)
+        wide = torch.zeros(large, **self.factory)
         wide[:small] = weight.float() * sqrt(small / large)
         return wide
 
     def _random(self, *shape: int) -> Tensor:
-        return torch.empty(shape, **self.place).normal_(0.0, FILL)
+        return torch.empty(shape, **self.factory).normal_(0.0, FILL)

@@ -54,7 +54,7 @@ REST_S = 2.0
 
 @dataclass(slots=True)
 class Leaver:
-    """Asks, and leaves before the end."""
+    """A client that sends a request and leaves before the end."""
 
     url: str
     dice: random.Random
@@ -82,13 +82,13 @@ class Leaver:
             "stream": transport == "sse",
         }
         raw = json.dumps(body).encode()
-        place = urlsplit(self.url)
-        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        address = urlsplit(self.url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
         try:
             writer.write(HEAD % len(raw) + raw)
             return await self._stay(reader.readline(), reader.readline, phase, transport)
         finally:
-            if self.dice.random() < 0.5:  # a reset, where the others say goodbye
+            if self.dice.random() < 0.5:  # a reset, where the others close properly
                 socket = writer.get_extra_info("socket")
                 socket.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
             writer.close()
@@ -146,7 +146,7 @@ class Leaver:
 
 
 @dataclass(slots=True)
-class Trial:
+class HangUpTrial:
     """Leavers in batches, with a look at the server after each."""
 
     server: Server
@@ -194,7 +194,7 @@ async def run(count: int, seed: int, options: list[str]) -> int:
     """Return the exit code."""
     limits = ("--requests-max", "4", "--queue-max", "64")
     async with draftwerk(*limits, *options) as server, aiohttp.ClientSession() as http:
-        trial = Trial(server, http, random.Random(seed))
+        trial = HangUpTrial(server, http, random.Random(seed))
         warm = Leaver(server.url, random.Random(0), 20)
         for _ in range(12):
             await warm.leave()
@@ -211,7 +211,7 @@ async def run(count: int, seed: int, options: list[str]) -> int:
     return 0 if good else 1
 
 
-def report(trial: Trial, done: int) -> None:
+def report(trial: HangUpTrial, done: int) -> None:
     """Print who left when, and how soon nothing was left of them."""
     phases = sorted({phase for _, phase in trial.left})
     print(f"{'':8s}" + "".join(f"{phase:>16s}" for phase in phases))

@@ -52,7 +52,7 @@ class Recovery:
     unready_s: float | None
     """From the signal until the first 503 of `/ready`; None if there was none."""
     ready_s: float
-    """From the signal until `/ready` said yes again, with the process replaced."""
+    """From the signal until `/ready` is 200 again, with the process replaced."""
     token_s: float
     """From the signal until the next text of any stream."""
 

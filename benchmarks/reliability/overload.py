@@ -35,7 +35,7 @@ REFUSAL_MS, GOODPUT, JAIN = 10.0, 0.8, 0.95
 
 
 @dataclass(slots=True)
-class Tally:
+class OutcomeCounts:
     """What came back."""
 
     tokens: Counter[str] = field(default_factory=Counter[str])
@@ -45,17 +45,17 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Load:
-    """Clients that ask the same kind of thing."""
+class ClientLoad:
+    """Clients with one kind of request."""
 
     url: str
     dice: random.Random
-    tally: Tally = field(default_factory=Tally)
+    tally: OutcomeCounts = field(default_factory=OutcomeCounts)
     until: float = 0.0
     """When the window ends, on the performance counter."""
 
     async def ask(self, key: str) -> None:
-        """Ask once, and take down what came of it."""
+        """Send one request, and record its outcome."""
         body: dict[str, Any] = {
             "prompt": " ".join(self.dice.choices(WORDS, k=16)),
             "max_tokens": TOKENS,
@@ -75,7 +75,7 @@ class Load:
             self.tally.tokens[key] += json.loads(reply)["usage"]["completion_tokens"]
 
     async def closed(self, clients: int, seconds: float) -> float:
-        """Let clients ask again and again; returns tokens per second."""
+        """Run clients that send one request after another; returns tokens per second."""
         self.until = perf_counter() + seconds
 
         async def client(key: str) -> None:
@@ -87,7 +87,7 @@ class Load:
         return self.tally.tokens.total() / seconds
 
     async def open(self, rate: float, share: float, seconds: float) -> float:
-        """Ask at Poisson times, whatever becomes of it; returns tokens per second."""
+        """Send requests at Poisson times, whatever their outcome; returns tokens per second."""
         begun = perf_counter()
         self.until = begun + seconds
         at, asking = begun, list[asyncio.Task[None]]()
@@ -104,8 +104,8 @@ async def posted(url: str, body: bytes, key: str) -> tuple[int, bytes]:
 
     A client that does more for its user would count its own time as the server's.
     """
-    place = urlsplit(url)
-    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    address = urlsplit(url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
         writer.write(HEAD % (key.encode(), len(body)) + body)
         head, _, reply = (await reader.read()).partition(b"\r\n\r\n")
@@ -139,11 +139,11 @@ async def run(arguments: argparse.Namespace) -> int:
     async with draftwerk(*keys, *places) as server:
         url = server.url
         dice = random.Random(arguments.seed)
-        await Load(url, dice).closed(arguments.places, 3)
-        peak = await Load(url, dice).closed(arguments.places, arguments.seconds)
+        await ClientLoad(url, dice).closed(arguments.places, 3)
+        peak = await ClientLoad(url, dice).closed(arguments.places, arguments.seconds)
         rate = arguments.times * peak / TOKENS
         print(f"closed loop: {peak:.1f} tok/s; offered: {rate:.1f} requests/s", flush=True)
-        load = Load(url, dice)
+        load = ClientLoad(url, dice)
         before = processor_ticks()
         goodput = await load.open(rate, arguments.share, arguments.seconds)
         stolen, ticks = (now - then for now, then in zip(processor_ticks(), before, strict=True))

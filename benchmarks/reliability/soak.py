@@ -67,7 +67,7 @@ class Soak:
     """How often the event loop woke at most so late, since the server began, by seconds."""
 
     async def client(self, http: aiohttp.ClientSession, until: float) -> None:
-        """Ask again and again: streamed or not, seeded or greedy; sometimes hang up."""
+        """Send request after request: streamed or not, seeded or greedy; sometimes hang up."""
         while perf_counter() < until:
             try:
                 await self._ask(http)

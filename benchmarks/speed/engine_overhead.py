@@ -27,7 +27,7 @@ TOPICS = (
 
 
 @dataclass(slots=True)
-class Batch:
+class TimedBatch:
     """Requests that run at once, and the stretch in which all of them decode."""
 
     names: list[str]
@@ -97,7 +97,7 @@ class Overhead(NamedTuple):
 
 async def overhead(running: Engine, sequences: int, tokens: int) -> Overhead:
     """Decode as many sequences at once, each of as many tokens."""
-    batch = Batch(names(sequences, f"{sequences} at once"), tokens)
+    batch = TimedBatch(names(sequences, f"{sequences} at once"), tokens)
     await batch.run(running)
     (begun, before), (ended, after) = batch.stretch
     rounds = after.rounds - before.rounds
@@ -109,10 +109,10 @@ async def overhead(running: Engine, sequences: int, tokens: int) -> Overhead:
 
 async def batching(running: Engine, tokens: int) -> float:
     """Return how many times as fast 16 sequences are at once as in turn."""
-    in_turn = [Batch([name], tokens) for name in names(16, "in turn")]
+    in_turn = [TimedBatch([name], tokens) for name in names(16, "in turn")]
     for one in in_turn:
         await one.run(running)
-    at_once = Batch(names(16, "together"), tokens)
+    at_once = TimedBatch(names(16, "together"), tokens)
     await at_once.run(running)
     return sum(one.seconds for one in in_turn) / at_once.seconds
 
@@ -131,7 +131,7 @@ def span_ms(running: Engine, actor: str, begun: float, ended: float) -> float:
 async def main(arguments: argparse.Namespace) -> None:
     settings = Settings(dtype=arguments.dtype, speculate=arguments.speculate)
     async with engine(settings) as running:
-        await Batch(["warmth"], 16).run(running)
+        await TimedBatch(["warmth"], 16).run(running)
         print(
             "sequences rounds  wall ms  device ms  drafting ms  engine ms    tok/s   (ms a round)"
         )

@@ -5,7 +5,7 @@
     hf/         bf16 safetensors, config and tokenizer, as served by default
     bf16.gguf   the same numbers
     q8_0.gguf   made from bf16.gguf by llama.cpp's own tool
-    q4_0.gguf   likewise
+    q4_0.gguf made from bf16.gguf by the same tool
     q4_1.gguf   the embedded file as it is
 
 and prints the `--define` words of `draftwerk loadtest peers` for them.

@@ -15,7 +15,7 @@ from statistics import median
 
 import anyio
 
-from benchmarks.speed.engine_overhead import Batch, batching, overhead
+from benchmarks.speed.engine_overhead import TimedBatch, batching, overhead
 from benchmarks.support.engine import engine
 from draftwerk.api.core.config import Settings
 from draftwerk.model.native.benchmark import Bench
@@ -51,7 +51,7 @@ async def engine_ratios(tokens: int, repeats: int) -> dict[str, float]:
     """Return what the engine adds to the device's time, and what batching gains."""
     found: dict[str, list[float]] = {}
     async with engine(Settings(speculate="off")) as running:
-        await Batch(["warmth"], 16).run(running)
+        await TimedBatch(["warmth"], 16).run(running)
         for _ in range(repeats):
             for sequences in SEQUENCES:
                 cost = await overhead(running, sequences, tokens)

@@ -112,7 +112,7 @@ async def measure(arguments: argparse.Namespace) -> list[Pair]:
 
 
 def summary(pairs: Sequence[Pair]) -> dict[str, float]:
-    """Return what a set of pairs says: ratios of summed times, tokens per step."""
+    """Return a set of pairs' ratios of summed times, and tokens per step."""
     told = [pair for pair in pairs if len(pair.plain.tokens) > 1]
     if not told:
         return {}

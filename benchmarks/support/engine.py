@@ -1,4 +1,4 @@
-"""The server without its door: what `draftwerk serve` builds, for benchmarks."""
+"""The engine of `draftwerk serve` without HTTP, for benchmarks."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

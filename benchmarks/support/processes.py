@@ -1,4 +1,4 @@
-"""What Linux tells of a server's processes: its children, their roles, memory and descriptors."""
+"""A server's processes, from /proc: its children, their roles, memory and descriptors."""
 
 import os
 from contextlib import suppress

@@ -11,7 +11,7 @@ from draftwerk.loadtest.server.launcher import Server, free_port, says_ready, se
 async def draftwerk(*options: str) -> AsyncGenerator[Server]:
     """Serve with these options while the block lasts; yields the server once it is ready.
 
-    Raises AssertionError if the server, told to end, does not exit with 0.
+    Raises AssertionError if the server does not exit with 0 on SIGTERM.
     """
     port = free_port()
     command = [sys.executable, "-m", "draftwerk", "serve", "--port", str(port), *options]

@@ -39,7 +39,8 @@ class Failure(Exception):
 class Exchange:
     """What came back so far; times are the transport's clock in seconds.
 
-    `chunk_tokens[i]` is the count of output tokens after `chunk_times[i]`, where the server says.
+    `chunk_tokens[i]` is the count of output tokens after `chunk_times[i]`, where the server sends
+    it.
     `resent` counts kept connections that turned out dead before they brought any of the reply.
     """
 
@@ -79,7 +80,7 @@ class Exchange:
             raise Failure("protocol", f"{error}: {payload[:120]!r}") from error
 
     def finish(self) -> None:
-        """Say that the stream ended; one that was cut off is a failure."""
+        """Note the stream's end; one that was cut off is a failure."""
         if not self.done and self.finish_reason is None:
             raise Failure("truncated", "the stream ended without a last word")
         if not self.chunk_times and not self.whole and not (self.usage and self.usage.output):
@@ -139,7 +140,7 @@ class Exchange:
 
 
 def _detail(event: StreamedEvent) -> str:
-    """Say what went wrong, from wherever the event says it."""
+    """Return the error's message, from whichever field of the event has it."""
     inner = event.response.error if event.response else event.error
     return bytes(inner).decode(errors="replace") or event.message or event.type
 

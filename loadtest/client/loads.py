@@ -56,9 +56,9 @@ def steps(
     variants = variants_of(options, asked.variant)
     for repeat in range(asked.repeats):
         for load in loads_of(asked.loads):
-            for place, variant in enumerate(reversed(variants) if repeat % 2 else variants):
+            for index, variant in enumerate(reversed(variants) if repeat % 2 else variants):
                 at = at_load(variant, asked.over, load, asked.waves)
-                yield SweepStep(isolation.placed(at, side_by_side=place > 0), load, repeat)
+                yield SweepStep(isolation.placed(at, side_by_side=index > 0), load, repeat)
 
 
 def warming(options: LoadTestOptions, users: float) -> LoadTestOptions:
@@ -69,7 +69,7 @@ def warming(options: LoadTestOptions, users: float) -> LoadTestOptions:
 
 
 def made_up(options: LoadTestOptions, prompt_tokens: int, answer_tokens: int) -> LoadTestOptions:
-    """Return options that ask made-up prompts instead, all of them measured."""
+    """Return options with made-up prompts instead, all of them measured."""
     return replace(
         options,
         workload="synthetic",

@@ -1,4 +1,4 @@
-"""One line on stderr that says how far the run is."""
+"""One line on stderr with the run's progress."""
 
 import asyncio
 import sys

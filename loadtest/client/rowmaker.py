@@ -13,7 +13,7 @@ REFUSALS = (429, 503)
 
 
 class HungUp(Exception):
-    """The plan said that this user hangs up now."""
+    """The plan's time for this user to hang up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,8 @@ async def run_load(options: LoadTestOptions, argv: list[str]) -> Run:
     async with open_session(options, target) as side:
         server, models = await introduce(side, target)
         bodies = BodyMaker(options, options.model or (models[0] if models else "default"))
-        # What lives already is never garbage; freezing it keeps collections during the run short.
+        # Objects that exist already are never garbage; freezing it keeps collections during the run
+        # short.
         gc.collect()
         gc.freeze()
         load = Load(options, side, target)
@@ -84,7 +85,7 @@ async def run_load(options: LoadTestOptions, argv: list[str]) -> Run:
 
 
 async def introduce(side: aiohttp.ClientSession, target: Target) -> tuple[str, list[str]]:
-    """Ask the server for its name and models; neither is required."""
+    """Request the server's name and models; neither is required."""
     try:
         async with asyncio.timeout(10), side.get(f"{target.root}/v1/models") as response:
             listed = msgspec.json.decode(await response.read(), type=ModelList)

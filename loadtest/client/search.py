@@ -16,7 +16,7 @@ ROUNDS_MAX = 3
 
 
 async def search(options: LoadTestOptions, asked: SearchOptions, argv: list[str]) -> Sweep:
-    """Find the highest load at which the wanted share of requests keeps the SLOs."""
+    """Find the highest load at which the given share of requests keeps the SLOs."""
     if not options.slo:
         raise ValueError("search needs at least one --slo")
     began = environment(now(), argv)

@@ -27,7 +27,7 @@ class Asker:
     note: Callable[[int], None]
 
     async def run(self, planned: Planned, due_s: float) -> None:
-        """Ask every turn; a turn that fails ends the conversation."""
+        """Send every turn; a turn that fails ends the conversation."""
         conversation: MessageList = []
         for turn, question in enumerate(planned.prompt.turns):
             conversation.append({"role": "user", "content": question})

@@ -36,7 +36,7 @@ async def sweep(options: LoadTestOptions, asked: SweepOptions, argv: list[str]) 
 
 
 async def run_step(step: SweepStep, argv: list[str]) -> Run:
-    """Run one step; the run knows its place in the sweep."""
+    """Run one step; the result has its load and repeat."""
     name = f"{step.options.label} {step.load:g}".strip()
     run = await run_load(replace(step.options, label=name), argv)
     run.label, run.load, run.repeat = step.options.label, step.load, step.repeat

@@ -13,7 +13,7 @@ PATHS: dict[Endpoint, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server, and the key it wants."""
+    """A server, and its API key."""
 
     root: str
     api_key: str = ""

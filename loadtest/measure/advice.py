@@ -1,4 +1,4 @@
-"""What a reader should know before believing a run."""
+"""Warnings about a run: what makes its numbers unreliable."""
 
 from collections.abc import Iterator, Sequence
 

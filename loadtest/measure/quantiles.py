@@ -1,4 +1,4 @@
-"""Percentiles that say when there are too few values for them."""
+"""Percentiles, marked where there are too few values for them."""
 
 from collections.abc import Iterable
 

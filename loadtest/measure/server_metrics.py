@@ -1,4 +1,4 @@
-"""What the server said about itself on /metrics, from pages collected during the run."""
+"""The server's own metrics, from pages of /metrics collected during the run."""
 
 from collections.abc import Iterable, Sequence
 

@@ -45,7 +45,7 @@ def meets(row: RequestRow, slos: Iterable[Slo]) -> bool:
 
 
 def goodput(rows: Sequence[RequestRow], slos: Sequence[Slo], elapsed_s: float) -> Goodput:
-    """Judge every request but those the plan itself cancelled."""
+    """Check every request but those the plan itself cancelled."""
     judged = [row for row in rows if row.outcome != "cancelled"]
     met = sum(meets(row, slos) for row in judged)
     return Goodput(wilson(met, len(judged)), round(met / elapsed_s, 4) if elapsed_s > 0 else 0.0)

@@ -1,4 +1,4 @@
-"""How drafting went, over all requests that tell."""
+"""Acceptance over all requests that report it."""
 
 from collections.abc import Sequence
 from itertools import zip_longest

@@ -69,7 +69,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 def summarise(rows: Sequence[RequestRow], slos: Sequence[Slo], offered: bool) -> Summary:
-    """Turn rows into a summary; `offered` says that arrivals had times of their own."""
+    """Turn rows into a summary; `offered` is set if arrivals had times of their own."""
     measured = [row for row in rows if not row.warmup]
     good = [row for row in measured if row.ok]
     flow = _throughput(rows, measured, offered)
@@ -97,7 +97,7 @@ def _examples(measured: Sequence[RequestRow]) -> dict[str, str]:
 
 
 def failure_lines(summary: Summary) -> list[str]:
-    """Return a line per kind of error: how many, and what one of them said."""
+    """Return a line per kind of error: how many, and the message of one."""
     return [
         f"{count} x {kind}: {summary.examples.get(kind) or 'no message'}"
         for kind, count in summary.errors.items()

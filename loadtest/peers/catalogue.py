@@ -15,10 +15,10 @@ CONTEXT_TOKENS = 2048
 
 
 class Peer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A server: `install` are pip calls, `own` says that it needs no environment of its own.
+    """A server: `install` are pip calls, `own` marks one that needs no environment of its own.
 
     Several may share a `venv`. Each competes within its `group` with those of another `family`;
-    above `load_max` it is not asked. `drafts` says what it drafts from, for the table.
+    above `load_max` it is not measured. `drafts` names its draft source, for the table.
     """
 
     command: list[str]

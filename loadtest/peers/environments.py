@@ -20,5 +20,5 @@ def install(peer: Peer, venv: Path) -> None:
         call = [str(venv / "bin" / "python"), "-m", "pip", *arguments]
         if subprocess.run(call, env={**os.environ, **peer.install_env}).returncode:
             raise ValueError(f"could not install into {venv}: {' '.join(call)}")
-    # Its presence says that every call went well.
+    # Its presence means that every call succeeded.
     (venv / "installed").touch()

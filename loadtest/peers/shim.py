@@ -137,7 +137,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_POST(self) -> None:
-        # A client that hung up is not worth a traceback.
+        # A client that hung up needs no traceback.
         with suppress(ConnectionError):
             self._answer()
 
@@ -166,7 +166,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: a line per request is work that others are not asked to do."""
+        """Log nothing: a line per request is work that the other servers do not do."""
 
 
 class PeerServer(ThreadingHTTPServer):

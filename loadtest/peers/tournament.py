@@ -132,7 +132,7 @@ class Visit:
         return True
 
     def notes(self) -> Iterator[str]:
-        """Say where a question was asked twice in this visit."""
+        """Return where a question was sent twice in this visit."""
         return self._isolation.repeated()
 
     def _loads(self) -> Sequence[tuple[float, LoadTestOptions]]:

@@ -28,7 +28,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A point worth pointing at."""
+    """A marked point."""
 
     x: float
     y: float
@@ -61,16 +61,16 @@ class Chart:
         if len(self.series) < 2:
             return ""
         items = (
-            f'<span><i style="background:{_colour(series, place)}"></i>{escape(series.name)}</span>'
-            for place, series in enumerate(self.series)
+            f'<span><i style="background:{_colour(series, index)}"></i>{escape(series.name)}</span>'
+            for index, series in enumerate(self.series)
         )
         return f'<div class="legend">{"".join(items)}</div>'
 
     def _svg(self) -> str:
         x, y = self._scales()
         body = [*self._band(x), *_grid(x, y, self.x_ticks or x.ticks()), *self._titles()]
-        for place, series in enumerate(self.series):
-            body.append(_drawn(series, _colour(series, place), x, y))
+        for index, series in enumerate(self.series):
+            body.append(_drawn(series, _colour(series, index), x, y))
         body += _marked(self.marks, x, y)
         return (
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
@@ -112,8 +112,8 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
-def _colour(series: Series, place: int) -> str:
-    return series.colour or PALETTE[place % len(PALETTE)]
+def _colour(series: Series, index: int) -> str:
+    return series.colour or PALETTE[index % len(PALETTE)]
 
 
 def _text(x: float, y: float, text: str, style: str = "", anchor: str = "middle") -> str:
@@ -157,9 +157,9 @@ def _path(placed: Points, colour: str) -> str:
 
 def _stepped(placed: Points) -> Iterator[tuple[float, float]]:
     """Hold each value until the next one."""
-    for place, (px, py) in enumerate(placed):
-        if place:
-            yield px, placed[place - 1][1]
+    for index, (px, py) in enumerate(placed):
+        if index:
+            yield px, placed[index - 1][1]
         yield px, py
 
 
@@ -172,7 +172,7 @@ def _dots(series: Series, placed: Points, colour: str, radius: float = 2.2) -> s
 
 
 def _hovered(series: Series, placed: Points) -> str:
-    """Lay unseen dots with tooltips along a line; no more than can be told apart by hand."""
+    """Lay unseen dots with tooltips along a line; no more than can be pointed at singly."""
     step = -(-len(placed) // HOVER_MAX) or 1
     dots = "".join(
         f'<circle cx="{px:g}" cy="{py:g}" r="6">{_tip(series, *value)}</circle>'

@@ -151,7 +151,7 @@ def _token_rate(rows: Sequence[RequestRow], end_s: float) -> Points:
         each = (row.output_tokens or row.chunks) / row.chunks if row.chunks else 0.0
         for at_s in row.chunk_s:
             bins[min(int(at_s / width), BINS - 1)] += each
-    return [(place * width, count / width) for place, count in enumerate(bins)] if any(bins) else []
+    return [(index * width, count / width) for index, count in enumerate(bins)] if any(bins) else []
 
 
 def _server(run: Run) -> Iterator[Chart]:

@@ -16,11 +16,11 @@ SCHEMA_VERSION = 1
 
 
 class Run(Struct, kw_only=True, tag_field="kind", tag="run"):
-    """One run: how it was asked for, what came of it, and every request.
+    """One run: its options, its outcome, and every request.
 
     In a sweep `load` is the concurrency or rate of this run, `repeat` which round it was in.
-    Servers compete within their `group`, but not with those of their own `family`; `drafts` says
-    what a server drafts from.
+    Servers compete within their `group`, but not with those of their own `family`; `drafts` names a
+    server's draft source.
     """
 
     schema_version: int = SCHEMA_VERSION

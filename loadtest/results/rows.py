@@ -11,7 +11,7 @@ RequestOutcome = Literal["ok", "refused", "error", "cancelled"]
 class RequestRow(Struct, kw_only=True, omit_defaults=True):
     """Times are seconds from the start of the run; `chunk_s` are the arrivals of content.
 
-    `chunk_tokens[i]` is the count of output tokens after chunk i where the server says so.
+    `chunk_tokens[i]` is the count of output tokens after chunk i where the server sends it.
     `resent` is how often the request met a kept connection that the server had closed.
     `count_right` is how many numbers of a counting answer came in order.
     """

@@ -9,7 +9,7 @@ from draftwerk.loadtest.results.result import Run, Sweep
 from draftwerk.loadtest.results.table import aligned, number
 
 
-class Figure(Struct, frozen=True):
+class StandingFigure(Struct, frozen=True):
     """A value, and how many times as good it is as the best rival's; None without a rival."""
 
     value: float
@@ -22,7 +22,7 @@ class Standing(Struct, frozen=True):
     label: str
     group: str
     drafts: str
-    figures: dict[str, Figure]
+    figures: dict[str, StandingFigure]
 
 
 def standing_table(sweep: Sweep) -> list[Standing]:
@@ -35,7 +35,7 @@ def standing_table(sweep: Sweep) -> list[Standing]:
             run.group,
             run.drafts,
             {
-                name: Figure(
+                name: StandingFigure(
                     values[label], _ratio(run, values, known, name.startswith(LESS_IS_BETTER))
                 )
                 for name, values in columns.items()
@@ -138,7 +138,7 @@ def _first_value(one: Standing) -> float:
     return next((figure.value for figure in one.figures.values()), 0.0)
 
 
-def _cell(figure: Figure | None) -> str:
+def _cell(figure: StandingFigure | None) -> str:
     if figure is None:
         return "-"
     ratio = "" if figure.ratio is None else f" ({figure.ratio:.2f})"

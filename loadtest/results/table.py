@@ -118,7 +118,7 @@ def sweep_text(sweep: Sweep) -> str:
 
 
 def findings(sweep: Sweep) -> list[str]:
-    """Say where the knees are and what a search found."""
+    """Return the lines about knees and a search's result."""
     knees = [f"knee{f' of {name}' if name else ''}: {at:g}" for name, at in sweep.knees.items()]
     held = [] if sweep.held is None else [f"highest {sweep.over} that holds: {sweep.held:g}"]
     return [*knees, *held, *sweep.notes, *_failed(sweep)]

@@ -18,14 +18,13 @@ SALT = "cache_salt"
 MADE_UP = "synthetic"
 """The workload in which another seed makes other questions."""
 SEEDS_APART = 1000
-"""More than the groups of questions in a sweep, so that sweeps with other seeds ask others."""
+"""More than the groups of questions in a sweep, so that sweeps with other seeds have others."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Isolation:
-    """Places the runs of one sweep; `key` tells its salts from another sweep's.
-
-    `distinct` is how many questions the workload has; None says as many as are asked.
+    """Places the runs of one sweep; `key` separates its salts from another sweep's. `distinct` is
+    how many questions the workload has; None means as many as are sent.
     """
 
     key: str
@@ -43,7 +42,7 @@ class Isolation:
     def placed(self, at: LoadTestOptions, side_by_side: bool = False) -> LoadTestOptions:
         """Return the options of the next run.
 
-        With `side_by_side` it is to be compared with the run before, and asks the same if it may.
+        With `side_by_side` it is to be compared with the run before, and sends the same if allowed.
         """
         if not (side_by_side and self.salted):
             self._begin_group(at)
@@ -55,7 +54,7 @@ class Isolation:
         return self._with_salt(at) if self.salted else at
 
     def notes(self) -> Iterator[str]:
-        """Say how the runs placed so far are isolated, and where they are not."""
+        """Return how the runs placed so far are isolated, and where they are not."""
         if self._by_hand:
             yield "cache_salt is given by hand: runs with the same one share their caches"
         elif self.salted:
@@ -71,7 +70,7 @@ class Isolation:
             yield from self.repeated()
 
     def repeated(self) -> Iterator[str]:
-        """Say where a question may have been asked in two runs."""
+        """Return where a question may have been sent in two runs."""
         if self.distinct is None:
             return
         if self._uncounted:

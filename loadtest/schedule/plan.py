@@ -1,4 +1,5 @@
-"""The plan of a run, a pure function of its seed: who asks what, when, and who hangs up."""
+"""The plan of a run, a pure function of its seed: which user sends what and when, and which hang
+up."""
 
 from collections.abc import Iterable, Iterator
 from itertools import count, islice, takewhile

@@ -18,7 +18,7 @@ STOP_S = 20.0
 ANSWER_S = 60.0
 POLL_S = 0.1
 PROBE = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
-Ready = Callable[[aiohttp.ClientSession, str], Awaitable[bool]]
+ReadyCheck = Callable[[aiohttp.ClientSession, str], Awaitable[bool]]
 
 
 class ServerFailed(ValueError):
@@ -55,7 +55,7 @@ async def answers(session: aiohttp.ClientSession, url: str) -> bool:
 
 
 async def says_ready(session: aiohttp.ClientSession, url: str) -> bool:
-    """Whether `/ready` says so: cheaper, where the server has it, and leaves its counters alone."""
+    """Whether `/ready` is 200: cheaper than a request, where the server has it, and not counted."""
     async with session.get(f"{url}/ready", timeout=aiohttp.ClientTimeout(ANSWER_S)) as response:
         return response.status == 200
 
@@ -68,7 +68,7 @@ async def serving(
     env: Mapping[str, str] | None = None,
     log: Path | None = None,
     start_s: float = 120.0,
-    ready: Ready = answers,
+    ready: ReadyCheck = answers,
 ) -> AsyncGenerator[Server]:
     """Keep a server running inside the block; its output goes to the log, or nowhere.
 
@@ -94,7 +94,7 @@ async def serving(
 
 
 async def wait_ready(
-    url: str, start_s: float = 120.0, ready: Ready = says_ready, poll_s: float = POLL_S
+    url: str, start_s: float = 120.0, ready: ReadyCheck = says_ready, poll_s: float = POLL_S
 ) -> None:
     """Wait for a server that runs already. Raises TimeoutError."""
     async with asyncio.timeout(start_s), aiohttp.ClientSession() as session:
@@ -103,7 +103,7 @@ async def wait_ready(
 
 
 def free_port(wanted: int = 0) -> int:
-    """Return a port nobody listens on, so that it is the server that answers and nobody else."""
+    """Return a free port, so that only the new server answers on it."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -113,7 +113,7 @@ def free_port(wanted: int = 0) -> int:
         return int(probe.getsockname()[1])
 
 
-async def _until_ready(server: Server, ready: Ready, start_s: float, where: str) -> None:
+async def _until_ready(server: Server, ready: ReadyCheck, start_s: float, where: str) -> None:
     waiting = asyncio.create_task(wait_ready(server.url, start_s, ready))
     ending = asyncio.create_task(server.process.wait())
     try:
@@ -129,14 +129,14 @@ async def _until_ready(server: Server, ready: Ready, start_s: float, where: str)
         await asyncio.gather(waiting, ending, return_exceptions=True)
 
 
-async def _is_ready(session: aiohttp.ClientSession, url: str, ready: Ready) -> bool:
+async def _is_ready(session: aiohttp.ClientSession, url: str, ready: ReadyCheck) -> bool:
     with suppress(aiohttp.ClientError, ConnectionError, TimeoutError, msgspec.MsgspecError):
         return await ready(session, url)
     return False
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
-    """Ask it to end, as its user would, then make an end of the whole group."""
+    """Send SIGTERM, and after a while kill the whole group."""
     with suppress(ProcessLookupError):
         process.terminate()
     with suppress(TimeoutError):

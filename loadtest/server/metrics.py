@@ -1,4 +1,4 @@
-"""A page of metrics in Prometheus' text format, read once for everybody."""
+"""A page of metrics in Prometheus' text format."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

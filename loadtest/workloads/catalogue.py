@@ -11,7 +11,7 @@ from draftwerk.loadtest.workloads.synthetic import Synthetic
 
 
 def open_workload(options: LoadTestOptions) -> Workload:
-    """Make or read the workload; `ValueError` says what is wrong with the name or the file."""
+    """Make or read the workload; raises ValueError for a wrong name or file."""
     kind, _, path = options.workload.partition(":")
     if kind == "count":
         return CountUpward(options.seed)

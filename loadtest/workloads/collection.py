@@ -44,7 +44,7 @@ def chosen(
 ) -> list[WorkloadPrompt]:
     """Keep the named categories (all if none) and the first turns (all if 0).
 
-    With `output_tokens` every prompt asks for that many, whatever its file says.
+    With `output_tokens` every prompt has that limit, whatever is in its file.
     """
     kept = [p for p in prompts if not categories or p.category in categories]
     if not kept:

@@ -1,6 +1,6 @@
 """Prompts whose answer can be checked: count upward.
 
-A load test that reads its answers notices when one request's tokens end up in another's stream,
+Reading the answers detects when one request's tokens end up in another's stream,
 when a cache serves the wrong prefix, or when a stream loses a piece.
 """
 
@@ -16,7 +16,7 @@ SHOWN = 6
 
 @dataclass(frozen=True, slots=True)
 class CountUpward:
-    """Each prompt shows a few consecutive numbers from its own start and asks for the next."""
+    """Each prompt shows a few consecutive numbers from its own start; the answer is the next."""
 
     seed: int
     start_max: int = 900

@@ -46,7 +46,7 @@ def read_questions(path: Path) -> list[WorkloadPrompt]:
 
 
 def read_sharegpt(path: Path) -> list[WorkloadPrompt]:
-    """Read a ShareGPT list: the human's turns are asked, the first reply sets the length wanted."""
+    """Read a ShareGPT list: the human's turns are sent, the first reply sets the limit."""
     talks = msgspec.json.decode(path.read_bytes(), type=list[_Shared])
     prompts = (_shared(talk) for talk in talks)
     return [prompt for prompt in prompts if prompt.turns]
@@ -85,8 +85,8 @@ def _asked(question: _Question) -> WorkloadPrompt:
 
 
 def _shared(talk: _Shared) -> WorkloadPrompt:
-    asked = [said.value for said in talk.conversations if said.speaker in ("human", "user")]
-    replies = [said.value for said in talk.conversations if said.speaker in ("gpt", "assistant")]
+    asked = [turn.value for turn in talk.conversations if turn.speaker in ("human", "user")]
+    replies = [turn.value for turn in talk.conversations if turn.speaker in ("gpt", "assistant")]
     tokens = len(replies[0]) // CHARACTERS_PER_TOKEN if replies else 0
     return WorkloadPrompt(
         turns=tuple(filter(None, asked)), category="sharegpt", output_tokens=tokens or None

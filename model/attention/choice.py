@@ -33,7 +33,7 @@ class AttentionBackend(NamedTuple):
     page_multiple: int = 1
     trees: bool = True
     graphs: bool = False
-    """Whether a CUDA graph may record it: it asks the device for nothing."""
+    """Whether a CUDA graph may record it: it reads nothing back from the device."""
     exact: bool = False
     fp8: bool = False
     """Whether it reads pages in e4m3 beside a query in another dtype."""

@@ -1,4 +1,4 @@
-"""FlashAttention 2 and 3 behind our signature; neither knows trees.
+"""FlashAttention 2 and 3 behind our signature; neither takes tree masks.
 
 Rows of one length, as verify rounds have, go through `flash_attn_with_kvcache`, which splits the
 keys among processors for any number of new tokens. FlashAttention-2's varlen form does not, so only

@@ -45,7 +45,7 @@ class Group:
 
 
 class PaddedAttention:
-    """The backend; remembers how the latest batch is grouped, since every layer asks the same."""
+    """The backend; keeps the grouping of the latest batch, which is the same for every layer."""
 
     def __init__(self, *, fast: bool = False) -> None:
         self._fast = fast

@@ -20,13 +20,14 @@ class Pages:
 
 @dataclass(slots=True)
 class Batch:
-    """A flattened round of T tokens in R rows; int32 tensors on the model's device unless said.
+    """A flattened round of T tokens in R rows; int32 tensors on the model's device unless stated
+    otherwise.
 
         row r owns the new tokens   row_starts[r] .. row_starts[r + 1]
         it sees the slots           0 .. kv_lengths[r]   of its block table, its new tokens last
         so its committed prefix is  kv_lengths[r] - (row_starts[r + 1] - row_starts[r]) long
 
-    New token i of a row lives in slot `prefix + i`. It sees the whole prefix and, of the row's own
+    New token i of a row is in slot `prefix + i`. It sees the whole prefix and, of the row's own
     new tokens, those named by `ancestors`: bit j (int64) for new token j, itself included; -1 means
     plain causal order (every j <= i), which prefill chunks of any length use. Masked rows have at
     most 63 new tokens.
@@ -47,9 +48,9 @@ class Batch:
     ancestors: Tensor
     """[T] int64."""
     outputs: Tensor
-    """[S] indexes into T of the tokens whose logits are wanted, ascending."""
+    """[S] indexes into T of the tokens whose logits are computed, ascending."""
     facts: "Facts | None" = None
-    """What the host knows of the tensors; asking a GPU for it would stop the queue."""
+    """Facts about the tensors, on the host; reading them from a GPU would stop the queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Facts:
 
 
 def facts_of(batch: Batch) -> Facts:
-    """Return what the batch says of itself, or read it off the tensors."""
+    """Return the batch's own facts, or read them off the tensors."""
     if batch.facts is not None:
         return batch.facts
     return Facts(

@@ -41,7 +41,7 @@ class BatchBuilder:
     ) -> int:
         """Add known tokens and their draft; return the index of its first logits in the output.
 
-        With `samples`, logits are wanted of the last known token and then of every node. Without
+        With `samples`, logits are computed of the last known token and then of every node. Without
         known tokens only the nodes are computed.
         """
         if not known and not draft.tokens:

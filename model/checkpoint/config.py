@@ -4,7 +4,7 @@ import msgspec
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything `forward` must know besides the weights; sizes are counts of elements."""
+    """Everything that `forward` needs besides the weights; sizes are counts of elements."""
 
     architecture: str
     vocab_size: int

@@ -100,7 +100,7 @@ def convert(path: Path, directory: Path, progress: OnProgress) -> None:
 
 
 def hf_config(source: GgufSource) -> dict[str, Any]:
-    """Return the metadata as a `config.json` would say it."""
+    """Return the metadata with the fields of a `config.json`."""
     missing = [key for key in REQUIRED if source.get(key) is None]
     if missing:
         raise Refused(f"a GGUF without {', '.join(missing)}")
@@ -238,6 +238,6 @@ def _write_tokenizer(path: Path, directory: Path) -> None:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    except Exception as error:  # whatever a vocabulary that it does not know makes of it
+    except Exception as error:  # whatever a vocabulary without it makes of it
         raise Refused(f"{path}: its tokenizer is not supported: {error}") from error
     tokenizer.save_pretrained(directory)

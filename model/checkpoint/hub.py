@@ -95,7 +95,7 @@ def _convert(gguf: Path, content: str, target: Path, progress: OnProgress) -> No
 
 
 def _sentence(error: OSError, gguf: Path, cache: Path) -> str:
-    """Say what the system would not do, and what to do about it."""
+    """Return the system's error and a remedy."""
     reason = error.strerror or str(error)
     if error.filename is not None and Path(error.filename) == gguf:
         return f"{gguf}: {reason}"

@@ -1,4 +1,4 @@
-"""What the rest of the server must know of a model: numbers and names, read without torch."""
+"""What the rest of the server needs of a model: numbers and names, read without torch."""
 
 from pathlib import Path
 from typing import Any

@@ -9,28 +9,28 @@ from draftwerk.model.checkpoint.unsupported import Refused
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 QKV_BIASED = ("Qwen2ForCausalLM",)
-"""Architectures whose queries, keys and values have biases whatever the config says."""
+"""Architectures whose queries, keys and values have biases, whatever is in the config."""
 CONFIGURED_BIAS = ("LlamaForCausalLM", "Qwen3ForCausalLM")
-"""Those in which `attention_bias` says so; the others have none."""
-Shape = tuple[int, ...]
+"""Those with biases if `attention_bias` is set; the others have none."""
+TensorShape = tuple[int, ...]
 
 
 class Inventory(NamedTuple):
     """Tensors by name, with their shapes."""
 
-    required: dict[str, Shape]
-    optional: dict[str, Shape]
+    required: dict[str, TensorShape]
+    optional: dict[str, TensorShape]
 
 
 def inventory(hf: Json) -> Inventory:
     """Return what a config calls for; the config has passed `check_supported`."""
     sizes = sizes_of(hf)
     hidden = hf["hidden_size"]
-    required: dict[str, Shape] = {
+    required: dict[str, TensorShape] = {
         EMBEDDING: (hf["vocab_size"], hidden),
         "model.norm.weight": (hidden,),
     }
-    optional: dict[str, Shape] = {}
+    optional: dict[str, TensorShape] = {}
     (optional if hf.get("tie_word_embeddings") else required)[HEAD] = (hf["vocab_size"], hidden)
     for index in range(hf["num_hidden_layers"]):
         layer = f"model.layers.{index}."
@@ -45,7 +45,7 @@ def inventory(hf: Json) -> Inventory:
 
 
 def _add_attention(
-    hf: Json, prefix: str, required: dict[str, Shape], optional: dict[str, Shape]
+    hf: Json, prefix: str, required: dict[str, TensorShape], optional: dict[str, TensorShape]
 ) -> None:
     sizes, hidden = sizes_of(hf), hf["hidden_size"]
     query, key = sizes.num_heads * sizes.head_size, sizes.num_kv_heads * sizes.head_size
@@ -59,7 +59,7 @@ def _add_attention(
         optional[f"{prefix}o_proj.bias"] = (hidden,)
 
 
-def _add_ffn(hf: Json, prefix: str, required: dict[str, Shape]) -> None:
+def _add_ffn(hf: Json, prefix: str, required: dict[str, TensorShape]) -> None:
     hidden, ffn = hf["hidden_size"], hf["intermediate_size"]
     rows = {"gate_proj": (ffn, hidden), "up_proj": (ffn, hidden), "down_proj": (hidden, ffn)}
     required |= {f"{prefix}{name}.weight": shape for name, shape in rows.items()}
@@ -72,7 +72,7 @@ def _says(hf: Json, field: str, architectures: tuple[str, ...]) -> bool:
 
 
 def check_tensors(hf: Json, stored: Mapping[str, StoredTensor]) -> None:
-    """Refuse a checkpoint whose weights are not what its config says, naming the first of them."""
+    """Refuse a checkpoint whose weights do not fit its config, naming the first of them."""
     required, optional = inventory(hf)
     for name, shape in (required | optional).items():
         held = stored.get(name)

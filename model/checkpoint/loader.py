@@ -1,4 +1,4 @@
-"""A model's weights in memory: safetensors, mapped; projections fused as `Weights` wants them."""
+"""A model's weights in memory: safetensors, mapped; projections fused as in `Weights`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

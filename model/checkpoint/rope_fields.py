@@ -1,4 +1,4 @@
-"""The fields of a config that say how positions are rotated: two generations of names, one meaning.
+"""The fields of a config for the rotation of positions: two generations of names, one meaning.
 
 Where both generations are there, Transformers lets one of them win; here they must agree.
 """

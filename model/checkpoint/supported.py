@@ -29,7 +29,7 @@ Json = Mapping[str, Any]
 
 
 class Sizes(NamedTuple):
-    """What a config says of its heads, defaults filled in."""
+    """The attention heads of a config, defaults filled in."""
 
     num_heads: int
     num_kv_heads: int
@@ -115,7 +115,7 @@ def _refuse_quantisation(hf: Json) -> None:
 def _refuse_sliding_window(architecture: str, hf: Json) -> None:
     """Refuse a window only where it would hide a token that full attention sees.
 
-    Transformers does not look at a Llama's, other servers do: it is for the model's owner to say.
+    Transformers ignores a Llama's, other servers do not: the model's owner decides.
     """
     _check_layer_types(hf)
     window = hf.get("sliding_window", None if architecture == "LlamaForCausalLM" else WINDOW)

@@ -141,7 +141,7 @@ def check_fp8_pages(model: Checkpoint) -> None:
     """Raise Refused where keys and values cannot be kept in plain e4m3.
 
     Its steps are relative, so it needs no scale as long as the greatest numbers fit. Some models'
-    keys do not: their biases say so (rotation turns pairs, hence the margin of two).
+    keys do not: their biases show it (rotation turns pairs, hence the margin of two).
     """
     device, config = model.weights.embedding.device, model.config
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < FP8_CAPABILITY:

@@ -106,7 +106,7 @@ class State:
         return WORDS * self.rows + self.rows + ceil_div(self.rows * self.width, 2)
 
     def send(self, wanted: Sequence[Wanted]) -> None:
-        """Queue one copy; rows beyond those wanted have nothing left to say."""
+        """Queue one copy; rows beyond the requested ones hold nothing."""
         host = np.zeros(self._size(), np.int64)
         asked, rest = WORDS * self.rows, (WORDS + 1) * self.rows
         host[:asked] = packed_requests([one.request for one in wanted], self.rows)
@@ -193,7 +193,7 @@ class GpuChains:
             self.recorded[count] = state, recorder.record(lambda state=state: self._step(state))
 
     def serves(self, wanted: Wanted) -> bool:
-        """Whether the kernels know the distribution, and the buffers hold the chain."""
+        """Whether the kernels implement the distribution, and the buffers hold the chain."""
         slots = wanted.request.position + wanted.length
         fits = wanted.length <= LENGTH_MAX and slots <= self.width * self.pages.block_size
         return fits and is_served(wanted.request)

@@ -30,7 +30,7 @@ LANES = MASKED_MAX + 1
 # Parts of one buffer lie anywhere: nothing may be compiled again for how they are aligned.
 @triton.jit(do_not_specialize_on_alignment=["begins", "parents", "tokens"])
 def walk_kernel(answers, begins, parents, tokens, paths, ends, LANES: tl.constexpr):
-    """One tree, root first: `ends` is (nodes accepted, node where it ends, last token said).
+    """One tree, root first: `ends` is (nodes accepted, node where it ends, last token).
 
     Nodes are numbered within their tree, and the root, number 0, has parent -1.
     """
@@ -92,11 +92,6 @@ class PackedTrees(NamedTuple):
     """[nodes]"""
     tokens: Tensor
     slots: Tensor
-
-
-def packed_size(trees: int, nodes: int) -> int:
-    """Return how many numbers packed trees take."""
-    return 2 * trees + 1 + 3 * nodes
 
 
 def packed_trees(trees: Sequence[PackedTree]) -> NDArray[np.int32]:

@@ -1,7 +1,7 @@
 """The decoder of the Llama family on a GPU: fused kernels between the matrix products.
 
 The same arithmetic as `model.reference.forward.TorchForward`, in fewer and larger steps. It never
-asks the device for a number, so a CUDA graph can record it.
+reads a number from the device, so a CUDA graph can record it.
 """
 
 import torch
@@ -43,7 +43,7 @@ class GpuForward:
         prepare: Prepare = dense,
         prepare_lm_head: Prepare = dense,
     ) -> None:
-        """`prepare` says in which format the layers' weights are; the head has its own."""
+        """`prepare` is for the format of the layers' weights; the lm_head has its own."""
         self.config = config
         self.attention = attention
         self.ops = ops

@@ -30,7 +30,8 @@ from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 
 
 class GpuPresample:
-    """A `presampled.Presample`: answers all asks that the kernels serve, and acts on them."""
+    """A `presampled.Presample`: samples for all requests that the kernels serve, and acts on the
+    tokens."""
 
     def __init__(
         self, forward: Forward, pages: Pages, draft_tree: GpuDraftTree | None = None
@@ -84,7 +85,8 @@ class GpuPresample:
     def _asked(
         self, logits: Tensor, requests: Sequence[SamplingRequest], trees: Sequence[PackedTree]
     ) -> tuple[Tensor, PackedTrees]:
-        """Queue the answers: int32, of the asks, then of each row of logits 1 if it is numbers."""
+        """Queue the answers: int32, one for each request, then for each row of logits 1 if it is
+        finite."""
         numbers = packed_trees(trees)
         words = packed_requests(requests)
         host = np.concatenate([words, np.zeros((len(numbers) + 1) // 2, np.int64)])
@@ -130,7 +132,8 @@ class GpuPresample:
 
 
 def _whole(requests: Sequence[SamplingRequest], trees: Iterable[PackedTree]) -> list[PackedTree]:
-    """Return the trees of which every node is asked; all asks are theirs, in their order."""
+    """Return the trees of which every node is requested; all requests are theirs, in their
+    order."""
     indices = {request.logits_row: index for index, request in enumerate(requests)}
     found = [tree for tree in trees if tree.first in indices]
     begins = [*(indices[tree.first] for tree in found), len(requests)]

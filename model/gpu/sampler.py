@@ -144,7 +144,8 @@ def choose_kernel(
     chunks,
     CHUNKS: tl.constexpr,
 ):
-    """The token of the best chunk of each ask; then of each row of logits, 1 if it is numbers."""
+    """The token of the best chunk of each request; then for each row of logits, 1 if it is
+    finite."""
     index = tl.program_id(0)
     if index < requests:
         lanes = tl.arange(0, CHUNKS)
@@ -161,7 +162,7 @@ def choose_kernel(
 
 
 def is_served(request: SamplingRequest) -> bool:
-    """Whether the kernels know the ask's distribution."""
+    """Whether the kernels implement the request's distribution."""
     sampling = request.sampling
     edited = request.logit_edits is not None or request.allowed is not None
     return not edited and (
@@ -170,7 +171,7 @@ def is_served(request: SamplingRequest) -> bool:
 
 
 def choose_many(logits: Tensor, requests: Sequence[SamplingRequest]) -> list[int]:
-    """Return the seeded target's token for each ask, from raw float32 logits [S, vocab]."""
+    """Return the seeded target's token for each request, from raw float32 logits [S, vocab]."""
     served = [request for request in requests if is_served(request)]
     others = [request for request in requests if not is_served(request)]
     # Both queued before either is awaited.
@@ -190,7 +191,7 @@ def warm_up(vocab: int, device: torch.device) -> None:
 
 
 def _queue_choice(logits: Tensor, requests: Sequence[SamplingRequest]) -> Tensor:
-    """Queue the choice: int32 tokens of the asks."""
+    """Queue the choice: int32 tokens of the requests."""
     asked = to_device(torch.from_numpy(packed_requests(requests)), logits.device)
     return queue_choice(
         logits, unpacked_requests(asked), not all(request.is_greedy for request in requests)
@@ -215,7 +216,7 @@ WORDS = 7
 def queue_choice(
     logits: Tensor, asked: DeviceRequests, sampled: bool, sound_rows: int = 0
 ) -> Tensor:
-    """Queue the choice: int32 tokens of the asks, then of so many rows a 1 for each sound one.
+    """Queue the choice: int32 tokens of the requests, then of so many rows a 1 for each sound one.
 
     Without `sampled` all temperatures must be 0.
     """

@@ -30,7 +30,7 @@ READY = Path(__file__).parent / "ready"
 WORKING = ".build-"
 """Prefix of the folder that a compile works in."""
 
-Progress = Callable[[str], None]
+BuildProgress = Callable[[str], None]
 
 
 class Library(NamedTuple):
@@ -51,7 +51,7 @@ def library_path(isa: str | None = None) -> Path:
     return obtain(isa).path
 
 
-def obtain(isa: str | None = None, progress: Progress = lambda _: None) -> Library:
+def obtain(isa: str | None = None, progress: BuildProgress = lambda _: None) -> Library:
     """Return a library, compiled if it has to be. Raises NativeUnavailable or Refused."""
     wanted = named(isa) if isa else chosen()
     return _ready_made(wanted) or _compiled(wanted, progress)
@@ -70,7 +70,7 @@ def _ready_made(isa: Isa) -> Library | None:
     return None
 
 
-def _compiled(isa: Isa, progress: Progress) -> Library:
+def _compiled(isa: Isa, progress: BuildProgress) -> Library:
     """Return the library from the cache, or compile it into the cache."""
     compiler, cache = find_compiler(), cache_folder()
     stem = f"native-{isa.name}-{source_key(isa)}"

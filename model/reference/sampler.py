@@ -38,19 +38,19 @@ class SamplingRequest:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the most likely token is wanted, after edits."""
+        """Whether the most likely token is chosen, after edits."""
         return self.sampling.temperature == 0.0
 
     @property
     def is_plain(self) -> bool:
-        """Whether the raw logits' argmax is all that is wanted."""
+        """Whether the raw logits' argmax is enough."""
         return (
             self.logit_edits is None and self.allowed is None and self.sampling.temperature == 0.0
         )
 
 
 def choose_many(logits: Tensor, requests: SequenceOf[SamplingRequest]) -> list[int]:
-    """Return the seeded target's token for each ask, from raw float32 logits [S, vocab]."""
+    """Return the seeded target's token for each request, from raw float32 logits [S, vocab]."""
     plain = [index for index, request in enumerate(requests) if request.is_plain]
     edited = [
         index
@@ -108,7 +108,7 @@ def edited(scores: Tensor, logit_edits: EditedTokens | None) -> Tensor:
 
 
 def scores_of(logits: Tensor, request: SamplingRequest) -> Tensor:
-    """Return the edited float64 scores [vocab] of one ask, -inf where a grammar forbids."""
+    """Return the edited float64 scores [vocab] of one request, -inf where a grammar forbids."""
     return allowed_of(edited(logits[request.logits_row].double(), request.logit_edits), request)
 
 
@@ -136,7 +136,7 @@ def truncated(scaled: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
 
 
 def logprobs(logits: Tensor, asked: SequenceOf[tuple[int, int, int]]) -> list[ChosenLogprob]:
-    """Return raw log-probabilities for (row, chosen token, alternatives wanted)."""
+    """Return raw log-probabilities for (row, chosen token, count of alternatives)."""
     if not asked:
         return []
     rows, tokens, counts = (torch.tensor(column) for column in zip(*asked, strict=True))
@@ -173,7 +173,8 @@ def ranked(tokens: Tensor, logprobs: Tensor) -> list[TopTokens]:
 def candidates(
     logits: Tensor, asked: SequenceOf[tuple[SamplingRequest, int]]
 ) -> list[tuple[tuple[int, float], ...]]:
-    """Return for each ask the `count` best next tokens with their log-probabilities, best first.
+    """Return for each request the `count` best next tokens with their log-probabilities, best
+    first.
 
     At temperature 0 edits and grammar come after the logarithm and nothing is normalised again, as
     in Transformers' beam search. Above 0 the distribution is the one that is sampled from, and the

@@ -56,7 +56,7 @@ class Grammars:
         self._compiled: OrderedDict[tuple[Grammar, tuple[int, ...]], LLMatcher] = OrderedDict()
 
     def prepare(self, stop_token_ids: tuple[int, ...]) -> LLTokenizer:
-        """Return the tokens as the library wants them; the first time takes a quarter second."""
+        """Return the tokens in the library's form; the first time takes a quarter second."""
         found = self._vocabularies.get(stop_token_ids)
         if found is None:
             if not stop_token_ids:
@@ -101,7 +101,7 @@ class Matcher:
     def extend(self, tokens: Sequence[int]) -> None:
         """Take in committed tokens.
 
-        Raises BadGrammar, and knows no more than before, if the grammar does not allow them.
+        Raises BadGrammar, and stays as before, if the grammar does not allow them.
         """
         count = len(tokens)
         if self._ahead[:count] != list(tokens):

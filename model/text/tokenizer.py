@@ -1,6 +1,6 @@
-"""Tokens and text of one model, torch-free: what the tokenizing actors are handed.
+"""Tokens and text of one model, torch-free, for the actors that tokenize.
 
-`tokenizer.json` and the chat template say everything that Transformers would make of them.
+Results equal those of Transformers for the same `tokenizer.json` and chat template.
 """
 
 from collections.abc import Sequence, Set
@@ -31,10 +31,10 @@ SPECIAL_NAMES = (
 )
 """What a chat template may name."""
 MARK, MARK_END = "\ue000", "\ue001"
-"""Characters for private use, which templates pass on and nobody writes."""
+"""Characters for private use, which templates pass on and clients do not write."""
 REASONING_WORDS = ("<think>", "enable_thinking", "reasoning_effort")
 CONTEXT_COUNT = 8
-"""Prompt tokens that tell a decoder it is not at the beginning of a text."""
+"""Prompt tokens given to a decoder as the text before."""
 
 
 class Turn(Protocol):
@@ -70,7 +70,8 @@ class TextTokenizer:
         self._grammar_checker = GrammarChecker(directory)
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a prompt, with what the model wants around a text (such as BOS)."""
+        """Return the tokens of a prompt, with the model's own tokens around a text (such as
+        BOS)."""
         return self._encode(text, special=True)
 
     def encode_continuation(self, text: str) -> list[int]:
@@ -114,7 +115,7 @@ class TextTokenizer:
 
     @property
     def reasons(self) -> bool:
-        """Whether the model writes down its reasoning first, by what its template knows of."""
+        """Whether the model writes down its reasoning first, by the names in its template."""
         source = "" if self.chat_template is None else self.chat_template.source
         return any(word in source for word in REASONING_WORDS)
 
@@ -146,10 +147,6 @@ class TextTokenizer:
             return ByteStream(self._bytes, hidden)
         context = [token for token in prompt[-CONTEXT_COUNT:] if token not in hidden]
         return WindowStream(lambda tokens: self.decode(tokens, skip_special=False), hidden, context)
-
-    def token_text(self, token: int) -> str:
-        """Return a token's own text, with U+FFFD for bytes that are no whole character."""
-        return self.token_bytes(token).decode(errors="replace")
 
     def token_bytes(self, token: int) -> bytes:
         """Return a token's own bytes, special tokens by their name; unknown ids have none."""

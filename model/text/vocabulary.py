@@ -13,7 +13,7 @@ FILE = "tokenizer.json"
 def read_tokenizer(directory: Path) -> Tokenizer:
     """Return the tokenizer of a model's directory, without truncation and padding.
 
-    Raises Refused for one that is missing, broken, or has tokens that the model does not know.
+    Raises Refused for one that is missing, broken, or has tokens outside the model's vocabulary.
     """
     path = directory / FILE
     if not path.is_file():

@@ -29,7 +29,7 @@ class Member:
     sent_count: int
     """Tokens sent to the devices, once they have copied the origin; 0 needs a Opening."""
     origin: int = 0
-    """The sequence to copy; 0 once the devices know this one."""
+    """The sequence to copy; 0 once the devices hold this one."""
     path: tuple[int, ...] = ()
     known: tuple[Candidate, ...] = ()
     """What comes after the last token, if that was a drafted node; then nothing is pending."""

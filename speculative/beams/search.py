@@ -45,7 +45,7 @@ class BeamSearch:
     new_id: Callable[[], int]
     """Names a branch: a number that no other sequence has."""
     choices: int = 1
-    """How many of the best texts the client wants."""
+    """How many of the best texts the client gets."""
     sent: int = 0
     """Settled tokens that the client has been sent, maybe before a crash."""
     shows: bool = False
@@ -90,7 +90,7 @@ class BeamSearch:
         return group
 
     def take_finished_ids(self) -> list[int]:
-        """Return the branches that the devices can forget with the rows just planned."""
+        """Return the branches that the devices can drop with the rows just planned."""
         finished_ids, self._finished_ids = self._finished_ids, []
         return finished_ids
 

@@ -1,7 +1,8 @@
 """Which rule verifies drafts: keyed, or one of the classical rules for drafts drawn from a
 distribution.
 
-The classical rules draw drafts, coins and the last token from a noise stream of their own, new in
+The classical rules draw drafts, uniforms and the last token from a noise stream of their own, new
+in
 every round and deterministic per seed. The distribution is exact; the text depends on what was
 drafted.
 """

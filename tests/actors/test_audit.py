@@ -1,4 +1,4 @@
-"""The audit decodes finished requests again, and notices what depends on the engine."""
+"""The audit decodes finished requests again, and counts texts that depend on the engine."""
 # ruff: noqa: ASYNC110 - the audit announces nothing
 
 import random

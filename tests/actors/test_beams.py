@@ -1,4 +1,5 @@
-"""Beam searches from the engine's door: streamed without retracting, refused by name, replayed."""
+"""Beam searches through the engine's interface: streamed without retracting, refused by name,
+replayed."""
 
 from itertools import pairwise
 from typing import Any
@@ -41,7 +42,7 @@ async def test_the_settled_beginning_is_streamed_and_never_taken_back() -> None:
 
 
 @on_both_loops
-async def test_the_best_text_so_far_is_told_on_request_and_settles_nothing() -> None:
+async def test_the_best_text_so_far_is_sent_on_request_and_is_not_final() -> None:
     options = changed(tokens_max=16, shows_hypotheses=True)
     changed_its_mind = 0
     async with running(Bench().parts()) as engine:

@@ -63,8 +63,8 @@ class Desk:
     def __init__(self) -> None:
         self.outbox, inbox = mailbox[CacheMessage](99)
         to_draft, self.rounds = mailbox[Round](1)
-        to_detokenizer, self.said = mailbox[DetokenizerMessage](99)
-        self.streams = [self.outbox, inbox, to_draft, self.rounds, to_detokenizer, self.said]
+        to_detokenizer, self.sent = mailbox[DetokenizerMessage](99)
+        self.streams = [self.outbox, inbox, to_draft, self.rounds, to_detokenizer, self.sent]
         self.now = 100.0
         self.cache = make_cache(inbox, to_draft, to_detokenizer, clock=lambda: self.now)
         self.scheduler = self.cache.scheduler
@@ -100,13 +100,13 @@ async def at_work() -> AsyncGenerator[Desk]:
 
 
 @on_both_loops
-async def test_a_request_is_announced_planned_and_told_of() -> None:
+async def test_a_request_is_announced_planned_and_reported() -> None:
     async with at_work() as desk:
         await desk.send(encoded())
-        assert desk.said.receive_nowait() == Opened(request_id="r", prompt=(1, 2, 3), options=PLAIN)
+        assert desk.sent.receive_nowait() == Opened(request_id="r", prompt=(1, 2, 3), options=PLAIN)
         round_ = desk.rounds.receive_nowait()
         await desk.send(desk.decided(round_, Decision(tokens=(9,))))
-        generated = desk.said.receive_nowait()
+        generated = desk.sent.receive_nowait()
         assert isinstance(generated, Generated)
         (one,) = generated.pieces
         assert (one.request_id, one.choice, one.tokens, one.finish_reason) == ("r", 0, (9,), "stop")
@@ -135,8 +135,8 @@ async def test_every_choice_has_its_branch_and_its_leader() -> None:
 async def test_a_cancel_follows_its_request_to_the_detokenizer() -> None:
     async with at_work() as desk:
         await desk.send(encoded(), Cancel(request_id="r"))
-        assert isinstance(desk.said.receive_nowait(), Opened)
-        assert desk.said.receive_nowait() == Cancel(request_id="r")
+        assert isinstance(desk.sent.receive_nowait(), Opened)
+        assert desk.sent.receive_nowait() == Cancel(request_id="r")
         assert desk.scheduler.idle
 
 
@@ -145,7 +145,7 @@ async def test_after_a_crash_a_request_goes_on_where_it_was() -> None:
     async with at_work() as desk:
         again = encoded(replace(PLAIN, choices=3), committed=((5,), (6, 7), (8,)), ended=(0,))
         await desk.send(again)
-        opened = desk.said.receive_nowait()
+        opened = desk.sent.receive_nowait()
         assert isinstance(opened, Opened)
         assert (opened.committed, opened.ended) == (again.committed, (0,))
         (row,) = desk.rounds.receive_nowait().rows
@@ -239,13 +239,13 @@ def test_a_prefix_is_shared_within_a_tenant_or_a_salt(
         (Speculation(enabled=False, draft_max=3), 0),
     ],
 )
-def test_a_request_may_draft_what_it_asks_for_up_to_the_servers_limit(
+def test_a_request_drafts_up_to_its_own_and_the_servers_limit(
     speculation: Speculation, length: int
 ) -> None:
     assert draft_max(encoded(replace(PLAIN, speculation=speculation)), 7) == length
 
 
-def test_a_piece_tells_progress_and_cost() -> None:
+def test_a_piece_carries_progress_and_cost() -> None:
     sequence = made(PLAIN)
     sequence.tally.cached = 2
     sequence.tally.preemptions = 1

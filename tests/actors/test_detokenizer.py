@@ -31,17 +31,17 @@ from tests.actors.letters import END, Letters
 text = Letters()
 
 
-def told(*messages: DetokenizerMessage) -> list[RouterMessage]:
-    """Return what a detokenizer says once requests have started."""
-    return [message for message in all_told(*messages) if not is_start(message)]
+def replies(*messages: DetokenizerMessage) -> list[RouterMessage]:
+    """Return a detokenizer's messages once requests have started."""
+    return [message for message in all_replies(*messages) if not is_start(message)]
 
 
 def is_start(message: RouterMessage) -> bool:
     return isinstance(message, Delivery) and isinstance(message.events[0], Started)
 
 
-def all_told(*messages: DetokenizerMessage) -> list[RouterMessage]:
-    """Run a detokenizer over some messages; returns all that it said."""
+def all_replies(*messages: DetokenizerMessage) -> list[RouterMessage]:
+    """Run a detokenizer over some messages; returns all its messages."""
 
     async def main() -> list[RouterMessage]:
         outbox, inbox = mailbox[DetokenizerMessage](len(messages))
@@ -61,14 +61,14 @@ def all_told(*messages: DetokenizerMessage) -> list[RouterMessage]:
 def events(*messages: DetokenizerMessage) -> list[Event]:
     return [
         event
-        for message in told(*messages)
+        for message in replies(*messages)
         if isinstance(message, Delivery)
         for event in message.events
     ]
 
 
 def test_a_request_starts_with_the_length_of_its_prompt() -> None:
-    (delivery,) = all_told(opened("four"))
+    (delivery,) = all_replies(opened("four"))
     assert delivery == Delivery(
         request_id="r", events=(Started(request_id="r", prompt_count=len(text.encode("four"))),)
     )
@@ -87,7 +87,7 @@ def opened(prompt: str = "", committed: tuple[tuple[int, ...], ...] = (), **how:
 
 
 def piece(tokens: tuple[int, ...] = (), finish_reason: str = "", **how: object) -> Piece:
-    """Return a piece whose origins and log-probabilities tell which token they belong to."""
+    """Return a piece whose origins and log-probabilities show which token they belong to."""
     return Piece(
         request_id="r",
         tokens=tokens,
@@ -98,7 +98,7 @@ def piece(tokens: tuple[int, ...] = (), finish_reason: str = "", **how: object) 
     )
 
 
-def said(*pieces: Piece) -> Generated:
+def generation(*pieces: Piece) -> Generated:
     return Generated(pieces=pieces)
 
 
@@ -109,7 +109,7 @@ def joined(events: list[Event]) -> str:
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 def test_half_a_code_point_is_never_sent(size: int) -> None:
     tokens = tuple(text.encode("aé€😀b"))
-    rounds = [said(piece(tokens[at : at + size])) for at in range(0, len(tokens), size)]
+    rounds = [generation(piece(tokens[at : at + size])) for at in range(0, len(tokens), size)]
     deltas = events(opened(), *rounds)
     assert joined(deltas) == "aé€😀b"
     assert all("\ufffd" not in delta.text for delta in deltas if isinstance(delta, Delta))
@@ -117,13 +117,13 @@ def test_half_a_code_point_is_never_sent(size: int) -> None:
 
 
 def test_half_a_code_point_at_the_end_is_a_replacement_character() -> None:
-    (delta, end) = events(opened(), said(piece((0x61, 0xE2, 0x82), "length")))
+    (delta, end) = events(opened(), generation(piece((0x61, 0xE2, 0x82), "length")))
     assert isinstance(delta, Delta) and isinstance(end, Ended)
     assert (delta.text, end.text) == ("a", "\ufffd")
 
 
 def test_a_delta_has_an_origin_and_a_logprob_for_each_token() -> None:
-    (delta,) = events(opened(), said(piece((0x61, 0xE2))))
+    (delta,) = events(opened(), generation(piece((0x61, 0xE2))))
     assert isinstance(delta, Delta)
     assert delta.tokens == (0x61, 0xE2)
     assert delta.origins == ("o97", "o226")
@@ -133,11 +133,13 @@ def test_a_delta_has_an_origin_and_a_logprob_for_each_token() -> None:
     ]
 
 
-def test_alternatives_are_told_as_text_too() -> None:
+def test_alternatives_are_sent_as_text_too() -> None:
     logprob = ChosenLogprob(-1.0, ((0x61, -1.0), (END, -2.0)))
     (delta,) = events(
         opened(),
-        said(Piece(request_id="r", choice=0, tokens=(0x61,), origins=("o",), logprobs=(logprob,))),
+        generation(
+            Piece(request_id="r", choice=0, tokens=(0x61,), origins=("o",), logprobs=(logprob,))
+        ),
     )
     assert isinstance(delta, Delta)
     assert [(one.text, one.data, one.logprob) for one in delta.logprobs[0].top] == [
@@ -148,8 +150,8 @@ def test_alternatives_are_told_as_text_too() -> None:
 
 def test_a_piece_of_many_tokens_is_one_delta_and_its_ending_comes_with_it() -> None:
     """In one delivery: a crash between the two would let the text go on after its end."""
-    (delivery,) = told(
-        opened(), said(piece(tuple(b"abc"), "length", stats=SequenceStats(step_count=3)))
+    (delivery,) = replies(
+        opened(), generation(piece(tuple(b"abc"), "length", stats=SequenceStats(step_count=3)))
     )
     assert isinstance(delivery, Delivery)
     delta, end = delivery.events
@@ -160,14 +162,14 @@ def test_a_piece_of_many_tokens_is_one_delta_and_its_ending_comes_with_it() -> N
 
 
 def test_a_stop_token_has_no_text_but_counts() -> None:
-    delta, end = events(opened(), said(piece((0x61, END), "stop")))
+    delta, end = events(opened(), generation(piece((0x61, END), "stop")))
     assert isinstance(delta, Delta) and isinstance(end, Ended)
     assert (delta.text, delta.tokens) == ("a", (0x61, END))
     assert (end.finish_reason, end.token_count, end.stopped_by) == ("stop", 2, "")
 
 
 def test_everything_is_cut_at_a_stop_string() -> None:
-    delta, end = events(opened(stop=("cd",)), said(piece(tuple(b"abcdef"), "length")))
+    delta, end = events(opened(stop=("cd",)), generation(piece(tuple(b"abcdef"), "length")))
     assert isinstance(delta, Delta) and isinstance(end, Ended)
     assert delta.text == "ab"
     assert delta.tokens == tuple(b"abcd")
@@ -177,65 +179,75 @@ def test_everything_is_cut_at_a_stop_string() -> None:
 
 
 def test_what_was_held_for_a_stop_string_is_sent_at_the_end() -> None:
-    delta, end = events(opened(stop=("cde",)), said(piece(tuple(b"abcd"), "length")))
+    delta, end = events(opened(stop=("cde",)), generation(piece(tuple(b"abcd"), "length")))
     assert isinstance(delta, Delta) and isinstance(end, Ended)
     assert (delta.text, end.text, end.stopped_by) == ("ab", "cd", "")
 
 
 def test_a_stop_string_that_the_last_half_code_point_completes_ends_the_text() -> None:
-    delta, end = events(opened(stop=("b\ufffd",)), said(piece((0x61, 0x62, 0xE2), "length")))
+    delta, end = events(opened(stop=("b\ufffd",)), generation(piece((0x61, 0x62, 0xE2), "length")))
     assert isinstance(delta, Delta) and isinstance(end, Ended)
     assert (delta.text, end.text) == ("a", "")
     assert (end.finish_reason, end.stopped_by) == ("stop", "b\ufffd")
 
 
 def test_nothing_comes_after_a_stop_string() -> None:
-    assert len(events(opened(stop=("b",)), said(piece((0x62,))), said(piece((0x63,), "stop")))) == 2
+    assert (
+        len(
+            events(
+                opened(stop=("b",)), generation(piece((0x62,))), generation(piece((0x63,), "stop"))
+            )
+        )
+        == 2
+    )
 
 
 def test_an_echo_comes_once_and_first() -> None:
-    first, second = events(opened("hi ", echo=True), said(piece((0x61,))), said(piece((0x62,))))
+    first, second = events(
+        opened("hi ", echo=True), generation(piece((0x61,))), generation(piece((0x62,)))
+    )
     assert isinstance(first, Delta) and isinstance(second, Delta)
     assert (first.text, second.text) == ("hi a", "b")
 
 
 def test_a_stop_string_in_an_echo_stops_nothing() -> None:
     assert (
-        joined(events(opened("xx", echo=True, stop=("x",)), said(piece((0x61,), "stop")))) == "xxa"
+        joined(events(opened("xx", echo=True, stop=("x",)), generation(piece((0x61,), "stop"))))
+        == "xxa"
     )
 
 
 def test_choices_do_not_mix() -> None:
     found = events(
         opened(choices=2),
-        said(piece((0xC3,)), piece((0x62,), choice=1)),
-        said(piece((0xA9,)), piece((0x63,), "stop", choice=1)),
-        said(piece((0x64,), "length")),
+        generation(piece((0xC3,)), piece((0x62,), choice=1)),
+        generation(piece((0xA9,)), piece((0x63,), "stop", choice=1)),
+        generation(piece((0x64,), "length")),
     )
     assert joined([event for event in found if event.choice == 0]) == "éd"  # type: ignore[union-attr]
     assert joined([event for event in found if event.choice == 1]) == "bc"  # type: ignore[union-attr]
 
 
 def test_a_failed_row_fails_the_request_once() -> None:
-    found = events(opened(choices=2), said(piece(finish_reason="error", error="why")))
+    found = events(opened(choices=2), generation(piece(finish_reason="error", error="why")))
     assert found == [Failed(request_id="r", kind="failed", reason="why")]
 
 
 def test_a_cancel_is_answered_and_nothing_follows_it() -> None:
-    assert told(opened(), Cancel(request_id="r"), said(piece((0x61,), "stop"))) == [
+    assert replies(opened(), Cancel(request_id="r"), generation(piece((0x61,), "stop"))) == [
         Closed(request_id="r")
     ]
 
 
 def test_a_cancel_of_the_unknown_is_answered_too() -> None:
-    assert told(Cancel(request_id="r")) == [Closed(request_id="r")]
+    assert replies(Cancel(request_id="r")) == [Closed(request_id="r")]
 
 
 def test_a_cancel_of_one_choice_leaves_the_others() -> None:
-    found = told(
+    found = replies(
         opened(choices=2),
         Cancel(request_id="r", choice=1),
-        said(piece((0x61,)), piece((0x62,), choice=1)),
+        generation(piece((0x61,)), piece((0x62,), choice=1)),
     )
     assert len(found) == 1
     assert isinstance(found[0], Delivery)
@@ -249,7 +261,7 @@ def test_a_finished_request_leaves_nothing_behind() -> None:
         with inbox, router, to_router:
             detokenizer = Detokenizer(inbox, to_router, text)
             outbox.send_nowait(opened(choices=2))
-            outbox.send_nowait(said(piece((1,), "stop"), piece((1,), "length", choice=1)))
+            outbox.send_nowait(generation(piece((1,), "stop"), piece((1,), "length", choice=1)))
             outbox.close()
             await detokenizer.run()
             assert detokenizer._choices == {}
@@ -278,7 +290,7 @@ def cuts(data: st.DataObject, tokens: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 def spoken(rounds: list[tuple[int, ...]], finish_reason: str = "length") -> list[Generated]:
     pieces = [piece(tokens) for tokens in rounds[:-1]]
-    return [said(one) for one in [*pieces, piece(rounds[-1], finish_reason)]]
+    return [generation(one) for one in [*pieces, piece(rounds[-1], finish_reason)]]
 
 
 def story(found: list[Event]) -> tuple[str, list[int], list[str], list[float], Ended]:
@@ -323,7 +335,7 @@ def test_a_crash_repeats_nothing_and_loses_nothing(
     crash = data.draw(st.integers(0, kept - 1), label="tokens delivered before the crash")
     before = events(
         opened("hé", stop=stops, echo=echo),
-        *map(said, map(piece, cuts(data, tokens[:crash]))),
+        *map(generation, map(piece, cuts(data, tokens[:crash]))),
     )
     after = events(
         opened("hé", (tokens[:crash],), stop=stops, echo=echo),
@@ -334,6 +346,6 @@ def test_a_crash_repeats_nothing_and_loses_nothing(
 
 def test_a_choice_that_ended_before_a_crash_is_not_opened_again() -> None:
     again = opened(committed=((0x61,), (0x62,)), ended=(0,), choices=2)
-    found = events(again, said(piece((0x63,), "stop"), piece((0x64,), "stop", choice=1)))
+    found = events(again, generation(piece((0x63,), "stop"), piece((0x64,), "stop", choice=1)))
     assert joined(found) == "d"
     assert {event.choice for event in found if isinstance(event, Ended)} == {1}

@@ -1,4 +1,5 @@
-"""The engine from its door: who is let in, what is streamed, and that every stream has an end."""
+"""The engine's interface: which requests are admitted, what is streamed, and that every stream
+ends."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -218,7 +219,8 @@ async def test_a_row_that_fails_fails_its_request_alone() -> None:
     ]
 
 
-# --- the door -------------------------------------------------------------------------------------
+# --- admission
+# -------------------------------------------------------------------------------------
 
 
 @on_both_loops
@@ -421,8 +423,8 @@ def test_after_too_many_crashes_everyone_has_a_last_word_and_the_engine_fails(ba
     assert found == [Failed(request_id="r", kind="failed", reason="the engine failed too often")]
 
 
-async def test_a_request_that_kills_every_device_fails_and_the_others_live() -> None:
-    """The device dies on a poisonous token; everyone else is served all the same."""
+async def test_a_request_that_kills_every_device_fails_and_the_others_finish() -> None:
+    """The device dies on a poisonous token; all others are served all the same."""
     poison = 13
 
     class Poisoned(ThreadDevice[Proposal, Verdict]):

@@ -1,4 +1,4 @@
-"""The ledger: one last word for everybody, one place freed for each, nothing lost in a crash."""
+"""The ledger: one last event for each request, each entry dropped once, nothing lost in a crash."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -223,7 +223,7 @@ def test_a_closed_stream_does_not_disturb_the_ledger(desk: Desk) -> None:
     assert desk.freed == 1
 
 
-def test_events_for_nobody_vanish(desk: Desk) -> None:
+def test_events_of_no_live_request_vanish(desk: Desk) -> None:
     desk.tell(delta("r", 0, 5))
     desk.close()
     assert (desk.freed, desk.sent) == (0, [])

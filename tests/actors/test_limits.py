@@ -16,7 +16,7 @@ def test_so_many_failures_are_allowed_and_one_more_is_not() -> None:
     assert [limit.pause(1.0 + n) is not None for n in range(4)] == [True, True, True, False]
 
 
-def test_a_failure_is_forgotten_after_the_window() -> None:
+def test_a_failure_is_not_counted_after_the_window() -> None:
     limit = RestartLimit(failures_max=1, window_s=10)
     assert limit.pause(0.0) is not None
     assert limit.pause(9.0) is None
@@ -85,6 +85,6 @@ def test_what_is_asked_for_is_bounded(endings: list[float], later: float) -> Non
     assert RETRY_MS_MIN <= rate.retry_after_ms(1000 + later) <= RETRY_MS_MAX
 
 
-def test_a_refusal_says_when_to_come_again() -> None:
+def test_a_refusal_carries_the_time_to_retry() -> None:
     assert OverloadedError(250).retry_after_ms == 250
     assert "250 ms" in str(OverloadedError(250))

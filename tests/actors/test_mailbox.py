@@ -50,7 +50,7 @@ async def test_receiving_all_hands_over_what_came_before_the_end() -> None:
 
 
 @on_both_loops
-async def test_a_full_mailbox_says_so() -> None:
+async def test_a_full_mailbox_raises() -> None:
     outbox, inbox = mailbox[int](1)
     with outbox, inbox:
         outbox.send_nowait(1)

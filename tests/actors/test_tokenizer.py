@@ -176,7 +176,7 @@ class Choosy(Letters):
         if text == "bad":
             raise ValueError("no such text, please")
         if text == "worse":
-            raise KeyError("a bug of somebody else's")
+            raise KeyError("a bug in a library")
         return super().encode(text)
 
     encode_continuation = encode
@@ -204,13 +204,18 @@ def test_a_grammar_that_cannot_be_followed_is_refused_by_the_name_of_its_field()
     assert isinstance(encoded, Encoded)
 
 
-def test_a_text_that_breaks_the_tokenizer_fails_alone() -> None:
+def test_a_text_that_breaks_the_tokenizer_fails_alone_and_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     went_on, failures = handled(submit("worse", request_id="a"), submit("fine"), text=Choosy())
     assert [message.request_id for message in went_on] == ["r"]
     (failure,) = failures
     assert isinstance(failure, Failed)
     assert (failure.request_id, failure.kind) == ("a", "failed")
     assert "KeyError" not in failure.reason and "bug" not in failure.reason
+    (record,) = caplog.records
+    assert record.getMessage() == "request a: the prompt could not be tokenized"
+    assert record.exc_info is not None
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

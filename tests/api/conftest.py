@@ -79,7 +79,7 @@ async def hosting(chosen: Settings) -> AsyncGenerator[tuple[StartupApp, str], No
 async def behind(
     startup: StartupApp, url: str, engine: FakeEngine, chosen: Settings
 ) -> AsyncGenerator[Served, None]:
-    """Put a new door with this engine behind the gate, and clients before it."""
+    """Put a new server state with this engine behind the startup app, and clients before it."""
     card = ServedModel(
         name=MODEL, context_max=4096, vocab_size=257, draft_sources=("ngram", "suffix")
     )
@@ -109,6 +109,6 @@ async def host() -> AsyncGenerator[tuple[StartupApp, str], None]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def served(host: tuple[StartupApp, str]) -> AsyncGenerator[Served, None]:
-    """A new engine and a new door for every test."""
+    """A new engine and a new server state for every test."""
     async with behind(*host, FakeEngine(), settings()) as found:
         yield found

@@ -1,8 +1,9 @@
-"""Random life of block tables over simulated pages, against texts kept in plain lists.
+"""Random operations on block tables over simulated pages, against texts kept in plain lists.
 
 A table goes through what the scheduler puts one through: match, reserve, own, write drafts behind
-the known tokens, commit what was accepted; and it may be forked, truncated and released. Whatever
-was committed must read back through the table, whoever else came, copied, was evicted or left.
+the committed tokens, commit what was accepted; and it may be forked, truncated and released.
+Whatever
+was committed must read back through the table, whatever else came, copied, was evicted or left.
 """
 
 from collections import Counter
@@ -88,7 +89,7 @@ class Tables:
         self.copies += copies
         content = (*text.tokens[:stop], *drafts)
         for slot in range(text.computed, len(content)):
-            self.writes.append((self.place(text.table, slot), content[: slot + 1]))
+            self.writes.append((self.page_slot(text.table, slot), content[: slot + 1]))
         text.drafts = drafts
         text.in_round = True
         text.planned_to = stop
@@ -98,8 +99,8 @@ class Tables:
         for source, target in self.copies:
             for offset in range(self.size):
                 self.pages[target * self.size + offset] = self.pages[source * self.size + offset]
-        for place, content in self.writes:
-            self.pages[place] = content
+        for page_slot, content in self.writes:
+            self.pages[page_slot] = content
         self.copies, self.writes = [], []
         members = [text for text in self.texts if text.in_round]
         for number, text in enumerate(members):
@@ -112,7 +113,7 @@ class Tables:
             text.table.commit(text.tokens, text.computed)
 
     def advance(self, pick: int, drafts: list[int], accepted: int, own: int) -> None:
-        """Run a round of this text to the end, with whoever is in the round already."""
+        """Run a round of this text to the end, with the texts that are in the round already."""
         self.plan(pick, 9, drafts, 0)
         self.run_round([accepted], own)
 
@@ -167,7 +168,7 @@ class Tables:
                 assert spaces.setdefault(block, text.space) == text.space
 
     def finish(self) -> None:
-        """When all have left, every block is free or worth keeping."""
+        """When all have left, every block is free or cached."""
         for text in self.texts:
             text.table.release()
         self.pool.check()
@@ -185,17 +186,17 @@ class Tables:
     def pick(self, texts: list[Text], number: int) -> Text:
         return texts[number % len(texts)]
 
-    def place(self, table: BlockTable, slot: int) -> int:
+    def page_slot(self, table: BlockTable, slot: int) -> int:
         return table.blocks[slot // self.size] * self.size + slot % self.size
 
     def check_content(self, text: Text) -> None:
         for slot in range(text.computed):
-            content = self.pages[self.place(text.table, slot)]
+            content = self.pages[self.page_slot(text.table, slot)]
             assert content == tuple(text.tokens[: slot + 1]), f"slot {slot} holds another text"
 
 
 def story(seed: int, steps: int = 60) -> None:
-    """Live one random life of tables."""
+    """Run one random series of operations."""
     rng = Random(seed)
     tables = Tables(rng.randint(3, 8), rng.randint(1, 3))
     acts = ["open", "plan", "run", "advance", "advance", "fork", "truncate", "release", "reserve"]

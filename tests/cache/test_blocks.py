@@ -1,4 +1,4 @@
-"""The pool's promises, one at a time; their interplay is in test_machine.py."""
+"""The pool's invariants, one at a time; their interplay is in test_machine.py."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def pool() -> BlockPool:
 
 
 def cache_block(pool: BlockPool, name: bytes) -> int:
-    """Leave one named block behind that nobody holds."""
+    """Leave one named block behind without a holder."""
     blocks = pool.take(1)
     assert blocks is not None
     pool.name(blocks[0], name)
@@ -150,7 +150,7 @@ def test_an_unnamed_block_cannot_be_found_and_may_be_named_anew(pool: BlockPool)
     assert counts(pool) == (3, 0, 1)
 
 
-def test_check_notices_a_block_dropped_too_often(pool: BlockPool) -> None:
+def test_check_finds_a_block_dropped_too_often(pool: BlockPool) -> None:
     blocks = pool.take(1) or []
     pool.drop(blocks)
     pool.drop(blocks)
@@ -158,13 +158,13 @@ def test_check_notices_a_block_dropped_too_often(pool: BlockPool) -> None:
         pool.check()
 
 
-def test_check_notices_a_free_block_that_is_held(pool: BlockPool) -> None:
+def test_check_finds_a_free_block_that_is_held(pool: BlockPool) -> None:
     pool.hold(0)
     with pytest.raises(AssertionError, match="must be every block"):
         pool.check()
 
 
-def test_check_notices_a_free_block_with_a_name(pool: BlockPool) -> None:
+def test_check_finds_a_free_block_with_a_name(pool: BlockPool) -> None:
     pool.name(0, b"name")
     with pytest.raises(AssertionError, match="a free block has a name"):
         pool.check()

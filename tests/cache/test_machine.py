@@ -1,4 +1,4 @@
-"""The random life of block tables, told by seeds and by Hypothesis, which shortens a bad one."""
+"""Random operations on block tables, drawn by seeds and by Hypothesis, which shrinks failures."""
 
 from hypothesis import settings
 from hypothesis import strategies as st

@@ -220,14 +220,14 @@ def test_a_released_table_may_start_again(pool: BlockPool) -> None:
     assert one.match(TEXT) == 8
 
 
-def test_check_notices_a_block_that_was_given_away(pool: BlockPool) -> None:
+def test_check_finds_a_block_that_was_given_away(pool: BlockPool) -> None:
     one = committed(pool, TEXT[:4])
     pool.drop(one.blocks)
     with pytest.raises(AssertionError, match="a block is not held"):
         one.check()
 
 
-def test_check_notices_a_block_that_appears_twice(pool: BlockPool) -> None:
+def test_check_finds_a_block_that_appears_twice(pool: BlockPool) -> None:
     one = committed(pool, TEXT[:4])
     one.blocks *= 2
     with pytest.raises(AssertionError, match="twice"):

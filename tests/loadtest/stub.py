@@ -65,7 +65,7 @@ class Stub:
 
     @property
     def page_with_salt(self) -> tuple[str, dict[str, Any]]:
-        """The page on which the server says that it obeys `cache_salt`."""
+        """The page that lists `cache_salt` among the obeyed fields."""
         if self.manner.quirk == "salt in capabilities":
             supported = {"supported": {"cache_salt": "text"}}
             return "/v1/capabilities", {"endpoints": {"/v1/chat/completions": supported}}
@@ -158,14 +158,14 @@ class Stub:
         return socket
 
     async def pieces(self, served: Served) -> AsyncIterator[str]:
-        """Wait and yield; the delays are what the tests know."""
+        """Wait and yield; the tests compare with these delays."""
         manner = self.manner
         asked = served.body.get("messages", [{}])[-1].get("content", "")
         pieces = manner.answer(asked) if manner.answer else ["a "] * manner.chunks
         first_s = self.first_s(served.body, asked)
         await asyncio.sleep(max(first_s, self.stalled_until_s - time.perf_counter()))
-        for place, piece in enumerate(pieces):
-            if place:
+        for index, piece in enumerate(pieces):
+            if index:
                 await asyncio.sleep(manner.gap_s)
             served.written_s.append(time.perf_counter())
             yield piece

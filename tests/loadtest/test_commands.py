@@ -97,7 +97,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, inherited: signal.Handle
     assert run.summary.outcomes == {"ok": len(run.rows)}
 
 
-def test_a_tester_told_to_end_takes_its_servers_along(tmp_path: Path) -> None:
+def test_a_tester_that_is_terminated_ends_its_servers(tmp_path: Path) -> None:
     script = tmp_path / "server.py"
     log = tmp_path / "pid"
     started = f"import os; open({str(log)!r}, 'w').write(str(os.getpid())); "
@@ -140,11 +140,11 @@ def test_sweep_visits_every_load_and_variant(tmp_path: Path) -> None:
     assert [len(run.rows) for run in sweep.runs] == [2, 2, 2, 2, 4, 4]
     assert set(sweep.knees) == {"on", "off"}
     served = measured(server)
-    told = [one.body.get("speculation") for one in served]
-    assert told.count({"enabled": False}) == told.count(None) == 8
+    sent = [one.body.get("speculation") for one in served]
+    assert sent.count({"enabled": False}) == sent.count(None) == 8
 
 
-def test_a_sweep_asks_all_of_a_file_before_anything_comes_again(tmp_path: Path) -> None:
+def test_a_sweep_sends_all_of_a_file_before_anything_comes_again(tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("".join(f'{{"prompt": "question {n}"}}\n' for n in range(12)))
     with stub(QUICK) as server:
@@ -202,14 +202,14 @@ def test_peers_are_started_measured_and_stopped(
     ]  # fmt: skip
     assert all(run.summary.outcomes == {"ok": 2} for run in found.runs)
     assert [run.label for run in found.prefill] == ["one", "two", "two", "one"]
-    # A round has questions of its own, the same for everybody.
+    # A round has questions of its own, the same for all servers.
     seeds = [(run.options.seed, run.options.skip) for run in found.runs]
     assert seeds[0] == seeds[1] != seeds[2] == seeds[3]
     assert "of another family in the class" in capsys.readouterr().out
     assert any("absent: left out" in note for note in found.notes)
 
 
-def test_a_peer_that_dies_is_noted_and_the_others_go_on(
+def test_a_peer_that_crashes_is_noted_and_the_others_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     catalogue = tmp_path / "peers.toml"

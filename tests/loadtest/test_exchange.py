@@ -67,7 +67,7 @@ def test_a_whole_response_is_read() -> None:
         {"type": "response.failed", "response": {"error": {"message": "bad"}}},
     ],
 )
-def test_failed_responses_say_why(event: object) -> None:
+def test_failed_responses_carry_the_reason(event: object) -> None:
     with pytest.raises(Failure) as caught:
         feed(Exchange("responses"), event)
     assert caught.value.kind == "error event" and "bad" in caught.value.detail

@@ -125,7 +125,7 @@ def test_quantiles_are_those_of_the_tables(share: float, freedom: int, value: fl
     assert math.isclose(t_quantile(share, freedom), value, rel_tol=1e-5)
 
 
-def test_an_interval_misses_at_most_as_often_as_it_says() -> None:
+def test_an_interval_misses_at_most_as_often_as_its_level() -> None:
     rng = Random(1)
     missed = 0
     for _ in range(2000):

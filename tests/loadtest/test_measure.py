@@ -95,7 +95,7 @@ def test_limits_that_make_no_sense_are_refused(text: str) -> None:
         parse_slo(text)
 
 
-def test_quantiles_interpolate_and_say_when_they_are_hearsay() -> None:
+def test_quantiles_interpolate_and_mark_too_few_values() -> None:
     found = quantiles([float(n) for n in range(101)])
     assert found is not None
     assert found.at == pytest.approx({"p50": 50, "p90": 90, "p95": 95, "p99": 99, "p99.9": 99.9})
@@ -134,7 +134,7 @@ def test_wilson_ends_where_the_share_seen_becomes_unlikely(met: int, n: int) -> 
     assert wilson(0, 0).high == 1.0
 
 
-def test_wilson_covers_the_truth_about_as_often_as_it_says() -> None:
+def test_wilson_covers_the_truth_about_as_often_as_its_level() -> None:
     rng = Random(1)
     draws = [wilson(sum(rng.random() < 0.9 for _ in range(60)), 60) for _ in range(2000)]
     covered = sum(found.low <= 0.9 <= found.high for found in draws) / 2000
@@ -174,7 +174,7 @@ def test_the_knee_is_where_throughput_per_latency_peaks() -> None:
     assert knee(points[:2]) is None
 
 
-def test_a_reader_is_told_what_to_doubt() -> None:
+def test_unreliable_runs_carry_warnings() -> None:
     rows = [row(session=n, scheduled_s=n / 10, sent_s=n / 10 + 0.2) for n in range(20)]
     rows += [row(session=20, scheduled_s=2.0, outcome="error", error="timeout")]
     summary = summarise(rows, [], offered=True)

@@ -98,7 +98,7 @@ def svgs(page: str) -> list[ElementTree.Element]:
 
 
 @pytest.mark.parametrize("result", [run_of(rows_of()), sweep_of()], ids=["run", "sweep"])
-def test_a_page_is_whole_escaped_and_needs_nobody(result: Run | Sweep) -> None:
+def test_a_page_is_whole_escaped_and_self_contained(result: Run | Sweep) -> None:
     page = result_page(result)
     assert len(svgs(page)) >= 6
     assert "<prose>" not in page and "<note>" not in page and "<url>" not in page
@@ -110,7 +110,7 @@ def test_a_page_is_whole_escaped_and_needs_nobody(result: Run | Sweep) -> None:
 
 
 @pytest.mark.parametrize("result", [run_of(rows_of()), sweep_of()], ids=["run", "sweep"])
-def test_every_line_of_a_chart_tells_its_values_under_the_pointer(result: Run | Sweep) -> None:
+def test_every_line_of_a_chart_shows_its_values_under_the_pointer(result: Run | Sweep) -> None:
     charts = run_charts(result) if isinstance(result, Run) else sweep_charts(result)
     for chart in charts:
         tips = re.findall(r"<title>(.*?): .*? at .*?</title>", chart.html())
@@ -148,7 +148,7 @@ def test_csv_has_a_line_per_request(tmp_path: Path) -> None:
     assert len(lines) == 30 and head.endswith("ttft_s,tpot_s,e2e_s")
 
 
-def test_a_clear_change_is_told_from_chance() -> None:
+def test_a_clear_change_is_separated_from_chance() -> None:
     before, after = run_of(rows_of()), run_of(rows_of(slower=1.5))
     changes = {change.name: change for change in compare_runs(before, after)}
     assert changes["TPOT p50 ms"].ratio == pytest.approx(1.5)

@@ -46,19 +46,19 @@ def test_each_failure_has_its_own_name(quirk: str, kind: str) -> None:
     assert not run.summary.outcomes.get("ok")
 
 
-def test_a_request_on_a_dead_kept_connection_is_sent_again_and_said_so() -> None:
+def test_a_request_on_a_dead_kept_connection_is_sent_again_and_counted() -> None:
     run = run_against("drops kept", requests=3)
     assert run.summary.outcomes == {"ok": 3}
     assert [row.resent for row in run.rows] == [0, 1, 1]
     assert any("2 requests were sent again" in line for line in run.warnings)
 
 
-def test_a_connection_of_its_own_that_dies_is_no_reason_to_try_again() -> None:
+def test_a_new_connection_that_breaks_is_not_tried_again() -> None:
     run = run_against("drops all")
     assert run.summary.errors == {"disconnect": 2}
 
 
-def test_refusals_are_told_apart_and_miss_the_slo() -> None:
+def test_refusals_are_counted_by_kind_and_miss_the_slo() -> None:
     run = run_against("refuse", slo=["e2e=10s"])
     assert run.summary.outcomes == {"refused": 2}
     assert run.rows[0].retry_after == "2"
@@ -71,12 +71,12 @@ def test_a_websocket_refused_before_it_opens_is_a_refusal() -> None:
     assert run.summary.outcomes == {"refused": 2}
 
 
-def test_nobody_there_is_a_connect_error() -> None:
+def test_absent_server_is_a_connect_error() -> None:
     run = measure("127.0.0.1:9", requests=2)
     assert run.summary.errors == {"connect": 2}
 
 
-def test_a_refusal_says_why_and_where(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refusal_carries_message_and_url(capsys: pytest.CaptureFixture[str]) -> None:
     with stub(QUICK, quirk="unknown model") as server:
         assert main(["run", server.url, "--requests", "2", "--no-progress"]) == 1
         url = f"{server.url}/v1/chat/completions"
@@ -84,7 +84,7 @@ def test_a_refusal_says_why_and_where(capsys: pytest.CaptureFixture[str]) -> Non
     assert f"errors       2 x HTTP 404: The model `stub` does not exist. ({url})" in shown
 
 
-def test_a_connection_that_fails_says_where(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_connection_carries_its_url(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--requests", "1", "--no-progress", "--loads", "1", "--waves", "1"]
     assert main(["sweep", "http://127.0.0.1:9", *words]) == 1
     shown = capsys.readouterr().out

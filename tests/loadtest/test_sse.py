@@ -18,8 +18,8 @@ def parse(pieces: list[bytes]) -> list[bytes]:
 
 
 def sliced(stream: bytes, cuts: list[int]) -> list[bytes]:
-    places = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
-    return [stream[start:stop] for start, stop in pairwise(places)]
+    bounds = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
+    return [stream[start:stop] for start, stop in pairwise(bounds)]
 
 
 @given(EVENTS, ENDS, st.lists(st.integers(0, 10_000), max_size=12), st.booleans())

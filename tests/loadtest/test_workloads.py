@@ -32,7 +32,7 @@ def test_benchmark_files_keep_categories_and_turns(tmp_path: Path) -> None:
     assert first.turns == ("writing 1",) and first.category == "writing"
 
 
-def test_every_lap_asks_everything_once_in_its_own_order(tmp_path: Path) -> None:
+def test_every_lap_sends_everything_once_in_its_own_order(tmp_path: Path) -> None:
     path = lines(tmp_path / "p.jsonl", *({"prompt": str(n)} for n in range(8)))
     workload = open_workload(LoadTestOptions(workload=f"jsonl:{path}"))
     laps = [[workload.prompt(8 * lap + n).turns[0] for n in range(8)] for lap in range(2)]
@@ -40,7 +40,7 @@ def test_every_lap_asks_everything_once_in_its_own_order(tmp_path: Path) -> None
     assert laps[0] != laps[1]
 
 
-def test_sharegpt_asks_what_the_human_said(tmp_path: Path) -> None:
+def test_sharegpt_sends_the_humans_turns(tmp_path: Path) -> None:
     talk = [
         {"from": "human", "value": "Q1"},
         {"from": "gpt", "value": "x" * 80},
@@ -90,7 +90,7 @@ def test_groups_share_their_prefix_and_the_first_is_the_most_popular() -> None:
         assert counts[f"prefix {group}"] == pytest.approx(2000 * weight / sum(weights), rel=0.15)
 
 
-def test_the_oracle_knows_a_right_answer() -> None:
+def test_the_oracle_accepts_a_right_answer() -> None:
     prompt = CountUpward(seed=5).prompt(0)
     start = prompt.counts_from
     assert start is not None and prompt.turns[0].endswith(f"{start - 1},")

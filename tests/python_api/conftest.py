@@ -35,7 +35,16 @@ def llm(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[LLM]:
 @pytest.fixture(scope="session")
 def server_url(tiny: Path) -> Generator[str]:
     """`draftwerk serve` over the same weights, without a draft model."""
-    options = ("--port", "0", "--dtype", "fp32", "--kv-memory", "64MiB", "--served-model-name", NAME)
+    options = (
+        "--port",
+        "0",
+        "--dtype",
+        "fp32",
+        "--kv-memory",
+        "64MiB",
+        "--served-model-name",
+        NAME,
+    )
     process = subprocess.Popen(
         [sys.executable, "-m", "draftwerk", "serve", str(tiny), *options],
         cwd=ROOT,

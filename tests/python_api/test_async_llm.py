@@ -111,7 +111,7 @@ async def test_of_those_who_wait_the_most_urgent_is_next(llm: AsyncLLM) -> None:
     assert order == ["urgent", "usual", "late"]
 
 
-async def test_what_is_not_started_says_so(tiny: Path) -> None:
+async def test_what_is_not_started_raises(tiny: Path) -> None:
     llm = engine(tiny)
     with pytest.raises(ClosedError, match="was not started"):
         await llm.generate("Once")

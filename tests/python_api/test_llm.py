@@ -116,7 +116,7 @@ def test_text_and_its_token_ids_are_continued_alike(llm: LLM) -> None:
     assert llm.decode(llm.encode(PROMPTS[0])) == PROMPTS[0]
 
 
-def test_a_random_seed_is_told_and_gives_the_text_again(llm: LLM) -> None:
+def test_a_random_seed_is_returned_and_gives_the_text_again(llm: LLM) -> None:
     output = llm.generate(PROMPTS[0], SamplingParams(max_tokens=10))
     again = llm.generate(PROMPTS[0], SamplingParams(max_tokens=10, seed=output.seed))
     assert again.text == output.text

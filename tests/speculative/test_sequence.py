@@ -34,7 +34,7 @@ def test_pending_and_generated_are_counted_from_the_two_ends() -> None:
     assert (one.pending, one.generated) == (1, 2)
 
 
-def test_a_prompt_is_prefilled_when_all_of_it_is_computed_or_nobody_waits_for_it() -> None:
+def test_a_prompt_is_prefilled_when_all_of_it_is_computed_or_not_waited_for() -> None:
     one = sequence([1, 2, 3, 4], 3, computed=2)
     assert not one.prefilled
     one.computed = 3
@@ -43,7 +43,7 @@ def test_a_prompt_is_prefilled_when_all_of_it_is_computed_or_nobody_waits_for_it
     assert one.prefilled
 
 
-def test_an_opening_says_all_that_a_device_must_know() -> None:
+def test_a_new_sequence_carries_all_that_a_device_needs() -> None:
     one = sequence([1, 2, 3], 2, methods=("ngram",), name_space="t", prediction=(7, 8))
     assert one.new_sequence() == NewSequence((1, 2, 3), 2, one.sampling, ("ngram",), "t", (7, 8))
 
@@ -141,7 +141,7 @@ def test_a_tally_counts_steps_by_how_many_drafts_they_accepted() -> None:
     assert tally.accepted_histogram == [2, 0, 1]
 
 
-def test_a_tally_tells_what_became_of_the_clients_prediction() -> None:
+def test_a_tally_counts_what_became_of_the_clients_prediction() -> None:
     draft = Draft((1, 2, 3), (-1, 0, 1), ("prediction", "ngram", "prediction"))
     tally = Tally()
     tally.count(Decision(tokens=(1, 2, 9), path=(0, 1)), draft)

@@ -1,4 +1,5 @@
-"""Draft heads made up for tests: random ones, and one that copies the target's own last thought."""
+"""Draft heads made up for tests: random ones, and one that copies the target's own last
+distribution."""
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ def random_head(weights: Weights, vocabulary: Tensor, inner: int = 40, seed: int
 
 
 def idle_head(weights: Weights) -> DraftHead:
-    """Return a head that thinks at every token what the target thought at the first."""
+    """Return a head whose distribution at every token is the target's at the first."""
     hidden = weights.embedding.shape[1]
     return DraftHead(
         vocabulary=torch.arange(len(weights.embedding)),

@@ -31,7 +31,7 @@ class Live:
     goal: int
     blocks: tuple[int, ...] = ()
     computed: int = 0
-    told: int = 0
+    sent_count: int = 0
     decisions: list[Decision] = field(default_factory=list)
 
     @property
@@ -53,7 +53,7 @@ class Driver:
 
     runner: TargetRunner
     rng: Random = field(default_factory=lambda: Random(0))
-    guess: Guesser = lambda live, room: NO_DRAFT
+    guess: Guesser = lambda live, capacity: NO_DRAFT
     drafter: DraftRunner | None = None
     chunk_max: int = 10**6
     preempts: float = 0.0
@@ -87,7 +87,7 @@ class Driver:
         for live in self.live:
             if self.rng.random() < self.preempts:
                 self._release(live)
-                live.computed = live.told = 0
+                live.computed = live.sent_count = 0
         rows = tuple(self._row(live) for live in self.live)
         round_ = Round(
             round_id=self.rounds, pipeline_slot=0, rows=rows, finished_ids=tuple(self.finished_ids)
@@ -108,23 +108,23 @@ class Driver:
             self.drafter.check()
 
     def _row(self, live: Live) -> Row:
-        room = max(0, min(DRAFT_MAX, live.goal - len(live.output) - 1))
+        capacity = max(0, min(DRAFT_MAX, live.goal - len(live.output) - 1))
         stop = min(len(live.tokens), live.computed + self.rng.randint(1, self.chunk_max))
-        needed = -(-(len(live.tokens) + room) // self.runner.pages.block_size)
+        needed = -(-(len(live.tokens) + capacity) // self.runner.pages.block_size)
         live.blocks += tuple(self.free.pop() for _ in range(needed - len(live.blocks)))
         new_sequence = NewSequence(tuple(live.tokens), live.prompt_count, live.sampling)
-        new_token_ids = tuple(live.tokens[live.told :]) if live.told else ()
+        new_token_ids = tuple(live.tokens[live.sent_count :]) if live.sent_count else ()
         row = Row(
             sequence_id=live.sequence_id,
             start=live.computed,
             stop=stop,
             samples=stop == len(live.tokens),
-            draft_max=room,
+            draft_max=capacity,
             blocks=live.blocks,
             new_token_ids=new_token_ids,
-            new_sequence=None if live.told else new_sequence,
+            new_sequence=None if live.sent_count else new_sequence,
         )
-        live.told = len(live.tokens)
+        live.sent_count = len(live.tokens)
         return row
 
     def _draft(self, row: Row, live: Live) -> Draft:
@@ -151,7 +151,7 @@ def generate(
     prompt: list[int],
     sampling: Sampling,
     goal: int,
-    guess: Guesser = lambda live, room: NO_DRAFT,
+    guess: Guesser = lambda live, capacity: NO_DRAFT,
     **settings: object,
 ) -> list[int]:
     """Return one sequence's continuation."""
@@ -162,13 +162,13 @@ def generate(
     return live.output
 
 
-def random_tree(rng: Random, truth: list[int], vocab: int, room: int) -> Draft:
+def random_tree(rng: Random, truth: list[int], vocab: int, capacity: int) -> Draft:
     """Return a random tree in which some path often, but not always, follows the truth."""
     tokens: list[int] = []
     parents: list[int] = []
     depths: list[int] = []
     true_path = {-1}
-    for node in range(rng.randint(0, room)):
+    for node in range(rng.randint(0, capacity)):
         parent = rng.randrange(-1, node)
         depth = 0 if parent < 0 else depths[parent] + 1
         right = parent in true_path and depth < len(truth) and rng.random() < 0.7

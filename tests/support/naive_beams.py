@@ -42,9 +42,9 @@ def naive_beam_search(distribution: Distribution, rules: BeamRules) -> list[tupl
         )
         new_token_ids = [
             (score / length**rules.length_penalty, text, True)
-            if end and place < width
+            if end and rank < width
             else (NOTHING, text, False)
-            for place, ((score, text), end) in enumerate(zip(candidates, ends, strict=True))
+            for rank, ((score, text), end) in enumerate(zip(candidates, ends, strict=True))
         ]
         finished = sorted([*finished, *new_token_ids], key=lambda row: -row[0])[:width]
         full = all(is_finished for _, _, is_finished in finished)

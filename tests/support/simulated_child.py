@@ -37,7 +37,8 @@ LATE_S = (0.5, 3.0)
 
 @dataclass
 class Fate:
-    """Decides, from a seed, who fails when and how; shared by all lives of one process."""
+    """Decides, from a seed, which process fails when and how; shared by all restarts of one
+    process."""
 
     rng: random.Random
     chance: float
@@ -58,19 +59,19 @@ class Fate:
 
 @dataclass
 class SimulatedChild:
-    """One life: frames that will be said, each at its time on the virtual clock."""
+    """One run of a process: frames to send, each at its time on the virtual clock."""
 
     fate: Fate
     make: Callable[[], Callable[[Any], object]]
-    """Returns a model that knows no sequence."""
+    """Returns a model without any sequence."""
     work_type: type
     process_id: int = 1
     silent_from: float = float("inf")
     """It hangs from then on."""
     dead_from: float = float("inf")
     step: Callable[[Any], object] = field(init=False)
-    said: list[tuple[float, bytes]] = field(default_factory=list[tuple[float, bytes]])
-    """What is still to be said, in order of time."""
+    queued: list[tuple[float, bytes]] = field(default_factory=list[tuple[float, bytes]])
+    """Frames still to be sent, in order of time."""
     beat_at: float = 0.0
     buffer: bytearray = field(default_factory=bytearray)
 
@@ -79,19 +80,19 @@ class SimulatedChild:
         now = anyio.current_time()
         self.beat_at = now + BEAT_S
         ready_at = now + self.fate.rng.uniform(0.0, 0.3)
-        said = frame(FrameKind.READY, encode(READY))
+        queued = frame(FrameKind.READY, encode(READY))
         match self.fate.draws(LOADING, self.fate.chance):
             case "dies before it is ready":
                 self.dead_from = ready_at
             case "hangs while it loads":
                 self.silent_from = ready_at
             case "refuses for a moment":
-                said = frame(FrameKind.REFUSED, b"out of memory, say")
+                queued = frame(FrameKind.REFUSED, b"out of memory, say")
             case "says nonsense when ready":
-                said = frame(FrameKind.READY, b"\xc1")
+                queued = frame(FrameKind.READY, b"\xc1")
             case _:
                 pass
-        self.said = [(now, frame(FrameKind.LOADING, b"reading")), (ready_at, said)]
+        self.queued = [(now, frame(FrameKind.LOADING, b"reading")), (ready_at, queued)]
         fault = self.fate.draws(IDLE, self.fate.chance)
         if fault:
             moment = ready_at + self.fate.rng.expovariate(2.0)
@@ -128,7 +129,7 @@ class SimulatedChild:
             self.dead_from = min(self.dead_from, done_at)
             return
         result = encode(self.step(msgspec.msgpack.decode(payload, type=self.work_type)))
-        said = frame(FrameKind.DONE, result)
+        queued = frame(FrameKind.DONE, result)
         match fault:
             case "dies with the result":
                 self.dead_from = min(self.dead_from, done_at)
@@ -137,13 +138,13 @@ class SimulatedChild:
             case "beats, but never ends":
                 return
             case "answers nonsense":
-                said = frame(FrameKind.DONE, b"\xc1" + result)
+                queued = frame(FrameKind.DONE, b"\xc1" + result)
             case "answers half a frame":
                 self.dead_from = min(self.dead_from, done_at + 0.001)
                 return
             case _:
                 pass
-        self.said.append((done_at, said))
+        self.queued.append((done_at, queued))
 
     async def receive(self) -> tuple[int, bytes]:
         while True:
@@ -152,7 +153,7 @@ class SimulatedChild:
                 raise anyio.EndOfStream
             if (taken := self._take(now)) is not None:
                 return taken
-            coming = [self.beat_at, *(moment for moment, _ in self.said)]
+            coming = [self.beat_at, *(moment for moment, _ in self.queued)]
             moments = [moment for moment in coming if moment < self.silent_from]
             await anyio.sleep(min([self.dead_from, *moments]) - now)
 
@@ -166,10 +167,10 @@ class SimulatedChild:
         return count
 
     def _take(self, now: float) -> tuple[int, bytes] | None:
-        """Return the next frame that was said by now."""
-        if self.said and self.said[0][0] <= now and self.said[0][0] < self.silent_from:
-            said = self.said.pop(0)[1]
-            return HEADER.unpack_from(said)[0], said[HEADER.size :]
+        """Return the next frame that is due."""
+        if self.queued and self.queued[0][0] <= now and self.queued[0][0] < self.silent_from:
+            queued = self.queued.pop(0)[1]
+            return HEADER.unpack_from(queued)[0], queued[HEADER.size :]
         if self.beat_at <= now and self.beat_at < self.silent_from:
             self.beat_at += BEAT_S
             return FrameKind.BEAT, b""

@@ -79,7 +79,7 @@ class SlowWorker:
 
 @dataclass
 class Guesser:
-    """A draft model that knows the toy and errs at random: trees, chains, nonsense, nothing."""
+    """A draft model that computes the toy and errs at random: trees, chains, nonsense, nothing."""
 
     rng: random.Random
     contexts: dict[int, tuple[list[int], int, Sampling]] = field(default_factory=dict)
@@ -158,14 +158,14 @@ class Outcome:
     texts: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     odd: bool = False
-    """Whether it sends what nobody can compute."""
+    """Whether it sends what no device can compute."""
     kinds: list[str] = field(default_factory=list[str])
     """What is special about its request."""
 
 
 @dataclass
 class Report:
-    """What a simulation did, for the tests to assert that it was worth doing."""
+    """What a simulation did, for the tests to assert that it covered something."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     counters: Counter[str] = field(default_factory=Counter)
@@ -189,7 +189,7 @@ class Setting:
     guesser: bool = True
     reckless: bool = True
     odd: float = 0.0
-    """The share of clients that send what nobody can compute."""
+    """The share of clients that send what no device can compute."""
 
 
 @dataclass
@@ -249,7 +249,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
 
 
 async def simulate(setting: Setting) -> Report:
-    """Run clients against a server until all have left; checks every promise on the way."""
+    """Run clients against a server until all have left; checks every invariant on the way."""
     rng = random.Random(setting.seed)
     report = Report()
     fates = Fates.of(setting, rng)
@@ -446,7 +446,7 @@ def expected(prompt: list[int], options: Options, choice: int) -> tuple[str, str
 def run(setting: Setting) -> Report:
     """Run one simulation on trio's virtual clock: idle time costs nothing.
 
-    The seed also says in which order tasks run that could run in any.
+    The seed also decides the order of tasks that could run in any.
     """
     scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True  # without it, by their addresses
     scheduler._r.seed(setting.seed)

@@ -1,4 +1,4 @@
-"""A toy model that lives in real pages: it sees only what the block tables lead it to.
+"""A toy model whose state is in real pages: it sees only what the block tables lead it to.
 
 Its logits are a hash of the last tokens, so a wrong block, slot, copy or path is a wrong text.
 """
@@ -131,7 +131,7 @@ def _head_tree(context: list[int], prompt_count: int, sampling: Sampling) -> Ite
 
 
 def head_candidates(context: Sequence[int]) -> tuple[Candidate, ...]:
-    """Return what the toy's draft head thinks of a text: no matter what, but of that text alone."""
+    """Return the toy's head candidates for a text: arbitrary, but a function of that text alone."""
     return ((sum(context) % VOCAB, -1.0), (len(context) % VOCAB, -2.0))
 
 
@@ -268,14 +268,14 @@ class ToyTarget:
         context: list[int],
         candidates: tuple[tuple[Candidate, ...], ...],
     ) -> Iterator[HeadCandidates]:
-        """Think of every text that could be the next one and has not been computed."""
+        """Draft for every text that could be the next one and has not been computed."""
         assert row.branch is not None
         contexts, children = self._contexts(row, draft, context), draft.children()
         known = (row.branch.known,) if row.start == row.stop else ()
-        for place, (text, offered) in enumerate(zip(contexts, (*known, *candidates), strict=True)):
+        for index, (text, offered) in enumerate(zip(contexts, (*known, *candidates), strict=True)):
             for token, _ in offered:
-                if (place - 1, token) not in children:
-                    yield HeadCandidates(place - 1, token, head_candidates([*text, token]))
+                if (index - 1, token) not in children:
+                    yield HeadCandidates(index - 1, token, head_candidates([*text, token]))
 
     def _offers(self, row: Row, draft: Draft, context: list[int]) -> list[tuple[Candidate, ...]]:
         assert row.branch is not None
@@ -299,7 +299,7 @@ class ToyTarget:
 
 
 class TalkativeTarget(ToyTarget):
-    """Also tells what could follow each token of the path."""
+    """Also returns the top-k after each token of the path."""
 
     def _decide(self, row: Row, draft: Draft) -> Decision:
         decision = super()._decide(row, draft)
@@ -336,7 +336,7 @@ class ToyText:
     vocab_size = VOCAB
 
     def check_grammar(self, grammar: Grammar) -> None:
-        """Accept it, whatever it says: there is only one."""
+        """Accept any: there is only one."""
 
     def encode(self, text: str) -> list[int]:
         return [int(word.removeprefix("w")) for word in text.split()]

@@ -26,11 +26,11 @@ def test_a_child_never_looks_in_the_working_directory(
     # Where `more` is not on the path, the module is one of the package's own.
     module = "say" if "more" in given else "draftwerk"
     arguments = () if "more" in given else ("--version",)
-    said = subprocess.check_output(
+    printed = subprocess.check_output(
         python_command(module, *arguments), cwd=here, env=child_environment(), text=True
     )
     if module == "say":
-        file, path = said.splitlines()
+        file, path = printed.splitlines()
         assert Path(file).parent.parent == child_python.ROOT
         assert str(here) not in path.split("|") and "" not in path.split("|")
 

@@ -60,7 +60,7 @@ def built(dtype: str) -> TargetRunner:
 
 
 def fresh(dtype: str) -> Callable[[], ThreadDevice]:
-    """Return a factory of devices that know no sequence, over weights that are read once."""
+    """Return a factory of devices without any sequence, over weights that are read once."""
     runner = built(dtype)
     return lambda: ThreadDevice(TargetRunner(runner.parts, SUCCESSORS).step)
 

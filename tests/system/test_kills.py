@@ -18,7 +18,7 @@ SERVE = ("--dtype", "fp32", "--kv-memory", "64MiB", "--stall-s", "1")
 
 @dataclass(slots=True)
 class Disturbed:
-    """One server for all signals, and what its streams say undisturbed."""
+    """One server for all signals, and its streams' texts undisturbed."""
 
     server: KillServer
     words: tuple[str, ...]

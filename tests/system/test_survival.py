@@ -1,5 +1,5 @@
 """Model processes that are killed or stopped: their clients see a pause, and the same text."""
-# ruff: noqa: ASYNC110 - what is waited for here, nobody announces
+# ruff: noqa: ASYNC110 - what is waited for here is not announced
 
 import os
 import random
@@ -188,7 +188,7 @@ async def test_a_stopped_target_is_found_and_replaced(processes: Processes) -> N
         assert await texts_during(engine, disturbance) == undisturbed
 
 
-async def test_a_killed_draft_model_stops_nobody(processes: Processes) -> None:
+async def test_a_killed_draft_model_stops_no_request(processes: Processes) -> None:
     async with serving(processes) as (engine, _, draft):
         undisturbed = await all_texts(engine)
 
@@ -202,7 +202,7 @@ async def test_a_killed_draft_model_stops_nobody(processes: Processes) -> None:
         assert engine.snapshot().restarts == 0
 
 
-async def test_a_target_that_dies_or_stops_while_idle_is_replaced_before_anybody_asks(
+async def test_a_target_that_dies_or_stops_while_idle_is_replaced_before_the_next_request(
     processes: Processes,
 ) -> None:
     async with serving(processes) as (engine, target, _):
@@ -216,7 +216,7 @@ async def test_a_target_that_dies_or_stops_while_idle_is_replaced_before_anybody
             assert engine.snapshot().restarts == restarts
 
 
-async def test_a_model_that_cannot_be_served_says_why(tmp_path: Path) -> None:
+async def test_a_model_that_cannot_be_served_is_refused_with_a_reason(tmp_path: Path) -> None:
     device = ProcessDevice[Proposal, Verdict](partial(spawn, worker("target", tmp_path)), Verdict)
     with pytest.raises(ModelRefusedError, match="config"):
         await device.start()

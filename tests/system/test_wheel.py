@@ -149,11 +149,11 @@ def serving(binaries: Path, tiny: Path, folder: Path) -> Generator[str]:
             assert process.wait(timeout=30) == 0
 
 
-def test_its_version_is_told(binaries: Path) -> None:
+def test_it_prints_its_version(binaries: Path) -> None:
     for command in ([binaries / "draftwerk"], [binaries / "python", "-m", "draftwerk"]):
-        said = subprocess.check_output([*command, "--version"], cwd="/", env=environment())
-        assert said.decode() == f"draftwerk {__version__}\n"
+        printed = subprocess.check_output([*command, "--version"], cwd="/", env=environment())
+        assert printed.decode() == f"draftwerk {__version__}\n"
     code = "import draftwerk; print(draftwerk.__version__, draftwerk.__file__)"
-    said = subprocess.check_output([binaries / "python", "-c", code], cwd="/", env=environment())
-    version, file = said.decode().split()
+    printed = subprocess.check_output([binaries / "python", "-c", code], cwd="/", env=environment())
+    version, file = printed.decode().split()
     assert version == __version__ and Path(file).is_relative_to(binaries.parent)

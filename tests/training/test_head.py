@@ -1,4 +1,4 @@
-"""A draft head learns from what a tiny model says, and then is the network that is served."""
+"""A draft head trained on a tiny model's texts equals the network that is served."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def texts() -> list[list[int]]:
 
 
 @pytest.mark.filterwarnings("ignore:Mismatch dtype")
-def test_a_head_learns_and_what_is_saved_is_what_was_learnt(directory, tmp_path):
+def test_training_lowers_the_loss_and_the_saved_head_is_the_trained_one(directory, tmp_path):
     torch.manual_seed(1)
     target = load(str(directory), torch.float32)
     corpus = look(texts(), directory)
@@ -86,7 +86,7 @@ def test_the_distance_and_its_gradient_are_those_of_the_whole_logits():
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-8)
 
 
-def test_a_head_that_grew_says_what_it_said_before():
+def test_a_head_that_grew_computes_what_it_did_before():
     torch.manual_seed(3)
     small = Trained(16, 8)
     values = {name: value.detach() for name, value in small.named_parameters()}

@@ -1,4 +1,4 @@
-"""The check of stock clients tells passed from refused and failed."""
+"""The check of stock clients separates passed from refused and failed."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ import sys
 
 from tests.api.conftest import MODEL, serving
 from tests.api.support.fake_engine import FakeEngine
-from validation.clients.__main__ import CLIENTS, SCRIPTS, Result, table
+from validation.clients.__main__ import CLIENTS, SCRIPTS, ClientResult, table
 
 
 def test_every_client_has_its_script_and_every_script_its_client() -> None:
@@ -42,5 +42,5 @@ async def test_a_real_client_passes_is_refused_and_fails() -> None:
 
 
 def test_the_table_keeps_to_its_columns() -> None:
-    found = table([Result("a", "1.0", "chat", "failed", "x | y")])
+    found = table([ClientResult("a", "1.0", "chat", "failed", "x | y")])
     assert found.splitlines()[-1] == "| a 1.0 | chat | failed | x \\| y |"

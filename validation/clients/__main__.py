@@ -48,7 +48,7 @@ CLIENTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ClientResult:
     client: str
     version: str
     case: str
@@ -57,41 +57,41 @@ class Result:
     words: str
 
 
-def installed(client: Client, place: Path) -> list[str]:
+def installed(client: Client, folder: Path) -> list[str]:
     """Install a client if it is not there; returns the command that runs its script."""
     if client.is_npm:
-        if not (place / "node_modules" / client.package).exists():
-            place.mkdir(parents=True, exist_ok=True)
-            (place / "package.json").write_text("{}")
+        if not (folder / "node_modules" / client.package).exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "package.json").write_text("{}")
             command = ["npm", "install", "--silent", client.package]
-            subprocess.run(command, cwd=place, check=True, timeout=INSTALL_S)
+            subprocess.run(command, cwd=folder, check=True, timeout=INSTALL_S)
         # Node looks for packages beside the script.
-        copy = place / client.script
+        copy = folder / client.script
         copy.write_text((SCRIPTS / client.script).read_text())
         return ["node", str(copy)]
-    python = place / "bin" / "python"
+    python = folder / "bin" / "python"
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True, timeout=INSTALL_S)
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=INSTALL_S)
         install = [str(python), "-m", "pip", "install", "--quiet"]
         requirements = (client.requirements or client.package).split()
         subprocess.run([*install, *requirements], check=True, timeout=INSTALL_S)
     return [str(python), str(SCRIPTS / client.script)]
 
 
-def version_of(client: Client, place: Path) -> str:
+def version_of(client: Client, folder: Path) -> str:
     """Return the version that was installed."""
     if client.is_npm:
-        return json.loads((place / "node_modules" / client.package / "package.json").read_text())[
+        return json.loads((folder / "node_modules" / client.package / "package.json").read_text())[
             "version"
         ]
     code = f"from importlib.metadata import version; print(version({client.package!r}))"
-    return subprocess.check_output([place / "bin" / "python", "-c", code], text=True).strip()
+    return subprocess.check_output([folder / "bin" / "python", "-c", code], text=True).strip()
 
 
-def results(client: Client, place: Path, url: str, model: str) -> Iterator[Result]:
+def results(client: Client, folder: Path, url: str, model: str) -> Iterator[ClientResult]:
     """Yield the outcome of each of a client's cases; a script that breaks is a failed case."""
-    command = installed(client, place)
-    version = version_of(client, place)
+    command = installed(client, folder)
+    version = version_of(client, folder)
     environment = {
         **os.environ,
         "OPENAI_BASE_URL": url + "/v1",
@@ -104,13 +104,15 @@ def results(client: Client, place: Path, url: str, model: str) -> Iterator[Resul
     for line in child.stdout.splitlines():
         if line.startswith('{"case"'):
             found = json.loads(line)
-            yield Result(client.name, version, found["case"], found["outcome"], found["words"])
+            yield ClientResult(
+                client.name, version, found["case"], found["outcome"], found["words"]
+            )
     if child.returncode:
         last = (child.stderr.strip().splitlines() or ["no word"])[-1]
-        yield Result(client.name, version, "the script", "failed", last[:160])
+        yield ClientResult(client.name, version, "the script", "failed", last[:160])
 
 
-def table(found: Sequence[Result]) -> str:
+def table(found: Sequence[ClientResult]) -> str:
     """Return results as a Markdown table."""
     rows = [
         f"| {each.client} {each.version} | {each.case} | {each.outcome} | "
@@ -131,13 +133,13 @@ def main() -> int:
     url: str = parsed.url.rstrip("/").removesuffix("/v1")
     with urllib.request.urlopen(url + "/v1/models") as reply:
         model: str = json.load(reply)["data"][0]["id"]
-    found: list[Result] = []
+    found: list[ClientResult] = []
     with tempfile.TemporaryDirectory() as throw_away:
         for client in CLIENTS:
             if not parsed.only or client.name in parsed.only:
-                place = (parsed.directory or Path(throw_away)) / client.name
+                folder = (parsed.directory or Path(throw_away)) / client.name
                 print(f"{client.name} ...", file=sys.stderr, flush=True)
-                found += results(client, place, url, model)
+                found += results(client, folder, url, model)
     print(table(found))
     return int(any(each.outcome == "failed" for each in found))
 

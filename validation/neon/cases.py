@@ -44,10 +44,10 @@ SAMPLINGS = (
     Sampling(temperature=1.5, top_k=40, min_p=1e-3, seed=3),
 )
 
-Model = tuple[str, ModelConfig, Weights]
+CaseModel = tuple[str, ModelConfig, Weights]
 
 
-def models() -> Iterator[Model]:
+def models() -> Iterator[CaseModel]:
     """Yield every family and every kind of rope, and larger ones, also with tiny values."""
     changes = [*((family, {}) for family in FAMILIES), *(("llama", {"rope": one}) for one in ROPES)]
     for family, change in changes:
@@ -75,7 +75,7 @@ def rounds() -> Iterator:
     yield round_of([part([row], 128, blocks=(*prefix, 40 + row)) for row in range(3)])
 
 
-def forward(model: Model, script: Script, pool: Pool) -> Iterator[tuple[str, bytes]]:
+def forward(model: CaseModel, script: Script, pool: Pool) -> Iterator[tuple[str, bytes]]:
     """Write all formats' rounds of a model, and yield what each results in."""
     name, config, weights = model
     for dtype, kv_dtype in KINDS:

@@ -18,7 +18,7 @@ from draftwerk.speculative.sampling.params import Sampling
 
 
 class Script:
-    """Calls in their order; every tensor float32 unless said."""
+    """Calls in their order; every tensor float32 unless stated otherwise."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")

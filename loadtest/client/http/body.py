@@ -27,7 +27,7 @@ class BodyMaker:
         """Encode one request; `conversation` ends with the user's newest turn."""
         limit = prompt.output_tokens or self._options.max_tokens
         asked = _asked(self._options, prompt, conversation, limit)
-        # The fields come last so that --extra has the final say.
+        # The fields come last so that --extra replaces all others.
         return msgspec.json.encode(asked | self._fields)
 
 

@@ -165,7 +165,7 @@ MESSAGE_MAX = 200
 
 
 def error_message(body: bytes) -> str:
-    """Return what the body of a refused request says, or its beginning if it has no message."""
+    """Return the message in the body of a refused request, or the body's beginning."""
     reply = lenient(Raw(body), FaultReply)
     text = reply.error.message if reply else body.decode(errors="replace")
     return " ".join(text.split())[:MESSAGE_MAX] or "no message"

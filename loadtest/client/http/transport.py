@@ -178,7 +178,7 @@ def open_session(options: LoadTestOptions, target: Target) -> aiohttp.ClientSess
 
 
 def _reuse_noted() -> aiohttp.TraceConfig:
-    """Make a trace that tells a request's `Connection` when it is a kept one."""
+    """Make a trace that marks a request's `Connection` when it is a kept one."""
 
     async def reused(session: aiohttp.ClientSession, trace: Any, params: object) -> None:
         if isinstance(trace.trace_request_ctx, Connection):

@@ -1,8 +1,8 @@
 """Names for files by all of their content, each file hashed once for as long as it stays itself.
 
-Hashing 5 GB takes some ten seconds, so what a file's status said when it was hashed is remembered
-in the cache folder. Every write changes `ctime`, which no program can set; a file written at the
-moment it was hashed could be written again within the clock's tick, and is not remembered.
+Hashing 5 GB takes some ten seconds, so a file's status at the time of hashing is kept in the cache
+folder. Every write changes `ctime`, which no program can set; a file written at the
+moment it was hashed could be written again within the clock's tick, and is not kept.
 """
 
 import os
@@ -49,7 +49,7 @@ class Hashed(msgspec.Struct, frozen=True, array_like=True):
 
 
 def content_name(path: Path, memory: Path) -> str:
-    """Return a name that only a file of the same bytes has; `memory` is a folder to remember in.
+    """Return a name that only a file of the same bytes has; `memory` is the folder of kept hashes.
 
     Raises Refused for a file that is written meanwhile, OSError for one that cannot be read.
     """
@@ -75,7 +75,7 @@ def _read(note: Path) -> Hashed | None:
 
 
 def _write(note: Path, hashed: Hashed) -> None:
-    """Remember, where there is room: another start hashes again."""
+    """Keep the hashes if the disk has space; without them another start hashes again."""
     working = note.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
         working.write_bytes(msgspec.json.encode(hashed))

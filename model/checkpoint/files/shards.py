@@ -17,7 +17,7 @@ BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
 
 class StoredTensor(NamedTuple):
-    """Where a tensor is, and what its file's header says of it."""
+    """Where a tensor is, and its entry in the file's header."""
 
     path: Path
     dtype: str
@@ -66,7 +66,7 @@ def _weight_map(path: Path, index: dict[str, Any]) -> dict[str, str]:
 
 
 def _compare(path: Path, held: dict[str, StoredTensor], indexed: set[str]) -> None:
-    """Refuse a shard that does not hold what the index says."""
+    """Refuse a shard that does not hold the tensors of the index."""
     if lacking := sorted(indexed - held.keys()):
         raise Refused(f"{path}: it lacks {lacking[0]}, which {INDEX} says it holds")
     if unknown := sorted(held.keys() - indexed):

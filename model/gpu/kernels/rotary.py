@@ -14,7 +14,7 @@ def to_e4m3(values, kind: tl.constexpr):
     """Round to the nearest e4m3, ties to even, and saturate: a number beyond has no code.
 
     Rounded by hand to float32 numbers that have codes, so that the conversion has nothing left to
-    decide: Triton's interpreter truncates, and forgets the carry into the exponent.
+    decide: Triton's interpreter truncates, and drops the carry into the exponent.
     """
     wide = values.to(tl.float32)
     wide = tl.minimum(tl.maximum(wide, -448.0), 448.0)

@@ -1,9 +1,9 @@
-"""The doctor says when the machine is busy: what it measures then is too slow."""
+"""The doctor reports a busy machine: what it measures then is too slow."""
 
 from draftwerk.api.cli.doctor import busy
 
 
-def test_a_quiet_machine_is_fine_and_a_busy_one_is_told() -> None:
+def test_a_quiet_machine_is_fine_and_a_busy_one_is_reported() -> None:
     assert busy(0.1, 2).state == "good"
     found = busy(3.4, 2)
     assert found.state == "poor"

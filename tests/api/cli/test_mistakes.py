@@ -34,8 +34,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Run a wrong command line; return what it said, after checking that it is one line."""
+def printed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a wrong command line; return its message, after checking that it is one line."""
     capsys.readouterr()
     try:
         code = main(arguments)
@@ -102,7 +102,7 @@ def test_a_wrong_command_line_is_refused_in_one_line(
     arguments: list[str], name: str, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [str(model) if each == MODEL else each for each in arguments]
-    assert name in said(arguments, capsys)
+    assert name in printed(arguments, capsys)
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_a_wrong_config_file_is_refused_in_one_line(
 ) -> None:
     raw = content.encode() if isinstance(content, str) else content
     (folder / "draftwerk.toml").write_bytes(raw)
-    assert name in said(["serve", "--config", "draftwerk.toml"], capsys)
+    assert name in printed(["serve", "--config", "draftwerk.toml"], capsys)
 
 
 def edited(name: str, **changes: object) -> Callable[[Path], None]:
@@ -202,7 +202,7 @@ def test_a_model_with_a_wrong_file_is_refused_in_one_line(
     if name == "vocab_size":  # so that nothing but the tokenizer contradicts it
         embedding = {"model.embed_tokens.weight", "lm_head.weight"}
         shorten(directory / "model.safetensors", embedding, 49_000)
-    assert name in said([*SERVE, str(directory)], capsys)
+    assert name in printed([*SERVE, str(directory)], capsys)
 
 
 def shorten(path: Path, names: set[str], rows: int) -> None:
@@ -230,7 +230,7 @@ def test_a_wrong_gguf_is_refused_in_one_line(
 ) -> None:
     write_gguf(folder / "m.gguf", "llama", "llama")
     (folder / "m.gguf").write_bytes(spoil((folder / "m.gguf").read_bytes()))
-    line = said([*SERVE, "m.gguf"], capsys)
+    line = printed([*SERVE, "m.gguf"], capsys)
     assert "m.gguf" in line and name in line
 
 
@@ -238,7 +238,7 @@ def test_a_file_that_is_no_model_is_refused_in_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "notes.txt").touch()
-    assert "notes.txt" in said([*SERVE, "notes.txt"], capsys)
+    assert "notes.txt" in printed([*SERVE, "notes.txt"], capsys)
 
 
 def test_a_cache_that_cannot_be_written_is_named(
@@ -246,7 +246,7 @@ def test_a_cache_that_cannot_be_written_is_named(
 ) -> None:
     (folder / "occupied").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "occupied"))
-    assert "occupied/draftwerk" in said(SERVE, capsys)
+    assert "occupied/draftwerk" in printed(SERVE, capsys)
 
 
 def test_a_cache_that_cannot_be_written_is_a_finding_of_the_doctor(
@@ -263,4 +263,4 @@ def test_a_cache_that_cannot_be_written_is_a_finding_of_the_doctor(
 def test_a_model_process_names_what_it_refuses(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "fp8" in said([*SERVE, str(model), "--device", "cpu", "--dtype", "fp8"], capsys)
+    assert "fp8" in printed([*SERVE, str(model), "--device", "cpu", "--dtype", "fp8"], capsys)

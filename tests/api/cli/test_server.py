@@ -16,7 +16,7 @@ import pytest
 from draftwerk.api.cli.banner import banner
 from draftwerk.api.core.config import ConfigError, load
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.server import Server, bind
+from draftwerk.api.server import HttpServer, bind
 from tests.api.support.serve_fake import build
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +28,7 @@ class Process:
     http: httpx.AsyncClient
 
     async def until_status(self, path: str, status: int) -> httpx.Response:
-        """Ask until the answer has this status; the socket may not be there yet."""
+        """Send requests until the answer has this status; the socket may not be there yet."""
         async with asyncio.timeout(10):
             while True:
                 try:
@@ -152,7 +152,7 @@ async def test_an_engine_that_cannot_start_ends_the_process(unused_tcp_port: int
         assert "the weights are not there" in output
 
 
-async def test_a_taken_port_is_said_in_one_line(unused_tcp_port: int) -> None:
+async def test_a_taken_port_is_reported_in_one_line(unused_tcp_port: int) -> None:
     async with process(unused_tcp_port) as first:
         await first.until_status("/health", 200)
         async with process(unused_tcp_port) as second:
@@ -177,7 +177,7 @@ async def test_the_log_has_a_line_per_request_and_no_prompt(unused_tcp_port: int
 
 def test_small_writes_are_sent_at_once() -> None:
     with bind(load({"port": 0}, {})) as listener:
-        # asyncio turns Nagle's delay off for sockets that say they are TCP, and for no others.
+        # asyncio turns Nagle's delay off for sockets marked as TCP, and for no others.
         assert listener.proto == socket.IPPROTO_TCP
 
 
@@ -197,7 +197,7 @@ def test_the_banner_names_addresses_that_can_be_opened(host: str, url: str, else
     except ConfigError:
         pytest.skip("there is no IPv6 here")
     with listener:
-        server = Server(chosen, build, listener)
+        server = HttpServer(chosen, build, listener)
         port = listener.getsockname()[1]
         assert server.url == f"{url}{port}"
         assert server.url_elsewhere == (f"{elsewhere}{port}" if elsewhere else "")

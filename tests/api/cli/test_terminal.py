@@ -8,7 +8,7 @@ import pytest
 
 from draftwerk.actors.messages import Chat
 from draftwerk.api.cli import doctor
-from draftwerk.api.cli.chat import Conversation, command, reason, speed
+from draftwerk.api.cli.chat import ChatSession, command, reason, speed
 from draftwerk.api.core.config import ConfigError, Settings, load
 from draftwerk.machine import threads
 from draftwerk.speculative.protocol.frames import Ready
@@ -18,7 +18,7 @@ from tests.api.support.fake_engine import FakeEngine, whole_text
 ROOT = Path(__file__).parents[3]
 
 
-async def draftwerk(*words: str, said: str = "") -> tuple[int | None, str, str]:
+async def draftwerk(*words: str, typed: str = "") -> tuple[int | None, str, str]:
     """Run the command; returns the exit code, what was printed, and what was complained about."""
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "draftwerk", *words),
@@ -27,7 +27,7 @@ async def draftwerk(*words: str, said: str = "") -> tuple[int | None, str, str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    output, complaints = await child.communicate(said.encode())
+    output, complaints = await child.communicate(typed.encode())
     return child.returncode, output.decode(), complaints.decode()
 
 
@@ -43,17 +43,17 @@ async def test_one_question_is_answered_with_its_speed(served: Served) -> None:
     assert "seed 5" in speed_line
 
 
-async def test_a_conversation_remembers_and_starts_over(served: Served) -> None:
-    said = "Hello\nMore\n/new\nAfresh\n/quit\nnever\n"
-    code, _, _ = await draftwerk("chat", "--url", served.url + "/v1/", said=said)
+async def test_a_conversation_keeps_its_turns_and_starts_over(served: Served) -> None:
+    typed = "Hello\nMore\n/new\nAfresh\n/quit\nnever\n"
+    code, _, _ = await draftwerk("chat", "--url", served.url + "/v1/", typed=typed)
     assert code == 0
     lengths = [len(prompt.messages) for prompt, _ in served.engine.submitted]  # type: ignore[union-attr]
     assert lengths == [1, 3, 1]
 
 
 async def test_a_new_conversation_keeps_the_system_message(served: Served) -> None:
-    said = "Hello\n/new\nAfresh\n"
-    await draftwerk("chat", "--url", served.url, "--system", "Be brief.", said=said)
+    typed = "Hello\n/new\nAfresh\n"
+    await draftwerk("chat", "--url", served.url, "--system", "Be brief.", typed=typed)
     prompt, _ = served.engine.submitted[-1]
     assert isinstance(prompt, Chat)
     assert [each.content for each in prompt.messages] == ["Be brief.", "Afresh"]
@@ -82,7 +82,7 @@ async def test_without_speculation_is_a_switch(served: Served) -> None:
     assert served.engine.submitted[-1][1].speculation.enabled is False
 
 
-def test_a_speed_line_says_what_is_known() -> None:
+def test_a_speed_line_has_what_is_measured() -> None:
     assert speed(None, 1.25) == "1.2 s"
     metrics = {
         "time_to_first_token_ms": 12.3,
@@ -98,7 +98,7 @@ def test_an_answer_that_is_no_error_body_still_makes_a_sentence() -> None:
 
 
 def test_commands_change_the_conversation(capsys: pytest.CaptureFixture[str]) -> None:
-    conversation = Conversation("http://x", messages=[{"role": "user", "content": "x"}])
+    conversation = ChatSession("http://x", messages=[{"role": "user", "content": "x"}])
     assert command(conversation, "/seed 7")
     assert conversation.fields == {"seed": 7}
     assert command(conversation, "/new")
@@ -170,7 +170,7 @@ def test_the_doctor_finds_a_taken_port() -> None:
     assert found[-1].state == "bad"
 
 
-def test_the_doctor_says_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_prints_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
     ready = Ready(
         device="cpu",
         attention="native",
@@ -187,7 +187,7 @@ def test_the_doctor_says_what_to_expect(capsys: pytest.CaptureFixture[str]) -> N
     assert "8 tokens in a step cost 1.2 of one: where guesses are right, up to 6.4" in said
 
 
-def test_the_doctor_says_why_a_model_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_prints_why_a_model_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(_: Settings) -> Ready:
         raise ConfigError("no such model")
 

@@ -1,4 +1,4 @@
-"""Who comes in next: bounded, fair between keys, and nobody forgotten."""
+"""Which request is admitted next: bounded, fair between keys, and none left out."""
 
 import asyncio
 import random

@@ -115,14 +115,14 @@ def test_a_rule_that_needs_draft_probabilities_is_refused_without_a_draft_model(
 
 @dataclass(frozen=True)
 class TinyCard:
-    """What the plan must know of a model."""
+    """What the plan needs of a model."""
 
     vocab_size: int
     kv_heads_per_token: int
     head_size: int
 
 
-def test_pages_take_what_their_format_says() -> None:
+def test_pages_take_the_memory_of_their_format() -> None:
     found = {kind: head_bytes(128, "bf16", kind) for kind in ("auto", "int8", "fp8")}
     assert found == {"auto": 256, "int8": 132, "fp8": 128}
     assert head_bytes(128, "fp32", "auto") == 512

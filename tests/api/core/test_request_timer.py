@@ -84,7 +84,7 @@ def test_histograms_of_unequal_length_are_added() -> None:
     assert found.draft_acceptance_rate == 0.9
 
 
-def test_without_speculation_there_is_nothing_to_tell() -> None:
+def test_without_speculation_there_is_nothing_to_report() -> None:
     timer = RequestTimer(Hand(), Histograms())
     timer.observe(end())
     assert timer.speculation() is None

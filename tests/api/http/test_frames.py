@@ -28,7 +28,7 @@ HANDSHAKE = {
 }
 CREATE = json.dumps({"type": "response.create", "input": "Hello"}).encode()
 KEPT = None
-"""Not a code: the socket lives on and answers."""
+"""Not a code: the socket stays open and answers."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

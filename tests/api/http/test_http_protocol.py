@@ -1,4 +1,4 @@
-"""Raw sockets that misbehave: each is answered or closed in time, and the server lives."""
+"""Raw sockets that misbehave: each is answered or closed in time, and the server goes on."""
 
 import asyncio
 import json
@@ -83,7 +83,7 @@ async def test_half_a_body_is_a_408(strict: Served) -> None:
     assert status(reply) == 408
 
 
-async def test_a_body_that_nobody_wants_does_not_hold_the_socket(strict: Served) -> None:
+async def test_a_body_that_is_not_read_does_not_hold_the_socket(strict: Served) -> None:
     head = b"GET /health HTTP/1.1\r\nhost: x\r\ncontent-length: 9999\r\n\r\nx"
     reply = await talk(strict, head)
     assert status(reply) == 200
@@ -260,13 +260,13 @@ async def test_a_client_of_http_1_0_gets_a_stream_without_chunks(strict: Served)
         reply = await talk(strict, head + body)
         assert status(reply) == 200
         assert b"transfer-encoding" not in reply
-        said = reply.split(b"\r\n\r\n", 1)[1]
+        received = reply.split(b"\r\n\r\n", 1)[1]
         if stream:
-            events = said.decode().split("\n\n")
+            events = received.decode().split("\n\n")
             assert events[-2:] == ["data: [DONE]", ""]
             assert all("choices" in json.loads(each.removeprefix("data: ")) for each in events[:-2])
         else:
-            assert json.loads(said)["object"] == "chat.completion"
+            assert json.loads(received)["object"] == "chat.completion"
 
 
 async def test_a_compressed_body_is_refused_by_name(strict: Served) -> None:

@@ -116,7 +116,7 @@ async def test_without_guessing_the_text_is_the_same(chromium: int) -> None:
 
 @needs_browser
 @pytest.mark.parametrize("transport", ["sse", "ws"])
-async def test_the_check_asks_what_the_answer_was_asked(chromium: int, transport: str) -> None:
+async def test_the_check_sends_the_answers_own_request(chromium: int, transport: str) -> None:
     async with (
         serving(FakeEngine(step_s=0.01)) as served,
         browser.opened(chromium, served.url) as page,
@@ -186,7 +186,7 @@ async def test_a_narrow_window_shows_the_newest_text_and_the_way_to_stop_it(chro
 
 
 @needs_browser
-async def test_what_a_model_says_is_never_markup(chromium: int) -> None:
+async def test_generated_text_is_never_markup(chromium: int) -> None:
     async with (
         serving(FakeEngine(step_s=0.001)) as served,
         browser.opened(chromium, served.url) as page,

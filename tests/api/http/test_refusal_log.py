@@ -1,4 +1,4 @@
-"""Every request leaves a line in the log and an outcome, whether the engine heard of it or not."""
+"""Every request leaves a line in the log and an outcome, whether it reached the engine or not."""
 
 import asyncio
 import json
@@ -62,7 +62,7 @@ async def test_a_refused_request_is_logged_and_counted_once(
     assert await outcomes(served) == {outcome: 1}
 
 
-async def test_what_the_engine_heard_of_is_counted_once(
+async def test_what_reached_the_engine_is_counted_once(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "draftwerk")

@@ -1,4 +1,4 @@
-"""A stream says what the whole reply says, whatever is asked for."""
+"""A stream and the whole reply have the same content, for any request."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ async def test_streamed_is_not_streamed(served: Served) -> None:
 
 
 async def run_in_this_loop(test: Any) -> None:
-    """Run a Hypothesis test of a coroutine on the loop that the server lives in."""
+    """Run a Hypothesis test of a coroutine on the server's loop."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -114,7 +114,7 @@ async def test_nothing_follows_the_last_word() -> None:
     assert generation.outcome == "failed"
 
 
-async def test_an_idle_generation_says_so_after_a_while() -> None:
+async def test_an_idle_generation_sends_a_comment_after_a_while() -> None:
     generation = Generation("id", RequestTimer(lambda: 0.0, Histograms()), 1, 1)
     assert await generation.take(0.01) == []
 

@@ -1,4 +1,5 @@
-"""Beam search at the door: its fields reach the engine, and nothing of it is silently dropped."""
+"""Beam search through the API: its fields reach the engine, and nothing of it is silently
+dropped."""
 
 from typing import Any
 

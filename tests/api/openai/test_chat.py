@@ -199,8 +199,8 @@ async def test_contents_may_be_parts_and_developers_are_systems(served: Served) 
 async def test_logprobs_come_per_token_with_bytes(served: Served) -> None:
     reply = (await served.chat(logprobs=True, top_logprobs=2, max_tokens=6, seed=2)).json()
     content = reply["choices"][0]["logprobs"]["content"]
-    said = b"".join(bytes(each["bytes"]) for each in content)
-    assert said.decode(errors="replace") == reply["choices"][0]["message"]["content"]
+    joined = b"".join(bytes(each["bytes"]) for each in content)
+    assert joined.decode(errors="replace") == reply["choices"][0]["message"]["content"]
     assert [len(each["top_logprobs"]) for each in content] == [2] * 6
 
 

@@ -1,4 +1,4 @@
-"""Whatever is wrong with a request is said in our words, with the field's name, at once."""
+"""Whatever is wrong with a request is refused at once, in our words, with the field's name."""
 
 import asyncio
 import json
@@ -209,7 +209,7 @@ async def test_a_model_that_is_not_served_is_not_found(served: Served) -> None:
     assert (await served.http.get("/v1/models/other")).status_code == 404
 
 
-async def test_the_framework_speaks_our_language_too(served: Served) -> None:
+async def test_the_framework_errors_have_our_shape_too(served: Served) -> None:
     for method, path, status in (("GET", "/nowhere", 404), ("GET", "/v1/completions", 405)):
         reply = await served.http.request(method, path)
         assert reply.status_code == status
@@ -247,7 +247,7 @@ async def test_a_body_over_the_limit_is_refused_unread(served: Served) -> None:
         assert took < 0.05
 
 
-async def test_the_door_lets_no_more_choices_in_than_the_engine_takes() -> None:
+async def test_the_schema_allows_no_more_choices_than_the_engine() -> None:
     from draftwerk.actors.engine import CHOICES_MAX as ENGINE_CHOICES_MAX
 
     assert CHOICES_MAX == ENGINE_CHOICES_MAX

@@ -1,4 +1,4 @@
-"""`response_format`: a real server around a real engine holds the text to it, or says why not."""
+"""`response_format`: a real server around a real engine holds the text to it, or refuses."""
 
 import asyncio
 import json
@@ -216,7 +216,7 @@ async def test_what_contradicts_a_grammar_is_refused(real: Real, fields: dict[st
 
 
 def wanted(grammar: Grammar) -> dict[str, Any]:
-    """Return the format that asks for a grammar."""
+    """Return the format of a grammar."""
     if grammar.kind == "regex":
         return {"type": "regex", "pattern": grammar.text}
     if grammar.kind == "lark":
@@ -233,7 +233,7 @@ ASKABLE = {
 
 
 @pytest.mark.parametrize("grammar", ASKABLE.values(), ids=ASKABLE)
-async def test_a_grammar_that_cannot_be_followed_is_refused_and_the_server_lives(
+async def test_a_grammar_that_cannot_be_followed_is_refused_and_the_server_goes_on(
     real: Real, grammar: Grammar
 ) -> None:
     started = time.monotonic()
@@ -258,7 +258,7 @@ async def test_responses_calls_it_by_its_own_name(real: Real) -> None:
 
 
 async def test_one_explosive_grammar_does_not_hold_up_a_stream(real: Real) -> None:
-    """The event loop and the model go on while the judge ponders."""
+    """The event loop and the model go on while the grammar check runs."""
     stream = await real.openai.chat.completions.create(
         model=MODEL, messages=MESSAGES, stream=True, max_tokens=300, extra_body={"ignore_eos": True}
     )

@@ -116,7 +116,7 @@ async def test_a_cancel_right_behind_its_response_is_not_lost(served: Served) ->
     assert served.state.outcomes["cancelled"] == 2
 
 
-async def test_a_socket_cannot_be_told_not_to_stream(served: Served) -> None:
+async def test_a_socket_refuses_not_to_stream(served: Served) -> None:
     async with socket(served) as ws:
         await ask(ws, "Hello", stream=False, stream_id="a")
         (event,) = await until_last(ws)
@@ -168,7 +168,7 @@ async def test_a_lane_is_cancelled_by_name_or_by_response(served: Served) -> Non
     assert served.state.outcomes["cancelled"] == 2
 
 
-async def test_a_response_may_be_cancelled_while_it_waits_at_the_door() -> None:
+async def test_a_response_may_be_cancelled_while_it_waits_for_admission() -> None:
     async with serving(FakeEngine(), requests_max=1) as served, socket(served) as ws:
         await ask(ws, "!hang", stream_id="a")
         await until(lambda: served.engine.live == 1)
@@ -209,8 +209,8 @@ async def test_the_best_hypothesis_so_far_comes_when_asked_for(served: Served) -
     async with socket(served) as ws:
         await ask(ws, "Hello", beam_width=2, include=["beam_hypotheses"])
         events = await until_last(ws)
-        said = [each for each in events if each["type"] == "response.output_text.hypothesis"]
-        assert said and {each["text"] for each in said} == {"perhaps"}
+        received = [each for each in events if each["type"] == "response.output_text.hypothesis"]
+        assert received and {each["text"] for each in received} == {"perhaps"}
         assert [each["sequence_number"] for each in events] == list(range(len(events)))
         await ask(ws, "Hello", beam_width=2)
         assert not [each for each in await until_last(ws) if "hypothesis" in each["type"]]
@@ -350,7 +350,7 @@ async def test_a_full_server_refuses_before_the_handshake_ends() -> None:
         assert refusal.value.response.headers["retry-after-ms"]
 
 
-async def test_a_full_server_says_when_to_come_back_and_at_last_closes() -> None:
+async def test_a_full_server_sends_the_time_to_retry_and_at_last_closes() -> None:
     async with (
         serving(FakeEngine(), requests_max=1, queue_max=0) as served,
         socket(served) as patient,
@@ -413,18 +413,18 @@ async def test_a_handshake_that_can_have_no_body_closes_with_a_code(
         "headers": [(b"authorization", header)],
         "subprotocols": [],
     }
-    said: list[Any] = []
+    received: list[Any] = []
 
     async def receive() -> Any:
         return {"type": "websocket.connect"}
 
     async def send(message: Any) -> None:
-        said.append(message)
+        received.append(message)
 
     await app(scope, receive, send)
-    assert [each["type"] for each in said] == ["websocket.accept", "websocket.close"]
-    assert said[1]["code"] == code
-    assert said[1]["reason"].endswith(".")
+    assert [each["type"] for each in received] == ["websocket.accept", "websocket.close"]
+    assert received[1]["code"] == code
+    assert received[1]["reason"].endswith(".")
 
 
 async def test_the_text_is_the_same_as_over_http(served: Served) -> None:

@@ -1,4 +1,4 @@
-"""Responses are kept for their API key: to be read, to be forgotten, to be gone on from."""
+"""Responses are kept for their API key: to be read, deleted and continued."""
 
 import json
 from typing import Any
@@ -62,7 +62,7 @@ async def test_a_streamed_response_at_its_limit_is_gone_on_from_too(served: Serv
     assert len(prompt.messages[1].tokens) == 3
 
 
-async def test_a_kept_response_can_be_read_and_forgotten(served: Served) -> None:
+async def test_a_kept_response_can_be_read_and_deleted(served: Served) -> None:
     made = await served.openai.responses.create(model=MODEL, input="Hello", metadata={"a": "b"})
     read = await served.openai.responses.retrieve(made.id)
     assert read == made
@@ -78,13 +78,13 @@ async def test_a_kept_response_can_be_read_and_forgotten(served: Served) -> None
         )
 
 
-async def test_deleting_says_what_was_deleted(served: Served) -> None:
+async def test_deleting_returns_what_was_deleted(served: Served) -> None:
     made = (await served.http.post("/v1/responses", json={"input": "Hello"})).json()
     reply = await served.http.delete(f"/v1/responses/{made['id']}")
     assert reply.json() == {"id": made["id"], "object": "response", "deleted": True}
 
 
-async def test_store_false_keeps_nothing_and_the_response_says_so(served: Served) -> None:
+async def test_store_false_keeps_nothing_and_the_response_shows_it(served: Served) -> None:
     for store, kept in ((False, 404), (True, 200), (None, 200)):
         body = {"input": "Hello", "store": store}
         made = (await served.http.post("/v1/responses", json=body)).json()
@@ -165,7 +165,7 @@ async def test_a_kept_response_is_not_streamed_again(served: Served) -> None:
 @given(
     st.lists(st.tuples(st.sampled_from("kfd"), st.integers(0, 6), st.integers(0, 400)), max_size=40)
 )
-def test_the_bounds_hold_whatever_is_kept_and_forgotten(
+def test_the_bounds_hold_whatever_is_kept_and_deleted(
     steps: list[tuple[str, int, int]],
 ) -> None:
     kept = KeptResponses(count_max=4, bytes_max=1500)

@@ -43,7 +43,7 @@ async def test_a_hint_is_taken_and_the_text_is_the_same(
         assert (prompt, hinted) == (plain, options)
 
 
-async def test_what_has_no_effect_is_told(served: Served) -> None:
+async def test_what_has_no_effect_is_reported(served: Served) -> None:
     endpoints = (await served.http.get("/v1/capabilities")).json()["endpoints"]
     chat = endpoints["/v1/chat/completions"]
     assert {"store", "metadata", "reasoning_effort", "verbosity"} <= set(chat["no_effect"])
@@ -90,7 +90,7 @@ async def test_a_service_tier_is_a_priority_and_the_reply_names_it(
         assert "service_tier" not in plain.json()
 
 
-async def test_truncation_drops_the_earliest_turns_and_keeps_what_the_system_said() -> None:
+async def test_truncation_drops_the_earliest_turns_and_keeps_system_messages() -> None:
     async with serving(FakeEngine(context_max=4096)) as served:
         turns = [{"role": "system", "content": "Be brief."}]
         for number in range(100):

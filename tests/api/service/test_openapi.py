@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the Structs check."""
+"""The OpenAPI document agrees with what the Structs check."""
 
 import json
 import re

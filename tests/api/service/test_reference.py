@@ -1,4 +1,4 @@
-"""The reference says what the code does."""
+"""The reference agrees with the code."""
 
 import ast
 import re
@@ -24,7 +24,7 @@ def codes_in(source: str) -> set[str]:
     return found
 
 
-def test_the_committed_file_is_what_the_code_says() -> None:
+def test_the_committed_file_is_what_the_code_generates() -> None:
     written = (ROOT / PATH).read_text(encoding="utf-8")
     assert written == reference(), "run: python -m docs.reference"
 

@@ -40,7 +40,7 @@ async def test_health_answers_whatever_the_engine_does(served: Served) -> None:
     assert (await served.http.get("/health")).json() == {"status": "ok"}
 
 
-async def test_ready_says_no_while_draining_full_or_stuck(served: Served) -> None:
+async def test_ready_is_503_while_draining_full_or_stuck(served: Served) -> None:
     assert (await served.http.get("/ready")).status_code == 200
     served.engine.progress_age_s = 61
     stuck = await served.http.get("/ready")
@@ -52,7 +52,7 @@ async def test_ready_says_no_while_draining_full_or_stuck(served: Served) -> Non
     assert (await served.chat()).json()["error"]["code"] == "draining"
 
 
-async def test_ready_says_which_actor_is_stuck_and_that_the_model_is_away(served: Served) -> None:
+async def test_ready_names_the_stuck_actor_and_the_missing_model(served: Served) -> None:
     served.engine.health = {"actor_ages_s": {"cache": 0.0, "verifier": 61.0}, "restarts": 2}
     stuck = await served.http.get("/ready")
     assert stuck.status_code == 503
@@ -86,7 +86,7 @@ async def test_a_draft_model_is_up_only_where_there_is_one(served: Served) -> No
     assert 'device="draft"' not in text
 
 
-async def test_metrics_carry_the_names_that_dashboards_know(served: Served) -> None:
+async def test_metrics_carry_the_names_of_dashboards(served: Served) -> None:
     await served.chat(seed=1)
     await served.chat("!refuse")
     reply = await served.http.get("/metrics")
@@ -139,13 +139,13 @@ async def test_a_requests_lengths_and_times_add_up(served: Served) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
-async def test_metrics_tell_of_the_servers_process(served: Served) -> None:
+async def test_metrics_cover_the_servers_process(served: Served) -> None:
     text = (await served.http.get("/metrics")).text
     found = {family.name for family in text_string_to_metric_families(text)}
     assert found >= {"process_resident_memory_bytes", "process_cpu_seconds", "process_open_fds"}
 
 
-async def test_capabilities_tell_obeyed_from_refused(served: Served) -> None:
+async def test_capabilities_separate_obeyed_from_refused(served: Served) -> None:
     found = (await served.http.get("/v1/capabilities")).json()
     chat = found["endpoints"]["/v1/chat/completions"]
     assert chat["supported"]["n"] == "an integer from 1 to 16"

@@ -221,7 +221,7 @@ class FakeChoice:
         self.request_id, self.index, self.options = request_id, index, options
         self.prompt_count = prompt_count
         self.tokens = answer_tokens(prompt, options, index)
-        self.place = 0
+        self.position = 0
         self.stream = ByteStream()
         self.held = ""
         self.echo = prompt if options.echo else ""
@@ -231,15 +231,15 @@ class FakeChoice:
 
     def step(self, count: int) -> list[Event]:
         """Commit up to `count` tokens; returns a delta, and the end if this was it."""
-        taken = self.tokens[self.place : self.place + count]
-        self.place += len(taken)
+        taken = self.tokens[self.position : self.position + count]
+        self.position += len(taken)
         self.histogram[max(len(taken) - 1, 0)] += 1
         self.drafted += 6
         if self.options.stop:
             return self._step_with_stops(taken)
         text, self.echo = self.echo + self._text(taken), ""
         events: list[Event] = [self._delta(text, taken)]
-        if self.place >= len(self.tokens):
+        if self.position >= len(self.tokens):
             events.append(self._ended(self.stream.flush(), self.reason))
         return events
 
@@ -254,13 +254,13 @@ class FakeChoice:
             self.held += self._text([token])
             found = [self.held.find(stop) for stop in self.options.stop]
             if max(found) >= 0:
-                place = min(place for place in found if place >= 0)
-                self.place += len(used) - len(taken)
+                position = min(position for position in found if position >= 0)
+                self.position += len(used) - len(taken)
                 return [
                     self._delta("", used),
-                    self._ended(self._echoed(self.held[:place]), "stop"),
+                    self._ended(self._echoed(self.held[:position]), "stop"),
                 ]
-        if self.place >= len(self.tokens):
+        if self.position >= len(self.tokens):
             rest = self.held + self.stream.flush()
             return [self._delta("", used), self._ended(self._echoed(rest), self.reason)]
         keep = max(map(len, self.options.stop)) - 1
@@ -297,7 +297,7 @@ class FakeChoice:
             choice=self.index,
             finish_reason=reason,
             text=text,
-            token_count=self.place,
+            token_count=self.position,
             stats=SequenceStats(
                 prompt_count=self.prompt_count,
                 cached_count=min(16, self.prompt_count),

@@ -42,7 +42,7 @@ class Library:
         return self._attend(query, keys, values, named["cu_seqlens_q"], named)
 
     def with_kvcache_3(self, query: Tensor, keys: Tensor, values: Tensor, **named: Any) -> Tensor:
-        """FlashAttention-3's, query [T, heads, D] as `cu_seqlens_q` says."""
+        """FlashAttention-3's, query [T, heads, D] by `cu_seqlens_q`."""
         self.calls.append(("with_kvcache_3", {"query": query.shape, **named}))
         assert named["max_seqlen_q"] == named["cu_seqlens_q"].diff().max()
         named = {**named, "block_table": named["page_table"]}

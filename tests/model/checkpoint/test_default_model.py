@@ -117,7 +117,7 @@ def test_greedy_text_equals_generate_with_random_trees(runner, prompts, truths):
     assert driver.rounds < 32
 
 
-def test_plain_torch_says_the_same(prompts, truths):
+def test_plain_torch_generates_the_same(prompts, truths):
     runner = build_runner(ModelOptions(dtype="fp32", attention="padded"))
     driver = run(runner, prompts[:2], GREEDY)
     assert [live.output for live in driver.all] == truths
@@ -137,7 +137,7 @@ def test_another_vocabulary_cannot_draft(runner: TargetRunner, tmp_path: Path):
         build_draft_runner(ModelOptions(source=str(tmp_path), dtype="fp32"), runner.vocab_size)
 
 
-def test_its_card_says_what_it_needs(directory: Path):
+def test_its_info_has_what_it_needs(directory: Path):
     info = read_info(locate(None))
     assert (info.name, info.vocab_size, info.context_max, info.eos_token_ids) == (
         "SmolLM2-135M-Instruct",

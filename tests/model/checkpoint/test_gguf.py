@@ -150,7 +150,7 @@ def test_two_models_alike_in_name_size_and_first_mebibyte_are_two(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    paths = [tmp_path / place / "m.gguf" for place in ("one", "two")]
+    paths = [tmp_path / folder / "m.gguf" for folder in ("one", "two")]
     for seed, path in enumerate(paths):
         path.parent.mkdir()
         write_gguf(path, "llama", "llama", seed=seed, padding=1 << 20)

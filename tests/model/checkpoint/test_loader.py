@@ -138,7 +138,7 @@ def test_a_model_that_would_not_be_obeyed_is_refused(changes, reason, tmp_path: 
 
 
 @pytest.mark.parametrize("name", QUANTISATION_FILES)
-def test_a_file_that_speaks_of_quantised_weights_is_refused(name: str, tmp_path: Path):
+def test_a_file_with_quantised_weights_is_refused(name: str, tmp_path: Path):
     save_tiny(tmp_path, "llama")
     (tmp_path / name).write_text("{}")
     with pytest.raises(Refused, match=name):
@@ -249,7 +249,7 @@ def test_a_hub_name_without_a_network_is_refused(monkeypatch: pytest.MonkeyPatch
         locate("nobody/nothing")
 
 
-def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_the_cache_is_where_the_user_puts_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_directory() == tmp_path / "draftwerk"
     monkeypatch.delenv("XDG_CACHE_HOME")

@@ -1,4 +1,4 @@
-"""A draft head: what it thinks, in torch and natively, and what a runner makes of it."""
+"""A draft head: its trees, in torch and natively, and how a runner uses them."""
 
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def native_step(head: DraftHead, weights: Weights):
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 19])
-def test_the_native_head_thinks_what_the_torch_one_does(directory, rows):
+def test_the_native_head_computes_what_the_torch_one_does(directory, rows):
     """Up to eight bits: states within a few per cent, and log-probabilities near."""
     torch_step, native_step = step_of(directory), step_of(directory, native=True)
     noise = torch.Generator().manual_seed(rows)
@@ -131,25 +131,26 @@ def test_guesses_are_a_tree_whose_head_tree_follow_their_parents(directory, samp
     for start, head_tree in zip(starts, found, strict=True):
         assert len(head_tree) <= 1 + EXPANDED * (LEVELS - 1)
         states, depths = [start.state], [0]
-        for index, thought in enumerate(head_tree):
-            parent = head_tree[thought.parent] if thought.parent >= 0 else None
-            before = states[thought.parent + 1] if parent else start.state
-            after = step(before[None], [thought.token], LOOKED if sequence_noise.sampled else BEST)
+        for index, drafted in enumerate(head_tree):
+            parent = head_tree[drafted.parent] if drafted.parent >= 0 else None
+            before = states[drafted.parent + 1] if parent else start.state
+            after = step(before[None], [drafted.token], LOOKED if sequence_noise.sampled else BEST)
             losses = [round(-value / LOSS_NATS) for value in after.logprobs[0]]
-            place = start.position + depths[thought.parent + 1]
-            ranked = sequence_noise.ranked(place, after.tokens[0], losses)[:BEST]
-            assert thought.best == tuple(token for _, token in ranked)
+            at = start.position + depths[drafted.parent + 1]
+            ranked = sequence_noise.ranked(at, after.tokens[0], losses)[:BEST]
+            assert drafted.best == tuple(token for _, token in ranked)
             states.append(after.states[0])
-            depths.append(depths[thought.parent + 1] + 1)
-            assert thought.parent < index and depths[-1] <= LEVELS
+            depths.append(depths[drafted.parent + 1] + 1)
+            assert drafted.parent < index and depths[-1] <= LEVELS
             if parent:
-                ranked = sequence_noise.ranked(place - 1, parent.best, parent.losses)
-                assert thought.token in [token for _, token in ranked[:EXPANDED]]
+                ranked = sequence_noise.ranked(at - 1, parent.best, parent.losses)
+                assert drafted.token in [token for _, token in ranked[:EXPANDED]]
     assert any(len(head_tree) > 1 for head_tree in found)
 
 
-def test_a_runner_thinks_on_from_the_last_accepted_node(directory, tmp_path):
-    """This head says of any token what the target thought last, which the oracle knows."""
+def test_a_runner_drafts_from_the_last_accepted_node(directory, tmp_path):
+    """This head's distribution after any token is the target's last one, which the oracle
+    computes."""
     oracle = save_tiny(tmp_path, "llama")
     runner = make_guessing_runner(directory, idle_head)
     first = int(oracle_logits(oracle, PROMPT)[-1].argmax())
@@ -157,13 +158,13 @@ def test_a_runner_thinks_on_from_the_last_accepted_node(directory, tmp_path):
     draft = Draft((wrong, first, wrong), (-1, -1, 1), ("x",) * 3)
     (decision,) = runner.step(opened(draft)).decisions
     path = [*PROMPT, first, wrong][: len(PROMPT) + len(decision.path)]
-    thought = decision.feedback.head_tree[0]
+    drafted = decision.feedback.head_tree[0]
     best = oracle_logits(oracle, path)[-1].topk(BEST).indices.tolist()
-    assert (thought.parent, thought.token) == (-1, decision.tokens[-1])
-    assert thought.best[0] == best[0] and set(thought.best) == set(best)
+    assert (drafted.parent, drafted.token) == (-1, decision.tokens[-1])
+    assert drafted.best[0] == best[0] and set(drafted.best) == set(best)
 
 
-def test_nobody_thinks_of_a_row_that_is_not_asked_or_has_ended(directory):
+def test_head_skips_rows_without_drafts_or_that_ended(directory):
     runner = make_guessing_runner(directory, idle_head)
     (silent,) = runner.step(opened(NO_FEEDBACK)).decisions
     assert silent.tokens and silent.feedback.head_tree == ()
@@ -174,10 +175,11 @@ def test_nobody_thinks_of_a_row_that_is_not_asked_or_has_ended(directory):
     assert ended.tokens == asked.tokens and ended.feedback.head_tree == ()
 
 
-def test_a_runner_thinks_of_where_a_beam_search_goes_on(directory, tmp_path):
-    """This head says of any token what the target thought last: after two survivors, not a third.
+def test_a_runner_drafts_where_a_beam_search_goes_on(directory, tmp_path):
+    """This head's distribution after any token is the target's last one: after two survivors, not a
+    third.
 
-    The second node of the draft survives, so that it is after it that nobody has looked.
+    The second node of the draft survives, so that what follows it was not computed.
     """
     oracle = save_tiny(tmp_path, "llama")
     runner = make_guessing_runner(directory, idle_head)
@@ -201,7 +203,7 @@ def test_a_runner_thinks_of_where_a_beam_search_goes_on(directory, tmp_path):
     assert silent.candidates and silent.head_candidates == ()
 
 
-def test_nobody_thinks_of_what_was_known_before_the_round(directory):
+def test_head_skips_what_was_computed_before_the_round(directory):
     runner = make_guessing_runner(directory, idle_head)
     (decision,) = runner.step(branching(NO_DRAFT)).decisions
     (best, first), (other, second), *_ = decision.candidates[0]

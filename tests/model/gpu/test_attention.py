@@ -121,7 +121,7 @@ def exact_inputs(seed: int, tokens: int) -> list[Tensor]:
     """Return query, keys and values of head size 64 for the comparisons of bits.
 
     NumPy's products depend on a row's place in its matrix, so the interpreter is given numbers
-    whose products are exact; it then tells how tiles, splits and masks are put together.
+    whose products are exact; this tests how tiles, splits and masks are put together.
     """
     generator = torch.Generator().manual_seed(seed)
     shapes = (tokens, 4, 64), (64, 16, 2, 64), (64, 16, 2, 64)

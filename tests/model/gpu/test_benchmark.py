@@ -1,4 +1,4 @@
-"""The GPU benchmark says plainly where it cannot run, and its parts run at toy sizes."""
+"""The GPU benchmark reports where it cannot run, and its parts run at toy sizes."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ def test_the_floor_is_whichever_takes_longer():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_it_says_so():
+def test_without_a_gpu_it_prints_the_reason():
     ended = subprocess.run(
         [sys.executable, "-m", "benchmarks.gpu", "kernels"],
         capture_output=True,
@@ -46,8 +46,8 @@ def test_steps_at_toy_sizes():
     from draftwerk.model.gpu.build import GpuSettings
 
     settings = GpuSettings("fp32", "triton", block_count=8, block_size=16)
-    place = shape_of_8b(**SMOKE), settings, DEVICE, FP32, None
-    rows = step_rows(*place, GpuClock(DEVICE, 1), LIMITS, [(2, 3, 20), (1, 24, 0)])
+    position = shape_of_8b(**SMOKE), settings, DEVICE, FP32, None
+    rows = step_rows(*position, GpuClock(DEVICE, 1), LIMITS, [(2, 3, 20), (1, 24, 0)])
     assert [(row["rows"], row["length"]) for row in rows] == [(2, 3), (1, 24)]
     assert all(row["step_us"] > 0 and row["floor_us"] > 0 for row in rows)
 
@@ -59,11 +59,11 @@ def test_drafts_at_toy_sizes():
 
     settings = GpuSettings("fp32", "triton", block_count=8, block_size=16)
     clock, config = GpuClock(DEVICE, 1), shape_of_8b(**SMOKE)
-    place = DEVICE, FP32, None, clock, LIMITS
-    (chain,) = chain_rows(config, settings, *place, [(2, 3, 20)])
+    position = DEVICE, FP32, None, clock, LIMITS
+    (chain,) = chain_rows(config, settings, *position, [(2, 3, 20)])
     assert (chain["rows"], chain["length"]) == (2, 3)
     assert min(chain[name] for name in ("chain_us", "by_token_us", "floor_us")) > 0
-    heads = head_rows(config, *place, [1, 2], **SMOKE_HEAD)
+    heads = head_rows(config, *position, [1, 2], **SMOKE_HEAD)
     assert [row["rows"] for row in heads] == [1, 2]
     assert all(row["tree_us"] > 0 and row["floor_us"] > 0 for row in heads)
 
@@ -127,8 +127,8 @@ def test_a_timeline_at_toy_sizes(tmp_path: Path):
 
     settings = GpuSettings("fp32", "triton", block_count=16, block_size=16)
     path = tmp_path / "trace.json"
-    place = shape_of_8b(**SMOKE), settings, DEVICE, FP32, None
-    (row,) = timeline_rows(*place, [(2, 3, 20)], 3, path)
+    position = shape_of_8b(**SMOKE), settings, DEVICE, FP32, None
+    (row,) = timeline_rows(*position, [(2, 3, 20)], 3, path)
     assert (row["rows"], row["length"], row["steps"]) == (2, 3, 3)
     assert 0 < row["device_us"] < row["period_us"]
     trace = json.loads(path.read_text())
@@ -138,7 +138,7 @@ def test_a_timeline_at_toy_sizes(tmp_path: Path):
 
 def test_differences_from_the_reference_are_found_where_they_are(tmp_path: Path):
     """A text of the reference has none; a token exchanged for the second best is one, and near."""
-    from benchmarks.gpu.ties import Difference, TieProbe, summary
+    from benchmarks.gpu.ties import TieProbe, TokenDifference, summary
 
     save_tiny(tmp_path, "llama")
     prompt = [5, 6, 7, 8, 9]
@@ -148,9 +148,9 @@ def test_differences_from_the_reference_are_found_where_they_are(tmp_path: Path)
     values, tokens = judge.logits(prompt, text)[7].topk(2)
     other = [*text[:7], int(tokens[1]), *text[8:]]
     first = judge.differences(prompt, other)[0]
-    assert first.place == 7
+    assert first.position == 7
     assert first.gap == pytest.approx(float(values[0] - values[1]), abs=1e-5)
-    found = summary([text, other], [[], [Difference(7, 0.03), Difference(9, 2.0)]])
+    found = summary([text, other], [[], [TokenDifference(7, 0.03), TokenDifference(9, 2.0)]])
     assert (found["tokens"], found["differing"], found["near_ties"]) == (40, 2, 1)
 
 
@@ -174,7 +174,7 @@ def test_a_random_qwen3_is_written_so_that_it_can_be_loaded(tmp_path: Path):
     assert (tmp_path / "tokenizer.json").exists()
 
 
-def test_a_peer_that_fails_says_so_and_stops_no_other():
+def test_a_peer_that_fails_is_reported_and_stops_no_other():
     from benchmarks.gpu.peers import Rows, tried
 
     def broken() -> Rows:

@@ -36,7 +36,7 @@ LEFT_TO_THE_HOST = [
 
 
 class Counted:
-    """Chains that count how many they were asked for, and forget nothing else."""
+    """Chains that also count the requested ones."""
 
     def __init__(self, chains: ChainDrafter) -> None:
         self.chains = chains
@@ -184,7 +184,7 @@ def test_what_the_buffers_do_not_hold_is_not_served(directory):
 
 
 def test_a_drawn_chain_is_left_to_the_host(directory):
-    """Other rules want to know what each guess was drawn from."""
+    """Other rules need the distribution that each guess was drawn from."""
     plain, whole = drafters(directory, None)
     round_ = opened(Random(7), [SAMPLINGS[0], SAMPLINGS[1]], [5, 5])
     drawn = [

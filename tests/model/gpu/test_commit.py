@@ -37,7 +37,7 @@ SAMPLINGS = [
 ]
 SERVED = SAMPLINGS[:3]
 WAITS = ("aten._local_scalar_dense", "aten.nonzero", "aten.masked_select", "aten.equal")
-"""What asks a device for numbers."""
+"""Operations that read numbers from a device."""
 
 
 def random_pages(seed: int, dtype: torch.dtype) -> Pages:
@@ -170,7 +170,7 @@ class Waits(TorchDispatchMode):
 
 
 def test_a_step_waits_for_its_answers_and_for_nothing_else(directory: Path):
-    """Trees, moves and thoughts: one question, no second one, and no number read on the way."""
+    """Trees, moves and the head's trees: one read, no second one, and no number read on the way."""
     parts = parts_of(directory, None)
     reads: list[Presampled] = []
     moved: list[object] = []
@@ -188,10 +188,10 @@ def test_a_step_waits_for_its_answers_and_for_nothing_else(directory: Path):
         return reads[-1]
 
     class Silent:
-        """A head that may only think on the device."""
+        """A head that may run on the device only."""
 
         def __call__(self, states: Tensor, tokens: list[int], count: int):
-            raise AssertionError("thought again")
+            raise AssertionError("a second run of the head")
 
     backend = parts.backend._replace(choose=choose, move_slots=move, presample=presample)
     runner = TargetRunner(parts._replace(backend=backend, step=Silent()))

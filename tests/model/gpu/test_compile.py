@@ -16,7 +16,7 @@ SOURCES = ("gpu", "draft_head", "batch", "reference")
 
 
 def fingerprint() -> str:
-    """Return a hash of all that decides what the compiler says."""
+    """Return a hash of all that decides the compiler's output."""
     import triton
 
     found = sha256(triton.__version__.encode())
@@ -42,7 +42,7 @@ def compiled() -> str:
 
 
 def test_every_kernel_compiles_without_spilling(pytestconfig: pytest.Config):
-    """Once for each state of the sources: what the compiler said of the same ones is kept."""
+    """Once for each state of the sources: the compiler's output for the same ones is kept."""
     cache, key = pytestconfig.cache, f"kernels/{fingerprint()}"
     said = cache.get(key, None) if cache is not None else None
     if said is None:

@@ -102,7 +102,7 @@ def test_a_step_in_half_the_bits_is_near_the_twins(directory):
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("size", [VOCAB, 40, 5])
 def test_a_tree_is_the_twins(seed: int, size: int, directory):
-    """Of each distribution, by themselves and together; a head may know very few tokens."""
+    """Of each distribution, by themselves and together; a head's vocabulary may be very small."""
     vocabulary = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(seed))[:size]
     plain, ours = steps(directory, vocabulary.sort().values, seed)
     rows = starts(seed, 11, sharp=2.0 + seed)
@@ -115,7 +115,7 @@ def test_a_tree_is_the_twins(seed: int, size: int, directory):
     assert min(depths) < max(depths) or size == 5
 
 
-def test_recorded_trees_are_grown_in_parts_and_remember_nothing(directory):
+def test_recorded_trees_are_grown_in_parts_and_keep_no_state(directory):
     plain, ours = steps(directory, torch.arange(VOCAB))
     recorder = Recorder()
     ours.record((1, 2, 4), recorder)
@@ -132,8 +132,8 @@ def test_levels_as_deep_as_there_are(directory):
     deepest = 0
     for head_tree in ours.grow(moved(rows)):
         depths: list[int] = []
-        for thought in head_tree:
-            depths.append(1 + (depths[thought.parent] if thought.parent >= 0 else 0))
+        for node in head_tree:
+            depths.append(1 + (depths[node.parent] if node.parent >= 0 else 0))
         deepest = max(deepest, *depths)
     assert deepest == LEVELS
 
@@ -143,7 +143,7 @@ PROMPTS = [5, 6, 7], [8, 9]
 
 @pytest.mark.parametrize("graphs", [False, True], ids=["kernels", "graphs"])
 @pytest.mark.parametrize("make_head", [idle_head, every_token_head], ids=["idle", "random"])
-def test_a_runner_thinks_on_what_the_reference_does(make_head, graphs, directory):
+def test_a_runner_drafts_what_the_reference_does(make_head, graphs, directory):
     """From the last accepted node, in rounds with prompts, drafts and company."""
     from draftwerk.model.gpu.build import GpuSettings, gpu_parts
 

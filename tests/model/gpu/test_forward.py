@@ -76,9 +76,9 @@ def test_text_equals_the_references_with_kernels_and_trees(family, sampling, exa
     expected = generate(make_runner(directory), PROMPT, sampling, 10)
     runner, rng = gpu_runner(directory, None, exact=exact), Random(1)
 
-    def guess(live: Live, room: int) -> Draft:
+    def guess(live: Live, capacity: int) -> Draft:
         truth = expected[len(live.output) :] if live.sequence_id == 0 else []
-        return random_tree(rng, truth, VOCAB, min(room, 5))
+        return random_tree(rng, truth, VOCAB, min(capacity, 5))
 
     driver = Driver(runner, rng, guess, chunk_max=5)
     live = driver.add(0, PROMPT, sampling, 10)
@@ -93,8 +93,8 @@ def test_text_equals_the_references_through_recorded_graphs(directories):
     expected = generate(make_runner(directory), PROMPT, sampling, 10)
     runner, rng = gpu_runner(directory, recorder, rows_max=1), Random(2)
 
-    def guess(live: Live, room: int) -> Draft:
-        return chain(tuple(expected[len(live.output) :][: min(3, room)]), "test")
+    def guess(live: Live, capacity: int) -> Draft:
+        return chain(tuple(expected[len(live.output) :][: min(3, capacity)]), "test")
 
     driver = Driver(runner, rng, guess)
     live = driver.add(0, PROMPT, sampling, 10)
@@ -113,8 +113,8 @@ def test_plain_distributions_are_never_asked_a_level_at_a_time(directories):
     def choose(logits: Tensor, requests: object) -> list[int]:
         raise AssertionError("asked again")
 
-    def guess(live: Live, room: int) -> Draft:
-        return random_tree(rng, expected[len(live.output) :], VOCAB, min(room, 6))
+    def guess(live: Live, capacity: int) -> Draft:
+        return random_tree(rng, expected[len(live.output) :], VOCAB, min(capacity, 6))
 
     runner = TargetRunner(
         parts._replace(backend=parts.backend._replace(choose=choose)), successor_count=2
@@ -209,13 +209,13 @@ def test_a_round_too_long_or_too_sparse_for_a_bucket_runs_without_a_graph(plain)
     assert recorder.replays == 0
 
 
-def test_buckets_grow_to_the_rows_wanted_and_no_further():
+def test_buckets_grow_to_the_rows_needed_and_no_further():
     from draftwerk.model.gpu.graphs import TOKENS_MAX, buckets
 
     found = buckets(5, (False, True))
     assert max(bucket.rows for bucket in found) == 8
     assert all(bucket.rows * bucket.length <= TOKENS_MAX for bucket in found)
-    # A single new token has no order, so a mask would say nothing.
+    # A single new token has no order, so a mask would have no effect.
     assert not any(bucket.masked and bucket.length == 1 for bucket in found)
     sizes = [bucket.rows * bucket.length for bucket in found]
     assert sizes == sorted(sizes, reverse=True)

@@ -128,6 +128,6 @@ def test_what_is_presampled_is_what_would_be_chosen(scores, first, second, wants
         assert sorted(logits[row][tokens].tolist(), reverse=True) == best
 
 
-def test_a_round_without_outputs_foresees_nothing():
+def test_a_round_without_outputs_presamples_nothing():
     found = presample(torch.zeros(0, VOCAB), RoundRequests(()))
     assert (found.broken, found.tokens, found.best) == (frozenset(), {}, {})

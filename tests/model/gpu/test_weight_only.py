@@ -102,7 +102,7 @@ def test_products_of_halves_stay_within_their_rounding(quantise):
 @pytest.mark.parametrize("quantise", QUANTISERS.values(), ids=QUANTISERS)
 @pytest.mark.parametrize("dtype", [FP32, HALF])
 @pytest.mark.parametrize("shape", [(40, 192), (33, 50)])
-def test_dequantised_is_what_the_twin_says(quantise, dtype: torch.dtype, shape):
+def test_dequantised_equals_the_twin(quantise, dtype: torch.dtype, shape):
     from draftwerk.model.gpu.kernels.weight_only import dequantised
 
     weight = quantise(random(11, *shape))
@@ -123,7 +123,8 @@ def test_few_rows_and_many_mean_the_same(quantise, exact: bool):
 
 
 def test_in_exact_mode_a_row_has_its_bits_in_any_company():
-    """In the interpreter, numbers whose products are exact; it tells how parts are put together."""
+    """In the interpreter, numbers whose products are exact; this tests how parts are put
+    together."""
     from draftwerk.model.gpu.kernels.weight_only import weight_only
 
     weight, values = random(15, 20, 600), random(16, 70, 600)

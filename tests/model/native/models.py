@@ -110,7 +110,7 @@ def part(
 
 
 def round_of(parts: list[Part], block_size: int = 16) -> Batch:
-    """Return a batch of these rows in which every token's logits are wanted."""
+    """Return a batch of these rows in which every token's logits are computed."""
     layout = BatchBuilder(block_size)
     for tokens, start, blocks, draft in parts:
         layout.add(tokens, start, blocks, draft, samples=True)

@@ -1,4 +1,4 @@
-"""How the library comes about: where it cannot be built, the caller learns it by one exception."""
+"""How the library is made: where it cannot be built, the caller gets one kind of exception."""
 
 import os
 import subprocess

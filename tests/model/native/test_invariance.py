@@ -120,7 +120,7 @@ def test_rows_that_share_a_long_prefix(model: NativeForward, whole: Tensor, rows
     model(round_of([part(TOKENS[:270])]), pages)
     parts = []
     for row in range(rows):
-        own = 40 + row  # from position 256 on; two tiles before it are everybody's
+        own = 40 + row  # from position 256 on; two tiles before it are shared by all rows
         for tensor in (pages.keys, pages.values):
             tensor[:, own] = tensor[:, 17]
         blocks = (*range(1, 17), own, 50 + row)

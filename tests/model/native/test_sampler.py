@@ -144,6 +144,6 @@ def test_rows_outside_the_logits_are_refused(sampler: NativeSampler) -> None:
         )
 
 
-def test_no_asks(sampler: NativeSampler) -> None:
+def test_no_requests(sampler: NativeSampler) -> None:
     assert sampler.choose_many(torch.zeros(2, 10), []) == []
     assert sampler.logprobs(torch.zeros(2, 10), []) == []

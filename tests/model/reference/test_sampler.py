@@ -1,4 +1,4 @@
-"""The tensor sampler says what the plain reference says."""
+"""The tensor sampler agrees with the plain reference."""
 
 from math import exp, log
 from random import Random

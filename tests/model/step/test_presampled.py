@@ -30,7 +30,7 @@ PLAIN = ("greedy", "sampled", "least share", "stopped")
 
 @dataclass
 class DeviceRequests:
-    """A kit that foresees all it is asked for, and keeps count."""
+    """A backend that presamples every request, and counts them."""
 
     at_once: bool
     choices: int = 0

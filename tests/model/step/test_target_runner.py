@@ -333,7 +333,7 @@ def test_slots_are_moved_after_the_copies_and_before_anything_is_written(directo
     assert list(decision.tokens) == plain[2:3]
 
 
-def test_a_sequence_is_forgotten_when_it_is_closed_and_replaced_by_a_new_opening(directory):
+def test_a_sequence_is_dropped_when_finished_and_replaced_by_a_new_one(directory):
     runner = make_runner(directory)
     sampling = Sampling(temperature=0.0)
     plain = generate(runner, PROMPT, sampling, 6)
@@ -428,7 +428,7 @@ def test_a_bad_row_fails_alone(bad: Row, draft: Draft, reason: str, directory):
     assert decided.tokens == (plain[0],)
 
 
-def test_the_verdict_says_what_the_step_cost(directory):
+def test_the_verdict_carries_the_steps_cost(directory):
     runner = make_runner(directory)
     runner.clock = iter([1.0, 1.25, 1.3125]).__next__
     verdict = runner.step(opened(Sampling(), chain((1, 2), "x")))

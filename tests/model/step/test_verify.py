@@ -48,8 +48,8 @@ def texts(
     done: list[Live] = []
     for first in range(0, len(distributions), 8):
         driver = Driver(runner, Random(1), drafter=drafter, chunk_max=200)
-        for place, distribution in enumerate(distributions[first : first + 8]):
-            driver.add(first + place, PROMPT, distribution, count)
+        for position, distribution in enumerate(distributions[first : first + 8]):
+            driver.add(first + position, PROMPT, distribution, count)
         driver.run()
         done += driver.all
     return done
@@ -124,6 +124,6 @@ def test_a_draft_distribution_is_the_best_of_the_model_s_own():
     assert sum(chance for _, chance in distribution) == pytest.approx(1.0, abs=1e-12)
 
 
-def test_a_coin_never_falls_on_what_cannot_be():
+def test_a_uniform_never_falls_on_an_impossible_token():
     weights = torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0], dtype=torch.float64)
     assert [drawn(weights, uniform) for uniform in (1e-12, 0.49, 0.51, 1 - 1e-12)] == [1, 1, 3, 3]

@@ -140,8 +140,8 @@ def test_forced_tokens_are_the_only_ones_allowed(grammars: Grammars, text: TextT
     matcher = grammars.matcher(Grammar("json_schema", '{"const":"only this"}'), (END,))
     jump_forward = list(matcher.jump_forward())
     assert text.decode(jump_forward) == '"only this"'
-    for place, token in enumerate(jump_forward):
-        assert tokens_of(matcher.allowed(jump_forward[:place])) == [token]
+    for index, token in enumerate(jump_forward):
+        assert tokens_of(matcher.allowed(jump_forward[:index])) == [token]
 
 
 def test_a_text_outside_its_grammar_is_an_error_and_not_taken_in(grammars: Grammars) -> None:
@@ -279,7 +279,7 @@ def test_a_model_without_a_tokenizer_follows_no_grammar(tmp_path: Path) -> None:
     assert "no tokenizer" in decision.error
 
 
-# --- the judge ----------------------------------------------------------------------------------
+# --- the check ----------------------------------------------------------------------------------
 
 
 def nested(depth: int) -> dict[str, object]:
@@ -345,7 +345,7 @@ def checker() -> GrammarChecker:
 
 
 @pytest.mark.parametrize("grammar", NASTY.values(), ids=NASTY)
-def test_the_check_refuses_in_words_and_lives_on(grammar: Grammar, checker: GrammarChecker) -> None:
+def test_the_check_refuses_in_words_and_goes_on(grammar: Grammar, checker: GrammarChecker) -> None:
     with pytest.raises(BadGrammar) as caught:
         checker.check(grammar)
     assert 10 < len(str(caught.value)) < 300
@@ -358,9 +358,9 @@ def test_heavy_grammars_are_taken(grammar: Grammar, checker: GrammarChecker) -> 
     checker.check(grammar)
 
 
-def test_a_judgement_is_kept(checker: GrammarChecker) -> None:
+def test_a_refusal_is_kept(checker: GrammarChecker) -> None:
     grammar = schema({"allOf": MANY, "title": "again"})
     for _ in range(2):
         with pytest.raises(BadGrammar, match="too long"):
             checker.check(grammar)
-    assert len(checker._judged) > 0
+    assert len(checker._checked) > 0

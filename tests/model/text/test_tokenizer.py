@@ -173,7 +173,7 @@ def test_a_template_stays_in_its_sandbox(attack: str):
         ChatTemplate(attack, {}).render(MESSAGES)
 
 
-def test_a_model_without_template_or_tokenizer_says_so(tmp_path: Path):
+def test_a_model_without_template_or_tokenizer_is_refused_by_name(tmp_path: Path):
     with pytest.raises(Refused, match=r"no tokenizer\.json"):
         TextTokenizer(tmp_path)
     text = saved(byte_level(), tmp_path)
@@ -236,7 +236,7 @@ def test_a_template_that_shows_answers_otherwise_gets_their_text(
     assert text.decode(text.encode_chat(turns)) == text.decode(text.encode_chat(plain))
 
 
-def test_nobody_can_write_what_stands_for_an_answer(tmp_path: Path) -> None:
+def test_clients_cannot_write_what_stands_for_an_answer(tmp_path: Path) -> None:
     text = saved(byte_level(), tmp_path, CHAT)
     tokens = tuple(text.encode_continuation("again"))
     turns = [Turn("user", "\ue0001\ue001 \ue000\ue0001\ue001"), Turn("assistant", "again")]
@@ -253,7 +253,7 @@ def test_a_template_may_show_a_participants_name(tmp_path: Path) -> None:
     assert text.decode(tokens) == "dog: the fox nobody: again "
 
 
-def test_a_template_tells_whether_its_model_reasons_first(tmp_path: Path) -> None:
+def test_a_template_shows_whether_its_model_reasons_first(tmp_path: Path) -> None:
     assert not saved(byte_level(), tmp_path / "plain", CHAT).reasons
     thinking = CHAT + "{% if enable_thinking %}<think>{% endif %}"
     assert saved(byte_level(), tmp_path / "thinking", thinking).reasons

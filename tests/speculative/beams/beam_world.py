@@ -28,7 +28,7 @@ from tests.support.toy import STOP, VOCAB, ToyTarget, head_candidates, plain_bea
 
 @dataclass(eq=False)
 class WantedText:
-    """One request as its client knows it."""
+    """One request as its client sees it."""
 
     sequence: Sequence
     want: list[tuple[Text, float | None]]
@@ -150,7 +150,7 @@ class BeamWorld:
         return True
 
     def _check_head_candidates(self, search: BeamSearch, round_: Round) -> None:
-        """Assert that what the head thought of a text has come to the row of that text."""
+        """Assert that the head's candidates for a text have come to the row of that text."""
         texts = {member.sequence_id: member.tokens for member in search.members}
         for row in round_.rows:
             if row.branch is not None and row.branch.head_candidates and row.sequence_id in texts:
@@ -192,7 +192,7 @@ class BeamWorld:
         self.blocks_peak = max(self.blocks_peak, self.scheduler.pool.used)
 
     def run(self) -> None:
-        """Let everything come to its end; nobody may starve."""
+        """Run every request to its end; none may starve."""
         for _ in range(3000):
             if self.scheduler.idle and not self.verdicts:
                 break
@@ -200,7 +200,7 @@ class BeamWorld:
                 pass
             if self.verdicts:
                 self.commit()
-        assert self.scheduler.idle, "somebody starved"
+        assert self.scheduler.idle, "a sequence starved"
         assert self.scheduler.pool.used == 0, "a block was kept"
         assert all(wanted.over for wanted in self.wanteds)
         self.counters["preemptions"] += self.scheduler.stats.preemptions
@@ -210,10 +210,12 @@ class BeamWorld:
         self._flush()
 
     def _flush(self) -> None:
-        """Run one request more, so that the target hears of all that has ended."""
+        """Run one request more, so that the target is sent all finished ids."""
         last = self.submit([1], Sampling(temperature=0.0), 1)
         assert self.plan()
-        assert self.target.histories.keys() == {last.sequence.sequence_id}, "somebody is remembered"
+        assert self.target.histories.keys() == {last.sequence.sequence_id}, (
+            "a finished sequence is held"
+        )
         self.commit()
 
     def _compare(self, wanted: WantedText, choice: int) -> None:

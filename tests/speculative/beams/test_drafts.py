@@ -1,4 +1,4 @@
-"""Forests for beams: what they guess from, how wide and deep they grow, what they forget."""
+"""Draft trees for beams: what they draft from, how wide and deep they grow, what they drop."""
 
 from draftwerk.speculative.beams.drafts import DEPTH_MAX, NODES_MAX, BeamDrafts
 from draftwerk.speculative.protocol.rounds import Branch, Draft, NewSequence, Round, Row, Seen
@@ -104,7 +104,7 @@ def test_nothing_is_drafted_where_every_token_costs_as_much_as_a_step() -> None:
     assert not any(draft.tokens for draft in beam_drafts.propose(rows, 2, STEEP))
 
 
-def test_a_forest_keeps_to_the_room_of_its_rows() -> None:
+def test_draft_trees_keep_to_the_capacity_of_their_rows() -> None:
     beam_drafts = BeamDrafts()
     rows = read(
         beam_drafts,
@@ -163,7 +163,7 @@ def test_depth_and_size_are_bounded() -> None:
     assert max(map(depth, drafts)) <= DEPTH_MAX
 
 
-def test_where_the_target_has_spoken_losers_are_not_drafted() -> None:
+def test_where_the_target_has_computed_losers_are_not_drafted() -> None:
     beam_drafts = BeamDrafts()
     candidates = ((20, -0.2), (21, -0.4), (22, -1.0), (23, -1.1))
     first = branch_row(2, -1.0, origin=GROUP, new_token_ids=(4,), known=candidates)
@@ -213,7 +213,7 @@ def test_a_search_that_returns_in_the_round_that_closes_it_begins_anew() -> None
     assert beam_drafts.propose(rows, 2, FLAT)[0].tokens[0] == 7
 
 
-def test_what_has_ended_is_forgotten() -> None:
+def test_what_has_ended_is_dropped() -> None:
     beam_drafts = BeamDrafts()
     opened(beam_drafts)
     read(beam_drafts, finished_ids=(GROUP, 2, 3))

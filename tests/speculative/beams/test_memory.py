@@ -29,7 +29,7 @@ def tokens(guess: tuple[RankedCandidates, int]) -> tuple[list[int], int]:
     return [token for token, _ in guess[0]], guess[1]
 
 
-def test_nothing_is_guessed_of_what_nobody_has_seen() -> None:
+def test_nothing_is_guessed_of_unseen_tokens() -> None:
     assert memory(1, 2, 3).guess(tail(8, 9)) == ([], 0)
 
 

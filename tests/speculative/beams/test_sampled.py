@@ -26,7 +26,8 @@ def rules_of(seed: int, width: int) -> BeamRules:
 
 
 def drawn(distribution: Distribution, rules: BeamRules, narrow: bool = False) -> Beams:
-    """Run a search; with `narrow`, on no more offers than it asks for, as a device gives them."""
+    """Run a search; with `narrow`, on no more candidates than it needs, as a device returns
+    them."""
     beams = new_beams(rules)
     while not beams.done:
         candidates = [tuple(enumerate(distribution(each.tokens))) for each in beams.live]
@@ -86,7 +87,7 @@ def test_pairs_come_in_the_order_of_drawing_without_replacement() -> None:
     assert distance < 75.0, distance
 
 
-def test_a_seed_says_the_same_again_and_another_something_else() -> None:
+def test_a_seed_gives_the_same_again_and_another_something_else() -> None:
     def texts(seed: int) -> list[tuple[int, ...]]:
         return [each.tokens for each in drawn(distribution, rules_of(seed, 3)).finished]
 

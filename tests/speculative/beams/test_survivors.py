@@ -1,4 +1,4 @@
-"""The frontier is where the search itself stops for want of offers."""
+"""Unexpanded survivors are where the search itself stops for lack of candidates."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""The auction against every other choice."""
+"""The draft budget against every other choice of nodes."""
 
 import random
 from itertools import chain, combinations

@@ -181,7 +181,7 @@ def test_survival_finds_the_true_chance(chance: float) -> None:
     acceptance.check()
 
 
-def test_trust_in_one_source_says_nothing_of_another() -> None:
+def test_acceptance_of_one_source_leaves_another_alone() -> None:
     sequence_acceptance = SequenceAcceptance()
     for _ in range(60):
         sequence_acceptance.learn(NGRAM, 0.8, 0)

@@ -313,10 +313,10 @@ def test_rows_whose_guesses_do_not_pay_take_turns() -> None:
     assert wants_topk == set(range(count))
 
 
-def test_a_head_must_pay_for_the_time_that_it_thinks() -> None:
-    """The same guesses, always right: worth it at 0.1 ms a row, not at 10 ms a row."""
+def test_a_head_must_pay_for_its_time() -> None:
+    """The same guesses, always right: it pays at 0.1 ms a row, not at 10 ms a row."""
     text = list(range(100, 900))
-    thought = dict[float, int]()
+    head_runs = dict[float, int]()
     for head_ms in (0.1, 10.0):
         proposer, count = Proposer(("head",), ((1, 8.0), (16, 8.5))), 0
         head_tree = tuple[HeadNode, ...]()
@@ -347,15 +347,15 @@ def test_a_head_must_pay_for_the_time_that_it_thinks() -> None:
             count += draft.wants_topk
             right = HeadNode(-1, text[known], (text[known + 1],), (1,))
             head_tree = (right,) if draft.wants_topk else ()
-        thought[head_ms] = count
-    assert thought[0.1] > 350
-    assert thought[10.0] < 50
+        head_runs[head_ms] = count
+    assert head_runs[0.1] > 350
+    assert head_runs[10.0] < 50
 
 
-def test_a_head_that_never_pays_is_let_think_for_a_share_of_the_time_and_heard_each_time() -> None:
+def test_a_head_that_never_pays_runs_for_a_share_of_the_time_and_is_used_each_time() -> None:
     """And once its guesses come true it is asked in every round."""
     proposer = Proposer(("head",), ((1, 8.0), (16, 8.5)))
-    rng, thought, heard = random.Random(3), Counter[str](), 0
+    rng, head_runs, used = random.Random(3), Counter[str](), 0
     text, head_tree = [rng.randrange(900) for _ in range(1000)], tuple[HeadNode, ...]()
     for number in range(900):
         phase = "right" if number >= 600 else "wrong" if number >= 100 else "start"
@@ -379,20 +379,20 @@ def test_a_head_that_never_pays_is_let_think_for_a_share_of_the_time_and_heard_e
         (draft,) = drafts_of(
             proposer, Round(round_id=number, pipeline_slot=0, rows=(row,)), (NO_DRAFT,)
         )
-        thought[phase] += draft.wants_topk
-        heard += phase == "wrong" and bool(head_tree)
-        # The target says text[known], and the head thinks about what comes then.
+        head_runs[phase] += draft.wants_topk
+        used += phase == "wrong" and bool(head_tree)
+        # The target's token is text[known], and the head drafts what follows.
         guess = text[known + 1] if phase == "right" else 901
         head_tree = (HeadNode(-1, text[known], (guess,), (1,)),) if draft.wants_topk else ()
-    assert thought["start"] >= 8
-    assert 10 <= heard == thought["wrong"] <= 500 * PROBE_SHARE * 8.0 / HEAD_MS + 1
-    assert thought["right"] > 200
+    assert head_runs["start"] >= 8
+    assert 10 <= used == head_runs["wrong"] <= 500 * PROBE_SHARE * 8.0 / HEAD_MS + 1
+    assert head_runs["right"] > 200
 
 
 @pytest.mark.parametrize(
     ("methods", "hears"), [(None, True), (("ngram", "head"), True), (("ngram",), False)]
 )
-def test_a_head_thinks_for_the_beam_searches_of_those_who_allow_it(
+def test_a_head_runs_for_beam_searches_that_allow_it(
     methods: tuple[str, ...] | None, hears: bool
 ) -> None:
     proposer = Proposer(("ngram", "head"), ((1, 1.0), (64, 1.01)))

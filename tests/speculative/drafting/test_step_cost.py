@@ -23,7 +23,7 @@ def test_the_curve_finds_a_staircase_through_noise_and_outliers() -> None:
     cost.check()
 
 
-def test_measurements_at_start_are_believed_at_once_and_corrected_later() -> None:
+def test_measurements_at_start_are_used_at_once_and_corrected_later() -> None:
     cost = StepCost([(1, 10.0), (64, 20.0)])
     assert cost.table(64)[1] == 10.0
     assert cost.table(64)[64] == pytest.approx(20.0)

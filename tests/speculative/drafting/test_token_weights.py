@@ -1,4 +1,4 @@
-"""What a token of each row is worth."""
+"""The weight of a token of each row."""
 
 import math
 from itertools import pairwise
@@ -14,7 +14,7 @@ SHARES = st.floats(0.0, 1.0)
 
 
 @given(LEFTS, SHARES, SHARES)
-def test_the_mean_is_one_and_nobody_is_worth_less_than_the_cost_it_takes_away(
+def test_the_mean_is_one_and_no_weight_is_below_the_cost_it_takes_away(
     tokens_left: list[int], occupancy: float, own_share: float
 ) -> None:
     found = token_weights(tokens_left, occupancy, own_share)
@@ -23,7 +23,7 @@ def test_the_mean_is_one_and_nobody_is_worth_less_than_the_cost_it_takes_away(
 
 
 @given(LEFTS, SHARES, SHARES)
-def test_the_further_behind_the_more_worth(
+def test_the_further_behind_the_more_weight(
     tokens_left: list[int], occupancy: float, own_share: float
 ) -> None:
     order = sorted(zip(tokens_left, token_weights(tokens_left, occupancy, own_share), strict=True))
@@ -31,7 +31,7 @@ def test_the_further_behind_the_more_worth(
 
 
 @given(LEFTS, SHARES)
-def test_all_are_worth_the_same_while_places_are_taken(
+def test_all_weigh_the_same_while_ended_rows_are_replaced(
     tokens_left: list[int], own_share: float
 ) -> None:
     assert token_weights(tokens_left, 1.0, own_share) == [1.0] * len(tokens_left)

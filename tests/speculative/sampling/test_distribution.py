@@ -1,4 +1,4 @@
-"""The right distribution: what `choose` says, over many keys, follows `probabilities`.
+"""The right distribution: `choose`, over many keys, follows `probabilities`.
 
 Each test of agreement has a negative control: the same counts, from a rule with one planted fault,
 must fail the same test. Keys are fixed, so a test that passes once passes always.

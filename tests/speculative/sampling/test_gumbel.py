@@ -125,13 +125,13 @@ def test_gumbel_noise_has_the_mean_and_the_variance_of_the_distribution(walk) ->
 
 @pytest.mark.parametrize("walk", walks.values(), ids=walks)
 @pytest.mark.parametrize("lag", [1, 2, 4])
-def test_neighbours_do_not_know_of_each_other(walk, lag: int) -> None:
+def test_neighbours_are_independent(walk, lag: int) -> None:
     sample = [uniform(*walk(n)) - 0.5 for n in range(COUNT + lag)]
     correlation = sum(a * b for a, b in zip(sample, sample[lag:], strict=False)) * 12 / COUNT
     assert abs(correlation) < 5 / sqrt(COUNT)
 
 
-def test_two_walks_do_not_know_of_each_other() -> None:
+def test_two_walks_are_independent() -> None:
     samples = [[uniform(*walk(n + 10)) - 0.5 for n in range(COUNT)] for walk in walks.values()]
     for i, one in enumerate(samples):
         for other in samples[:i]:

@@ -1,7 +1,7 @@
 """The rule that turns logits into a distribution: what edits them, what cuts them, and in which
 order.
 
-That `choose` then follows the distribution is for test_law.py.
+That `choose` then follows the distribution is for test_distribution.py.
 """
 
 from collections import Counter
@@ -150,7 +150,7 @@ def test_only_the_counts_of_the_history_matter(prompt: list[int], output: list[i
     ],
     ids=str,
 )
-def test_whatever_changes_logits_says_so(how: dict[str, object]) -> None:
+def test_whatever_changes_logits_is_reported(how: dict[str, object]) -> None:
     assert Sampling(**how).edits_logits  # type: ignore[arg-type]
 
 
@@ -240,7 +240,7 @@ def test_the_distribution_is_a_beginning_of_the_ranking(
 
 
 @given(scores_of, truncations)
-def test_each_rule_cuts_exactly_what_it_says(scores: list[float], sampling: Sampling) -> None:
+def test_each_rule_cuts_exactly_what_it_should(scores: list[float], sampling: Sampling) -> None:
     """Rebuild the cut rule by rule, by counting what each must keep."""
     size = len(kept(scores, sampling))
     distributions = [

@@ -56,8 +56,8 @@ def random_model(seed: int, sparse: bool) -> dict[tuple[int, ...], list[float]]:
 
 def text_distribution(model: dict[tuple[int, ...], list[float]], text: tuple[int, ...]) -> float:
     chance = 1.0
-    for place, token in enumerate(text):
-        chance *= model[text[:place]][token]
+    for position, token in enumerate(text):
+        chance *= model[text[:position]][token]
     return chance
 
 
@@ -81,8 +81,8 @@ def speculated(
             for text in distribution:
                 if text[:accepted] == tokens[:accepted]:
                     rest = following[text[accepted]]
-                    for place in range(accepted + 1, DRAFTED + 1):
-                        rest *= target[text[:place]][text[place]]
+                    for position in range(accepted + 1, DRAFTED + 1):
+                        rest *= target[text[:position]][text[position]]
                     distribution[text] += drawn * chance * rest
     return distribution, mean
 
@@ -124,12 +124,12 @@ def test_block_verification_never_accepts_less() -> None:
     assert better > 15
 
 
-def test_the_enumeration_notices_a_biased_rule() -> None:
+def test_the_enumeration_finds_a_biased_rule() -> None:
     def greedy(
         tokens: tuple[int, ...], drafts: list[Distribution], targets: list[Distribution]
     ) -> Iterator[tuple[float, int, list[float]]]:
         for accepted, chance in enumerate(ratio_odds(tokens, drafts, targets)):
-            yield chance, accepted, list(targets[accepted])  # forgets the residual
+            yield chance, accepted, list(targets[accepted])  # leaves out the residual
 
     target, draft = random_model(3, False), random_model(103, False)
     distribution, _ = speculated(greedy, target, draft)
@@ -139,7 +139,7 @@ def test_the_enumeration_notices_a_biased_rule() -> None:
     )
 
 
-def test_odds_add_up_and_a_coin_falls_somewhere() -> None:
+def test_odds_add_up_and_a_uniform_falls_somewhere() -> None:
     target, draft = random_model(4, False), random_model(5, False)
     tokens = (0, 2, 1)
     drafts: list[Distribution] = [draft[tokens[:n]] for n in range(3)]

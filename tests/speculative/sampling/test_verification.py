@@ -1,4 +1,4 @@
-"""Chains judged on the drafted tokens alone, all others being one outcome: the distribution stays
+"""Chains verified on the drafted tokens alone, all others being one outcome: the distribution stays
 exact."""
 
 import random
@@ -36,8 +36,7 @@ def best(distribution: list[float]) -> dict[int, float]:
 def next_distribution(
     distribution: list[float], outcomes: list[int], target: list[float]
 ) -> list[float]:
-    """Return by token what a distribution by outcome says, the last outcome being all other
-    tokens."""
+    """Return a distribution by outcome as one by token; the last outcome is all other tokens."""
     if not distribution:
         return target
     outside = sum(target[token] for token in range(VOCAB) if token not in outcomes)
@@ -70,7 +69,7 @@ def test_the_text_has_the_target_distribution_exactly(rule: Verify, seed: int) -
         for chances in targets:
             chances[-1] = 1.0 - sum(chances)
         places = [found.index(token) for found, token in zip(outcomes, tokens, strict=True)]
-        # The verdict is the same for all coins between two neighbouring sums of odds.
+        # The verdict is the same for all uniforms between two neighbouring sums of odds.
         odds = (ratio_odds if rule == "ratio" else block_odds)(places, drafted, [*targets, [1.0]])
         sums = [0.0]
         for chance in odds:
@@ -85,14 +84,14 @@ def test_the_text_has_the_target_distribution_exactly(rule: Verify, seed: int) -
             for text in distribution:
                 if text[:accepted] == tokens[:accepted]:
                     rest = next_distribution(following, known, here)[text[accepted]]
-                    for place in range(accepted + 1, DRAFTED + 1):
-                        rest *= target[text[:place]][text[place]]
+                    for position in range(accepted + 1, DRAFTED + 1):
+                        rest *= target[text[:position]][text[position]]
                     distribution[text] += drawn * (high - low) * rest
     assert 0.05 < rejected < 0.95
     for text, chance in distribution.items():
         wanted = 1.0
-        for place, token in enumerate(text):
-            wanted *= target[text[:place]][token]
+        for position, token in enumerate(text):
+            wanted *= target[text[:position]][token]
         assert chance == pytest.approx(wanted, abs=1e-12)
 
 

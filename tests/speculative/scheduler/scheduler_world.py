@@ -25,7 +25,7 @@ CONTEXT = 28
 
 @dataclass(eq=False)
 class WantedText:
-    """One sequence as its client knows it."""
+    """One sequence as its client sees it."""
 
     sequence: Sequence
     prompt: tuple[int, ...]
@@ -38,7 +38,7 @@ class WantedText:
 
 @dataclass
 class Reader:
-    """Knows of sequences only what rounds say: what a device or a draft source must get by with."""
+    """Builds sequences from rounds alone, as a device or a draft source does."""
 
     histories: dict[int, list[int]] = field(default_factory=dict)
 
@@ -114,7 +114,7 @@ class World:
         priority: int = 0,
         space: str = "",
     ) -> Sequence:
-        """Return a new sequence, and remember what must become of it."""
+        """Return a new sequence, and keep its expected outcome."""
         sampling = Sampling(
             **{
                 **{name: getattr(sampling, name) for name in Sampling.__struct_fields__},
@@ -228,7 +228,7 @@ class World:
         self.counters[wanted.ending] += bool(wanted.ending)
 
     def finish(self) -> None:
-        """Let everything come to its end; nobody may starve."""
+        """Run every sequence to its end; none may starve."""
         for _ in range(2000):
             if self.scheduler.idle:
                 break
@@ -236,7 +236,7 @@ class World:
                 pass
             if self.verdicts:
                 self.commit()
-        assert self.scheduler.idle, "somebody starved"
+        assert self.scheduler.idle, "a sequence starved"
         while self.verdicts:
             self.commit()
         self.scheduler.check()
@@ -246,7 +246,7 @@ class World:
         self.flush()
 
     def flush(self) -> None:
-        """Run one sequence more, so that the devices hear of all that has ended."""
+        """Run one sequence more, so that the devices are sent all finished ids."""
         last = self.sequence("last", 0, [1], Sampling(temperature=0.0), 1)
         self.scheduler.submit(last)
         assert self.plan()
@@ -306,7 +306,7 @@ class World:
             self.counters["resumed with text"] += generated > 0
 
     def check_device(self, round_: Round) -> None:
-        """A device that sees rounds only knows every text."""
+        """A device that sees rounds only has every text."""
         for row in round_.rows:
             sequence = self.wanteds[row.sequence_id].sequence
             assert self.reader.histories[row.sequence_id] == sequence.tokens

@@ -56,7 +56,7 @@ def test_every_story_ends_well_and_everything_happens_in_some() -> None:
         assert happened[event] > 0, (event, happened)
 
 
-def test_one_seed_tells_one_story() -> None:
+def test_one_seed_gives_one_run() -> None:
     assert story(11) == story(11)
 
 
@@ -195,7 +195,7 @@ def test_a_long_prompt_is_computed_in_chunks_and_only_the_last_one_samples() -> 
     assert chunks == [(0, 3, False, True), (3, 6, False, False), (6, 8, True, False)]
 
 
-def test_a_chunk_is_no_news_for_anybody() -> None:
+def test_a_chunk_commits_no_token() -> None:
     world = make_world(tokens_max=3)
     submit(world)
     assert decide(world, planned(world), Decision()) == []
@@ -282,7 +282,7 @@ def test_drafts_grow_shorter_near_the_limit_of_the_pool() -> None:
     assert lengths == [0, 4, 6, 6]
 
 
-def test_the_blocks_of_a_row_that_failed_are_served_to_nobody() -> None:
+def test_the_blocks_of_a_row_that_failed_are_not_served_again() -> None:
     world = make_world(block_count=8)
     submit(world, PROMPT, tokens_max=4)
     decide(world, planned(world), Decision(error="not a number"))
@@ -382,7 +382,7 @@ def test_a_verdict_for_another_round_is_an_error() -> None:
         )
 
 
-def test_the_next_round_says_what_the_last_one_cost() -> None:
+def test_the_next_round_carries_the_last_ones_cost() -> None:
     world = make_world()
     submit(world)
     first = planned(world)
@@ -465,7 +465,7 @@ def test_followers_wait_for_the_leader_and_find_its_prompt() -> None:
     assert world.wanteds[2].sequence.table.blocks[:2] == leader.table.blocks[:2]
 
 
-def test_a_waiting_follower_holds_nobody_else_up() -> None:
+def test_a_waiting_follower_holds_no_other_up() -> None:
     world = make_world(tokens_max=9)
     world.scheduler.submit(leader := world.sequence("n", 0, PROMPT, GREEDY, 3))
     follower = world.sequence("n", 1, PROMPT, GREEDY, 3)
@@ -530,7 +530,7 @@ def test_an_ended_sequence_is_closed_in_the_next_round_and_only_there() -> None:
     assert planned(world).finished_ids == ()
 
 
-def test_a_sequence_that_no_device_heard_of_is_not_closed() -> None:
+def test_a_sequence_that_reached_no_device_is_not_closed() -> None:
     world = make_world()
     submit(world)
     world.scheduler.cancel("r0")
@@ -604,7 +604,7 @@ def test_cancelling_what_is_unknown_does_nothing() -> None:
 # --- the checks themselves ------------------------------------------------------------------------
 
 
-def test_check_notices_a_leaked_block() -> None:
+def test_check_finds_a_leaked_block() -> None:
     world = make_world()
     sequence = submit(world)
     planned(world)
@@ -613,14 +613,14 @@ def test_check_notices_a_leaked_block() -> None:
         world.scheduler.check()
 
 
-def test_check_notices_a_waiting_sequence_with_blocks() -> None:
+def test_check_finds_a_waiting_sequence_with_blocks() -> None:
     world = make_world()
     submit(world).table.reserve(1)
     with pytest.raises(AssertionError, match="waiting sequence holds"):
         world.scheduler.check()
 
 
-def test_check_notices_kv_beyond_the_tokens() -> None:
+def test_check_finds_kv_beyond_the_tokens() -> None:
     world = make_world()
     sequence = submit(world)
     planned(world)

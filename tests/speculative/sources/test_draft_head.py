@@ -1,4 +1,4 @@
-"""The draft head's thoughts become guesses: ranked with the noise, deep only below right tokens."""
+"""The draft head's nodes become drafts: ranked with the noise, deep only below right tokens."""
 
 from draftwerk.speculative.protocol.rounds import HeadNode
 from draftwerk.speculative.sampling.params import Sampling
@@ -13,7 +13,7 @@ from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.sequence_noise import GREEDY, SequenceNoise
 from draftwerk.speculative.sources.tree import DraftTree
 
-THOUGHTS = (
+HEAD_TREE = (
     HeadNode(-1, 9, (4, 5, 6), (1, 20, 60)),
     HeadNode(0, 4, (7, 8), (2, 30)),
     HeadNode(0, 5, (8,), (3,)),
@@ -42,14 +42,14 @@ def paths(tree: DraftTree) -> set[tuple[int, ...]]:
 
 
 def test_each_head_node_names_the_children_of_its_own_node():
-    tree = proposed(THOUGHTS)
+    tree = proposed(HEAD_TREE)
     assert paths(tree) == {(4,), (5,), (6,), (4, 7), (4, 8), (5, 8), (4, 8, 1)}
     assert {source_of(cell) for cell in tree.credit_cells} == {HEAD}
     assert tree.scores[tree.child(-1, 4)] > tree.scores[tree.child(-1, 5)]
 
 
 def test_reach_and_widths_bound_the_tree():
-    assert paths(proposed(THOUGHTS, depth_max=1)) == {(4,), (5,), (6,)}
+    assert paths(proposed(HEAD_TREE, depth_max=1)) == {(4,), (5,), (6,)}
     many = HeadNode(-1, 9, tuple(range(20)), tuple(range(0, 200, 10)))
     assert paths(proposed((many,))) == {(token,) for token in range(WIDTHS[0])}
 
@@ -61,7 +61,7 @@ def test_what_follows_a_token_that_found_no_room_is_left_out():
 
 
 def test_candidates_are_ranked_with_the_noise_of_their_place():
-    """Of equally likely successors the target says the one with the most noise."""
+    """Of equally likely successors the target chooses the one with the most noise."""
     key = SequenceNoise(Sampling(seed=5))
     even = HeadNode(-1, 9, tuple(range(10, 26)), (40,) * 16)
     tree = proposed((even,), key=key)
@@ -74,7 +74,7 @@ def test_committed_tokens_outdate_what_was_head_node_before():
         HeadSource(SequenceText([3, 9]), GREEDY),
         DraftTree(AcceptanceStats(), SequenceAcceptance()),
     )
-    source.head_tree = THOUGHTS
+    source.head_tree = HEAD_TREE
     source.learn((4,))
     source.propose(tree, 8)
     assert len(tree) == 0

@@ -85,28 +85,28 @@ def test_enumerated_noise_gives_the_target_distribution_exactly(
     distribution: Counter[tuple[int, ...]] = Counter()
     rounds = 0
     for dice in product(range(STEPS), repeat=LENGTH):
-        # Positions beyond the text may be asked for too; what they say matters to nobody.
+        # Positions beyond the text may be requested too; their tokens are not used.
         said, took = text(rolled((*dice, *[0] * 8)), drafts)
         distribution[said] += 1
         rounds += took
     assert (rounds == LENGTH * STEPS**LENGTH) == (drafts is nothing), "drafts must be accepted"
     for said in product(range(VOCAB), repeat=LENGTH):
         chance = 1.0
-        for place, token in enumerate(said):
-            chance *= distribution_after(said[:place])[token] / STEPS
+        for position, token in enumerate(said):
+            chance *= distribution_after(said[:position])[token] / STEPS
         assert distribution[said] / STEPS**LENGTH == pytest.approx(chance, abs=1e-12)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_seed_says_one_text_whatever_is_drafted(temperature: float) -> None:
+def test_a_seed_gives_one_text_whatever_is_drafted(temperature: float) -> None:
     saved = 0
     for seed in range(200):
         sampling = Sampling(temperature=temperature, seed=seed)
 
         def target(context: tuple[int, ...], sampling: Sampling = sampling) -> int:
             # The seed is in the scores too: without noise it would be one text 200 times.
-            place = sum(context) * 5 + len(context) + sampling.seed * (len(context) + 1)
-            scores = [0.7 * ((place + v * 3) % 4) for v in range(VOCAB)]
+            position = sum(context) * 5 + len(context) + sampling.seed * (len(context) + 1)
+            scores = [0.7 * ((position + v * 3) % 4) for v in range(VOCAB)]
             return choose(scores, len(context), sampling)
 
         plain, rounds = text(target, nothing)

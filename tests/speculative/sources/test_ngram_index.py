@@ -20,10 +20,12 @@ cuts = st.lists(st.integers(1, 9), max_size=30)
 def naive(tokens: list[int], tail: list[int], end: int) -> list[Match]:
     """Return the newest places up to `end` where the tail's last two tokens stood."""
     found: list[Match] = []
-    for place in range(end, PAD, -1):
-        fits = [length for length in LEVELS if tokens[place - length : place] == tail[-length:]]
+    for position in range(end, PAD, -1):
+        fits = [
+            length for length in LEVELS if tokens[position - length : position] == tail[-length:]
+        ]
         if fits:
-            found.append((place, LEVELS.index(max(fits))))
+            found.append((position, LEVELS.index(max(fits))))
     return found[:POSITIONS_MAX]
 
 

@@ -36,7 +36,7 @@ def proposed(source: DraftSource, depth_max: int) -> DraftTree:
 
 
 def entry(token: int, *best: int) -> TokenTopK:
-    """Return what the target thought could follow a token: a half, a quarter and so on."""
+    """Return the target's top-k after a token: a half, a quarter and so on."""
     return TokenTopK(token, best, tuple(round(0.7 * (n + 1) / LOSS_NATS) for n in range(len(best))))
 
 
@@ -78,9 +78,7 @@ def test_suffix_offers_the_second_longest_matches_too() -> None:
 
 
 @given(st.lists(st.integers(0, 3), max_size=60), st.integers(1, 20))
-def test_ngram_and_suffix_say_only_what_the_text_has_said(
-    tokens: list[int], depth_max: int
-) -> None:
+def test_ngram_and_suffix_draft_only_what_the_text_has(tokens: list[int], depth_max: int) -> None:
     text = known(tokens)
     pairs = {*pairwise(tokens)}
     for source in (NgramSource(text), SuffixSource(text, GREEDY)):
@@ -110,7 +108,7 @@ def test_recycling_keeps_the_latest_and_a_bounded_number() -> None:
 
 
 def test_recycling_drafts_first_what_the_noise_favours() -> None:
-    """Of equally likely successors the target says the one with the most noise."""
+    """Of equally likely successors the target chooses the one with the most noise."""
     sampling = Sampling(temperature=1.0, seed=5)
     successors = Successors()
     candidates = range(100, 100 + RANKS)
@@ -132,7 +130,7 @@ def test_voters_that_disagree_leave_it_to_the_noise() -> None:
         assert (scores[7] > scores[8]) == (noise[7] > noise[8])
 
 
-def test_recycling_forgets_what_was_unchanged_for_longest(
+def test_recycling_drops_what_was_unchanged_for_longest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(recycle, "TOKENS_MAX", 2)
@@ -149,11 +147,11 @@ def test_recycling_of_a_token_never_seen_guesses_nothing() -> None:
 # --- prediction ---------------------------------------------------------------------------------
 
 
-def speak(prediction: list[int], said: list[int]) -> DraftTree:
-    """Return what is guessed once `said` has been committed, one token at a time."""
+def speak(prediction: list[int], written: list[int]) -> DraftTree:
+    """Return what is guessed once the `written` tokens have been committed, one token at a time."""
     text = known([500, 501])
     source = PredictionSource(text, tuple(prediction), ())
-    for token in said:
+    for token in written:
         text.occurrences.append((token,))
         source.learn((token,))
     return proposed(source, 4)
@@ -163,7 +161,7 @@ PREDICTION = list(range(100, 160))
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("written", "expected"),
     [
         ([], (100, 101, 102, 103)),
         ([100, 101], (102, 103, 104, 105)),
@@ -177,9 +175,9 @@ PREDICTION = list(range(100, 160))
     ],
 )
 def test_a_prediction_is_found_again_after_a_departure(
-    said: list[int], expected: tuple[int, ...]
+    written: list[int], expected: tuple[int, ...]
 ) -> None:
-    assert expected in paths(speak(PREDICTION, said))
+    assert expected in paths(speak(PREDICTION, written))
 
 
 def test_a_confirmed_place_is_surer_than_a_guessed_one() -> None:
@@ -213,12 +211,12 @@ def test_most_of_an_edited_text_is_predicted() -> None:
             after.append(token)
     text = known([500, 501])
     source = PredictionSource(text, tuple(before), ())
-    rounds = said = 0
-    while said < len(after):
-        path = proposed(source, 15).follow(after[said:])
-        new_token_ids = tuple(after[said : said + len(path) + 1])
+    rounds = written = 0
+    while written < len(after):
+        path = proposed(source, 15).follow(after[written:])
+        new_token_ids = tuple(after[written : written + len(path) + 1])
         text.occurrences.append(new_token_ids)
         source.learn(new_token_ids)
-        said += len(new_token_ids)
+        written += len(new_token_ids)
         rounds += 1
     assert len(after) / rounds > 6

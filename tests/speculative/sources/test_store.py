@@ -17,7 +17,7 @@ def proposed(store: Store, tail: list[int]) -> list[int]:
     return tree.tokens
 
 
-def test_what_was_said_is_proposed_again() -> None:
+def test_finished_output_is_proposed_again() -> None:
     store = Store()
     store.learn([1, 2, 3, 4, 5])
     assert proposed(store, [2, 3]) == [4, 5]
@@ -32,7 +32,7 @@ def test_no_guess_crosses_from_one_output_into_the_next() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 50), max_size=60), max_size=40))
-def test_a_store_is_bounded_and_remembers_the_newest(outputs: list[list[int]]) -> None:
+def test_a_store_is_bounded_and_keeps_the_newest(outputs: list[list[int]]) -> None:
     store = Store(generation_max=100)
     for output in outputs:
         store.learn(output)
@@ -53,7 +53,7 @@ def test_an_output_longer_than_a_generation_keeps_its_end() -> None:
     assert store.size <= 200 + PAD
 
 
-def test_name_spaces_do_not_hear_each_other() -> None:
+def test_name_spaces_are_separate() -> None:
     memories = Memories()
     memories.of("a").store.learn([1, 2, 3, 4])
     memories.of("a").successors.learn((TokenTopK(1, (2, 3), (5, 9)),))
@@ -62,7 +62,7 @@ def test_name_spaces_do_not_hear_each_other() -> None:
     assert proposed(memories.of("a").store, [2, 3]) == [4]
 
 
-def test_the_name_space_unused_for_longest_is_forgotten() -> None:
+def test_the_name_space_unused_for_longest_is_dropped() -> None:
     memories = Memories(name_spaces_max=2)
     first = memories.of("a")
     memories.of("b")

@@ -41,7 +41,9 @@ def test_a_merged_tree_is_sound_whatever_is_merged(seed: int, count: int, vocab:
 def test_a_draft_of_chosen_nodes_is_a_draft(seed: int, count: int, size: int) -> None:
     tree = grown(random.Random(seed), count, 4)
     chances = tree.chances()
-    chosen = sorted(range(len(tree)), key=lambda node: -chances[node])[:size]  # as auctions choose
+    chosen = sorted(range(len(tree)), key=lambda node: -chances[node])[
+        :size
+    ]  # as the draft budget chooses
     draft = tree.draft(chosen)
     assert len(draft.tokens) == len(draft.parents) == len(draft.sources) == len(chosen)
     assert all(-1 <= parent < node for node, parent in enumerate(draft.parents))

@@ -19,15 +19,15 @@ ASK = "Name a city and its size."
 REFUSED, ALTERNATIVE = "not supported by this server", "; use "
 WORDS_MAX = 160
 
-Case = Callable[[], Any]
+ClientCase = Callable[[], Any]
 Outcome = Literal["passed", "refused", "failed"]
-cases: dict[str, Case] = {}
+cases: dict[str, ClientCase] = {}
 
 
-def case(name: str) -> Callable[[Case], Case]:
+def case(name: str) -> Callable[[ClientCase], ClientCase]:
     """Register a function as a case; it raises if the client did not get what it asked for."""
 
-    def register(run: Case) -> Case:
+    def register(run: ClientCase) -> ClientCase:
         cases[name] = run
         return run
 
@@ -38,12 +38,12 @@ def outcome_of(error: BaseException | None) -> tuple[Outcome, str]:
     """Return how a case ended, and the server's words where it refused; "failed" without them."""
     if error is None:
         return "passed", ""
-    said = " ".join(str(error).split())
-    at = said.find(REFUSED)
-    if at >= 0 and ALTERNATIVE in said[at:]:
-        start = said.rfind("`", 0, said.rfind("`", 0, at))
-        return "refused", said[start:].split(".'")[0].split('."')[0][:WORDS_MAX]
-    return "failed", f"{type(error).__name__}: {said}"[:WORDS_MAX]
+    message = " ".join(str(error).split())
+    at = message.find(REFUSED)
+    if at >= 0 and ALTERNATIVE in message[at:]:
+        start = message.rfind("`", 0, message.rfind("`", 0, at))
+        return "refused", message[start:].split(".'")[0].split('."')[0][:WORDS_MAX]
+    return "failed", f"{type(error).__name__}: {message}"[:WORDS_MAX]
 
 
 def main() -> None:

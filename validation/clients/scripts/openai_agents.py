@@ -1,4 +1,4 @@
-"""OpenAI's agents SDK: Responses by default, chat where one says so."""
+"""OpenAI's agents SDK: Responses by default, chat on request."""
 
 from agents import (
     Agent,

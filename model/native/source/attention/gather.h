@@ -4,7 +4,7 @@
 
 #include "attention/attention.h"
 
-// Widens int8 heads, each followed by its scale, to bf16, and says where each came to lie, also of
+// Widens int8 heads, each followed by its scale, to bf16, and returns where each is, also of
 // the positions that fill up a vector.
 void widen_heads(const uint8_t *base, const int64_t *offsets, int count, int size,
                  int64_t *widened, uint8_t *out);

@@ -1,4 +1,4 @@
-// What a thread's processor is told before it computes.
+// A thread's floating-point mode, set before it computes.
 #pragma once
 
 #if defined(__x86_64__)
