@@ -81,8 +81,8 @@ class Sequences:
                     samples=True,
                     draft_max=drafted,
                     blocks=self.blocks[index],
-                    new_token_ids=news,
-                    new_sequence=opening,
+                    new_token_ids=new_token_ids,
+                    new_sequence=new_sequence,
                 )
             )
             self.sent_count[index] = len(text)
