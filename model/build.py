@@ -11,9 +11,9 @@ from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head import DraftHead, TorchStep, find
 from draftwerk.model.native.build import NativeUnavailable
-from draftwerk.model.native.copies import copy_blocks, move_slots
+from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.forward import NativeForward
-from draftwerk.model.native.guesser import NativeStep
+from draftwerk.model.native.kv_pages import copy_blocks, move_slots
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.reference.forward import TorchForward

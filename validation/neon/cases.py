@@ -14,8 +14,8 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.draft_head.tree import Start
+from draftwerk.model.native.draft_head import NativeStep, arguments_of
 from draftwerk.model.native.forward import FORMATS, NativeForward
-from draftwerk.model.native.guesser import NativeStep, arguments_of
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.reference.sampler import SamplingRequest

@@ -49,7 +49,7 @@ def step_of(directory: Path, *, native: bool = False):
 
 def native_step(head: DraftHead, weights: Weights):
     try:
-        from draftwerk.model.native.guesser import NativeStep
+        from draftwerk.model.native.draft_head import NativeStep
         from draftwerk.model.native.pool import Pool
 
         return NativeStep(head, weights.embedding, weights.lm_head, Pool(2))

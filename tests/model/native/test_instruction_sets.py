@@ -13,8 +13,8 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.draft_head.tree import Start
 from draftwerk.model.native.build import NativeUnavailable
+from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.forward import FORMATS, NativeForward
-from draftwerk.model.native.guesser import NativeStep
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.reference.sampler import SamplingRequest
