@@ -100,7 +100,7 @@ def _ready(built: Built, costs: tuple[tuple[int, float], ...]) -> Ready:
         device=built.device,
         attention=built.attention,
         exact=built.exact,
-        draft_head=built.parts.step is not None,
+        draft_head=built.parts.draft_head is not None,
         step_costs=costs,
         weight_bytes=built.reading[0],
         weight_ms=built.reading[1],

@@ -12,7 +12,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -212,8 +212,8 @@ def doubled(runner: TargetRunner, start: int) -> TargetRunner:
             ],
         )
 
-    backend = runner.backend._replace(choose=choose_doubled)
-    return TargetRunner(runner.parts._replace(backend=backend), runner.successor_count)
+    backend = replace(runner.backend, choose=choose_doubled)
+    return TargetRunner(replace(runner.parts, backend=backend), runner.successor_count)
 
 
 # --- the run --------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ page or in Perfetto. Recording costs time itself: the part `steps` says what a s
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -102,7 +103,7 @@ def timeline_rows(
 ) -> list[dict[str, Any]]:
     """Trace so many steps of each (rows, new tokens, context); write the first case's trace."""
     parts, _ = gpu_parts(random_model(config, dtype, device), settings, recorder, progress=print)
-    runner = TargetRunner(parts._replace(forward=Marked(parts.forward)))
+    runner = TargetRunner(replace(parts, forward=Marked(parts.forward)))
     found: list[dict[str, Any]] = []
     for index, (rows, length, context) in enumerate(cases):
         goal = (steps + 3) * length

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -60,11 +60,12 @@ ScoredCandidates = Sequence[tuple[float, int, int]]
 """(score, token, loss) of candidates, best first."""
 
 
-@runtime_checkable
-class Grower(Protocol):
-    """A head that grows whole trees by itself: what `guesses` does, on a device."""
+class TreeHead(HeadStep, Protocol):
+    """A head that also grows whole trees: by `build_trees`, or as its device does that."""
 
-    def grow(self, starts: Sequence[Start], /) -> list[tuple[HeadNode, ...]]: ...
+    def grow(self, starts: Sequence[Start], /) -> list[tuple[HeadNode, ...]]:
+        """Return each row's nodes, parents first."""
+        ...
 
 
 def head_tree_of(slots: Sequence[Sequence[int]]) -> tuple[HeadNode, ...]:
@@ -79,16 +80,13 @@ def head_tree_of(slots: Sequence[Sequence[int]]) -> tuple[HeadNode, ...]:
     return tuple(found)
 
 
-def guesses(
+def build_trees(
     step: HeadStep, starts: Sequence[Start], open_max: int = OPEN_MAX
 ) -> list[tuple[HeadNode, ...]]:
     """Return each row's nodes, parents first.
 
-    At a level at most `open_max` candidates are expanded; a head that grows trees itself may
-    have a bound of its own.
+    At a level at most `open_max` candidates of all rows are expanded.
     """
-    if isinstance(step, Grower):
-        return step.grow(starts)
     found: list[list[HeadNode]] = [[] for _ in starts]
     level = [_Open(row, -1, start.token, start.state, 1.0) for row, start in enumerate(starts)]
     looked = LOOKED if any(start.noise.sampled for start in starts) else BEST

@@ -3,7 +3,7 @@
 states, tokens --head--> candidates --rank with the request's noise--> nodes of the level
                                                       '--likeliest--> states, tokens of the next
 
-The twin is `model.draft_head.tree.guesses`. A tree of so many rows is one graph.
+The twin is `model.draft_head.tree.build_trees`. A tree of so many rows is one graph.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -177,7 +177,7 @@ class Buffers:
 
 
 class GpuDraftTree(GpuDraftHead):
-    """A draft head that grows whole trees: a `model.draft_head.tree.Grower`."""
+    """A draft head that grows whole trees: a `model.draft_head.tree.TreeHead`."""
 
     def __init__(self, head: DraftHead, weights: Weights) -> None:
         super().__init__(head, weights)

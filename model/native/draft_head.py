@@ -86,7 +86,7 @@ class NativeStep:
         return Steps(after, best.tolist(), logprobs.tolist())
 
     def grow(self, starts: Sequence[Start]) -> list[tuple[HeadNode, ...]]:
-        """Return each row's draft tree, parents first: `guesses` of tree.py in one call."""
+        """Return each row's draft tree, parents first: `build_trees` of tree.py in one call."""
         if any(not 0 <= one.token < self._vocab for one in starts):
             raise ValueError("a token is outside the vocabulary")
         numbers, size = self.nodes(arguments_of(starts))[:], SLOTS * FIELDS

@@ -6,7 +6,7 @@ from time import perf_counter
 from torch import Tensor
 
 from draftwerk.model.batch.builder import BatchBuilder
-from draftwerk.model.draft_head.tree import BEST, Start, guesses
+from draftwerk.model.draft_head.tree import BEST, Start
 from draftwerk.model.native.gumbel import fastest
 from draftwerk.model.reference.sampler import TopTokens
 from draftwerk.model.step.backend import LoadedModel
@@ -40,10 +40,11 @@ class TargetRunner:
         """`successor_count` best next tokens are reported of every node that is computed."""
         self.rule = rule
         self.parts = parts
-        _, self.pages, self.vocab_size, self.backend, grammars, *_ = parts
+        self.pages, self.vocab_size = parts.pages, parts.vocab_size
+        self.backend = parts.backend
         self.successor_count = successor_count
         self.clock = clock
-        self.cached_sequences = CachedSequences(grammars)
+        self.cached_sequences = CachedSequences(parts.grammars)
 
     def step(self, proposal: Proposal) -> Verdict:
         """Compute one round; a row that cannot be computed fails alone."""
@@ -120,13 +121,13 @@ class TargetRunner:
                 walk.look_ahead()
         asked = [walk.asked_logprobs() for walk in walks]
         if any(asked):
-            found = iter(self.backend.report(logits, [one for wanted in asked for one in wanted]))
+            found = iter(self.backend.logprobs(logits, [one for wanted in asked for one in wanted]))
             for walk, wanted in zip(walks, asked, strict=True):
                 walk.logprobs = tuple(next(found) for _ in wanted)
         branches = [walk for walk in walks if walk.row.branch is not None]
         offering = [walk.candidate_requests() for walk in branches]
         requests = [one for asked in offering for one in asked if one is not None]
-        candidates = iter(self.backend.offer(logits, requests))
+        candidates = iter(self.backend.candidates(logits, requests))
         for walk, asked in zip(branches, offering, strict=True):
             walk.candidates = tuple(() if one is None else next(candidates) for one in asked)
         rows = list(self._topk_rows(walks))
@@ -134,7 +135,7 @@ class TargetRunner:
             return
         if not known:
             known = dict(
-                zip(rows, self.backend.rank(logits[rows], self.successor_count), strict=True)
+                zip(rows, self.backend.top_tokens(logits[rows], self.successor_count), strict=True)
             )
         for walk in walks:
             if walk.wants_topk:
@@ -142,13 +143,14 @@ class TargetRunner:
 
     def _guess(self, walks: list[RowVerification]) -> None:
         """Run the draft head from each row's last committed token and store its draft tree."""
-        step, states = self.parts.step, self.parts.states
+        head = self.parts.draft_head
         for walk in walks:
             if walk.goes_on:
                 walk.head_tree = walk.presampled.head_tree.get(walk.first, ())
         going = [walk for walk in walks if walk.goes_on and not walk.head_tree]
-        if step is None or states is None or not going:
+        if head is None or not going:
             return
+        states = head.states
         noise = fastest()
         starts = [
             Start(
@@ -159,13 +161,13 @@ class TargetRunner:
             )
             for walk in going
         ]
-        for walk, head_tree in zip(going, guesses(step, starts), strict=True):
+        for walk, head_tree in zip(going, head.step.grow(starts), strict=True):
             walk.head_tree = head_tree
 
     def _draft_for_beams(self, walks: list[RowVerification]) -> None:
         """Run the draft head where beam searches probably continue, and store its candidates."""
-        step, states = self.parts.step, self.parts.states
-        if step is None or states is None:
+        head = self.parts.draft_head
+        if head is None:
             return
         positions: list[tuple[RowVerification, UnexpandedSurvivor, int]] = []
         for branches in _searches(walks):
@@ -184,7 +186,7 @@ class TargetRunner:
             [row for *_, row in positions],
             [survivor.token for _, survivor, _ in positions],
         )
-        _, tokens, logprobs = step(states[rows], said, BEST)
+        _, tokens, logprobs = head.step(head.states[rows], said, BEST)
         for (walk, survivor, _), *candidates in zip(positions, tokens, logprobs, strict=True):
             offered = tuple(zip(*candidates, strict=True))
             walk.head_candidates.append(HeadCandidates(survivor.node, survivor.token, offered))

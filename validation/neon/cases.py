@@ -80,7 +80,6 @@ def forward(model: Model, script: Script, pool: Pool) -> Iterator[tuple[str, byt
     name, config, weights = model
     for dtype, kv_dtype in KINDS:
         native = NativeForward(config, weights, dtype, pool, kv_dtype)
-        native.keeps_states = True
         pages = random_pages(config, native.page_dtype, width=native.page_width)
         resolved = {torch.int8: "int8", torch.bfloat16: "bf16"}.get(native.page_dtype, "fp32")
         script.model(config, weights, dtype, resolved)

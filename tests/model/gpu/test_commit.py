@@ -1,6 +1,7 @@
 """Paths are walked and put in place on the device as the host would have done it; none waits."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -11,13 +12,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.draft_head.head import Steps
+from draftwerk.model.draft_head.tree import Start
 from draftwerk.model.reference.kv_pages import move_slots
-from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.backend import BoundHead, LoadedModel
 from draftwerk.model.step.presampled import Presampled, RoundRequests
 from draftwerk.model.step.sequences import CachedSequence as Known
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.tree_walk import RowVerification
-from draftwerk.speculative.protocol.rounds import Draft, Row
+from draftwerk.speculative.protocol.rounds import Draft, HeadNode, Row
 from draftwerk.speculative.sampling.params import Sampling
 from tests.model.gpu.device import DEVICE
 from tests.model.gpu.recorder import Recorder
@@ -188,13 +191,18 @@ def test_a_step_waits_for_its_answers_and_for_nothing_else(directory: Path):
         return reads[-1]
 
     class Silent:
-        """A head that may only think on the device."""
+        """A head that may only run in the queue of the device."""
 
-        def __call__(self, states: Tensor, tokens: list[int], count: int):
-            raise AssertionError("thought again")
+        def __call__(self, states: Tensor, tokens: list[int], count: int) -> Steps:
+            raise AssertionError("asked again")
 
-    backend = parts.backend._replace(choose=choose, move_slots=move, presample=presample)
-    runner = TargetRunner(parts._replace(backend=backend, step=Silent()))
+        def grow(self, starts: Sequence[Start]) -> list[tuple[HeadNode, ...]]:
+            raise AssertionError("asked again")
+
+    assert parts.draft_head is not None
+    backend = replace(parts.backend, choose=choose, move_slots=move, presample=presample)
+    silent = BoundHead(step=Silent(), forward=parts.draft_head.forward)
+    runner = TargetRunner(replace(parts, backend=backend, draft_head=silent))
     texts = [
         generate(make_runner(directory), [5 + index, 6, 7, 8, 9], sampling, 8)
         for index, sampling in enumerate(SERVED)

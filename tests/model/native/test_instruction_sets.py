@@ -94,7 +94,6 @@ def logits(isa: str, kind: str, shape: str, scale: float = 1.0) -> list[Tensor]:
         layer.qkv *= scale
         layer.ffn_norm *= scale
     model = NativeForward(config, weights, dtype, pool_of(isa), kv_dtype)
-    model.keeps_states = True
     pages = random_pages(config, model.page_dtype, width=model.page_width)
     found: list[Tensor] = []
     for batch in rounds():
