@@ -17,9 +17,10 @@ from draftwerk.model.draft_head.tree import Start
 from draftwerk.model.reference.kv_pages import move_slots
 from draftwerk.model.step.backend import BoundHead, LoadedModel
 from draftwerk.model.step.presampled import Presampled, RoundRequests
+from draftwerk.model.step.row_plan import RowPlan, packed_tree, path_moves
 from draftwerk.model.step.sequences import CachedSequence as Known
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.model.step.tree_walk import RowVerification
+from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.speculative.protocol.rounds import Draft, HeadNode, Row
 from draftwerk.speculative.sampling.params import Sampling
 from tests.model.gpu.device import DEVICE
@@ -49,8 +50,9 @@ def random_pages(seed: int, dtype: torch.dtype) -> Pages:
     return Pages(*(torch.randn(shape, generator=noise).to(dtype).to(DEVICE) for _ in range(2)))
 
 
-def walked(walk: RowVerification, told: list[int]) -> RowVerification:
+def walked(plan: RowPlan, told: list[int]) -> TreeWalk:
     """Go down a tree, the answers given by node."""
+    walk = TreeWalk(plan)
     while walk.advance(told[walk.node + 1]):
         pass
     return walk
@@ -64,9 +66,9 @@ def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtyp
 
     rng, blocks = Random(seed), list(range(BLOCKS))
     rng.shuffle(blocks)
-    walks: list[RowVerification] = []
+    plans: list[RowPlan] = []
     answers: list[int] = []
-    expected: list[RowVerification] = []
+    expected: list[TreeWalk] = []
     for index in range(6):
         stop, room = rng.randint(1, 6), 0 if index == 0 else 12
         truth = [rng.randrange(5) for _ in range(6)]
@@ -75,7 +77,7 @@ def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtyp
         row = Row(index, stop - 1, stop, True, 12, table)
         known = Known([0] * stop, stop, SERVED[0])
         first = len(answers)
-        walks.append(RowVerification(row, known, draft, first))
+        plans.append(RowPlan(row, known, draft, first, PAGE))
         # Right down to the last node, and elsewhere by chance.
         own = [rng.randrange(40) for _ in range(len(draft.tokens) + 1)]
         node = len(draft.tokens) - 1
@@ -83,8 +85,8 @@ def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtyp
             own[draft.parents[node] + 1] = draft.tokens[node]
             node = draft.parents[node]
         answers += own
-        expected.append(walked(RowVerification(row, known, draft, first), own))
-    trees = [walk.tree(PAGE) for walk in walks]
+        expected.append(walked(plans[-1], own))
+    trees = [packed_tree(plan) for plan in plans]
     numbers = torch.from_numpy(packed_trees(trees)).to(DEVICE)
     packed = unpacked_trees(numbers, len(trees))
     told = torch.tensor(answers, dtype=torch.int32, device=DEVICE)
@@ -95,7 +97,7 @@ def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtyp
         assert begin == tree.first
         assert paths[begin : begin + count].tolist() == [node + 1 for node in walk.path]
         assert (last, said) == (walk.node + 1, walk.tokens[-1])
-    moves = [move for walk in expected for move in walk.moves(PAGE)]
+    moves = [move for walk in expected for move in path_moves(walk.plan, walk.path)]
     assert moves and max(len(walk.path) for walk in expected) > 1
     ours, theirs = random_pages(seed, dtype), random_pages(seed, dtype)
     compact(ours, packed, paths, ends)
