@@ -45,16 +45,19 @@ class _BeamPosition(NamedTuple):
 
 def draft_ahead(
     head: BoundHead | None, rows: Sequence[VerifiedRow], presampled: Presampled
-) -> dict[RowPlan, HeadDraft]:
-    """Run the head for the rows whose drafts ask for it; trees that are there are kept."""
+) -> dict[int, HeadDraft]:
+    """Run the head for the rows whose drafts ask for it; return what it drafts, by their numbers.
+
+    Trees that were presampled are kept.
+    """
     wanting = [row for row in rows if row.walk.plan.draft.wants_topk and not row.walk.error]
-    drafts = {row.walk.plan: HeadDraft() for row in wanting}
+    drafts = {row.walk.plan.number: HeadDraft() for row in wanting}
     ahead = [row.walk for row in wanting if row.walk.plan.row.branch is None and row.walk.goes_on]
     for walk, tree in _trees(head, ahead, presampled):
-        drafts[walk.plan].head_tree = tree
+        drafts[walk.plan.number].head_tree = tree
     branches = [row for row in wanting if row.walk.plan.row.branch is not None]
     for plan, candidates in _candidates(head, branches):
-        drafts[plan].head_candidates.append(candidates)
+        drafts[plan.number].head_candidates.append(candidates)
     return drafts
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -15,8 +15,7 @@ from draftwerk.speculative.beams.decisions import Candidate
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, TokenTopK
 
 
-@dataclass(frozen=True, slots=True)
-class RowReport:
+class RowReport(NamedTuple):
     """As in `Decision`."""
 
     logprobs: tuple[ChosenLogprob, ...] = ()
@@ -63,9 +62,9 @@ def _jump_forward(walk: TreeWalk) -> tuple[int, ...]:
 def _logprobs(
     backend: Backend, logits: Tensor, walks: Sequence[TreeWalk]
 ) -> list[tuple[ChosenLogprob, ...]]:
-    asked = [_logprob_requests(walk) for walk in walks]
-    if not any(asked):
+    if all(walk.plan.sequence.sampling.logprobs < 0 for walk in walks):
         return [()] * len(walks)
+    asked = [_logprob_requests(walk) for walk in walks]
     found = iter(backend.logprobs(logits, [request for row in asked for request in row]))
     return [tuple(next(found) for _ in row) for row in asked]
 
@@ -104,10 +103,10 @@ def _named(plan: RowPlan, best: Mapping[int, TopTokens]) -> tuple[TokenTopK, ...
 def _candidates(
     backend: Backend, logits: Tensor, walks: Sequence[TreeWalk]
 ) -> list[tuple[tuple[Candidate, ...], ...]]:
+    if all(walk.plan.row.branch is None for walk in walks):
+        return [()] * len(walks)
     asked = [_branch_requests(walk) for walk in walks]
     requests = [request for row in asked for request in row if request is not None]
-    if not requests:
-        return [tuple(() for _ in row) for row in asked]
     found = iter(backend.candidates(logits, requests))
     return [tuple(() if one is None else next(found) for one in row) for row in asked]
 

@@ -1,7 +1,8 @@
 """What is fixed about a sampling row in the batch: where its logits and its slots are."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,8 +14,7 @@ from draftwerk.speculative.protocol.rounds import Draft, Row
 from draftwerk.speculative.sampling.gumbel import path_key
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RowPlan:
+class RowPlan(NamedTuple):
     """A row, its sequence and its draft, as they lie in the batch.
 
         rows of logits   first         first + 1   first + 2 ...
@@ -23,6 +23,8 @@ class RowPlan:
     Where the row begins known (see there), node 0 is at `first`.
     """
 
+    number: int
+    """Of the row in its round."""
     row: Row
     sequence: CachedSequence
     draft: Draft

@@ -1,6 +1,6 @@
 """One device step of the target model: a proposal in, a verdict out, plain data both."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ class Answers(NamedTuple):
 
     presampled: Presampled
     rows: list[VerifiedRow]
-    """In their order; failed ones too."""
+    """Those that came through, then those that failed."""
 
 
 NO_ANSWERS = Answers(NOTHING_PRESAMPLED, [])
@@ -61,7 +61,7 @@ class TargetRunner:
         self.cached_sequences.begin(round_)
         builder = BatchBuilder(self.pages.block_size)
         pairs = zip(round_.rows, proposal.drafts, strict=True)
-        rows = [self._read(builder, row, draft) for row, draft in pairs]
+        rows = [self._read(builder, number, *pair) for number, pair in enumerate(pairs)]
 
         # 2. Copy blocks and move slots, before the model writes into them.
         self.backend.copy_blocks(self.pages, round_.copies)
@@ -75,14 +75,16 @@ class TargetRunner:
         # 8. Run the draft head from where the rows end: its drafts are for the next round.
         drafts = draft_ahead(self.parts.draft_head, answers.rows, answers.presampled)
 
-        decided = {row.walk.plan: _decision(row, drafts) for row in answers.rows}
+        decisions = [
+            Decision(error=str(row)) if isinstance(row, BadRow) else UNDECIDED for row in rows
+        ]
+        for row in answers.rows:
+            number = row.walk.plan.number
+            decisions[number] = _decision(row, drafts.get(number, NO_HEAD_DRAFT))
         return Verdict(
             round_.round_id,
             round_.pipeline_slot,
-            tuple(
-                Decision(error=str(row)) if isinstance(row, BadRow) else decided.get(row, UNDECIDED)
-                for row in rows
-            ),
+            tuple(decisions),
             (computed - begun) * 1e3,
             len(builder.tokens),
             (self.clock() - computed) * 1e3,
@@ -98,8 +100,9 @@ class TargetRunner:
 
         # 5. Verify: walk down every draft as far as it is right, and one token on.
         walks = [self._begin_walk(plan) for plan in plans]
-        for walk in walks:
-            walk.error = broken_logits(walk.plan, presampled)
+        if presampled.broken:
+            for walk in walks:
+                walk.error = broken_logits(walk.plan, presampled)
         own = [walk for walk in walks if walk.plan.row.branch is None]
         self.rule(self.backend, logits, own, presampled)
 
@@ -108,14 +111,11 @@ class TargetRunner:
 
         # 7. Report what is asked for beside the tokens, of the rows that came through.
         whole = [walk for walk in walks if not walk.error]
+        failed = [VerifiedRow(walk, NO_REPORT) for walk in walks if walk.error]
         reports = report_rows(self.backend, logits, whole, presampled.best, self.successor_count)
-        verified = dict(zip((walk.plan for walk in whole), reports, strict=True))
-        return Answers(
-            presampled,
-            [VerifiedRow(walk, verified.get(walk.plan, NO_REPORT)) for walk in walks],
-        )
+        return Answers(presampled, [*map(VerifiedRow, whole, reports), *failed])
 
-    def _read(self, builder: BatchBuilder, row: Row, draft: Draft) -> RowPlan | BadRow:
+    def _read(self, builder: BatchBuilder, number: int, row: Row, draft: Draft) -> RowPlan | BadRow:
         """Take in a row and lay it out, or say what is wrong with it."""
         try:
             sequence = self.cached_sequences.read(row)
@@ -124,7 +124,7 @@ class TargetRunner:
             return error
         known = sequence.tokens[row.start : row.stop]
         first = builder.add(known, row.start, row.blocks, draft, row.samples)
-        return RowPlan(row, sequence, draft, first, self.pages.block_size)
+        return RowPlan(number, row, sequence, draft, first, self.pages.block_size)
 
     def _begin_walk(self, plan: RowPlan) -> TreeWalk:
         return TreeWalk(plan)
@@ -137,15 +137,14 @@ class TargetRunner:
 
 def _moves(walks: Sequence[TreeWalk], presampled: Presampled) -> list[tuple[int, int]]:
     """Return the slots to be moved by the host."""
-    left = (walk for walk in walks if walk.plan.first not in presampled.moved)
+    left = [walk for walk in walks if walk.path and walk.plan.first not in presampled.moved]
     return [move for walk in left for move in path_moves(walk.plan, walk.path)]
 
 
-def _decision(row: VerifiedRow, drafts: Mapping[RowPlan, HeadDraft]) -> Decision:
+def _decision(row: VerifiedRow, ahead: HeadDraft) -> Decision:
     walk, report = row.walk, row.report
     if walk.error:
         return Decision(error=walk.error)
-    ahead = drafts.get(walk.plan, NO_HEAD_DRAFT)
     return Decision(
         tuple(walk.tokens),
         tuple(walk.path),

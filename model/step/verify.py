@@ -58,11 +58,12 @@ def keyed(
 
 def _request(walk: TreeWalk, presampled: Presampled) -> SamplingRequest | None:
     """Return the sampling request at the node where a walk is; None ends the walk in error."""
-    if walk.logits_row in presampled.broken:
+    logits_row = walk.logits_row
+    if logits_row in presampled.broken:
         walk.error = BROKEN
         return None
     try:
-        return walk.plan.sequence.sampling_request(walk.logits_row, walk.tokens)
+        return walk.plan.sequence.sampling_request(logits_row, walk.tokens)
     except BadGrammar as error:
         walk.error = f"the grammar cannot be followed: {error}"
         return None

@@ -77,7 +77,7 @@ def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtyp
         row = Row(index, stop - 1, stop, True, 12, table)
         known = Known([0] * stop, stop, SERVED[0])
         first = len(answers)
-        plans.append(RowPlan(row, known, draft, first, PAGE))
+        plans.append(RowPlan(index, row, known, draft, first, PAGE))
         # Right down to the last node, and elsewhere by chance.
         own = [rng.randrange(40) for _ in range(len(draft.tokens) + 1)]
         node = len(draft.tokens) - 1
