@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.draft_head.head import HeadStep
+from draftwerk.model.draft_head.layout import TreeLayout
 from draftwerk.model.reference.sampler import LOSS_MAX
 from draftwerk.speculative.protocol.rounds import LOSS_NATS, HeadNode
 from draftwerk.speculative.sampling.elementary import exp
@@ -49,13 +50,8 @@ class _Open(NamedTuple):
     chance: float
 
 
-SLOTS = 1 + EXPANDED * (LEVELS - 1)
-"""Node slots of a tree on a device; the unused ones are left out."""
-FIELDS = 2 + 2 * BEST
-"""Numbers of such a node: the parent's slot, the token, the best tokens, their losses."""
-NOTHING = -2
-"""In place of a parent: an unused slot. The root's is -1."""
-
+LAYOUT = TreeLayout(LEVELS, EXPANDED, BEST)
+"""Of trees that a device grows."""
 ScoredCandidates = Sequence[tuple[float, int, int]]
 """(score, token, loss) of candidates, best first."""
 
@@ -66,18 +62,6 @@ class TreeHead(HeadStep, Protocol):
     def grow(self, starts: Sequence[Start], /) -> list[tuple[HeadNode, ...]]:
         """Return each row's nodes, parents first."""
         ...
-
-
-def head_tree_of(slots: Sequence[Sequence[int]]) -> tuple[HeadNode, ...]:
-    """Return the used nodes; parents are named by slots, and then by their index among these."""
-    indices, found = {-1: -1}, list[HeadNode]()
-    for slot, (parent, token, *ranked) in enumerate(slots):
-        if parent != NOTHING:
-            indices[slot] = len(found)
-            best = [one for one in ranked[:BEST] if one >= 0]
-            losses = ranked[BEST : BEST + len(best)]
-            found.append(HeadNode(indices[parent], token, tuple(best), tuple(losses)))
-    return tuple(found)
 
 
 def build_trees(

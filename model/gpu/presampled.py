@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Pages
-from draftwerk.model.draft_head.tree import FIELDS, SLOTS, head_tree_of
+from draftwerk.model.draft_head.tree import LAYOUT
 from draftwerk.model.gpu.commit import PackedTrees, compact, packed_trees, unpacked_trees, walk
 from draftwerk.model.gpu.draft_tree import GpuDraftTree
 from draftwerk.model.gpu.sampler import (
@@ -52,7 +52,7 @@ class GpuPresample:
             parts += [tokens.int().flatten(), losses_of(values).flatten()]
         arrived = iter(to_host(torch.cat(parts)).split([len(part) for part in parts]))
         chosen, sound = next(arrived).split([len(requests), len(logits)])
-        head_tree = next(arrived).view(-1, SLOTS, FIELDS).tolist() if thinking else []
+        head_trees = LAYOUT.unpack(next(arrived).tolist()) if thinking else []
         best = [next(arrived).view(-1, count).tolist() for _ in range(2)] if rows else [[], []]
         return Presampled(
             frozenset(row for row, number in enumerate(sound.tolist()) if not number),
@@ -65,10 +65,7 @@ class GpuPresample:
                 for row, tokens, losses in zip(rows, *best, strict=True)
             },
             frozenset(tree.first for tree in trees),
-            {
-                tree.first: head_tree_of(slots)
-                for tree, slots in zip(thinking, head_tree, strict=True)
-            },
+            {tree.first: head_tree for tree, head_tree in zip(thinking, head_trees, strict=True)},
         )
 
     def warm_up(self, vocab: int) -> None:
