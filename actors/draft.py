@@ -9,6 +9,7 @@ from anyio.abc import TaskGroup
 from draftwerk.actors.devices.device import Device, DeviceLostError
 from draftwerk.actors.mailbox import Inbox, Outbox
 from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round
 
@@ -47,21 +48,23 @@ class Drafter:
                 beside.start_soon(self._watch, beside)
             async for round_ in self.inbox:
                 with self.trace.span("draft", f"round {round_.round_id}"):
-                    model_drafts, model_ms = await self._model_drafts(round_, beside)
-                    drafts = self.proposer.propose(round_, model_drafts, model_ms)
+                    prepared = self.proposer.prepare(round_)
+                    model_drafts, model_ms = await self._model_drafts(prepared, beside)
+                    drafts = self.proposer.finish(prepared, model_drafts, model_ms)
                 # One proposal per round under way, and the mailbox holds `pipeline_depth`: never
                 # full.
                 self.verifier.send_nowait(Proposal(round_, drafts))
             beside.cancel_scope.cancel()
 
     async def _model_drafts(
-        self, round_: Round, beside: TaskGroup
+        self, prepared: Prepared, beside: TaskGroup
     ) -> tuple[tuple[Draft, ...], float]:
         """Return the draft model's drafts, where they are expected to pay, and their time."""
+        round_ = prepared.round
         nothing = (NO_DRAFT,) * len(round_.rows)
         if self.model is None or self.lost:
             return nothing, 0.0
-        wanted = self.proposer.wants_model(round_)
+        wanted = self.proposer.model_lengths(prepared)
         reading = DraftReading(limited(round_, wanted), any(wanted))
         begun = anyio.current_time()
         beside.start_soon(self._read, reading, beside)

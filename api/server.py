@@ -22,11 +22,11 @@ import uvloop
 from draftwerk.api.app import create_app
 from draftwerk.api.cli.banner import banner
 from draftwerk.api.core.config import ConfigError, Settings
-from draftwerk.api.core.memory import resident_bytes
 from draftwerk.api.core.ports import RunningServer
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.http_protocol import protocols
 from draftwerk.api.http.startup import StartupApp
+from draftwerk.machine.host import resident_bytes
 from draftwerk.speculative.protocol.frames import OnProgress
 
 COLLECTOR = (400, 2, 500)

@@ -52,8 +52,15 @@ def doctor_command(parsed: dict[str, Any]) -> int:
     """Look at the machine, and at what the model does on it."""
     from draftwerk.api.cli.doctor import doctor
     from draftwerk.build import measure
+    from draftwerk.kernels import compare_fingerprints, describe
 
-    return doctor(settings_of(parsed), measure)
+    wanted, writes = parsed.pop("fingerprint", False), parsed.pop("write", False)
+    settings = settings_of(parsed)
+    if wanted:
+        return compare_fingerprints(settings, writes)
+    if writes:
+        raise ConfigError("--write goes with --fingerprint")
+    return doctor(settings, describe, measure)
 
 
 COMMANDS: dict[str, Callable[[dict[str, Any]], int]] = {

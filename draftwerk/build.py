@@ -29,10 +29,11 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.gumbel import fastest
+from draftwerk.model.native.servable import check_servable
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.plan import Plan, available, plan
+from draftwerk.speculative.drafting.policy import KEYED, REJECTION
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.drafting.rejection_proposer import RejectionProposer
 from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sources.store import Memories
@@ -121,9 +122,9 @@ async def load_models(
 
 
 async def engine_parts(models: LoadedModels, settings: EngineSettings) -> EngineParts:
-    """Return what the engine is made of. May compile the native noise kernel first."""
+    """Return what the engine is made of."""
     noise = await to_thread.run_sync(fastest)
-    proposer = Proposer if settings.verify == "keyed" else RejectionProposer
+    policy = KEYED if settings.verify == "keyed" else REJECTION
     memories = Memories()  # of finished outputs; they outlive a restart of the actors
     return EngineParts(
         text=models.text,
@@ -134,7 +135,7 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
         context_max=models.target_info.context_max,
         stop_token_ids=models.target_info.eos_token_ids,
         limits=models.plan.limits,
-        proposer=lambda: proposer(models.methods, models.ready.step_costs, memories, noise),
+        proposer=lambda: Proposer(models.methods, models.ready.step_costs, memories, noise, policy),
         # Admission lets in as many as the settings say; some of those before are still leaving.
         requests_max=2 * settings.requests_max,
         name_secret=token_bytes(32),
@@ -155,6 +156,7 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         device=models.ready.device,
         dtype=models.plan.dtype,
         attention=models.ready.attention,
+        kernels=models.ready.kernels,
         exact=models.ready.exact and settings.verify == "keyed",
     )
 
@@ -178,8 +180,14 @@ def measure(settings: EngineSettings) -> Ready:
 
 
 def read_infos(settings: EngineSettings, report: Report) -> tuple[ModelInfo, ModelInfo | None]:
-    """Find the models, fetching or converting them first if need be. Raises ConfigError."""
+    """Find the models, fetching or converting them first if need be. Raises ConfigError.
+
+    What cannot be served is refused before that; the native kernels may be compiled for it.
+    """
     try:
+        check_servable(
+            settings.device, settings.attention, settings.dtype, settings.kv_dtype, report
+        )
         target = read_info(locate(settings.model or None, report))
         draft = read_info(locate(settings.draft, report)) if settings.draft else None
     except Refused as error:

@@ -5,7 +5,7 @@ from shutil import which
 from typing import Protocol
 
 from draftwerk.api.core.config import ConfigError, EngineSettings, bytes_of
-from draftwerk.api.core.memory import memory_bytes
+from draftwerk.machine.host import memory_bytes
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 
 SOURCES = ("ngram", "suffix", "store", "recycle", "grammar", "head")

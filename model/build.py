@@ -1,23 +1,28 @@
 """From options to a running model: the factory a device process calls."""
 
 from importlib.util import find_spec
+from time import perf_counter
 from typing import NamedTuple
 
 import msgspec
 import torch
 
+from draftwerk.machine.host import memory_bytes
+from draftwerk.machine.threads import fastest_count, usable_cpus
 from draftwerk.model.attention.choice import Needs, choose_attention
 from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head import DraftHead, find
-from draftwerk.model.native.build import NativeUnavailable
+from draftwerk.model.native.build import NativeUnavailable, obtain
 from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.kv_pages import copy_blocks, move_slots
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
+from draftwerk.model.native.servable import check_formats
+from draftwerk.model.native.thread_trial import trial_s
 from draftwerk.model.reference.draft_head import TorchStep
-from draftwerk.model.reference.forward import TorchForward
+from draftwerk.model.reference.forward import TorchForward, prefer_speed
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.step.backend import Backend, BoundHead, LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
@@ -33,6 +38,11 @@ DEVICE_DTYPES = {
     "cuda": (*DTYPES, "int8", "int4", "fp16", "fp8"),
 }
 KV_DTYPES = ("auto", "int8", "fp8")
+THREADS_S = 1.0
+"""For finding the best number of threads, where there are many CPUs."""
+READING_S = 0.3
+TORCH_SLOWNESS = "3 to 5 times slower"
+"""Measured: docs/measurements.md."""
 NATIVE = "native"
 """The attention that comes with the C++ forward."""
 
@@ -48,7 +58,7 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     exact: bool = False
     """Whether a token's logits must not depend on its batch; on a CPU they never do by default."""
     threads: int = 0
-    """0 means one per CPU core."""
+    """0 means as many as are fastest, of the CPUs that affinity and the container's quota leave."""
     kv_dtype: str = "auto"
     """Of keys and values: auto (as the activations), int8 on a CPU, or fp8 on a GPU."""
     block_count: int = 256
@@ -69,8 +79,13 @@ class Built(NamedTuple):
     attention: str
     exact: bool
     """Whether a token's logits are the same bits whatever else is in the batch."""
+    kernels: str = ""
+    """The native kernels' instruction set and origin, or why there are none on a CPU."""
+    threads: int = 0
     reading: tuple[int, float] = (0, 0.0)
     """Bytes that every step reads, and the milliseconds that this takes; 0 if not measured."""
+    measured_s: float = 0.0
+    """What measuring has taken so far."""
 
 
 def build(
@@ -92,7 +107,9 @@ def build(
         except NativeUnavailable as error:
             if options.attention == NATIVE:
                 raise Refused(f"attention native: {error}") from error
+            check_formats(options.dtype, options.kv_dtype, str(error))
             progress(f"the native kernels cannot run here, torch will be slower: {error}")
+            return _torch(options, device, progress, str(error))
     return _torch(options, device, progress)
 
 
@@ -118,9 +135,13 @@ def build_draft_runner(
 
 def _native(options: ModelOptions, progress: OnProgress) -> Built:
     _check_kv_dtype(options, "int8")
-    pool = Pool(options.threads or None)  # first: it fails before anything large is read
+    kernels = obtain(progress=progress)  # first: it fails before anything large is read
     torch.set_num_threads(1)  # a second pool of spinning threads would fight the first
     model = load(options.source, None, progress=progress)
+    begun = perf_counter()
+    threads = options.threads or _threads(model, options.dtype)
+    measured_s = perf_counter() - begun
+    pool = Pool(threads)
     forward = NativeForward(model.config, model.weights, options.dtype, pool, options.kv_dtype)
     sampler = NativeSampler(pool)
     backend = Backend(
@@ -151,7 +172,27 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
         grammars=_grammars(model),
         draft_head=head,
     )
-    return Built(parts, "cpu", NATIVE, exact=True, reading=forward.reading())
+    begun = perf_counter()
+    reading = forward.reading(READING_S)
+    return Built(
+        parts,
+        "cpu",
+        NATIVE,
+        exact=True,
+        kernels=f"{kernels.isa.name}, {kernels.origin}",
+        threads=threads,
+        reading=reading,
+        measured_s=measured_s + perf_counter() - begun,
+    )
+
+
+def _threads(model: Checkpoint, dtype: str) -> int:
+    """Return the number of threads on which the model is fastest."""
+    return fastest_count(
+        usable_cpus(),
+        lambda count: trial_s(model.config, model.weights, dtype, count),
+        THREADS_S,
+    )
 
 
 def _gpu(options: ModelOptions, device: torch.device, progress: OnProgress, drafts: bool) -> Built:
@@ -177,18 +218,25 @@ def _gpu(options: ModelOptions, device: torch.device, progress: OnProgress, draf
     return Built(parts, device.type, chosen.name, options.exact)
 
 
-def _torch(options: ModelOptions, device: torch.device, progress: OnProgress) -> Built:
+def _torch(
+    options: ModelOptions, device: torch.device, progress: OnProgress, why: str = ""
+) -> Built:
+    """Build the fallback; `why` says what keeps the native kernels from a CPU."""
     dtype = DTYPES.get(options.dtype)
     if dtype is None:
         needed = "Triton" if device.type == "cuda" else "the native kernels of a CPU"
         raise Refused(f"dtype {options.dtype!r} needs {needed}")
     _check_kv_dtype(options)
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    threads = 0
+    if device.type == "cpu":
+        threads = options.threads or usable_cpus()
+        torch.set_num_threads(threads)
     needs = Needs(device, options.block_size, options.exact and device.type == "cuda")
     name, attention, _ = choose_attention(options.attention, needs)
     model = load(options.source, dtype, device, progress)
     forward = TorchForward(model.config, model.weights, attention)
+    if not options.exact:
+        prefer_speed(forward, memory_bytes())
     pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
     head = None
     if weights := _draft_head(options, model):
@@ -200,7 +248,8 @@ def _torch(options: ModelOptions, device: torch.device, progress: OnProgress) ->
         grammars=_grammars(model),
         draft_head=head,
     )
-    return Built(parts, device.type, name, exact=False)
+    kernels = f"none ({why}): torch serves, {TORCH_SLOWNESS}" if why else ""
+    return Built(parts, device.type, name, exact=False, kernels=kernels, threads=threads)
 
 
 def _check_kv_dtype(options: ModelOptions, served: str = "auto") -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 import msgspec
@@ -10,6 +9,7 @@ import torch
 
 from draftwerk.model.build import Built, ModelOptions, build
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.measuring import MEASURING_S, StepCosts, step_costs
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
@@ -19,7 +19,6 @@ from draftwerk.speculative.sampling.params import Sampling
 
 WARM_UP_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 """Tokens in a step: where the cost curve is measured before the first request."""
-WARM_UP_REPEATS = 3
 ROW_TOKENS = 64
 """A row's last known token and as many drafts as it may carry."""
 
@@ -60,7 +59,8 @@ def build_role(role: str, options: bytes, progress: OnProgress) -> Role:
             _ready(built, ()),
         )
     progress("measuring the cost of a step")
-    costs = step_costs(TargetRunner(built.parts, decoded.successor_count), decoded)
+    left_s = max(0.0, MEASURING_S - built.measured_s)
+    costs = _step_costs(TargetRunner(built.parts, decoded.successor_count), decoded, left_s)
     rule = rule_of(decoded.verify)
     return Role(
         Proposal,
@@ -69,15 +69,19 @@ def build_role(role: str, options: bytes, progress: OnProgress) -> Role:
     )
 
 
-def step_costs(runner: TargetRunner, options: ModelOptions) -> tuple[tuple[int, float], ...]:
-    """Return (tokens, median milliseconds) of steps that verify drafts, on the first blocks."""
-    found: list[tuple[int, float]] = []
-    for size in WARM_UP_SIZES:
-        proposal = _verification(size, options.block_size)
-        if sum(len(row.blocks) for row in proposal.round.rows) <= options.block_count:
-            times = [runner.step(proposal).device_ms for _ in range(WARM_UP_REPEATS)]
-            found.append((size, median(times)))
-    return tuple(found)
+def _step_costs(runner: TargetRunner, options: ModelOptions, budget_s: float) -> StepCosts:
+    """Return what steps cost that verify drafts, on the first blocks."""
+
+    def measure(size: int) -> float:
+        return runner.step(_verification(size, options.block_size)).report.device_ms
+
+    sizes = [size for size in WARM_UP_SIZES if _blocks(size, options) <= options.block_count]
+    return step_costs(measure, sizes, budget_s) if sizes else ()
+
+
+def _blocks(size: int, options: ModelOptions) -> int:
+    rows = _verification(size, options.block_size).round.rows
+    return sum(len(row.blocks) for row in rows)
 
 
 def _verification(size: int, block_size: int) -> Proposal:
@@ -90,16 +94,28 @@ def _verification(size: int, block_size: int) -> Proposal:
         blocks = tuple(range(block, block + -(-count // block_size)))
         block += len(blocks)
         new_sequence = NewSequence((1,), 1, Sampling(temperature=0.0))
-        rows.append(Row(len(rows), 0, 1, True, count - 1, blocks, (), new_sequence))
+        rows.append(
+            Row(
+                sequence_id=len(rows),
+                start=0,
+                stop=1,
+                samples=True,
+                draft_max=count - 1,
+                blocks=blocks,
+                new_sequence=new_sequence,
+            )
+        )
         drafts.append(chain((1,) * (count - 1), "warm-up"))
-    return Proposal(Round(0, 0, tuple(rows)), tuple(drafts))
+    return Proposal(Round(round_id=0, pipeline_slot=0, rows=tuple(rows)), tuple(drafts))
 
 
-def _ready(built: Built, costs: tuple[tuple[int, float], ...]) -> Ready:
+def _ready(built: Built, costs: StepCosts) -> Ready:
     return Ready(
         device=built.device,
         attention=built.attention,
         exact=built.exact,
+        kernels=built.kernels,
+        threads=built.threads,
         draft_head=built.parts.draft_head is not None,
         step_costs=costs,
         weight_bytes=built.reading[0],

@@ -4,7 +4,6 @@ Run by the server as `python -m draftwerk.model.worker ROLE OPTIONS`, with OPTIO
 when its input does, and the kernel ends it when its parent dies.
 """
 
-import ctypes
 import gc
 import os
 import signal
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
+from draftwerk.machine.host import die_with_parent, lower_priority
 from draftwerk.speculative.protocol.frames import HEADER, FrameKind, encode, frame
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BEAT_S = 1.0
 NICENESS = 5
-PR_SET_PDEATHSIG = 1
+"""The server goes first: it works for microseconds, and models fill every core for long."""
 
 
 class Pipe:
@@ -49,7 +49,7 @@ class Pipe:
 
 def main(role: str, options: str) -> None:
     die_with_parent()
-    lower_priority()
+    lower_priority(NICENESS)
     # Nothing else may write to the pipe: whatever prints, prints to standard error.
     results, work = os.fdopen(os.dup(1), "wb"), sys.stdin.buffer
     os.dup2(2, 1)
@@ -84,18 +84,6 @@ def serve(work: BinaryIO, pipe: Pipe, model: "Role") -> None:
             model.reset()
         else:
             pipe.send(FrameKind.DONE, encode(model.step(decoder.decode(payload))))
-
-
-def lower_priority() -> None:
-    """Let the server go first: it works for microseconds, and models fill every core for long."""
-    if hasattr(os, "nice"):
-        os.nice(NICENESS)
-
-
-def die_with_parent() -> None:
-    """Ask Linux for a SIGKILL when the parent ends, however it ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":

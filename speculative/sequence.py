@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.protocol.rounds import (
+    NOTHING_LEARNED,
     ChosenLogprob,
     Decision,
     Draft,
-    HeadNode,
+    Feedback,
     NewSequence,
-    TokenTopK,
 )
 from draftwerk.speculative.sampling.params import Sampling
 
@@ -50,12 +50,8 @@ class Sequence:
     computed: int = 0
     sent_count: int = 0
     """Tokens sent to the devices; 0 means that they must be sent an Opening."""
-    topk: tuple[TokenTopK, ...] = ()
+    feedback: Feedback = NOTHING_LEARNED
     """Of the newest decision, until it is sent to the draft sources."""
-    jump_forward: tuple[int, ...] = ()
-    """Jump-forward tokens of the newest decision, until they are sent."""
-    head_tree: tuple[HeadNode, ...] = ()
-    """The draft head's tree of the newest decision, until it is sent."""
     resumed: bool = False
     """Whether it was submitted before, to actors that failed."""
     in_flight: bool = False

@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
 import msgspec
@@ -35,13 +34,15 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.drafting.budget import BudgetChoice, CandidateNodes, choose_nodes
-from draftwerk.speculative.drafting.controller import Controller, RoundLoad
+from draftwerk.speculative.drafting.budget import choose_nodes
+from draftwerk.speculative.drafting.policy import Estimates, KeyedPolicy, add_draft
+from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.drafting.rationing import Choice, RationedRow
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round, Row, chain
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
-from tests.support.simulation import Reckless
+from tests.support.proposing import Reckless
 from tests.support.toy import ToyText
 
 BLOCK_SIZE = 8
@@ -140,28 +141,41 @@ class Oracle:
         return Draft(tuple(tokens), tuple(parents), ("draft",) * len(tokens))
 
 
-class Spendthrift(Controller):
-    """Thinks that drafts cost nothing."""
-
-    def admit(
-        self, candidates: Sequence[CandidateNodes], load: RoundLoad, spent_ms: float = 0.0
-    ) -> BudgetChoice:
-        return choose_nodes(candidates, load.row_count, [1.0] * (1 + load.capacity))
-
-
-class Everything(Proposer):
+class Everything(KeyedPolicy):
     """Verifies as much as there is room for, whatever it costs."""
 
-    def __init__(self, methods: tuple[str, ...]) -> None:
-        super().__init__(methods)
-        self._controller = Spendthrift()
+    def choices(
+        self,
+        estimates: Estimates,
+        turn: int,
+        rows: Sequence[tuple[RationedRow, float]],
+        step_ms: float,
+    ) -> list[Choice]:
+        """Run all sources, and report all rows' top-k."""
+        return [Choice(ask=True, wants_topk=True)] * len(rows)
 
-    def wants_model(self, round_: Round) -> tuple[int, ...]:
-        return tuple(row.draft_max for row in round_.rows)
+    def model_lengths(self, estimates: Estimates, prepared: Prepared) -> list[int]:
+        """Ask for all that there is room for."""
+        return [row.draft_max for row in prepared.round.rows]
 
-    def _choose(self, turn: int, found: Sequence[tuple[Any, float]]) -> None:
-        for state, _ in found:
-            state.asked = state.thinks = True
+    def select(
+        self,
+        estimates: Estimates,
+        prepared: Prepared,
+        model_drafts: tuple[Draft, ...],
+        model_ms: float,
+    ) -> list[Draft]:
+        """Choose nodes as if they cost nothing."""
+        drafts = [*prepared.blank]
+        for row in prepared.rows:
+            if row.sequence.takes_model:
+                add_draft(row.row_tree.tree, model_drafts[row.place])
+        candidates = [row.row_tree.candidate_nodes() for row in prepared.rows]
+        load = prepared.load
+        chosen = choose_nodes(candidates, load.row_count, [1.0] * (1 + load.capacity))
+        for row, nodes in zip(prepared.rows, chosen.nodes, strict=True):
+            drafts[row.place] = row.row_tree.tree.draft(nodes, row.choice.wants_topk)
+        return drafts
 
 
 @dataclass(slots=True)
@@ -296,17 +310,19 @@ def drafting(
 ) -> tuple[Callable[[], Proposer], Callable[[], ThreadDevice[Round, tuple[Draft, ...]] | None]]:
     """Return the proposer and the draft model of one way of drafting."""
     if way in ("off", "prediction"):
-        return partial(Everything, ()), lambda: None
+        return partial(Proposer, policy=Everything(), methods=()), lambda: None
     if way in SOURCES:
-        return partial(Everything, (way,)), lambda: None
+        return partial(Proposer, policy=Everything(), methods=(way,)), lambda: None
     if way == "all":
-        return partial(Everything, SOURCES), lambda: None
+        return partial(Proposer, policy=Everything(), methods=SOURCES), lambda: None
     if way == "draft model":
         # The target itself, with pages of its own.
         parts = build_runner(matrix.options).parts
-        return partial(Everything, ("draft",)), lambda: ThreadDevice(DraftRunner(parts).propose)
+        return partial(Proposer, policy=Everything(), methods=("draft",)), lambda: ThreadDevice(
+            DraftRunner(parts).propose
+        )
     oracle = Oracle(known, matrix.text.vocab_size, way)
-    return partial(Reckless, ()), lambda: ThreadDevice(oracle.propose)
+    return partial(Proposer, (), policy=Reckless()), lambda: ThreadDevice(oracle.propose)
 
 
 WAYS = [

@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     absent = argparse.SUPPRESS
     _add_settings(commands.add_parser("serve", help="serve a model", argument_default=absent))
     _add_chat(commands.add_parser("chat", help="talk to a server", argument_default=absent))
-    _add_settings(
+    _add_doctor(
         commands.add_parser(
             "doctor", help="tell whether this machine can serve", argument_default=absent
         )
@@ -92,6 +92,20 @@ def _add_chat(command: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="guess ahead; the answer is the same without",
     )
+
+
+def _add_doctor(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--fingerprint",
+        action="store_true",
+        help="compare digests of the model's logits, in each format, with those of other machines",
+    )
+    command.add_argument(
+        "--write",
+        action="store_true",
+        help="with --fingerprint: keep the digests found as those expected from now on",
+    )
+    _add_settings(command)
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:

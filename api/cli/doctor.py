@@ -4,7 +4,7 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from draftwerk.api.core.config import ConfigError, Settings
+from draftwerk.machine.host import affinity, cpu_name, memory_bytes
+from draftwerk.machine.quota import quota_cpus
+from draftwerk.machine.threads import usable_cpus
 
 if TYPE_CHECKING:
     from draftwerk.speculative.protocol.frames import Ready
@@ -23,12 +26,6 @@ FREE_TOKENS = 8
 """A usual step of one reader: its token and what is guessed."""
 MARKS = {"good": "  ok  ", "poor": " slow ", "bad": " FAIL "}
 NEEDED = ("msgspec", "starlette", "uvicorn", "tokenizers", "safetensors", "torch", "websockets")
-WANTED_FLAGS = {
-    "amx_bf16": "bf16 products in hardware tiles",
-    "avx512_bf16": "bf16 products in vectors",
-    "avx512f": "wide vectors",
-    "avx2": "vectors",
-}
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -40,13 +37,14 @@ class Finding(msgspec.Struct, frozen=True):
     words: str
 
 
-def findings(settings: Settings) -> Iterator[Finding]:
-    """Look at everything."""
+def findings(settings: Settings, kernels: Callable[[], str]) -> Iterator[Finding]:
+    """Look at everything; `kernels` names the native ones, and how they were obtained."""
     yield _python()
     for package in NEEDED:
         yield _package(package)
     yield _default_model(settings)
-    yield _processor()
+    yield Finding("good", "processor", f"{cpu_name()}, {_cpus()}")
+    yield _kernels(kernels)
     yield _memory()
     yield busy(os.getloadavg()[0], os.cpu_count() or 1)
     yield _gpu()
@@ -54,9 +52,13 @@ def findings(settings: Settings) -> Iterator[Finding]:
     yield _port(settings)
 
 
-def doctor(settings: Settings, measure: "Callable[[Settings], Ready] | None" = None) -> int:
+def doctor(
+    settings: Settings,
+    kernels: Callable[[], str],
+    measure: "Callable[[Settings], Ready] | None" = None,
+) -> int:
     """Print the findings, those of `measure` too; returns 1 if something stands in the way."""
-    is_bad = _show(findings(settings))
+    is_bad = _show(findings(settings, kernels))
     if measure is not None and not is_bad:
         print("         starting the model to measure it ...")
         try:
@@ -64,6 +66,19 @@ def doctor(settings: Settings, measure: "Callable[[Settings], Ready] | None" = N
         except ConfigError as error:
             is_bad = _show([Finding("bad", "model", str(error))])
     return int(is_bad)
+
+
+def compare(found: Mapping[str, str], expected: Mapping[str, str]) -> int:
+    """Print digests beside those expected; returns 1 if one differs."""
+    return int(_show(_compared(name, digest, expected) for name, digest in found.items()))
+
+
+def _compared(name: str, digest: str, expected: Mapping[str, str]) -> Finding:
+    if name not in expected:
+        return Finding("good", name, f"{digest} (no other machine's to compare with)")
+    if digest == expected[name]:
+        return Finding("good", name, f"{digest} as on every machine")
+    return Finding("bad", name, f"{digest}, but {expected[name]} is expected")
 
 
 def _show(found: Iterable[Finding]) -> bool:
@@ -131,23 +146,25 @@ def _default_model(settings: Settings) -> Finding:
         return Finding("bad", "embedded model", words)
 
 
-def _processor() -> Finding:
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+def _cpus() -> str:
+    """Say how many CPUs a model may use, and what bounds them."""
+    there, quota = affinity(), quota_cpus()
+    usable = usable_cpus()
+    words = f"{usable} CPU{'s' if usable > 1 else ''}"
+    return words if quota is None or quota >= there else f"{words} of {there}, by the quota"
+
+
+def _kernels(kernels: Callable[[], str]) -> Finding:
     try:
-        flags = Path("/proc/cpuinfo").read_text().split()
-    except OSError:
-        return Finding("good", "processor", f"{count} cores")
-    for flag, words in WANTED_FLAGS.items():
-        if flag in flags:
-            state = "good" if flag.endswith("bf16") else "poor"
-            return Finding(state, "processor", f"{count} cores, {flag}: {words}")
-    return Finding("poor", "processor", f"{count} cores, no vector extensions that we know")
+        words = kernels()
+    except ConfigError as error:
+        return Finding("bad", "native kernels", str(error))
+    return Finding("poor" if words.startswith("none") else "good", "native kernels", words)
 
 
 def _memory() -> Finding:
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
+    total = memory_bytes()
+    if not total:
         return Finding("good", "memory", "unknown")
     state = "good" if total >= 4 * GIB else "poor"
     return Finding(state, "memory", f"{total / GIB:.1f} GiB")

@@ -14,6 +14,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 PREFIX = "DRAFTWERK_"
+ELSEWHERE = (PREFIX + "CONFIG", PREFIX + "ISA")
+"""Variables that are no settings: where the settings are, and which kernels this machine runs."""
 SIZE_MAX = 2**63
 """More bytes than anything holds; a longer row of digits would be no number at all."""
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -232,7 +234,7 @@ def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
     ours = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in environment.items()
-        if name.startswith(PREFIX) and name != PREFIX + "CONFIG"
+        if name.startswith(PREFIX) and name not in ELSEWHERE
     }
     return {
         name: value.split(",") if fields_of(Settings)[name].type is Strings else value

@@ -44,6 +44,8 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     device: str = ""
     dtype: str = ""
     attention: str = ""
+    kernels: str = ""
+    """The native kernels' instruction set and origin, or why a CPU has none."""
     exact: bool = False
     """Whether logits do not depend on the batch, so that one seed gives one text, bit for bit."""
     created: int = 0

@@ -58,14 +58,14 @@ class Live:
             new_sequence = NewSequence(tuple(self.tokens), self.prompt_count, self.sampling)
         blocks = tuple(range(first, first + BLOCKS_EACH))
         row = Row(
-            self.place,
-            self.computed,
-            stop,
-            stop == len(self.tokens),
-            0,
-            blocks,
-            self.new_token_ids,
-            new_sequence,
+            sequence_id=self.place,
+            start=self.computed,
+            stop=stop,
+            samples=stop == len(self.tokens),
+            draft_max=0,
+            blocks=blocks,
+            new_token_ids=self.new_token_ids,
+            new_sequence=new_sequence,
         )
         self.computed, self.new_token_ids = stop, ()
         return row
@@ -91,14 +91,19 @@ def write(runner: TargetRunner, lives: list[Live], count: int) -> None:
     closed: tuple[int, ...] = ()
     while writing:
         number += 1
-        round_ = Round(number, 0, tuple(live.row() for live in writing), finished_ids=closed)
+        round_ = Round(
+            round_id=number,
+            pipeline_slot=0,
+            rows=tuple(live.row() for live in writing),
+            finished_ids=closed,
+        )
         verdict = runner.step(Proposal(round_, (NO_DRAFT,) * len(writing)))
         for live, decision in zip(writing, verdict.decisions, strict=True):
             assert not decision.error, decision.error
             if decision.tokens:
                 live.tokens.extend(decision.tokens)
                 live.new_token_ids = decision.tokens
-                live.head_tree.append(decision.head_tree)
+                live.head_tree.append(decision.feedback.head_tree)
                 best = decision.logprobs[0].top
                 live.topk.append(
                     (

@@ -8,15 +8,19 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import NamedTuple
 
+from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.drafting.token_weights import Occupancy
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
+    NO_STEP,
     Draft,
+    Feedback,
     HeadNode,
     NewSequence,
     Round,
     Row,
+    StepReport,
     TokenTopK,
     chain,
 )
@@ -106,7 +110,7 @@ class Replay:
     name_space: str = ""
     report: ReplayReport = field(default_factory=ReplayReport)
     _closed: tuple[int, ...] = ()
-    _cost: tuple[int, float] = (0, 0.0)
+    _report: StepReport = NO_STEP
     _opened: int = 0
     _occupancy: Occupancy = field(default_factory=Occupancy)
 
@@ -129,7 +133,9 @@ class Replay:
 
     def close(self) -> None:
         """Tell the proposer of the last that ended."""
-        self.proposer.propose(Round(0, 0, (), (), self._closed), ())
+        self.proposer.prepare(
+            Round(round_id=0, pipeline_slot=0, rows=(), finished_ids=self._closed)
+        )
         self._closed = ()
 
     def _round(self, players: Sequence[_Player], waiting: int) -> None:
@@ -137,28 +143,31 @@ class Replay:
         report.rounds += 1
         report.rows += len(players)
         round_ = Round(
-            report.rounds,
-            0,
-            tuple(map(self._row, players)),
+            round_id=report.rounds,
+            pipeline_slot=0,
+            rows=tuple(map(self._row, players)),
             finished_ids=self._closed,
-            step_cost=self._cost,
             occupancy=self._occupancy.share(waiting),
+            report=self._report,
         )
         begun = perf_counter()
-        model_drafts, model_ms = self._ask(round_, players)
-        drafts = self.proposer.propose(round_, model_drafts, model_ms)
+        prepared = self.proposer.prepare(round_)
+        model_drafts, model_ms = self._ask(prepared, players)
+        drafts = self.proposer.finish(prepared, model_drafts, model_ms)
         report.propose_s += perf_counter() - begun
         tokens = len(players) + sum(len(draft.tokens) for draft in drafts)
-        self._cost = tokens, self.cost(tokens)
-        report.ms += self._cost[1] + model_ms
+        self._report = StepReport(token_count=tokens, device_ms=self.cost(tokens))
+        report.ms += self._report.device_ms + model_ms
         for player, draft in zip(players, drafts, strict=True):
             self._commit(player, draft)
 
-    def _ask(self, round_: Round, players: Sequence[_Player]) -> tuple[tuple[Draft, ...], float]:
+    def _ask(
+        self, prepared: Prepared, players: Sequence[_Player]
+    ) -> tuple[tuple[Draft, ...], float]:
         """Return the draft model's guesses and their cost."""
         if self.model is None:
             return (NO_DRAFT,) * len(players), 0.0
-        lengths = self.proposer.wants_model(round_)
+        lengths = self.proposer.model_lengths(prepared)
         drafts = [
             chain(self.model(player.recording, player.said, length), "draft")
             for player, length in zip(players, lengths, strict=True)
@@ -179,25 +188,22 @@ class Replay:
                 prediction=recording.prediction,
             )
         return Row(
-            player.sequence_id,
-            stop - 1,
-            stop,
-            True,
-            room,
-            (),
-            player.new_token_ids,
-            new_sequence,
-            player.topk,
+            sequence_id=player.sequence_id,
+            start=stop - 1,
+            stop=stop,
+            samples=True,
+            draft_max=room,
+            blocks=(),
+            new_token_ids=player.new_token_ids,
+            new_sequence=new_sequence,
             tokens_left=len(recording.output) - said,
-            head_tree=player.head_tree,
+            feedback=Feedback(topk=player.topk, head_tree=player.head_tree),
         )
 
     def _commit(self, player: _Player, draft: Draft) -> None:
         """Walk the recording through the draft, and one token on."""
         output, said = player.recording.output, player.said
-        children = {
-            edge: node for node, edge in enumerate(zip(draft.parents, draft.tokens, strict=True))
-        }
+        children = draft.children()
         path: list[int] = []
         while (
             node := children.get((path[-1] if path else -1, output[said + len(path)]))

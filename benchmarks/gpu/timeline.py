@@ -72,8 +72,18 @@ class Sequences:
         for index, text in enumerate(self.texts):
             opening = None if self.told[index] else NewSequence(tuple(text), len(text), SAMPLING)
             news = tuple(text[self.told[index] :]) if self.told[index] else ()
-            place = self.computed[index], len(text)
-            rows.append(Row(index, *place, True, drafted, self.blocks[index], news, opening))
+            rows.append(
+                Row(
+                    sequence_id=index,
+                    start=self.computed[index],
+                    stop=len(text),
+                    samples=True,
+                    draft_max=drafted,
+                    blocks=self.blocks[index],
+                    new_token_ids=news,
+                    new_sequence=opening,
+                )
+            )
             self.told[index] = len(text)
         drafts = [
             chain(tuple(self.rng.randrange(self.vocab) for _ in range(drafted)), "benchmark")
@@ -82,7 +92,9 @@ class Sequences:
             for _ in rows
         ]
         self.rounds += 1
-        return Proposal(Round(self.rounds, 0, tuple(rows)), tuple(drafts))
+        return Proposal(
+            Round(round_id=self.rounds, pipeline_slot=0, rows=tuple(rows)), tuple(drafts)
+        )
 
     def commit(self, decided: Iterable[tuple[int, ...]]) -> None:
         """Take the tokens of every row."""
@@ -113,7 +125,7 @@ def timeline_rows(
         found.append(row)
         if path is not None and index == 0:
             path.write_text(json.dumps(trace | {"draftwerk": row}))
-        closing = Round(0, 0, (), finished_ids=tuple(range(rows)))
+        closing = Round(round_id=0, pipeline_slot=0, rows=(), finished_ids=tuple(range(rows)))
         runner.step(Proposal(closing, ()))
     return found
 

@@ -54,10 +54,17 @@ def measure(backend: Backend, sampling: Sampling, rounds: int = 50) -> tuple[flo
             backend=replace(backend, choose=timed),
         )
     )
-    runner.step(Proposal(Round(0, 0, tuple(row(n, sampling, True) for n in range(ROWS))), NONE))
+    runner.step(
+        Proposal(
+            Round(
+                round_id=0, pipeline_slot=0, rows=tuple(row(n, sampling, True) for n in range(ROWS))
+            ),
+            NONE,
+        )
+    )
     for round_id in range(rounds):
         rows = tuple(row(n, sampling, False) for n in range(ROWS))
-        proposal = Proposal(Round(round_id, 0, rows), DRAFTS)
+        proposal = Proposal(Round(round_id=round_id, pipeline_slot=0, rows=rows), DRAFTS)
         choices.append(0.0)
         begun = perf_counter()
         verdict = runner.step(proposal)
@@ -84,8 +91,24 @@ def row(number: int, sampling: Sampling, opens: bool) -> Row:
     blocks = tuple(range(number * 40, number * 40 + 40))
     if opens:
         new_sequence = NewSequence(tuple(range(KNOWN - 1)), 400, sampling)
-        return Row(number, KNOWN - 2, KNOWN - 1, False, 0, blocks, (), new_sequence)
-    return Row(number, KNOWN - 1, KNOWN, True, DRAFTED, blocks, (7,))
+        return Row(
+            sequence_id=number,
+            start=KNOWN - 2,
+            stop=KNOWN - 1,
+            samples=False,
+            draft_max=0,
+            blocks=blocks,
+            new_sequence=new_sequence,
+        )
+    return Row(
+        sequence_id=number,
+        start=KNOWN - 1,
+        stop=KNOWN,
+        samples=True,
+        draft_max=DRAFTED,
+        blocks=blocks,
+        new_token_ids=(7,),
+    )
 
 
 NONE = (Draft(),) * ROWS

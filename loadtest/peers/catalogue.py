@@ -29,6 +29,7 @@ class Peer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     own: bool = False
     venv: str = ""
     install: list[list[str]] = []
+    install_env: dict[str, str] = {}
     env: dict[str, str] = {}
     extra: dict[str, object] = {}
 

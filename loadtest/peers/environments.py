@@ -1,5 +1,6 @@
 """One virtual environment per peer, made on request."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ def install(peer: Peer, venv: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     for arguments in peer.install:
         call = [str(venv / "bin" / "python"), "-m", "pip", *arguments]
-        if subprocess.run(call).returncode:
+        if subprocess.run(call, env={**os.environ, **peer.install_env}).returncode:
             raise ValueError(f"could not install into {venv}: {' '.join(call)}")
     # Its presence says that every call went well.
     (venv / "installed").touch()

@@ -2,7 +2,7 @@
 
 Verify rows are short and share one call; a prefill chunk has one of its own. Keys are padded to a
 multiple of 512 and queries to at least two: CPU attention was measured to give a row the same bits
-in any company only so.
+in any company only so. Where that is not promised, less padding is faster.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from draftwerk.model.batch.batch import Batch
 
 SHORT_MAX = 16
 """New tokens up to which rows share a call."""
-KEYS_MULTIPLE = 512
-QUERIES_MIN = 2
+KEYS_MULTIPLE, KEYS_MULTIPLE_FAST = 512, 64
+QUERIES_MIN, QUERIES_MIN_FAST = 2, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,15 @@ class Group:
 class PaddedAttention:
     """The backend; remembers how the latest batch is grouped, since every layer asks the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fast: bool = False) -> None:
+        self._fast = fast
         self._batch: Batch | None = None
         self._groups: list[Group] = []
 
     def __call__(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         """Map [T, heads, D] to the same; pages are [blocks, block_size, kv_heads, D]."""
         if batch is not self._batch:
-            self._groups = group(batch, keys.shape[1])
+            self._groups = group(batch, keys.shape[1], self._fast)
             self._batch = batch
         out = torch.empty_like(query)
         for rows in self._groups:
@@ -62,19 +63,20 @@ class PaddedAttention:
         return out
 
 
-def group(batch: Batch, block_size: int) -> list[Group]:
+def group(batch: Batch, block_size: int, fast: bool = False) -> list[Group]:
     """Return the short rows together and each long row alone."""
     counts = batch.row_starts.diff()
     short = (counts <= SHORT_MAX).nonzero()[:, 0]
     long = (counts > SHORT_MAX).nonzero()
-    return [_group(batch, rows, block_size) for rows in (short, *long) if len(rows)]
+    return [_group(batch, rows, block_size, fast) for rows in (short, *long) if len(rows)]
 
 
-def _group(batch: Batch, rows: Tensor, block_size: int) -> Group:
+def _group(batch: Batch, rows: Tensor, block_size: int, fast: bool) -> Group:
     starts, lengths = batch.row_starts[rows, None].long(), batch.kv_lengths[rows, None].long()
     counts = batch.row_starts[rows + 1, None] - starts
-    width = max(QUERIES_MIN, int(counts.max()))
-    size = -(-int(lengths.max()) // KEYS_MULTIPLE) * KEYS_MULTIPLE
+    width = max(QUERIES_MIN_FAST if fast else QUERIES_MIN, int(counts.max()))
+    multiple = KEYS_MULTIPLE_FAST if fast else KEYS_MULTIPLE
+    size = -(-int(lengths.max()) // multiple) * multiple
     tokens, slots = (torch.arange(n, device=rows.device) for n in (width, size))
     real = tokens < counts
     queries = torch.where(real, starts + tokens, starts)

@@ -71,9 +71,9 @@ class BatchBuilder:
             known, start = known[-1:], start + len(known) - 1
         depths = [start + index for index in range(len(known))]
         masks = [(2 << index) - 1 for index in range(len(known))]
+        depths += [start + len(known) + depth for depth in draft.depths()]
         end, above = len(known), masks[-1] if masks else 0
         for node, parent in enumerate(draft.parents):
-            depths.append(depths[end + parent] + 1 if parent >= 0 else start + end)
             masks.append((masks[end + parent] if parent >= 0 else above) | 1 << end + node)
         self.trees.append((len(self.tokens), depths, masks))
         self._add_row([*known, *draft.tokens], start, blocks)

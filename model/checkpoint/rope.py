@@ -1,17 +1,22 @@
-"""Rotary frequencies with `rope_scaling` applied, in the float32 steps Transformers takes.
+"""Rotary frequencies with `rope_scaling` applied, the same numbers on every machine.
 
 Sources: linear (position interpolation, arXiv 2306.15595), YaRN (arXiv 2309.00071), and the
 piecewise rule that Llama 3.1 published with its weights ("llama3").
+
+Powers and logarithms come from `decimal`, rounded correctly by definition: torch's depend on the
+instruction set, a C library's on its version. What follows is float64 arithmetic, which every CPU
+rounds alike; the results are rounded to float32 once. Transformers rounds at each step.
 """
 
-from collections.abc import Callable, Mapping
-from math import ceil, floor, log, pi
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import c_float
+from decimal import Context, Decimal
+from math import ceil, floor, pi
 from typing import Any
 
-import torch
-from torch import Tensor
-
 Scaling = Mapping[str, Any]
+PRECISE = Context(prec=40)
+"""More than twice the digits of a float64, so that rounding to one is rounding the true value."""
 
 
 def rotary(
@@ -22,59 +27,82 @@ def rotary(
     The scaling has passed `check_rope`.
     """
     kind = scaling.get("rope_type") or scaling.get("type") or "default"
-    plain = 1.0 / theta ** (torch.arange(0, head_size, 2, dtype=torch.float32) / head_size)
+    plain = [_power(theta, -index, head_size) for index in range(0, head_size, 2)]
     frequencies, magnitude = RULES[kind](plain, theta, scaling, context_max)
-    return tuple(frequencies.tolist()), magnitude
+    return tuple(c_float(each).value for each in frequencies), c_float(magnitude).value
+
+
+def _power(base: float, numerator: int, denominator: int) -> float:
+    """Return base ** (numerator / denominator)."""
+    exponent = PRECISE.divide(Decimal(numerator), Decimal(denominator))
+    return float(PRECISE.power(Decimal(base), exponent))
+
+
+def _log(value: float) -> float:
+    return float(PRECISE.ln(Decimal(value)))
 
 
 def _default(
-    plain: Tensor, theta: float, scaling: Scaling, context_max: int
-) -> tuple[Tensor, float]:
+    plain: Sequence[float], theta: float, scaling: Scaling, context_max: int
+) -> tuple[Sequence[float], float]:
     return plain, 1.0
 
 
 def _linear(
-    plain: Tensor, theta: float, scaling: Scaling, context_max: int
-) -> tuple[Tensor, float]:
-    return plain / scaling["factor"], 1.0
+    plain: Sequence[float], theta: float, scaling: Scaling, context_max: int
+) -> tuple[Sequence[float], float]:
+    return [each / scaling["factor"] for each in plain], 1.0
 
 
 def _llama3(
-    plain: Tensor, theta: float, scaling: Scaling, context_max: int
-) -> tuple[Tensor, float]:
+    plain: Sequence[float], theta: float, scaling: Scaling, context_max: int
+) -> tuple[Sequence[float], float]:
     """Keep short wavelengths, divide long ones by the factor, and blend in between."""
     factor = scaling["factor"]
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
     original = scaling["original_max_position_embeddings"]
-    wavelength = 2 * pi / plain
-    blend = (original / wavelength - low) / (high - low)
-    blended = (1 - blend) * (plain / factor) + blend * plain
-    long, short = wavelength > original / low, wavelength < original / high
-    return torch.where(long, plain / factor, torch.where(short, plain, blended)), 1.0
+
+    def scaled(frequency: float) -> float:
+        wavelength = 2 * pi / frequency
+        if wavelength > original / low:
+            return frequency / factor
+        if wavelength < original / high:
+            return frequency
+        blend = (original / wavelength - low) / (high - low)
+        return (1 - blend) * (frequency / factor) + blend * frequency
+
+    return [scaled(each) for each in plain], 1.0
 
 
-def _yarn(plain: Tensor, theta: float, scaling: Scaling, context_max: int) -> tuple[Tensor, float]:
+def _yarn(
+    plain: Sequence[float], theta: float, scaling: Scaling, context_max: int
+) -> tuple[Sequence[float], float]:
     """Interpolate the dimensions that turn too seldom over the original context."""
     original = scaling.get("original_max_position_embeddings") or context_max
     factor = scaling.get("factor") or context_max / original
     size = 2 * len(plain)
 
     def dimension(turns: float) -> float:
-        return size * log(original / (turns * 2 * pi)) / (2 * log(theta))
+        return size * _log(original / (turns * 2 * pi)) / (2 * _log(theta))
 
     low = dimension(scaling.get("beta_fast") or 32)
     high = dimension(scaling.get("beta_slow") or 1)
     if scaling.get("truncate", True):
         low, high = floor(low), ceil(high)
     low, high = max(low, 0), min(high, size - 1)
-    ramp = (torch.arange(size // 2, dtype=torch.float32) - low) / (high - low or 0.001)
-    kept = 1 - ramp.clamp(0, 1)
-    return plain / factor * (1 - kept) + plain * kept, _yarn_magnitude(factor, scaling)
+
+    def kept(index: int) -> float:
+        return 1 - min(max((index - low) / (high - low or 0.001), 0.0), 1.0)
+
+    frequencies = [
+        each / factor * (1 - kept(index)) + each * kept(index) for index, each in enumerate(plain)
+    ]
+    return frequencies, _yarn_magnitude(factor, scaling)
 
 
 def _yarn_magnitude(factor: float, scaling: Scaling) -> float:
     def magnitude(weight: float) -> float:
-        return 1.0 if factor <= 1 else 0.1 * weight * log(factor) + 1.0
+        return 1.0 if factor <= 1 else 0.1 * weight * _log(factor) + 1.0
 
     given = scaling.get("attention_factor")
     if given is not None:
@@ -83,7 +111,9 @@ def _yarn_magnitude(factor: float, scaling: Scaling) -> float:
     return magnitude(over) / magnitude(under) if over and under else magnitude(1.0)
 
 
-RULES: dict[str, Callable[[Tensor, float, Scaling, int], tuple[Tensor, float]]] = {
+RULES: dict[
+    str, Callable[[Sequence[float], float, Scaling, int], tuple[Sequence[float], float]]
+] = {
     "default": _default,
     "linear": _linear,
     "llama3": _llama3,

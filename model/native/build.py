@@ -1,98 +1,173 @@
-"""Compiles the C++ sources once per machine, into the user's cache."""
+"""The compiled kernels: from the package, from the user's cache, or compiled into it.
 
+    1. ready/ISA-KEY.so beside the sources, made by `python -m draftwerk.model.native.ready`
+    2. ~/.cache/draftwerk/native-ISA-KEY-COMPILER.so, made at set-up or at the first start
+    3. compiled now
+
+KEY digests sources and flags, so a library never outlives either. At set-up,
+`python -m draftwerk.model.native.build` compiles.
+"""
+
+import fcntl
 import functools
 import hashlib
 import os
-import platform
 import shutil
-import subprocess
-import tempfile
+import sys
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import mkdtemp
+from typing import NamedTuple
+
+from draftwerk.model.native.compiler import FLAGS, Compiler, compile_library, find_compiler
+from draftwerk.model.native.isa import Isa, NativeUnavailable, chosen, named
+
+__all__ = ["Library", "NativeUnavailable", "library_path", "obtain"]
 
 SOURCES = Path(__file__).parent / "source"
-FLAGS = (
-    "-std=c++17",
-    "-O3",
-    "-ffp-contract=off",  # a fused multiply-add only where written: the same bits for 1 and 8 rows
-    "-fno-math-errno",
-    "-fPIC",
-    "-shared",
-    "-pthread",
-    f"-I{SOURCES}",
-)
-AVX2 = ("avx2", "fma", "f16c", "bmi2")
-AVX512 = (*AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl")
-ISAS = {
-    "avx2": AVX2,
-    "avx2-vnni": (*AVX2, "avx_vnni"),
-    "avx512": AVX512,
-    "avx512-vnni": (*AVX512, "avx512_vnni"),
-    "avx512-bf16": (*AVX512, "avx512_vnni", "avx512_bf16"),
-}
-"""What each instruction set needs, by Linux's names; a later one is faster."""
+READY = Path(__file__).parent / "ready"
+WORKING = ".build-"
+"""Prefix of the folder that a compile works in."""
+
+Progress = Callable[[str], None]
 
 
-class NativeUnavailable(RuntimeError):
-    """This machine cannot build or run the native kernels; torch can do their work."""
+class Library(NamedTuple):
+    """A library that can be loaded."""
+
+    path: Path
+    isa: Isa
+    origin: str
+    """How it was obtained, for people."""
 
 
 @functools.cache
 def library_path(isa: str | None = None) -> Path:
-    """Return the compiled library of an instruction set, building it if the sources are new.
+    """Return the compiled library of an instruction set; without a name, of the chosen one.
 
-    Without a name: the one that DRAFTWERK_ISA names, or the best that the CPU has.
+    The answer holds for the life of the process. Raises NativeUnavailable or Refused.
     """
-    flags = _cpu_flags()
-    able = [name for name, needed in ISAS.items() if set(needed) <= set(flags)]
-    wanted = isa or os.environ.get("DRAFTWERK_ISA") or (able[-1] if able else "avx2")
-    if wanted not in able:
-        raise NativeUnavailable(f"the CPU lacks {wanted}")
-    path = _cache() / f"native-{wanted}-{_key(wanted)}.so"
-    if not path.exists():
-        _compile(path, _machine_flags(wanted))
-    return path
+    return obtain(isa).path
 
 
-def _machine_flags(isa: str) -> tuple[str, ...]:
-    vectors = ("-mprefer-vector-width=512",) if isa.startswith("avx512") else ()
-    names = (name.replace("avx_", "avx").replace("avx512_", "avx512") for name in ISAS[isa])
-    return (*(f"-m{name}" for name in names), *vectors)
+def obtain(isa: str | None = None, progress: Progress = lambda _: None) -> Library:
+    """Return a library, compiled if it has to be. Raises NativeUnavailable or Refused."""
+    wanted = named(isa) if isa else chosen()
+    return _ready_made(wanted) or _compiled(wanted, progress)
 
 
-def _cpu_flags() -> tuple[str, ...]:
-    if platform.machine() != "x86_64":
-        raise NativeUnavailable(f"no kernels for {platform.machine()}")
+def ready_path(isa: Isa) -> Path:
+    """Return where the package has a library, if one was made for these sources."""
+    return READY / f"{isa.name}-{source_key(isa)}.so"
+
+
+def _ready_made(isa: Isa) -> Library | None:
+    """Return the package's own library, unless a compiler is asked for by name."""
+    path = ready_path(isa)
+    if path.is_file() and not os.environ.get("CXX"):
+        return Library(path, isa, "ready-made, from the package")
+    return None
+
+
+def _compiled(isa: Isa, progress: Progress) -> Library:
+    """Return the library from the cache, or compile it into the cache."""
+    compiler, cache = find_compiler(), cache_folder()
+    stem = f"native-{isa.name}-{source_key(isa)}"
+    if compiler is None:
+        # One that was made while there was a compiler is as good.
+        for path in sorted(cache.glob(f"{stem}-*.so")):
+            return Library(path, isa, "from the cache, made by a compiler that is gone")
+        raise NativeUnavailable(
+            "no C++ compiler (g++, clang++, the one CXX names, or pip install ziglang)"
+        )
+    path = cache / f"{stem}-{_digest([compiler.version])}.so"
+    origin = f"compiled by {compiler.version}"
+    if not path.is_file():
+        with _locked(cache):
+            if not path.is_file():  # another process may have made it meanwhile
+                progress(f"compiling the {isa.name} kernels with {compiler.version}, once")
+                _compile(compiler, isa, path)
+    return Library(path, isa, origin)
+
+
+def _compile(compiler: Compiler, isa: Isa, path: Path) -> None:
+    """Compile into a folder of its own, then rename: a reader sees all of it or nothing."""
     try:
-        text = Path("/proc/cpuinfo").read_text()
+        folder = Path(mkdtemp(prefix=WORKING, dir=path.parent))
     except OSError as error:
-        raise NativeUnavailable("cannot read which instructions the CPU has") from error
-    line = next((line for line in text.splitlines() if line.startswith("flags")), "")
-    return tuple(sorted(line.partition(":")[2].split()))
+        raise _unwritable(path.parent, error) from error
+    try:
+        built = folder / path.name
+        compile_library(compiler, isa, SOURCES, folder, built)
+        built.rename(path)
+    except OSError as error:
+        raise _unwritable(path.parent, error) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _cache() -> Path:
+@contextmanager
+def _locked(cache: Path) -> Generator[None]:
+    """Let one process compile at a time, and remove what killed ones have left.
+
+    The lock ends with its process, so a working folder found under it is nobody's.
+    """
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        handle = os.open(cache, os.O_RDONLY)
+    except OSError as error:
+        raise _unwritable(cache, error) from error
+    try:
+        with suppress(OSError):  # a file system without locks: two may compile, neither cleans
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            for folder in cache.glob(f"{WORKING}*"):
+                shutil.rmtree(folder, ignore_errors=True)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _unwritable(folder: Path, error: OSError) -> NativeUnavailable:
+    return NativeUnavailable(
+        f"the compiled kernels cannot be stored in {folder}: {error.strerror}; "
+        "XDG_CACHE_HOME may name another place"
+    )
+
+
+def cache_folder() -> Path:
+    """Return where compiled libraries are kept."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "draftwerk"
 
 
-def _key(isa: str) -> str:
-    digest = hashlib.sha256(" ".join(FLAGS + _machine_flags(isa)).encode())
+@functools.cache
+def source_key(isa: Isa) -> str:
+    """Return a digest of all sources and of the flags that they are compiled with."""
+    words: list[str | bytes] = [*FLAGS, *isa.flags, isa.zig_cpu]
     for source in sorted(path for path in SOURCES.rglob("*") if path.is_file()):
-        digest.update(str(source.relative_to(SOURCES)).encode() + source.read_bytes())
+        words += [source.relative_to(SOURCES).as_posix(), source.read_bytes()]
+    return _digest(words)
+
+
+def _digest(words: Iterable[str | bytes]) -> str:
+    digest = hashlib.sha256()
+    for word in words:
+        encoded = word.encode() if isinstance(word, str) else word
+        digest.update(len(encoded).to_bytes(8, "little") + encoded)
     return digest.hexdigest()[:16]
 
 
-def _compile(path: Path, machine_flags: tuple[str, ...]) -> None:
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
-    if compiler is None:
-        raise NativeUnavailable("no C++ compiler (g++, or the one CXX names)")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Into a file of its own, then renamed: two processes may build at once.
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        built = Path(folder) / path.name
-        sources = map(str, sorted(SOURCES.rglob("*.cpp")))
-        command = [compiler, *FLAGS, *machine_flags, *sources, "-o", str(built)]
-        outcome = subprocess.run(command, capture_output=True, text=True, check=False)
-        if outcome.returncode != 0:
-            raise NativeUnavailable(f"the C++ compiler failed:\n{outcome.stderr[-2000:]}")
-        built.rename(path)
+def main() -> int:
+    """Make the chosen instruction set's library, so that the first start finds it."""
+    try:
+        found = obtain(progress=print)
+    except NativeUnavailable as error:
+        print(f"the native kernels cannot run here, torch will be slower: {error}")
+        return 0
+    print(f"kernels: {found.isa.name}, {found.origin}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, pad, silu
 
+from draftwerk.model.attention.padded import PaddedAttention
 from draftwerk.model.attention.signature import Attention
 from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
@@ -17,6 +18,8 @@ TILE = 32
 
 The most up to which oneDNN's bf16 products were measured to be row-invariant.
 """
+WIDE_SHARE = 0.25
+"""Of the machine's memory, that copies of the matrices in float32 may take."""
 
 
 class TorchForward:
@@ -30,6 +33,8 @@ class TorchForward:
         """What the head read in the latest call, [S, hidden] in any dtype."""
         # A GPU has kernels for every height, and is asked for exactness elsewhere.
         self.tile = TILE if weights.embedding.device.type == "cpu" else 0
+        self.wide: dict[int, Tensor] = {}
+        """Matrices in float32 by the identity of their bf16 ones: for steps of several tokens."""
         self.frequencies = torch.tensor(
             config.rope_inverse_frequencies, device=weights.embedding.device
         )
@@ -82,12 +87,37 @@ class TorchForward:
         gate, up = self._linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
         return self._linear(silu(gate) * up, layer.down, layer.down_bias)
 
+    def _untiled(self, values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        wide = self.wide.get(id(weight)) if len(values) > 1 else None
+        if wide is None:
+            return linear(values, weight, bias)
+        return linear(values.float(), wide, bias if bias is None else bias.float()).to(values.dtype)
+
     def _linear(self, values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if not self.tile:
-            return linear(values, weight, bias)
+            return self._untiled(values, weight, bias)
         padded = pad(values, (0, 0, 0, -len(values) % self.tile))
         parts = [linear(tile, weight, bias) for tile in padded.split(self.tile)]
         return (parts[0] if len(parts) == 1 else torch.cat(parts))[: len(values)]
+
+
+def prefer_speed(forward: TorchForward, memory_bytes: int) -> None:
+    """Give up equal bits in batches of unlike size for speed, on a CPU.
+
+    Without AVX-512, torch's bf16 products are fast for one row only: 16 rows take 2.6 times as long
+    as in float32. Where there is memory, matrices are therefore kept in float32 as well.
+    """
+    if forward.tile:
+        forward.tile = 0
+        if isinstance(forward.attention, PaddedAttention):
+            forward.attention = PaddedAttention(fast=True)
+        weights = forward.weights
+        matrices = [weights.lm_head]
+        for layer in weights.layers:
+            matrices += [layer.qkv, layer.output, layer.gate_up, layer.down]
+        size = sum(4 * matrix.numel() for matrix in matrices)
+        if weights.lm_head.dtype == torch.bfloat16 and size < memory_bytes * WIDE_SHARE:
+            forward.wide = {id(matrix): matrix.float() for matrix in matrices}
 
 
 def rotated(values: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:

@@ -72,14 +72,13 @@ def presample_requests(plan: RowPlan) -> list[SamplingRequest]:
     """Return the sampling requests at all nodes, if none depends on the tokens before it."""
     if not plan.presampled:
         return []
-    depths = [0]
-    for parent in plan.draft.parents:
-        depths.append(depths[parent + 1] + 1)
     known, sampling = len(plan.sequence.tokens), plan.sequence.sampling
-    return [
-        SamplingRequest(plan.first + index, known + depth, sampling)
-        for index, depth in enumerate(depths)
-    ]
+    here = SamplingRequest(plan.first, known, sampling)
+    nodes = (
+        SamplingRequest(plan.first + index, known + 1 + depth, sampling)
+        for index, depth in enumerate(plan.draft.depths(), start=1)
+    )
+    return [here, *nodes]
 
 
 def packed_tree(plan: RowPlan) -> PackedTree:

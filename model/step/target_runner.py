@@ -14,7 +14,15 @@ from draftwerk.model.step.sequences import BadRow, CachedSequences
 from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.model.step.validation import check_row
 from draftwerk.model.step.verify import Rule, broken_logits, keyed
-from draftwerk.speculative.protocol.rounds import Decision, Draft, Proposal, Row, Verdict
+from draftwerk.speculative.protocol.rounds import (
+    Decision,
+    Draft,
+    Feedback,
+    Proposal,
+    Row,
+    StepReport,
+    Verdict,
+)
 
 UNDECIDED = Decision()
 """Of a row that samples nothing, or had nothing to compute."""
@@ -82,12 +90,15 @@ class TargetRunner:
             number = row.walk.plan.number
             decisions[number] = _decision(row, drafts.get(number, NO_HEAD_DRAFT))
         return Verdict(
-            round_.round_id,
-            round_.pipeline_slot,
-            tuple(decisions),
-            (computed - begun) * 1e3,
-            len(builder.tokens),
-            (self.clock() - computed) * 1e3,
+            round_id=round_.round_id,
+            pipeline_slot=round_.pipeline_slot,
+            decisions=tuple(decisions),
+            report=StepReport(
+                token_count=len(builder.tokens),
+                device_ms=(computed - begun) * 1e3,
+                head_rows=sum(map(_head_rows, decisions)),
+                head_ms=(self.clock() - computed) * 1e3,
+            ),
         )
 
     def _compute(self, builder: BatchBuilder, plans: Sequence[RowPlan]) -> Answers:
@@ -146,12 +157,17 @@ def _decision(row: VerifiedRow, ahead: HeadDraft) -> Decision:
     if walk.error:
         return Decision(error=walk.error)
     return Decision(
-        tuple(walk.tokens),
-        tuple(walk.path),
-        report.logprobs,
-        topk=report.topk,
+        tokens=tuple(walk.tokens),
+        path=tuple(walk.path),
+        logprobs=report.logprobs,
         candidates=report.candidates,
-        jump_forward=report.jump_forward,
-        head_tree=ahead.head_tree,
         head_candidates=tuple(ahead.head_candidates),
+        feedback=Feedback(
+            topk=report.topk, jump_forward=report.jump_forward, head_tree=ahead.head_tree
+        ),
     )
+
+
+def _head_rows(decision: Decision) -> int:
+    """Return at how many places the draft head ran for a row."""
+    return bool(decision.feedback.head_tree) + len(decision.head_candidates)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from draftwerk.model.step.row_plan import RowPlan
-from draftwerk.speculative.protocol.rounds import children_of
 
 
 @dataclass(slots=True)
@@ -22,7 +21,7 @@ class TreeWalk:
     """Why the row failed on the way, in words for the client."""
 
     def __post_init__(self) -> None:
-        self.children = children_of(self.plan.draft)
+        self.children = self.plan.draft.children()
 
     @property
     def logits_row(self) -> int:

@@ -102,12 +102,3 @@ def catching_up(behind: list[Member], tokens_left: int) -> list[Want]:
         tokens_left -= count
         wants.append(Want(member, member.computed + count, 0))
     return wants
-
-
-def path_to(draft: Draft, node: int) -> tuple[int, ...]:
-    """Return the nodes from the root down to `node`; -1 is the root itself."""
-    path: list[int] = []
-    while node >= 0:
-        path.append(node)
-        node = draft.parents[node]
-    return tuple(path[::-1])

@@ -22,7 +22,6 @@ from draftwerk.speculative.beams.members import (
     VerifiedRow,
     Want,
     catching_up,
-    path_to,
     with_tokens,
 )
 from draftwerk.speculative.beams.memory import ORDERS
@@ -149,26 +148,30 @@ class BeamSearch:
         hypothesis = self.beams.live[self.members.index(member)]
         rules = self.beams.rules
         branch = Branch(
-            root.sequence_id,
-            max(rules.candidates, root.sampling.logprobs),
-            member.origin,
-            hypothesis.score,
-            rules.width,
-            tuple(self._seen),
-            member.known,
-            member.head_candidates,
+            group_id=root.sequence_id,
+            candidates=max(rules.candidates, root.sampling.logprobs),
+            origin=member.origin,
+            score=hypothesis.score,
+            width=rules.width,
+            seen=tuple(self._seen),
+            known=member.known,
+            head_candidates=member.head_candidates,
         )
         self._seen.clear()
         group.rows.append(
             Row(
-                member.sequence_id,
-                member.base,
-                stop,
-                stop == len(member.tokens),
-                drafts,
-                tuple(member.table.blocks[: pool.blocks_for(stop + drafts)]),
-                tuple(member.tokens[member.sent_count :]) if member.sent_count else (),
-                None if member.sent_count else with_tokens(root.new_sequence(), member.tokens),
+                sequence_id=member.sequence_id,
+                start=member.base,
+                stop=stop,
+                samples=stop == len(member.tokens),
+                draft_max=drafts,
+                blocks=tuple(member.table.blocks[: pool.blocks_for(stop + drafts)]),
+                new_token_ids=tuple(member.tokens[member.sent_count :])
+                if member.sent_count
+                else (),
+                new_sequence=None
+                if member.sent_count
+                else with_tokens(root.new_sequence(), member.tokens),
                 branch=branch,
             )
         )
@@ -236,7 +239,7 @@ class BeamSearch:
                 parent.base,
                 len(parent.tokens),
                 0 if first else parent.sequence_id,
-                path_to(parts[number].draft, node),
+                parts[number].draft.path_to(node),
                 known or (),
                 () if known else head_candidates[tip[0]].get((tip[1], hypothesis.tokens[-1]), ()),
             )
@@ -252,8 +255,8 @@ class BeamSearch:
         """Return all draft trees as one draft, whose accepted path is the one above `tip`."""
         number, node = tip
         draft = parts[number].draft
-        path = path_to(draft, node)
-        self.origins.extend(origins(Decision((0,) * (len(path) + 1), path), draft))
+        path = draft.path_to(node)
+        self.origins.extend(origins(Decision(tokens=(0,) * (len(path) + 1), path=path), draft))
         before = sum(len(part.draft.tokens) for part in parts[:number])
         return VerifiedRow(
             parts[number].row,

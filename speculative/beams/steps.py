@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from draftwerk.speculative.beams.decisions import Beams, Candidate
 from draftwerk.speculative.beams.members import VerifiedRow
-from draftwerk.speculative.protocol.rounds import Decision, children_of
+from draftwerk.speculative.protocol.rounds import Decision
 
 TreePosition = tuple[int, int]
 """A row of the search, and a node of its draft; -1 is its last known token."""
@@ -31,7 +31,7 @@ def take_steps(
 
     With `bounded` a text never becomes likelier by growing, so some candidates need not be known.
     """
-    children = [children_of(part.draft) for part in parts]
+    children = [part.draft.children() for part in parts]
     positions: list[TreePosition | None] = [(number, -1) for number in range(len(parts))]
     candidates = [_candidates_at(parts, position) for position in positions]
     tips: list[TreePosition] = []

@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from draftwerk.speculative.beams.decisions import Candidate
-from draftwerk.speculative.protocol.rounds import Draft, children_of
+from draftwerk.speculative.protocol.rounds import Draft
 
 
 class VerifiedBranch(NamedTuple):
@@ -35,7 +35,7 @@ def unexpanded_survivors(
     Ignores finished hypotheses and ties: the result is used only to decide what to draft.
     """
     stopping = frozenset(stops)
-    children = [children_of(row.draft) for row in rows]
+    children = [row.draft.children() for row in rows]
     tips = [(row.score, number, -1) for number, row in enumerate(rows)]
     while tips:
         candidates = [

@@ -1,15 +1,17 @@
-"""The proposer: keeps each sequence's draft sources and fills rounds with their guesses."""
+"""The proposer: keeps each sequence's draft sources and fills rounds with their guesses.
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+Round --prepare--> Prepared --(the draft model)--> model drafts --finish--> one draft per row
+"""
+
+from collections.abc import Iterable
 
 import msgspec
 
 from draftwerk.speculative.beams.drafts import BeamDrafts
-from draftwerk.speculative.drafting.breaker import Breaker
-from draftwerk.speculative.drafting.budget import CandidateNodes
 from draftwerk.speculative.drafting.controller import Controller, RoundLoad, RowTree
-from draftwerk.speculative.drafting.rationing import DraftRationing
+from draftwerk.speculative.drafting.policy import KEYED, DraftPolicy, Estimates
+from draftwerk.speculative.drafting.prepared import DraftedRow, DraftedSequence, Prepared
+from draftwerk.speculative.drafting.rationing import Choice, DraftRationing
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     NO_FEEDBACK,
@@ -19,7 +21,6 @@ from draftwerk.speculative.protocol.rounds import (
     Row,
 )
 from draftwerk.speculative.sampling.gumbel import Gumbels, gumbels
-from draftwerk.speculative.sources.acceptance import DRAFT, NAMES, SequenceAcceptance, kind
 from draftwerk.speculative.sources.draft_head import HeadSource
 from draftwerk.speculative.sources.grammar import GrammarSource
 from draftwerk.speculative.sources.ngram import NgramSource
@@ -28,59 +29,12 @@ from draftwerk.speculative.sources.prediction import PredictionSource
 from draftwerk.speculative.sources.recycle import RecycleSource
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from draftwerk.speculative.sources.source import DraftSource
-from draftwerk.speculative.sources.store import Memories, Memory, StoreSource
+from draftwerk.speculative.sources.store import Memories, StoreSource
 from draftwerk.speculative.sources.suffix import SuffixSource
 from draftwerk.speculative.sources.tree import NODES_MAX, DraftTree
 
 DEPTH_MIN = 4
-DEPTH_START = 12
-"""Tokens in a path; it follows what is accepted, since every guess costs a microsecond."""
-
-
-@dataclass(slots=True)
-class _Drafted:
-    """The proposer's state of one sequence."""
-
-    text: SequenceText
-    noise: SequenceNoise
-    sources: list[DraftSource]
-    memory: Memory
-    opened: int
-    """Tokens of the new-sequence data: output from before a preemption is stored already."""
-    takes_model: bool
-    grammar: GrammarSource | None = None
-    head: HeadSource | None = None
-    sequence_acceptance: SequenceAcceptance = field(default_factory=SequenceAcceptance)
-    breaker: Breaker = field(default_factory=Breaker)
-    tree: DraftTree | None = None
-    """The guesses of the sequence's last row, verified or not."""
-    depth_max: int = DEPTH_START
-    asked: bool = False
-    """Whether the sources were asked in the last round."""
-    wants_topk: bool = False
-    """Whether the target's top-k is to be reported, for the sources to draft with."""
-    drafts: bool = False
-    """Whether it ever had room for a draft; without speculation a request teaches nothing."""
-
-    def output(self) -> list[int]:
-        """Return what was committed here, and the tokens before it that it can be found by."""
-        if self.text.length == self.opened:
-            return []
-        return self.text.tokens[self.opened :]  # PAD tokens early: positions count from the padding
-
-
-@dataclass(slots=True)
-class _Prepared:
-    """A round with every guess but the draft model's."""
-
-    round_id: int
-    load: RoundLoad
-    rows: list[int]
-    """Indices of the rows that draft."""
-    states: list[_Drafted]
-    row_trees: list[RowTree]
-    wanted: bool = False
-    """Whether the draft model was asked for anything."""
+"""Least tokens in a path; the most follow what is accepted."""
 
 
 class Proposer:
@@ -92,63 +46,78 @@ class Proposer:
         measured: Iterable[tuple[int, float]] = (),
         memories: Memories | None = None,
         noise: Gumbels = gumbels,
+        policy: DraftPolicy = KEYED,
     ) -> None:
         """Run these sources; `measured` are steps of the target, (tokens, ms)."""
+        self._policy = policy
         self._noise = noise
         self._methods = frozenset(methods) | {"draft", "prediction"}
         self._controller = Controller(measured)
         self._memories = Memories() if memories is None else memories
-        self._sequences: dict[int, _Drafted] = {}
-        self._prepared: _Prepared | None = None
+        self._sequences: dict[int, DraftedSequence] = {}
         self._beam_drafts = BeamDrafts()
         self._rationing = DraftRationing()
+        self._estimates = Estimates(self._controller, self._rationing)
 
     def seed(self, measured: Iterable[tuple[int, float]]) -> None:
         """Take in steps of the target, (tokens, ms), measured before the first round."""
         self._controller.cost.seed(measured)
 
-    def wants_model(self, round_: Round) -> tuple[int, ...]:
-        """Return how many tokens to ask of the draft model for each row; all 0: do not run it."""
-        prepared = self._prepare(round_)
-        lengths = [0] * len(round_.rows)
-        asked = [n for n, state in enumerate(prepared.states) if state.takes_model]
-        found = self._controller.model_lengths(
-            [prepared.row_trees[n] for n in asked], prepared.load
+    def prepare(self, round_: Round) -> Prepared:
+        """Learn from a round, and grow its draft trees; call it once, in the order of rounds."""
+        report = round_.report
+        self._controller.cost.learn(report.token_count, report.device_ms)
+        self._rationing.learn(report.head_rows, report.head_ms)
+        self._beam_drafts.read(round_, self._text)
+        for sequence_id in round_.finished_ids:
+            self._forget(sequence_id)
+        found: list[tuple[int, DraftedSequence, int, float]] = []
+        sampling = [row.tokens_left for row in round_.rows if row.samples and row.branch is None]
+        weights = iter(self._controller.token_weights(sampling, round_.occupancy))
+        for index, row in enumerate(round_.rows):
+            if row.branch is not None:
+                continue  # a search's rows are drafted for together
+            state = self._read(row)
+            weight = next(weights) if row.samples else 0.0
+            room = min(row.draft_max, NODES_MAX) if row.samples else 0
+            if room:
+                state.drafts = True
+                found.append((index, state, room, weight))
+        choices = self._policy.choices(
+            self._estimates,
+            round_.round_id,
+            [(state, weight) for _, state, _, weight in found],
+            self._controller.cost.table(len(found))[len(found)],
         )
-        for index, length in zip(asked, found, strict=True):
-            lengths[prepared.rows[index]] = length
-        return tuple(lengths)
+        rows: list[DraftedRow] = []
+        for (index, state, room, weight), choice in zip(found, choices, strict=True):
+            state.tree = self._guess(state, room, choice)
+            row_tree = RowTree(state.tree, state.sequence_acceptance, room, weight)
+            rows.append(DraftedRow(index, state, choice, row_tree))
+        load = RoundLoad(
+            sum(row.stop - row.start for row in round_.rows),
+            sum(row.samples for row in round_.rows),
+            sum(row.row_tree.capacity for row in rows),
+        )
+        blank = [NO_DRAFT if self._wants_head_tree(row) else NO_FEEDBACK for row in round_.rows]
+        return Prepared(round_, load, rows, blank)
 
-    def propose(
-        self, round_: Round, model_drafts: tuple[Draft, ...], model_ms: float = 0.0
+    def model_lengths(self, prepared: Prepared) -> tuple[int, ...]:
+        """Return how many tokens to ask of the draft model for each row; all 0: do not run it."""
+        return tuple(self._policy.model_lengths(self._estimates, prepared))
+
+    def finish(
+        self, prepared: Prepared, model_drafts: tuple[Draft, ...], model_ms: float = 0.0
     ) -> tuple[Draft, ...]:
-        """Return a draft for every row, SILENT where nothing was to be drafted.
+        """Return a draft for every row, `NO_FEEDBACK` where nothing was to be drafted.
 
         `model_drafts` are the draft model's, one per row, and `model_ms` what they cost.
         """
-        prepared = self._prepare(round_)
-        self._prepared = None
-        self._controller.learn_model(
-            max((len(draft.tokens) for draft in model_drafts), default=0), model_ms
-        )
-        candidates: list[CandidateNodes] = []
-        for row, state, row_tree in zip(
-            prepared.rows, prepared.states, prepared.row_trees, strict=True
-        ):
-            if state.takes_model:
-                _add_draft(row_tree.tree, model_drafts[row])
-            candidates.append(row_tree.candidate_nodes())
-        outcome = self._controller.admit(candidates, prepared.load, model_ms)
-        drafts = [NO_DRAFT if self._wants_head_tree(row) else NO_FEEDBACK for row in round_.rows]
-        for index, nodes in enumerate(outcome.nodes):
-            state, tree = prepared.states[index], prepared.row_trees[index].tree
-            pays = self._rationing.pays(state, outcome.saved_ms[index])
-            # A head whose tree was only now requested has proposed nothing yet.
-            if len(tree) and (pays or state.head is None or state.head.head_tree):
-                state.breaker.learn(pays)
-            drafts[prepared.rows[index]] = tree.draft(nodes, state.wants_topk)
-        load = prepared.load.token_count + sum(map(len, outcome.nodes))
-        self._draft_searches(round_, drafts, load)
+        longest = max((len(draft.tokens) for draft in model_drafts), default=0)
+        self._controller.learn_model(longest, model_ms)
+        drafts = self._policy.select(self._estimates, prepared, model_drafts, model_ms)
+        load = prepared.load.token_count + sum(len(draft.tokens) for draft in drafts)
+        self._draft_searches(prepared.round, drafts, load)
         return tuple(drafts)
 
     def _wants_head_tree(self, row: Row) -> bool:
@@ -169,9 +138,10 @@ class Proposer:
             found = self._beam_drafts.propose(rows, load, self._controller.cost.table(load + room))
             asks_head = self._asks_head(rows[0])
             for index, draft in zip(indices, found, strict=True):
-                drafts[index] = (
-                    draft if asks_head else msgspec.structs.replace(draft, wants_topk=False)
-                )
+                if not drafts[index].tokens:
+                    drafts[index] = (
+                        draft if asks_head else msgspec.structs.replace(draft, wants_topk=False)
+                    )
                 load += len(draft.tokens)
 
     def _asks_head(self, row: Row) -> bool:
@@ -195,68 +165,29 @@ class Proposer:
         """Return how many sequences are remembered."""
         return len(self._sequences)
 
-    # --- a round, before the draft model ------------------------------------------------------
-
-    def _prepare(self, round_: Round) -> _Prepared:
-        """Learn from a round and guess for it, once."""
-        if self._prepared is not None and self._prepared.round_id == round_.round_id:
-            return self._prepared
-        self._controller.cost.learn(*round_.step_cost)
-        self._rationing.learn(*round_.head_cost)
-        self._beam_drafts.read(round_, self._text)
-        for sequence_id in round_.finished_ids:
-            self._forget(sequence_id)
-        found: list[tuple[int, _Drafted, int, float]] = []
-        sampling = [row.tokens_left for row in round_.rows if row.samples and row.branch is None]
-        weights = iter(self._controller.token_weights(sampling, round_.occupancy))
-        for index, row in enumerate(round_.rows):
-            if row.branch is not None:
-                continue  # a search's rows are drafted for together
-            state = self._read(row)
-            weight = next(weights) if row.samples else 0.0
-            room = min(row.draft_max, NODES_MAX) if row.samples else 0
-            if room:
-                state.drafts = True
-                found.append((index, state, room, weight))
-        self._choose(round_.round_id, [(state, weight) for _, state, _, weight in found])
-        row_trees: list[RowTree] = []
-        for _, state, room, weight in found:
-            state.tree = self._guess(state, room)
-            row_trees.append(RowTree(state.tree, state.sequence_acceptance, room, weight))
-        load = RoundLoad(
-            sum(row.stop - row.start for row in round_.rows),
-            sum(row.samples for row in round_.rows),
-            sum(row_tree.capacity for row_tree in row_trees),
-        )
-        rows, states = [index for index, *_ in found], [state for _, state, *_ in found]
-        self._prepared = _Prepared(round_.round_id, load, rows, states, row_trees)
-        return self._prepared
-
-    def _choose(self, turn: int, found: Sequence[tuple[_Drafted, float]]) -> None:
-        """Choose the rows whose sources run, and those whose top-k is wanted."""
-        count = len(found)
-        self._rationing.choose(turn, found, self._controller.cost.table(count)[count])
+    # --- a row ----------------------------------------------------------------------------------
 
     def _text(self, sequence_id: int) -> Occurrences:
         """Return all known tokens of a sequence."""
         return self._sequences[sequence_id].text.occurrences
 
-    def _read(self, row: Row) -> _Drafted:
+    def _read(self, row: Row) -> DraftedSequence:
         """Record a row: its new sequence, the committed tokens, the target's top-k."""
         if row.new_sequence is not None:
             self._sequences[row.sequence_id] = self._open(row.new_sequence)
         state = self._sequences[row.sequence_id]
-        if row.topk:
-            state.memory.successors.learn(row.topk)
+        feedback = row.feedback
+        if feedback.topk:
+            state.memory.successors.learn(feedback.topk)
         if row.new_token_ids:
             self._learn(state, row.new_token_ids)
         if state.grammar is not None:
-            state.grammar.jump_forward = row.jump_forward
+            state.grammar.jump_forward = feedback.jump_forward
         if state.head is not None:
-            state.head.head_tree = row.head_tree
+            state.head.head_tree = feedback.head_tree
         return state
 
-    def _learn(self, state: _Drafted, new_token_ids: tuple[int, ...]) -> None:
+    def _learn(self, state: DraftedSequence, new_token_ids: tuple[int, ...]) -> None:
         if state.tree is not None:
             right = self._controller.learn(state.tree, state.sequence_acceptance, new_token_ids)
             grown = (
@@ -270,12 +201,12 @@ class Proposer:
         for source in state.sources:
             source.learn(new_token_ids)
 
-    def _guess(self, state: _Drafted, room: int) -> DraftTree:
+    def _guess(self, state: DraftedSequence, room: int, choice: Choice) -> DraftTree:
         """Ask every source, if it is this row's turn."""
         tree = DraftTree(
             self._controller.acceptance(state.noise.sampled), state.sequence_acceptance
         )
-        if state.asked:
+        if choice.ask:
             state.text.occurrences.index(INDEX_MAX)
             depth_max = min(state.depth_max, room)
             for source in state.sources:
@@ -284,7 +215,7 @@ class Proposer:
 
     # --- sequences ----------------------------------------------------------------------------
 
-    def _open(self, new_sequence: NewSequence) -> _Drafted:
+    def _open(self, new_sequence: NewSequence) -> DraftedSequence:
         text = SequenceText(new_sequence.tokens)
         memory = self._memories.of(new_sequence.name_space)
         allowed = (
@@ -314,7 +245,7 @@ class Proposer:
             grammar = GrammarSource()
             sources.insert(0, grammar)
         takes_model, opened = "draft" in allowed, len(new_sequence.tokens)
-        return _Drafted(text, noise, sources, memory, opened, takes_model, grammar, head)
+        return DraftedSequence(text, noise, sources, memory, opened, takes_model, grammar, head)
 
     def _forget(self, sequence_id: int) -> None:
         """Forget a sequence; its output goes to the store.
@@ -327,16 +258,3 @@ class Proposer:
             output = state.output()
             if output:
                 state.memory.store.learn(output)
-
-
-def _add_draft(tree: DraftTree, draft: Draft) -> None:
-    """Merge the draft model's guesses into a tree."""
-    first = kind(DRAFT, 0)
-    indices = [-1]  # of each drafted node in the tree, from the root on; -2 where it found no room
-    for token, parent in zip(draft.tokens, draft.parents, strict=True):
-        above = indices[parent + 1]
-        node = tree.add(above, token, first) if above >= -1 else -1
-        indices.append(node if node >= 0 else -2)
-
-
-assert NAMES[DRAFT] == "draft"

@@ -1,7 +1,7 @@
 """Draft rationing: which rows' draft sources run in a round, and which rows report their top-k."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from draftwerk.speculative.drafting.breaker import Breaker
 from draftwerk.speculative.sources.draft_head import HeadSource
@@ -21,14 +21,19 @@ PROBES_MIN = 4
 """Such rows asked in every round, whatever it takes: with few rows each is probed at once."""
 
 
+class Choice(NamedTuple):
+    """What is done for a row in a round."""
+
+    ask: bool
+    """Whether its sources propose."""
+    wants_topk: bool
+    """Whether the target's top-k, and the draft head's tree, are to be reported of it."""
+
+
 class RationedRow(Protocol):
     """A row that could be guessed for."""
 
     breaker: Breaker
-    asked: bool
-    """Whether the sources are asked in this round."""
-    wants_topk: bool
-    """Whether the target's top-k is to be reported, for the sources to draft with."""
 
     @property
     def head(self) -> HeadSource | None: ...
@@ -54,33 +59,52 @@ class DraftRationing:
         with_head_tree = row.head is not None and row.head.head_tree
         return saved_ms > ASK_MS + (self.head_ms if with_head_tree else 0.0)
 
-    def choose(self, turn: int, rows: Sequence[tuple[RationedRow, float]], step_ms: float) -> None:
+    def choose(
+        self, turn: int, rows: Sequence[tuple[RationedRow, float]], step_ms: float
+    ) -> list[Choice]:
         """Decide for every row, given its token weight, in a round of `step_ms`."""
         probe_ms = PROBE_SHARE * step_ms
         heads = any(row.head is not None for row, _ in rows)
         cost_ms = ASK_MS + self.head_ms if heads else ASK_MS
         capacity_left = max(PROBES_MIN, int(probe_ms / cost_ms))
+        runs = [False] * len(rows)
         for offset in range(len(rows)):
-            row, weight = rows[(turn + offset) % len(rows)]
+            index = (turn + offset) % len(rows)
+            row, weight = rows[index]
             allows = row.breaker.allows()
-            row.asked = weight > WEIGHT_ALWAYS_ASKED or (
+            runs[index] = weight > WEIGHT_ALWAYS_ASKED or (
                 allows and (row.breaker.pays or capacity_left > 0)
             )
-            capacity_left -= row.asked and not row.breaker.pays
-            row.wants_topk = row.asked
-            if row.head is not None and row.head.head_tree:
-                # The head's tree is already computed, so drafting from it is free.
-                row.asked, row.wants_topk = True, row.asked and not row.breaker.is_open
-        self._ration([row for row, _ in rows if row.wants_topk and row.head is not None], probe_ms)
+            if runs[index] and not row.breaker.pays:
+                capacity_left -= 1
+        choices = [_choice(row, run) for (row, _), run in zip(rows, runs, strict=True)]
+        waiting = [
+            index
+            for index, (row, _) in enumerate(rows)
+            if row.head is not None and choices[index].wants_topk
+        ]
+        if not self._affords_heads([rows[index][0] for index in waiting], probe_ms):
+            for index in waiting:
+                choices[index] = choices[index]._replace(wants_topk=False)
+        return choices
 
-    def _ration(self, waiting_rows: Sequence[RationedRow], probe_ms: float) -> None:
-        """Run the draft head for rows with an open breaker as often as saved time allows."""
+    def _affords_heads(self, waiting_rows: Sequence[RationedRow], probe_ms: float) -> bool:
+        """Whether the draft head runs now: with all breakers open, as often as saved time allows.
+
+        Takes the time that it is going to take from what was saved.
+        """
         if not waiting_rows or not all(row.breaker.is_open for row in waiting_rows):
-            return
+            return True
         self._saved_ms += probe_ms
         cost_ms = self.head_ms * len(waiting_rows)
-        if self._saved_ms >= cost_ms:
-            self._saved_ms -= cost_ms
-            return
-        for row in waiting_rows:
-            row.wants_topk = False
+        if self._saved_ms < cost_ms:
+            return False
+        self._saved_ms -= cost_ms
+        return True
+
+
+def _choice(row: RationedRow, runs: bool) -> Choice:
+    if row.head is not None and row.head.head_tree:
+        # The head's tree is already computed, so drafting from it is free.
+        return Choice(ask=True, wants_topk=runs and not row.breaker.is_open)
+    return Choice(ask=runs, wants_topk=runs)

@@ -1,8 +1,9 @@
 """T(N): what a device step over N tokens costs, learnt from the steps themselves.
 
 Steps are filed by token count. The curve goes through the mean of each file that has been used of
-late; it never falls (a falling pair is noise and is pooled) and is straight in between, so tiles
-show as steep stretches. Milliseconds throughout.
+late; it never falls and is straight in between, so tiles show as steep stretches. That it never
+falls is isotonic regression by pool adjacent violators: a falling pair is noise, and is replaced by
+its weighted mean. Milliseconds throughout.
 """
 
 from bisect import bisect_left
@@ -98,7 +99,7 @@ class StepCost:
         self._ms[bin_] += (ms - self._ms[bin_]) * weight / total
 
     def _points(self) -> list[tuple[float, float]]:
-        """Return (tokens, ms) of the known files, smallest first, rising."""
+        """Return (tokens, ms) of the known files, rising: pool adjacent violators."""
         pooled: list[tuple[float, float, float]] = []
         for weight, tokens, ms in zip(self._weights, self._tokens, self._ms, strict=True):
             if weight < WEIGHT_KNOWN:

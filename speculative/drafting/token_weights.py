@@ -4,6 +4,11 @@ A row that ends takes its own part of later steps' cost away. A step's fixed par
 with the last row, unless a waiting request replaces a row that ends. So, where no request waits,
 drafts for the row that is furthest behind weigh more than those for rows that are ahead: with many
 rows, a draft that only lets an easy text end early costs the others more than it saves them.
+
+Minimised is the sum of w_i * F_i, where F_i is when row i ends and n rows run:
+    w_i = own_share / n + (1 - own_share) * (mean / n + (1 - mean) * P(row i is last)).
+A token more brings F_i forward by one step's worth whichever row it is, so row i's token weighs
+n * w_i. P(row i is last) is a softmax of the tokens left, as wide as they are uncertain.
 """
 
 from collections.abc import Sequence

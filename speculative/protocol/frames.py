@@ -37,6 +37,10 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     attention: str
     exact: bool
     """Whether logits do not depend on the batch."""
+    kernels: str = ""
+    """The native kernels' instruction set and origin, or why a CPU has none."""
+    threads: int = 0
+    """Those that a CPU model runs on."""
     draft_head: bool = False
     """Whether the model guesses on by itself."""
     step_costs: tuple[tuple[int, float], ...] = ()

@@ -51,6 +51,40 @@ class HeadNode(Plain, frozen=True):
     """As in `TokenTopK`."""
 
 
+class Feedback(Plain, frozen=True):
+    """What a decision tells the draft sources for the sequence's next row.
+
+    The scheduler hands it on unopened: only the target writes it, and only the proposer reads it.
+    """
+
+    topk: tuple[TokenTopK, ...] = ()
+    """After the last known token and every node that was computed, if asked for."""
+    head_tree: tuple[HeadNode, ...] = ()
+    """What the draft head guesses after the decided tokens, parents first."""
+    jump_forward: tuple[int, ...] = ()
+    """Jump-forward tokens: the only ones that a grammar allows after the decided tokens."""
+
+
+NOTHING_LEARNED = Feedback()
+"""Of a row that does not sample, fails, or was not to be reported on."""
+
+
+class StepReport(Plain, frozen=True):
+    """What a step cost: how the controller learns T(N). The scheduler hands it on unopened."""
+
+    token_count: int = 0
+    """Tokens computed in the step, drafts included."""
+    device_ms: float = 0.0
+    head_rows: int = 0
+    """Places that the draft head ran for: rows, and survivors of beam searches."""
+    head_ms: float = 0.0
+    """Time of the draft head after the step, where it did not run beside it."""
+
+
+NO_STEP = StepReport()
+"""Before the first step."""
+
+
 class HeadCandidates(Plain, frozen=True):
     """A draft head's candidates after a token that a beam search has probably chosen."""
 
@@ -65,7 +99,7 @@ Seen = tuple[tuple[int, ...], tuple[tuple[int, float], ...]]
 """A few tokens of a text, and the best next tokens there with their log-probabilities."""
 
 
-class Branch(Plain, frozen=True):
+class Branch(Plain, frozen=True, kw_only=True):
     """What makes a row one of a beam search: it asks what is likely, and decides nothing itself."""
 
     group_id: int
@@ -86,7 +120,7 @@ class Branch(Plain, frozen=True):
     """The draft head's candidates there, if none did."""
 
 
-class Row(Plain, frozen=True):
+class Row(Plain, frozen=True, kw_only=True):
     """One sequence's part of a round.
 
     known tokens     0 ............ start ........... stop
@@ -108,18 +142,14 @@ class Row(Plain, frozen=True):
     new_token_ids: tuple[int, ...] = ()
     """Tokens committed since this sequence's previous row."""
     new_sequence: NewSequence | None = None
-    topk: tuple[TokenTopK, ...] = ()
-    """Of the sequence's previous decision: the target's top-k after each computed token."""
+    feedback: Feedback = NOTHING_LEARNED
+    """Of the sequence's previous decision."""
     branch: Branch | None = None
-    jump_forward: tuple[int, ...] = ()
-    """Of the sequence's previous decision: jump-forward tokens, which the grammar forces."""
     tokens_left: int = 0
     """Tokens that it may still generate."""
-    head_tree: tuple[HeadNode, ...] = ()
-    """Of the sequence's previous decision: the draft head's tree from there."""
 
 
-class Round(Plain, frozen=True):
+class Round(Plain, frozen=True, kw_only=True):
     """One device step: rows, the block copies to make first, and the sequences to forget."""
 
     round_id: int
@@ -129,15 +159,13 @@ class Round(Plain, frozen=True):
     """(from, to) block pairs, copied before anything is written."""
     finished_ids: tuple[int, ...] = ()
     """Sequences that ended or were preempted since the previous round."""
-    step_cost: tuple[int, float] = (0, 0.0)
-    """The previous step's tokens and device milliseconds: how the controller learns T(N)."""
+    report: StepReport = NO_STEP
+    """Of the previous step."""
     moves: tuple[tuple[int, int], ...] = ()
     """(from, to) slots, block * block_size + offset, moved as if at once: after the copies, before
     anything is written."""
     occupancy: float = 1.0
     """How likely a row that ends is replaced by a waiting request."""
-    head_cost: tuple[int, float] = (0, 0.0)
-    """Of the previous step, the rows that the draft head ran for and the milliseconds."""
 
 
 class Draft(Plain, frozen=True):
@@ -155,6 +183,25 @@ class Draft(Plain, frozen=True):
     """(token, chance) of what each node of a chain was drawn from, where the rule asks for it."""
     wants_topk: bool = True
     """Whether the sources want the target's top-k: it takes a pass over every logit."""
+
+    def children(self) -> dict[tuple[int, int], int]:
+        """Return the node of every (parent, token)."""
+        return {edge: node for node, edge in enumerate(zip(self.parents, self.tokens, strict=True))}
+
+    def depths(self) -> list[int]:
+        """Return how many nodes precede each on its path: 0 right after the last known token."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(depths[parent] + 1 if parent >= 0 else 0)
+        return depths
+
+    def path_to(self, node: int) -> tuple[int, ...]:
+        """Return the nodes from the root down to `node`; the path to -1 is empty."""
+        path: list[int] = []
+        while node >= 0:
+            path.append(node)
+            node = self.parents[node]
+        return tuple(path[::-1])
 
 
 NO_DRAFT = Draft()
@@ -176,7 +223,7 @@ class ChosenLogprob(Plain, frozen=True):
     top: tuple[tuple[int, float], ...] = ()
 
 
-class Decision(Plain, frozen=True):
+class Decision(Plain, frozen=True, kw_only=True):
     """The target's answer for one row: the accepted path, then one token of its own.
 
     `tokens` has one more entry than `path`, and is empty for a row that does not sample.
@@ -188,15 +235,10 @@ class Decision(Plain, frozen=True):
     logprobs: tuple[ChosenLogprob, ...] = ()
     error: str = ""
     """Why this row alone failed, in words for the client."""
-    topk: tuple[TokenTopK, ...] = ()
-    """After the last known token and every node that was computed, if asked for."""
+    feedback: Feedback = NOTHING_LEARNED
     candidates: tuple[tuple[tuple[int, float], ...], ...] = ()
     """Of a branch, after its last known token (unless that was known) and after each node: the best
     next tokens with their log-probabilities after penalties and bias, best first."""
-    jump_forward: tuple[int, ...] = ()
-    """Jump-forward tokens: the only ones that a grammar allows after `tokens`."""
-    head_tree: tuple[HeadNode, ...] = ()
-    """What the draft head guesses after `tokens`, parents first."""
     head_candidates: tuple[HeadCandidates, ...] = ()
     """Of a branch: what the draft head guesses where the search probably goes on."""
 
@@ -207,18 +249,9 @@ class Verdict(Plain, frozen=True):
     round_id: int
     pipeline_slot: int
     decisions: tuple[Decision, ...]
-    device_ms: float
-    token_count: int
-    """Tokens computed in the step, drafts included."""
-    head_ms: float = 0.0
-    """Time of the draft head after that, where it did not run beside it."""
+    report: StepReport
 
 
 def chain(tokens: tuple[int, ...], source: str) -> Draft:
     """Return the draft that is a single path."""
     return Draft(tokens, tuple(range(-1, len(tokens) - 1)), (source,) * len(tokens))
-
-
-def children_of(draft: Draft) -> dict[tuple[int, int], int]:
-    """Return the node of every (parent, token)."""
-    return {edge: node for node, edge in enumerate(zip(draft.parents, draft.tokens, strict=True))}

@@ -15,7 +15,15 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.tables import BlockCopy
 from draftwerk.speculative.beams.members import VerifiedRow
 from draftwerk.speculative.beams.search import SEARCH_ROOM
-from draftwerk.speculative.protocol.rounds import Decision, Draft, Round, Row, Verdict
+from draftwerk.speculative.protocol.rounds import (
+    NO_STEP,
+    NOTHING_LEARNED,
+    Decision,
+    Draft,
+    Round,
+    Row,
+    Verdict,
+)
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.sequence import Sequence, SequenceProgress, origins
@@ -60,8 +68,7 @@ class Scheduler:
         self.stats = SchedulerStats() if stats is None else stats
         self.running_set = RunningSet(pool, self.stats)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by lane
-        self._step_cost: tuple[int, float] = (0, 0.0)
-        self._head_cost: tuple[int, float] = (0, 0.0)
+        self._report = NO_STEP  # of the step before, until the next round
 
     @property
     def waiting(self) -> int:
@@ -103,15 +110,14 @@ class Scheduler:
             return None
         self.stats.rounds += 1
         round_ = Round(
-            self.stats.rounds,
-            pipeline_slot,
-            tuple(plan.rows),
-            tuple(plan.copies),
-            self.running_set.take_finished_ids(),
-            self._step_cost,
-            tuple(plan.moves),
-            self.running_set.occupancy(),
-            self._head_cost,
+            round_id=self.stats.rounds,
+            pipeline_slot=pipeline_slot,
+            rows=tuple(plan.rows),
+            copies=tuple(plan.copies),
+            finished_ids=self.running_set.take_finished_ids(),
+            moves=tuple(plan.moves),
+            occupancy=self.running_set.occupancy(),
+            report=self._report,
         )
         self._rounds[pipeline_slot] = round_, plan.members
         return round_
@@ -124,10 +130,8 @@ class Scheduler:
         """Apply a verdict; returns the progress of every sequence that was not cancelled."""
         round_, members = self._rounds.pop(verdict.pipeline_slot)
         assert round_.round_id == verdict.round_id, "a verdict for another round"
-        self._step_cost = verdict.token_count, verdict.device_ms
-        head_rows = sum(bool(one.head_tree) + len(one.head_candidates) for one in verdict.decisions)
-        self._head_cost = head_rows, verdict.head_ms
-        self.stats.device_ms += verdict.device_ms + verdict.head_ms
+        self._report = verdict.report
+        self.stats.count_step(verdict.report)
         updates: list[SequenceProgress] = []
         searches: dict[Sequence, list[VerifiedRow]] = {}
         decided = zip(members, round_.rows, verdict.decisions, drafts, strict=True)
@@ -246,21 +250,19 @@ class Scheduler:
         fits = min(draft_max, sequence.table.slots - stop) if samples else 0
         sent_count = sequence.sent_count
         row = Row(
-            sequence.sequence_id,
-            start,
-            stop,
-            samples,
-            fits,
-            tuple(sequence.table.blocks[: self.pool.blocks_for(stop + fits)]),
-            tuple(sequence.tokens[sent_count:]) if sent_count else (),
-            None if sent_count else sequence.new_sequence(),
-            sequence.topk,
-            jump_forward=sequence.jump_forward,
+            sequence_id=sequence.sequence_id,
+            start=start,
+            stop=stop,
+            samples=samples,
+            draft_max=fits,
+            blocks=tuple(sequence.table.blocks[: self.pool.blocks_for(stop + fits)]),
+            new_token_ids=tuple(sequence.tokens[sent_count:]) if sent_count else (),
+            new_sequence=None if sent_count else sequence.new_sequence(),
             tokens_left=sequence.tokens_max - sequence.generated,
-            head_tree=sequence.head_tree,
+            feedback=sequence.feedback,
         )
         sequence.sent_count = len(sequence.tokens)
-        sequence.topk, sequence.jump_forward, sequence.head_tree = (), (), ()
+        sequence.feedback = NOTHING_LEARNED
         sequence.in_flight = True
         plan.copies.extend(copies)
         plan.rows.append(row)
@@ -298,8 +300,7 @@ class Scheduler:
         sequence.tally.count(decision, draft)
         kept, finish_reason = sequence.extend(decision.tokens)
         self.stats.generated_tokens += kept
-        sequence.topk, sequence.jump_forward = decision.topk, decision.jump_forward
-        sequence.head_tree = decision.head_tree
+        sequence.feedback = decision.feedback
         sequence.computed = min(row.stop + len(decision.path), len(sequence.tokens))
         sequence.table.commit(sequence.tokens, sequence.computed)
         if finish_reason:

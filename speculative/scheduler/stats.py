@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from draftwerk.speculative.protocol.rounds import Decision, Draft
+from draftwerk.speculative.protocol.rounds import Decision, Draft, StepReport
 
 
 class SchedulerStats(msgspec.Struct, kw_only=True):
@@ -34,6 +34,10 @@ class SchedulerStats(msgspec.Struct, kw_only=True):
             **msgspec.structs.asdict(self),
             "accepted_by_position": (*self.accepted_by_position,),
         }
+
+    def count_step(self, report: StepReport) -> None:
+        """Add what a step cost."""
+        self.device_ms += report.device_ms + report.head_ms
 
     def count(self, decision: Decision, draft: Draft) -> None:
         """Add what became of one row's draft."""

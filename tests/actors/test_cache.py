@@ -24,7 +24,14 @@ from draftwerk.actors.messages import (
 )
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, ChosenLogprob, Decision, Round, Verdict
+from draftwerk.speculative.protocol.rounds import (
+    NO_DRAFT,
+    ChosenLogprob,
+    Decision,
+    Round,
+    StepReport,
+    Verdict,
+)
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
@@ -69,7 +76,12 @@ class Desk:
 
     def decided(self, round_: Round, *decisions: Decision) -> Decided:
         return Decided(
-            verdict=Verdict(round_.round_id, round_.pipeline_slot, decisions, 1.0, 3),
+            verdict=Verdict(
+                round_id=round_.round_id,
+                pipeline_slot=round_.pipeline_slot,
+                decisions=decisions,
+                report=StepReport(device_ms=1.0, token_count=3),
+            ),
             drafts=(NO_DRAFT,) * len(round_.rows),
         )
 
@@ -93,7 +105,7 @@ async def test_a_request_is_announced_planned_and_told_of() -> None:
         await desk.send(encoded())
         assert desk.said.receive_nowait() == Opened(request_id="r", prompt=(1, 2, 3), options=PLAIN)
         round_ = desk.rounds.receive_nowait()
-        await desk.send(desk.decided(round_, Decision((9,))))
+        await desk.send(desk.decided(round_, Decision(tokens=(9,))))
         generated = desk.said.receive_nowait()
         assert isinstance(generated, Generated)
         (one,) = generated.pieces
@@ -151,12 +163,14 @@ async def test_the_age_of_progress_counts_while_work_is_pending() -> None:
         assert desk.cache.progress_age_s() == 3.0
         await desk.send(replace(encoded(), request_id="another"))
         assert desk.cache.progress_age_s() == 3.0, "new work is no progress"
-        await desk.send(desk.decided(desk.rounds.receive_nowait(), Decision((4,))))
+        await desk.send(desk.decided(desk.rounds.receive_nowait(), Decision(tokens=(4,))))
         assert desk.cache.progress_age_s() == 0.0
         desk.now += 2
         await desk.send(Cancel(request_id="another"))
         assert desk.cache.progress_age_s() == 2.0
-        await desk.send(desk.decided(desk.rounds.receive_nowait(), Decision((9,)), Decision((4,))))
+        await desk.send(
+            desk.decided(desk.rounds.receive_nowait(), Decision(tokens=(9,)), Decision(tokens=(4,)))
+        )
         desk.now += 5
         assert desk.cache.progress_age_s() == 0.0, "an idle server is not stuck"
 

@@ -333,7 +333,12 @@ BUGS = [
     ),
     Bug(
         "a draft is accepted without a look at its parent",
-        slip(ToyTarget, "_child", "child == (parent, token)", "child[1] == token"),
+        slip(
+            ToyTarget,
+            "_decide",
+            "children.get((path[-1] if path else -1, token))",
+            "{token: node for (_, token), node in children.items()}.get(token)",
+        ),
         stories,
     ),
     Bug(

@@ -113,14 +113,14 @@ TREE = Draft((1, 2, 3, 4), (-1, -1, 0, 2), ("ngram", "suffix", "draft", "ngram")
     ("decision", "draft", "names"),
     [
         (Decision(), NO_DRAFT, ()),
-        (Decision((5,)), NO_DRAFT, ("target",)),
-        (Decision((5,)), TREE, ("corrected",)),
-        (Decision((1, 5), (0,)), TREE, ("ngram", "corrected")),
-        (Decision((2, 5), (1,)), TREE, ("suffix", "bonus")),
-        (Decision((1, 3, 4, 5), (0, 2, 3)), TREE, ("ngram", "draft", "ngram", "bonus")),
-        (Decision((1, 3, 5), (0, 2)), TREE, ("ngram", "draft", "corrected")),
-        (Decision((7, 8, 9), (0, 1)), chain((7, 8), "a"), ("a", "a", "bonus")),
-        (Decision((7, 9), (0,)), chain((7, 8), "a"), ("a", "corrected")),
+        (Decision(tokens=(5,)), NO_DRAFT, ("target",)),
+        (Decision(tokens=(5,)), TREE, ("corrected",)),
+        (Decision(tokens=(1, 5), path=(0,)), TREE, ("ngram", "corrected")),
+        (Decision(tokens=(2, 5), path=(1,)), TREE, ("suffix", "bonus")),
+        (Decision(tokens=(1, 3, 4, 5), path=(0, 2, 3)), TREE, ("ngram", "draft", "ngram", "bonus")),
+        (Decision(tokens=(1, 3, 5), path=(0, 2)), TREE, ("ngram", "draft", "corrected")),
+        (Decision(tokens=(7, 8, 9), path=(0, 1)), chain((7, 8), "a"), ("a", "a", "bonus")),
+        (Decision(tokens=(7, 9), path=(0,)), chain((7, 8), "a"), ("a", "corrected")),
     ],
 )
 def test_every_token_has_its_origin(
@@ -134,9 +134,9 @@ def test_every_token_has_its_origin(
 
 def test_a_tally_counts_steps_by_how_many_drafts_they_accepted() -> None:
     tally = Tally()
-    tally.count(Decision((5,)), NO_DRAFT)
-    tally.count(Decision((1, 3, 5), (0, 2)), TREE)
-    tally.count(Decision((5,)), TREE)
+    tally.count(Decision(tokens=(5,)), NO_DRAFT)
+    tally.count(Decision(tokens=(1, 3, 5), path=(0, 2)), TREE)
+    tally.count(Decision(tokens=(5,)), TREE)
     assert (tally.steps, tally.drafted) == (3, 8)
     assert tally.accepted_histogram == [2, 0, 1]
 
@@ -144,7 +144,14 @@ def test_a_tally_counts_steps_by_how_many_drafts_they_accepted() -> None:
 def test_a_tally_tells_what_became_of_the_clients_prediction() -> None:
     draft = Draft((1, 2, 3), (-1, 0, 1), ("prediction", "ngram", "prediction"))
     tally = Tally()
-    tally.count(Decision((1, 2, 9), (0, 1)), draft)
+    tally.count(Decision(tokens=(1, 2, 9), path=(0, 1)), draft)
     assert (tally.predicted_accepted, tally.predicted_rejected) == (1, 1)
-    tally.count(Decision((9,)), draft)
+    tally.count(Decision(tokens=(9,)), draft)
     assert (tally.predicted_accepted, tally.predicted_rejected) == (1, 3)
+
+
+def test_a_draft_knows_its_children_depths_and_paths():
+    draft = Draft((1, 2, 3, 3), (-1, -1, 0, 2), ("x",) * 4)
+    assert draft.children() == {(-1, 1): 0, (-1, 2): 1, (0, 3): 2, (2, 3): 3}
+    assert draft.depths() == [0, 0, 1, 2]
+    assert [draft.path_to(node) for node in (-1, 1, 3)] == [(), (1,), (0, 2, 3)]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
@@ -18,6 +19,7 @@ from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Rou
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence
+from tests.support.proposing import drafts_of
 
 Found = list[tuple[tuple[int, ...], float]]
 """Texts and scores, best first."""
@@ -50,6 +52,14 @@ def found_by_transformers(
     ]
 
 
+def step_ms(tokens: int) -> float:
+    """Return what a step is taken to cost, on any machine: the same whatever it holds.
+
+    As much is drafted as there is room for.
+    """
+    return 1.0 + 4e-6 * tokens
+
+
 class Server:
     """A scheduler, a proposer and a runner, in step."""
 
@@ -62,8 +72,7 @@ class Server:
         block_count = block_count or all_blocks
         limits = RoundLimits(tokens_max=tokens_max, draft_max=draft_max)
         self.scheduler = Scheduler(BlockPool(block_count, size), limits)
-        # Steps cost the same whatever they hold: as much is drafted as there is room for.
-        self.proposer = Proposer(("ngram",), ((1, 1.0), (256, 1.001)))
+        self.proposer = Proposer(("ngram",), ((1, step_ms(1)), (256, step_ms(256))))
         self.searches: list[BeamSearch] = []
         self.lived: set[tuple[int, ...]] = set()
         """Every text, prompt included, that was a live hypothesis."""
@@ -100,11 +109,13 @@ class Server:
     def run(self, hindsight: set[tuple[int, ...]] | None = None) -> None:
         """Serve all; with `hindsight` of what will live, drafts are mostly right."""
         while (round_ := self.scheduler.plan()) is not None:
-            drafts = self.proposer.propose(round_, (NO_DRAFT,) * len(round_.rows))
+            drafts = drafts_of(self.proposer, round_, (NO_DRAFT,) * len(round_.rows))
             self.lived |= {tuple(member.tokens) for s in self.searches for member in s.members}
             if hindsight is not None:
                 drafts = tuple(self._hindsight(row, hindsight) for row in round_.rows)
             verdict = self.runner.step(Proposal(round_, drafts))
+            report = replace(verdict.report, device_ms=step_ms(verdict.report.token_count))
+            verdict = replace(verdict, report=report)
             for progress in self.scheduler.commit(verdict, drafts):
                 assert not progress.error, progress.error
                 name, choice = progress.sequence.request_id, progress.sequence.choice
@@ -113,8 +124,15 @@ class Server:
             self.scheduler.check()
         assert self.scheduler.idle
         assert self.scheduler.pool.used == 0
-        self.proposer.propose(
-            Round(0, 0, (), (), self.scheduler.running_set.take_finished_ids()), ()
+        drafts_of(
+            self.proposer,
+            Round(
+                round_id=0,
+                pipeline_slot=0,
+                rows=(),
+                finished_ids=self.scheduler.running_set.take_finished_ids(),
+            ),
+            (),
         )
         self.proposer.check()
 

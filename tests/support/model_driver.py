@@ -89,7 +89,9 @@ class Driver:
                 self._release(live)
                 live.computed = live.told = 0
         rows = tuple(self._row(live) for live in self.live)
-        round_ = Round(self.rounds, 0, rows, finished_ids=tuple(self.finished_ids))
+        round_ = Round(
+            round_id=self.rounds, pipeline_slot=0, rows=rows, finished_ids=tuple(self.finished_ids)
+        )
         self.finished_ids.clear()
         self.rounds += 1
         if self.drafter is not None:
@@ -113,14 +115,14 @@ class Driver:
         new_sequence = NewSequence(tuple(live.tokens), live.prompt_count, live.sampling)
         new_token_ids = tuple(live.tokens[live.told :]) if live.told else ()
         row = Row(
-            live.sequence_id,
-            live.computed,
-            stop,
-            stop == len(live.tokens),
-            room,
-            live.blocks,
-            new_token_ids,
-            None if live.told else new_sequence,
+            sequence_id=live.sequence_id,
+            start=live.computed,
+            stop=stop,
+            samples=stop == len(live.tokens),
+            draft_max=room,
+            blocks=live.blocks,
+            new_token_ids=new_token_ids,
+            new_sequence=None if live.told else new_sequence,
         )
         live.told = len(live.tokens)
         return row

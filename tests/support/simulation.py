@@ -21,10 +21,12 @@ from draftwerk.actors.messages import Delta, Ended, Failed, Options, Prompt, Spe
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.speculative.beams.decisions import BeamRules, best_candidates
+from draftwerk.speculative.drafting.policy import KEYED
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from tests.support.proposing import Reckless
 from tests.support.simulated_child import Fate, SimulatedChild
 from tests.support.toy import (
     POISON,
@@ -148,22 +150,6 @@ class Guesser:
         return Draft(tuple(tokens), tuple(parents), ("draft",) * len(tokens))
 
 
-class Reckless(Proposer):
-    """Verifies every guess of the draft model, whatever it costs: trees come often."""
-
-    def wants_model(self, round_: Round) -> tuple[int, ...]:
-        return tuple(row.draft_max for row in round_.rows)
-
-    def propose(
-        self, round_: Round, model_drafts: tuple[Draft, ...], model_ms: float = 0.0
-    ) -> tuple[Draft, ...]:
-        own = super().propose(round_, model_drafts, model_ms)
-        return tuple(
-            theirs if theirs.tokens else ours
-            for ours, theirs in zip(own, model_drafts, strict=True)
-        )
-
-
 @dataclass
 class Outcome:
     """What one client saw."""
@@ -256,7 +242,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
         ),
         requests_max=8,
         worker=SlowWorker(rng),
-        proposer=partial(Reckless if setting.reckless else Proposer, METHODS),
+        proposer=partial(Proposer, METHODS, policy=Reckless() if setting.reckless else KEYED),
         restarts=lambda: RestartLimit(failures_max=10**6, fruitless_max=10**6, rng=rng),
         trace=FaultyTrace(fate=fates.actors),
     )

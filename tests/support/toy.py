@@ -15,10 +15,12 @@ from draftwerk.speculative.protocol.rounds import (
     ChosenLogprob,
     Decision,
     Draft,
+    Feedback,
     HeadCandidates,
     HeadNode,
     Proposal,
     Row,
+    StepReport,
     TokenTopK,
     Verdict,
 )
@@ -175,7 +177,12 @@ class ToyTarget:
             for row, draft in zip(round_.rows, proposal.drafts, strict=True)
         )
         tokens = sum(row.stop - row.start for row in round_.rows)
-        return Verdict(round_.round_id, round_.pipeline_slot, decisions, 1.0, tokens)
+        return Verdict(
+            round_id=round_.round_id,
+            pipeline_slot=round_.pipeline_slot,
+            decisions=decisions,
+            report=StepReport(device_ms=1.0, token_count=tokens),
+        )
 
     def _write(self, row: Row, draft: Draft) -> None:
         if row.new_sequence is not None:
@@ -191,11 +198,14 @@ class ToyTarget:
         for position in range(row.start, row.stop):
             seen = self.pages[self._slot(row, position - 1)] if position else (-1, 0)
             self.pages[self._slot(row, position)] = (history[position], hash((seen, position)))
+        depths = draft.depths()
         for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
             before = row.stop - 1 if parent < 0 else row.stop + parent
             seen = self.pages[self._slot(row, before)]
-            depth = self._depth(draft, node)
-            self.pages[self._slot(row, row.stop + node)] = (token, hash((seen, row.stop + depth)))
+            self.pages[self._slot(row, row.stop + node)] = (
+                token,
+                hash((seen, row.stop + depths[node])),
+            )
 
     def _decide(self, row: Row, draft: Draft) -> Decision:
         if not row.samples:
@@ -218,11 +228,12 @@ class ToyTarget:
             )
         path: list[int] = []
         tokens: list[int] = []
+        children = draft.children()
         while True:
             token = next_token(context, prompt_count, sampling)
             context.append(token)
             tokens.append(token)
-            node = self._child(draft, path[-1] if path else -1, token)
+            node = children.get((path[-1] if path else -1, token))
             if node is None or token in sampling.stop_token_ids:
                 break
             path.append(node)
@@ -232,19 +243,15 @@ class ToyTarget:
         logprobs = tuple(ChosenLogprob(-0.5) for _ in tokens) if sampling.logprobs >= 0 else ()
         output = context[prompt_count:]
         if tokens[-1] in sampling.stop_token_ids:
-            return Decision(tuple(tokens), tuple(path), logprobs)
+            return Decision(tokens=tuple(tokens), path=tuple(path), logprobs=logprobs)
         ahead = jump_forward(output, sampling)
         head_tree = tuple(_head_tree(context, prompt_count, sampling)) if draft.wants_topk else ()
         return Decision(
-            tuple(tokens), tuple(path), logprobs, jump_forward=ahead, head_tree=head_tree
+            tokens=tuple(tokens),
+            path=tuple(path),
+            logprobs=logprobs,
+            feedback=Feedback(jump_forward=ahead, head_tree=head_tree),
         )
-
-    def _depth(self, draft: Draft, node: int) -> int:
-        depth = 0
-        while draft.parents[node] >= 0:
-            node = draft.parents[node]
-            depth += 1
-        return depth
 
     def _contexts(self, row: Row, draft: Draft, context: list[int]) -> list[list[int]]:
         """Return the texts up to the last known token and each node, as the pages have them."""
@@ -263,11 +270,11 @@ class ToyTarget:
     ) -> Iterator[HeadCandidates]:
         """Think of every text that could be the next one and has not been computed."""
         assert row.branch is not None
-        contexts = self._contexts(row, draft, context)
+        contexts, children = self._contexts(row, draft, context), draft.children()
         known = (row.branch.known,) if row.start == row.stop else ()
         for place, (text, offered) in enumerate(zip(contexts, (*known, *candidates), strict=True)):
             for token, _ in offered:
-                if self._child(draft, place - 1, token) is None:
+                if (place - 1, token) not in children:
                     yield HeadCandidates(place - 1, token, head_candidates([*text, token]))
 
     def _offers(self, row: Row, draft: Draft, context: list[int]) -> list[tuple[Candidate, ...]]:
@@ -284,10 +291,6 @@ class ToyTarget:
         return [
             best_candidates(distribution, row.branch.candidates) for distribution in distributions
         ]
-
-    def _child(self, draft: Draft, parent: int, token: int) -> int | None:
-        children = zip(draft.parents, draft.tokens, strict=True)
-        return next((n for n, child in enumerate(children) if child == (parent, token)), None)
 
     def _slot(self, row: Row, position: int) -> int:
         return (
@@ -309,7 +312,9 @@ class TalkativeTarget(ToyTarget):
             losses = (round((total - scores[token]) / LOSS_NATS) for token in best)
             found.append(TokenTopK(context[-1], tuple(best), tuple(losses)))
             context.append(token)
-        return Decision(decision.tokens, decision.path, topk=tuple(found))
+        return Decision(
+            tokens=decision.tokens, path=decision.path, feedback=Feedback(topk=tuple(found))
+        )
 
 
 def _drawn(

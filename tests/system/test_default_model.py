@@ -24,9 +24,9 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
-from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from validation.matrix import Everything
 
 RULES = "You are a careful assistant who answers in short sentences and repeats the question first."
 QUESTIONS = (
@@ -52,7 +52,9 @@ def card() -> ModelInfo:
 @cache
 def built(dtype: str) -> TargetRunner:
     return build_runner(
-        ModelOptions(dtype=dtype, draft_head="auto", block_count=512, block_size=BLOCK_SIZE)
+        ModelOptions(
+            dtype=dtype, exact=True, draft_head="auto", block_count=512, block_size=BLOCK_SIZE
+        )
     )
 
 
@@ -73,7 +75,8 @@ async def engine(dtype: str, block_count: int) -> AsyncGenerator[Engine]:
             context_max=card().context_max,
             stop_token_ids=card().eos_token_ids,
             limits=RoundLimits(rows_max=8, tokens_max=96),
-            proposer=lambda: Proposer(SOURCES),
+            # Whether drafts are worth their cost depends on the machine, so none is asked.
+            proposer=lambda: Everything(SOURCES),
         )
     ) as one:
         yield one

@@ -34,8 +34,8 @@ from tests.support.tiny_models import FAMILIES, ROPES, VOCAB, save_tiny
 from validation.neon.script import Script
 
 KINDS = (*((dtype, "auto") for dtype in FORMATS), ("fp32", "int8"), ("bf16", "int8"))
-WIDE = {"hidden_size": 200, "ffn_size": 333, "vocab_size": VOCAB, "head_size": 64, "head_count": 9,
-        "kv_head_count": 3}  # fmt: skip
+WIDE = {"hidden_size": 200, "ffn_size": 333, "vocab_size": VOCAB, "head_size": 64, "num_heads": 9,
+        "num_kv_heads": 3}  # fmt: skip
 TREE = Draft(tokens=(5, 6, 7, 8, 9, 10), parents=(-1, -1, 0, 2, 1, 0), sources=("",) * 6)
 SAMPLINGS = (
     Sampling(temperature=0.0),

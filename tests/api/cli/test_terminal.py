@@ -10,6 +10,7 @@ from draftwerk.actors.messages import Chat
 from draftwerk.api.cli import doctor
 from draftwerk.api.cli.chat import Conversation, command, reason, speed
 from draftwerk.api.core.config import ConfigError, Settings, load
+from draftwerk.machine import threads
 from draftwerk.speculative.protocol.frames import Ready
 from tests.api.conftest import Served, serving
 from tests.api.support.fake_engine import FakeEngine, whole_text
@@ -107,11 +108,56 @@ def test_commands_change_the_conversation(capsys: pytest.CaptureFixture[str]) ->
     assert not command(conversation, "/quit")
 
 
+def kernels() -> str:
+    return "avx2, ready-made"
+
+
 def test_the_doctor_looks_at_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    assert doctor.doctor(load({"port": 0}, {})) in (0, 1)
+    assert doctor.doctor(load({"port": 0}, {}), kernels) in (0, 1)
     said = capsys.readouterr().out
     for subject in ("python", "torch", "model", "processor", "memory", "gpu", "cache"):
         assert subject in said
+    assert "[  ok  ] native kernels: avx2, ready-made" in said
+
+
+def test_the_doctor_says_that_kernels_cannot_run_or_be_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse() -> str:
+        raise ConfigError("DRAFTWERK_ISA=neon: this CPU is x86_64, not aarch64")
+
+    doctor.doctor(load({"port": 0}, {}), lambda: "none: no C++ compiler")
+    assert doctor.doctor(load({"port": 0}, {}), refuse) == 1
+    said = capsys.readouterr().out
+    assert "[ slow ] native kernels: none: no C++ compiler" in said
+    assert "[ FAIL ] native kernels: DRAFTWERK_ISA=neon: this CPU is x86_64" in said
+
+
+@pytest.mark.parametrize(
+    ("cpus", "quota", "words"),
+    [(1, None, "1 CPU"), (8, 16, "8 CPUs"), (64, 2, "2 CPUs of 64, by the quota")],
+)
+def test_the_doctor_names_a_quota(
+    monkeypatch: pytest.MonkeyPatch, cpus: int, quota: int | None, words: str
+) -> None:
+    for module in (doctor, threads):
+        monkeypatch.setattr(module, "affinity", lambda: cpus)
+        monkeypatch.setattr(module, "quota_cpus", lambda: quota)
+    (found,) = (
+        each
+        for each in doctor.findings(load({"port": 0}, {}), kernels)
+        if each.subject == "processor"
+    )
+    assert found.words.endswith(f", {words}")
+
+
+def test_digests_are_compared_with_those_expected(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.compare({"a fp32": "1", "new": "2"}, {"a fp32": "1"}) == 0
+    assert doctor.compare({"a fp32": "1"}, {"a fp32": "2"}) == 1
+    said = capsys.readouterr().out
+    assert "[  ok  ] a fp32: 1 as on every machine" in said
+    assert "[  ok  ] new: 2 (no other" in said
+    assert "[ FAIL ] a fp32: 1, but 2 is expected" in said
 
 
 def test_the_doctor_finds_a_taken_port() -> None:
@@ -120,7 +166,7 @@ def test_the_doctor_finds_a_taken_port() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        found = list(doctor.findings(load({"port": other.getsockname()[1]}, {})))
+        found = list(doctor.findings(load({"port": other.getsockname()[1]}, {}), kernels))
     assert found[-1].state == "bad"
 
 
@@ -133,7 +179,7 @@ def test_the_doctor_says_what_to_expect(capsys: pytest.CaptureFixture[str]) -> N
         weight_bytes=269_000_000,
         weight_ms=6.7,
     )
-    assert doctor.doctor(load({"port": 0}, {}), lambda _: ready) == 0
+    assert doctor.doctor(load({"port": 0}, {}), kernels, lambda _: ready) == 0
     said = capsys.readouterr().out
     assert "269 MB of weights, read at 40 GB/s: no step is under 6.7 ms" in said
     assert "1: 8.0, 8: 10.0, 16: 12.0" in said
@@ -145,5 +191,5 @@ def test_the_doctor_says_why_a_model_does_not_start(capsys: pytest.CaptureFixtur
     def refuse(_: Settings) -> Ready:
         raise ConfigError("no such model")
 
-    assert doctor.doctor(load({"port": 0}, {}), refuse) == 1
+    assert doctor.doctor(load({"port": 0}, {}), kernels, refuse) == 1
     assert "FAIL ] model: no such model" in capsys.readouterr().out

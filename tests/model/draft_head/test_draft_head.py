@@ -166,7 +166,7 @@ def test_a_runner_thinks_on_from_the_last_accepted_node(directory, tmp_path):
     draft = Draft((wrong, first, wrong), (-1, -1, 1), ("x",) * 3)
     (decision,) = runner.step(opened(draft)).decisions
     path = [*PROMPT, first, wrong][: len(PROMPT) + len(decision.path)]
-    thought = decision.head_tree[0]
+    thought = decision.feedback.head_tree[0]
     best = oracle_logits(oracle, path)[-1].topk(BEST).indices.tolist()
     assert (thought.parent, thought.token) == (-1, decision.tokens[-1])
     assert thought.best[0] == best[0] and set(thought.best) == set(best)
@@ -175,12 +175,12 @@ def test_a_runner_thinks_on_from_the_last_accepted_node(directory, tmp_path):
 def test_nobody_thinks_of_a_row_that_is_not_asked_or_has_ended(directory):
     runner = make_guessing_runner(directory, idle_head)
     (silent,) = runner.step(opened(NO_FEEDBACK)).decisions
-    assert silent.tokens and silent.head_tree == ()
+    assert silent.tokens and silent.feedback.head_tree == ()
     (asked,) = runner.step(opened(NO_DRAFT)).decisions
-    assert asked.head_tree
+    assert asked.feedback.head_tree
     ends = Sampling(temperature=0.0, stop_token_ids=asked.tokens)
     (ended,) = runner.step(opened(NO_DRAFT, ends)).decisions
-    assert ended.tokens == asked.tokens and ended.head_tree == ()
+    assert ended.tokens == asked.tokens and ended.feedback.head_tree == ()
 
 
 def test_a_runner_thinks_of_where_a_beam_search_goes_on(directory, tmp_path):
@@ -214,10 +214,20 @@ def test_nobody_thinks_of_what_was_known_before_the_round(directory):
     runner = make_guessing_runner(directory, idle_head)
     (decision,) = runner.step(branching(NO_DRAFT)).decisions
     (best, first), (other, second), *_ = decision.candidates[0]
-    branch = Branch(0, 4, width=2, known=((best, first), (other, second)))
-    row = Row(0, len(PROMPT), len(PROMPT), True, 8, tuple(range(8)), branch=branch)
+    branch = Branch(group_id=0, candidates=4, width=2, known=((best, first), (other, second)))
+    row = Row(
+        sequence_id=0,
+        start=len(PROMPT),
+        stop=len(PROMPT),
+        samples=True,
+        draft_max=8,
+        blocks=tuple(range(8)),
+        branch=branch,
+    )
     draft = Draft((best,), (-1,), ("x",))
-    (decision,) = runner.step(Proposal(Round(1, 0, (row,)), (draft,))).decisions
+    (decision,) = runner.step(
+        Proposal(Round(round_id=1, pipeline_slot=0, rows=(row,)), (draft,))
+    ).decisions
     assert len(decision.candidates) == 1, "of the node alone"
     assert decision.head_candidates == (), "its state is gone, and so is that of no other"
 
@@ -243,14 +253,29 @@ def test_a_head_is_found_for_its_own_target_only(directory, tmp_path, monkeypatc
 
 
 def branching(draft: Draft) -> Proposal:
-    branch = Branch(0, 4, width=2)
+    branch = Branch(group_id=0, candidates=4, width=2)
     new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), GREEDY)
-    row = Row(0, 0, len(PROMPT), True, 8, tuple(range(8)), (), new_sequence, branch=branch)
-    return Proposal(Round(0, 0, (row,)), (draft,))
+    row = Row(
+        sequence_id=0,
+        start=0,
+        stop=len(PROMPT),
+        samples=True,
+        draft_max=8,
+        blocks=tuple(range(8)),
+        new_sequence=new_sequence,
+        branch=branch,
+    )
+    return Proposal(Round(round_id=0, pipeline_slot=0, rows=(row,)), (draft,))
 
 
 def opened(draft: Draft, sampling: Sampling = GREEDY) -> Proposal:
     row = Row(
-        0, 0, len(PROMPT), True, 8, tuple(range(8)), (), NewSequence(tuple(PROMPT), 7, sampling)
+        sequence_id=0,
+        start=0,
+        stop=len(PROMPT),
+        samples=True,
+        draft_max=8,
+        blocks=tuple(range(8)),
+        new_sequence=NewSequence(tuple(PROMPT), 7, sampling),
     )
-    return Proposal(Round(0, 0, (row,)), (draft,))
+    return Proposal(Round(round_id=0, pipeline_slot=0, rows=(row,)), (draft,))

@@ -83,8 +83,18 @@ def opened(rng: Random, samplings: Sequence[Sampling], rooms: Sequence[int]) -> 
         text = tuple(rng.randrange(VOCAB) for _ in range(rng.randint(1, 11)))
         table = tuple(blocks.pop() for _ in range(-(-(len(text) + room) // BLOCK_SIZE)))
         new_sequence = NewSequence(text, len(text), sampling)
-        rows.append(Row(index, 0, len(text), True, room, table, (), new_sequence))
-    return Round(0, 0, tuple(rows))
+        rows.append(
+            Row(
+                sequence_id=index,
+                start=0,
+                stop=len(text),
+                samples=True,
+                draft_max=room,
+                blocks=table,
+                new_sequence=new_sequence,
+            )
+        )
+    return Round(round_id=0, pipeline_slot=0, rows=tuple(rows))
 
 
 def known(drafter: DraftRunner) -> list[tuple[int, int, list[int]]]:
@@ -119,7 +129,7 @@ def test_a_stop_token_ends_a_chain_and_what_it_has_read(directory):
     place = next(at for at in range(2, 8) if free.tokens[at] not in free.tokens[:at])
     ends = Sampling(temperature=0.7, seed=1, stop_token_ids=(free.tokens[place],))
     for drafter in (plain, whole):
-        drafter.propose(Round(0, 0, (), finished_ids=(0,)))
+        drafter.propose(Round(round_id=0, pipeline_slot=0, rows=(), finished_ids=(0,)))
     round_ = opened(Random(5), [ends], [8])
     (found,) = whole.propose(round_)
     assert found.tokens == free.tokens[: place + 1]

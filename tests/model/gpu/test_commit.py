@@ -74,16 +74,16 @@ def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtyp
         truth = [rng.randrange(5) for _ in range(6)]
         draft = random_tree(rng, truth, 40, room)
         table = tuple(blocks.pop() for _ in range(-(-(stop + 12) // PAGE)))
-        row = Row(index, stop - 1, stop, True, 12, table)
+        row = Row(
+            sequence_id=index, start=stop - 1, stop=stop, samples=True, draft_max=12, blocks=table
+        )
         known = Known([0] * stop, stop, SERVED[0])
         first = len(answers)
         plans.append(RowPlan(index, row, known, draft, first, PAGE))
         # Right down to the last node, and elsewhere by chance.
         own = [rng.randrange(40) for _ in range(len(draft.tokens) + 1)]
-        node = len(draft.tokens) - 1
-        while node >= 0:
+        for node in draft.path_to(len(draft.tokens) - 1):
             own[draft.parents[node] + 1] = draft.tokens[node]
-            node = draft.parents[node]
         answers += own
         expected.append(walked(plans[-1], own))
     trees = [packed_tree(plan) for plan in plans]
@@ -154,7 +154,7 @@ def test_texts_and_head_tree_are_the_references(directory: Path):
     assert [live.output for live in ours.all] == texts
     for mine, other in zip(ours.all, theirs.all, strict=True):
         found, expected = (
-            [(one.tokens, one.path, one.head_tree) for one in live.decisions if one.tokens]
+            [(one.tokens, one.path, one.feedback.head_tree) for one in live.decisions if one.tokens]
             for live in (mine, other)
         )
         assert found == expected
@@ -215,4 +215,4 @@ def test_a_step_waits_for_its_answers_and_for_nothing_else(directory: Path):
     assert moved == [] and waits.seen == []
     paths = [one.path for live in driver.all for one in live.decisions]
     assert any(path != tuple(range(len(path))) for path in paths)
-    assert any(one.head_tree for live in driver.all for one in live.decisions)
+    assert any(one.feedback.head_tree for live in driver.all for one in live.decisions)

@@ -175,4 +175,6 @@ def decisions(runner: TargetRunner, texts: list[list[int]]) -> list[tuple]:
         for index, (prompt, sampling) in enumerate(zip(PROMPTS, SAMPLINGS, strict=False))
     ]
     driver.run()
-    return [(one.tokens, one.path, one.head_tree) for live in lives for one in live.decisions]
+    return [
+        (one.tokens, one.path, one.feedback.head_tree) for live in lives for one in live.decisions
+    ]

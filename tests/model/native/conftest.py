@@ -1,13 +1,10 @@
 import pytest
 
-from draftwerk.model.native.build import NativeUnavailable, library_path
 from draftwerk.model.native.pool import Pool
+from tests.support.kernels import require_kernels
 
 
 @pytest.fixture(scope="session")
 def pool() -> Pool:
-    try:
-        library_path()
-    except NativeUnavailable as error:
-        pytest.skip(str(error))
+    require_kernels()
     return Pool(2)

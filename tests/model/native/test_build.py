@@ -1,5 +1,8 @@
-"""Where the library cannot be built, the caller learns it by one exception."""
+"""How the library comes about: where it cannot be built, the caller learns it by one exception."""
 
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -7,26 +10,143 @@ import pytest
 import torch
 
 from draftwerk.model.native import build
-from draftwerk.model.native.build import NativeUnavailable
+from draftwerk.model.native.build import NativeUnavailable, obtain
+from draftwerk.model.native.isa import ISAS
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.speculative.sampling.params import Sampling
 
+COMPILER = """#!/bin/sh
+if [ "$1" = --version ]; then echo "fake ${VERSION:-1}"; exit; fi
+echo "$@" >> "$LOG"
+while [ "$1" != -o ]; do shift; done
+echo object > "$2"
+"""
 
-def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A cache of its own and no ready-made library; the instruction set does not matter."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(build, "READY", tmp_path / "ready")
+    monkeypatch.setattr(build, "chosen", lambda: ISAS["avx2"])
+    return tmp_path / "cache" / "draftwerk"
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A compiler whose work is a line in a log; the log's path."""
+    (tmp_path / "g++").write_text(COMPILER)
+    (tmp_path / "g++").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("LOG", str(tmp_path / "log"))
+    return tmp_path / "log"
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(NativeUnavailable, match="compiler"):
-        build.library_path.__wrapped__()
+    with pytest.raises(NativeUnavailable, match="no C\\+\\+ compiler: CXX=no-such-compiler"):
+        obtain()
 
 
-def test_a_failing_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_failing_compiler(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     monkeypatch.setenv("CXX", "false")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(NativeUnavailable, match="failed"):
-        build.library_path.__wrapped__()
-    assert not list((tmp_path / "draftwerk").iterdir())
+    with pytest.raises(NativeUnavailable, match="the C\\+\\+ compiler failed"):
+        obtain()
+    assert not list(cache.iterdir())
+
+
+def test_a_library_is_compiled_once(cache: Path, compiler: Path) -> None:
+    lines: list[str] = []
+    first = obtain(progress=lines.append)
+    commands = compiler.read_text().splitlines()
+    assert len(commands) == len(list(build.SOURCES.rglob("*.cpp"))) + 1
+    assert all("-mavx2" in command and "-march=native" not in command for command in commands)
+    assert lines == ["compiling the avx2 kernels with fake 1, once"]
+    assert obtain(progress=lines.append) == first
+    assert [first.path] == list(cache.iterdir())
+    assert len(lines) == 1
+
+
+def test_another_compiler_or_instruction_set_is_another_library(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, compiler: Path
+) -> None:
+    paths = {obtain().path}
+    monkeypatch.setenv("VERSION", "2")
+    paths.add(obtain().path)
+    monkeypatch.setattr(build, "chosen", lambda: ISAS["avx512"])
+    paths.add(obtain().path)
+    assert paths == set(cache.iterdir())
+    assert len(paths) == 3
+
+
+def test_a_changed_source_is_another_library(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, compiler: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "source" / "inner").mkdir(parents=True)
+    (tmp_path / "source" / "inner" / "one.cpp").write_text("int one;")
+    monkeypatch.setattr(build, "SOURCES", tmp_path / "source")
+    keys: set[str] = set()
+    for text in ("1", "2", "1"):
+        (tmp_path / "source" / "inner" / "one.h").write_text(text)
+        build.source_key.cache_clear()
+        keys.add(build.source_key(ISAS["avx2"]))
+    build.source_key.cache_clear()
+    assert len(keys) == 2
+
+
+def test_a_killed_compile_leaves_nothing_for_long(cache: Path, compiler: Path) -> None:
+    left = cache / f"{build.WORKING}killed"
+    left.mkdir(parents=True)
+    (left / "1.o").write_text("half an object")
+    made = obtain().path
+    assert list(cache.iterdir()) == [made]
+
+
+def test_a_compiler_that_has_gone_leaves_its_library(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, compiler: Path, tmp_path: Path
+) -> None:
+    path = obtain().path
+    (tmp_path / "g++").unlink()
+    monkeypatch.setattr(build, "find_compiler", lambda: None)
+    found = obtain()
+    assert found.path == path
+    assert "from the cache" in found.origin
+    path.unlink()
+    with pytest.raises(NativeUnavailable, match="pip install ziglang"):
+        obtain()
+
+
+def test_a_ready_made_library_needs_no_compiler(
+    monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    monkeypatch.setattr(build, "find_compiler", lambda: None)
+    ready = build.ready_path(ISAS["avx2"])
+    ready.parent.mkdir()
+    ready.write_text("a library")
+    assert obtain().path == ready
+    assert "ready-made" in obtain().origin
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, compiler: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(NativeUnavailable, match=r"cannot be stored in .*file.*XDG_CACHE_HOME"):
+        obtain()
+
+
+def test_processes_that_start_together_compile_once(
+    cache: Path, compiler: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "draftwerk.model.native.build"]
+    together = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=60)[0] for process in together]
+    assert sum("compiling" in text for text in said) == 1, said
+    assert len(list(cache.iterdir())) == 1
 
 
 def test_two_threads_may_share_a_pool(pool: Pool) -> None:

@@ -36,9 +36,9 @@ KINDS = (*FORMATS, "fp32 int8", "bf16 int8", "int8 int8")
 """Formats of weights, and of keys and values where they are others."""
 SHAPES = {
     "llama": {},
-    "mqa": {"head_count": 5, "kv_head_count": 1, "head_size": 24},
+    "mqa": {"num_heads": 5, "num_kv_heads": 1, "head_size": 24},
     "qwen3": {"query_key_norm": True, "head_size": 32},
-    "mha": {"head_count": 3, "kv_head_count": 3, "head_size": 48},
+    "mha": {"num_heads": 3, "num_kv_heads": 3, "head_size": 48},
     "wide": {"hidden_size": 200, "ffn_size": 333, "vocab_size": 259, "head_size": 128},
     "yarn": {"rope_magnitude": 1.2, "head_size": 64},
 }

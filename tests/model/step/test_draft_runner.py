@@ -92,17 +92,36 @@ def test_it_does_not_read_a_cached_prefix_again(directory):
         return inner(batch, pages)
 
     drafter.parts = replace(drafter.parts, forward=counting)
-    row = Row(2, 4, 7, True, 8, (0, 9, 10, 11), (), new_sequence(sampling))
-    assert drafter.propose(Round(1, 0, (row,))) == expected
+    row = Row(
+        sequence_id=2,
+        start=4,
+        stop=7,
+        samples=True,
+        draft_max=8,
+        blocks=(0, 9, 10, 11),
+        new_sequence=new_sequence(sampling),
+    )
+    assert drafter.propose(Round(round_id=1, pipeline_slot=0, rows=(row,))) == expected
     assert counts[0] == 3
 
 
 def test_it_reads_on_in_a_branch_that_copies_another(directory):
     sampling, drafter = SAMPLINGS["greedy"], make_drafter(directory)
     drafter.propose(round_of(0, 7, new_sequence(sampling)))
-    branch = Branch(1, 4, origin=1)
-    row = Row(2, 7, 8, True, 8, (0, 9, 10, 11), (30,), branch=branch)
-    found = drafter.propose(Round(1, 0, (row,), copies=((1, 9),), finished_ids=(1,)))
+    branch = Branch(group_id=1, candidates=4, origin=1)
+    row = Row(
+        sequence_id=2,
+        start=7,
+        stop=8,
+        samples=True,
+        draft_max=8,
+        blocks=(0, 9, 10, 11),
+        new_token_ids=(30,),
+        branch=branch,
+    )
+    found = drafter.propose(
+        Round(round_id=1, pipeline_slot=0, rows=(row,), copies=((1, 9),), finished_ids=(1,))
+    )
     known = NewSequence((*PROMPT, 30), 7, sampling)
     assert found == make_drafter(directory).propose(round_of(0, 8, known))
 
@@ -116,11 +135,19 @@ def test_a_request_may_do_without_it(directory):
 def test_rows_that_do_not_sample_and_bad_rows_get_no_draft(directory):
     drafter = make_drafter(directory)
     rows = (
-        Row(1, 0, 4, False, 0, (0,), (), new_sequence(SAMPLINGS["greedy"])),
-        Row(2, 0, 4, True, 4, (1, 2)),
+        Row(
+            sequence_id=1,
+            start=0,
+            stop=4,
+            samples=False,
+            draft_max=0,
+            blocks=(0,),
+            new_sequence=new_sequence(SAMPLINGS["greedy"]),
+        ),
+        Row(sequence_id=2, start=0, stop=4, samples=True, draft_max=4, blocks=(1, 2)),
     )
-    assert drafter.propose(Round(0, 0, rows)) == (NO_DRAFT, NO_DRAFT)
-    assert drafter.propose(Round(1, 0, (), finished_ids=(1, 2))) == ()
+    assert drafter.propose(Round(round_id=0, pipeline_slot=0, rows=rows)) == (NO_DRAFT, NO_DRAFT)
+    assert drafter.propose(Round(round_id=1, pipeline_slot=0, rows=(), finished_ids=(1, 2))) == ()
     assert not drafter.readings
 
 
@@ -133,5 +160,18 @@ def round_of(
 ) -> Round:
     """Return a round with one sampling row in blocks 0 .. 5."""
     return Round(
-        0, 0, (Row(1, start, stop, True, 8, (0, 1, 2, 3, 4, 5), new_token_ids, new_sequence),)
+        round_id=0,
+        pipeline_slot=0,
+        rows=(
+            Row(
+                sequence_id=1,
+                start=start,
+                stop=stop,
+                samples=True,
+                draft_max=8,
+                blocks=(0, 1, 2, 3, 4, 5),
+                new_token_ids=new_token_ids,
+                new_sequence=new_sequence,
+            ),
+        ),
     )

@@ -101,8 +101,16 @@ def test_texts_are_those_of_level_by_level(names: Sequence[str], directory: Path
 
 def proposal(name: str) -> Proposal:
     draft = Draft((1, 2, 3, 4), (-1, -1, 0, 2), ("test",) * 4)
-    row = Row(1, 0, 3, True, 4, (0, 1, 2, 3), (), NewSequence((5, 6, 7), 3, SAMPLINGS[name]))
-    return Proposal(Round(0, 0, (row,)), (draft,))
+    row = Row(
+        sequence_id=1,
+        start=0,
+        stop=3,
+        samples=True,
+        draft_max=4,
+        blocks=(0, 1, 2, 3),
+        new_sequence=NewSequence((5, 6, 7), 3, SAMPLINGS[name]),
+    )
+    return Proposal(Round(round_id=0, pipeline_slot=0, rows=(row,)), (draft,))
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -113,5 +121,5 @@ def test_each_node_is_asked_once_and_its_successors_with_it(name: str, directory
         for asked in (ahead, behind)
     )
     assert found == expected
-    assert len(found[0].topk) == 5
+    assert len(found[0].feedback.topk) == 5
     assert (ahead.presampled, ahead.choices) == ([5], 0)

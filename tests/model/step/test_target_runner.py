@@ -74,10 +74,20 @@ def test_logits_that_are_no_numbers_fail_their_row_alone(place, value, directory
     guess = (plain[0], (plain[1] + (place == "node behind an error")) % VOCAB, plain[2])
     new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), Sampling(temperature=0.0))
     rows = tuple(
-        Row(n, 0, len(PROMPT), True, 3, tuple(range(3 * n, 3 * n + 3)), (), new_sequence)
+        Row(
+            sequence_id=n,
+            start=0,
+            stop=len(PROMPT),
+            samples=True,
+            draft_max=3,
+            blocks=tuple(range(3 * n, 3 * n + 3)),
+            new_sequence=new_sequence,
+        )
         for n in (1, 2)
     )
-    proposal = Proposal(Round(1, 0, rows), (chain(guess, "x"), chain(guess, "x")))
+    proposal = Proposal(
+        Round(round_id=1, pipeline_slot=0, rows=rows), (chain(guess, "x"), chain(guess, "x"))
+    )
     forward = runner.parts.forward
     broken = {"last known token": 0, "drafted node": 1, "node behind an error": 3}[place]
 
@@ -98,10 +108,26 @@ def test_logits_that_are_no_numbers_fail_their_row_alone(place, value, directory
 def test_a_branch_whose_nodes_alone_are_computed_does_not_fail_for_the_row_behind_it(directory):
     runner = make_runner(directory)
     runner.step(opened(Sampling(temperature=0.0), NO_DRAFT))
-    known = Branch(1, 2, known=((11, -0.1), (12, -0.2)))
-    branch = Row(1, len(PROMPT), len(PROMPT), True, 2, (0, 1, 2), branch=known)
+    known = Branch(group_id=1, candidates=2, known=((11, -0.1), (12, -0.2)))
+    branch = Row(
+        sequence_id=1,
+        start=len(PROMPT),
+        stop=len(PROMPT),
+        samples=True,
+        draft_max=2,
+        blocks=(0, 1, 2),
+        branch=known,
+    )
     new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), Sampling(temperature=0.0))
-    behind = Row(2, 0, len(PROMPT), True, 0, (3, 4), (), new_sequence)
+    behind = Row(
+        sequence_id=2,
+        start=0,
+        stop=len(PROMPT),
+        samples=True,
+        draft_max=0,
+        blocks=(3, 4),
+        new_sequence=new_sequence,
+    )
     nodes = Draft((11, 12), (-1, -1), ("x", "x"))
     forward = runner.parts.forward
 
@@ -111,7 +137,9 @@ def test_a_branch_whose_nodes_alone_are_computed_does_not_fail_for_the_row_behin
         return logits
 
     runner.parts = replace(runner.parts, forward=breaking)
-    proposal = Proposal(Round(1, 0, (branch, behind)), (nodes, NO_DRAFT))
+    proposal = Proposal(
+        Round(round_id=1, pipeline_slot=0, rows=(branch, behind)), (nodes, NO_DRAFT)
+    )
     first, second = runner.step(proposal).decisions
     assert not first.error and len(first.candidates) == 2
     assert "not a number" in second.error
@@ -159,8 +187,18 @@ def test_block_copies_are_made_before_anything_is_written(directory):
     runner.step(opened(sampling, NO_DRAFT, sequence_id=1))
     fork = NewSequence((*PROMPT, plain[0]), len(PROMPT), sampling)
     # The fork shares the first block; of the second it has a copy, to go on in.
-    row = Row(2, len(PROMPT), len(PROMPT) + 1, True, 4, (0, 9, 10), (), fork)
-    verdict = runner.step(Proposal(Round(1, 0, (row,), copies=((1, 9),)), (NO_DRAFT,)))
+    row = Row(
+        sequence_id=2,
+        start=len(PROMPT),
+        stop=len(PROMPT) + 1,
+        samples=True,
+        draft_max=4,
+        blocks=(0, 9, 10),
+        new_sequence=fork,
+    )
+    verdict = runner.step(
+        Proposal(Round(round_id=1, pipeline_slot=0, rows=(row,), copies=((1, 9),)), (NO_DRAFT,))
+    )
     assert list(verdict.decisions[0].tokens) == plain[1:2]
 
 
@@ -182,7 +220,7 @@ def test_the_best_successors_of_every_node_are_reported_if_asked_for(directory, 
     runner = TargetRunner(make_runner(directory).parts, successor_count=3)
     tree = Draft((11, 12, 13), (-1, -1, 0), ("x",) * 3)
     (decision,) = runner.step(opened(Sampling(seed=1), tree)).decisions
-    for path, said in zip(([], [11], [12], [11, 13]), decision.topk, strict=True):
+    for path, said in zip(([], [11], [12], [11, 13]), decision.feedback.topk, strict=True):
         best = oracle_logits(oracle, PROMPT + path)[-1].log_softmax(-1).topk(3)
         assert (said.token, said.best) == ((PROMPT + path)[-1], tuple(best.indices.tolist()))
         nats = [loss * LOSS_NATS for loss in said.losses]
@@ -192,11 +230,16 @@ def test_the_best_successors_of_every_node_are_reported_if_asked_for(directory, 
 def test_a_branch_is_offered_the_best_next_tokens_and_decides_nothing(directory, tmp_path):
     oracle, runner = save_tiny(tmp_path, "llama"), make_runner(directory)
     sampling = Sampling(temperature=0.0, frequency_penalty=0.7, logit_bias=((4, 2.0),))
-    row, tree = branch_row(Branch(7, 5)), Draft((11, 12, 11), (-1, -1, 0), ("x",) * 3)
+    row, tree = (
+        branch_row(Branch(group_id=7, candidates=5)),
+        Draft((11, 12, 11), (-1, -1, 0), ("x",) * 3),
+    )
     row = msgspec.structs.replace(
         row, new_sequence=NewSequence(tuple(PROMPT), len(PROMPT), sampling)
     )
-    (decision,) = runner.step(Proposal(Round(0, 0, (row,)), (tree,))).decisions
+    (decision,) = runner.step(
+        Proposal(Round(round_id=0, pipeline_slot=0, rows=(row,)), (tree,))
+    ).decisions
     assert (decision.tokens, decision.path) == ((), ())
     for path, offered in zip(([], [11], [12], [11, 11]), decision.candidates, strict=True):
         logprobs = oracle_logits(oracle, PROMPT + path)[-1].log_softmax(-1).tolist()
@@ -209,18 +252,60 @@ def test_a_branch_is_offered_the_best_next_tokens_and_decides_nothing(directory,
 def test_a_new_branch_copies_its_origin_as_it_was_before_the_round(directory):
     sampling, runner = Sampling(temperature=0.0), make_runner(directory)
     runner.step(opened(sampling, NO_DRAFT))
-    parent = Row(1, 7, 8, True, 0, (0, 1), (30,), branch=Branch(1, 1))
-    child = Row(2, 7, 8, True, 0, (0, 9), (31,), branch=Branch(1, 1, origin=1))
-    orphan = Row(3, 7, 8, True, 0, (0, 8), (31,), branch=Branch(1, 1, origin=77))
-    round_ = Round(1, 0, (parent, child, orphan), copies=((1, 9),), finished_ids=(1,))
+    parent = Row(
+        sequence_id=1,
+        start=7,
+        stop=8,
+        samples=True,
+        draft_max=0,
+        blocks=(0, 1),
+        new_token_ids=(30,),
+        branch=Branch(group_id=1, candidates=1),
+    )
+    child = Row(
+        sequence_id=2,
+        start=7,
+        stop=8,
+        samples=True,
+        draft_max=0,
+        blocks=(0, 9),
+        new_token_ids=(31,),
+        branch=Branch(group_id=1, candidates=1, origin=1),
+    )
+    orphan = Row(
+        sequence_id=3,
+        start=7,
+        stop=8,
+        samples=True,
+        draft_max=0,
+        blocks=(0, 8),
+        new_token_ids=(31,),
+        branch=Branch(group_id=1, candidates=1, origin=77),
+    )
+    round_ = Round(
+        round_id=1,
+        pipeline_slot=0,
+        rows=(parent, child, orphan),
+        copies=((1, 9),),
+        finished_ids=(1,),
+    )
     decisions = runner.step(Proposal(round_, (NO_DRAFT,) * 3)).decisions
     assert "never opened" in decisions[0].error  # closed with this round, though copied
     assert "never opened" in decisions[2].error
     assert runner.cached_sequences.sequences[2].tokens == [*PROMPT, 31]
     fresh = Row(
-        4, 0, 8, True, 0, (20, 21), (), NewSequence((*PROMPT, 31), 7, sampling), branch=Branch(4, 1)
+        sequence_id=4,
+        start=0,
+        stop=8,
+        samples=True,
+        draft_max=0,
+        blocks=(20, 21),
+        new_sequence=NewSequence((*PROMPT, 31), 7, sampling),
+        branch=Branch(group_id=4, candidates=1),
     )
-    (expected,) = runner.step(Proposal(Round(2, 0, (fresh,)), (NO_DRAFT,))).decisions
+    (expected,) = runner.step(
+        Proposal(Round(round_id=2, pipeline_slot=0, rows=(fresh,)), (NO_DRAFT,))
+    ).decisions
     assert decisions[1].candidates[0][0] == pytest.approx(expected.candidates[0][0], abs=1e-4)
 
 
@@ -228,13 +313,23 @@ def test_slots_are_moved_after_the_copies_and_before_anything_is_written(directo
     sampling, runner = Sampling(temperature=0.0), make_runner(directory)
     plain = generate(runner, PROMPT, sampling, 4)
     tree = Draft((1, plain[0]), (-1, -1), ("x", "x"))
-    row = branch_row(Branch(1, 1))
+    row = branch_row(Branch(group_id=1, candidates=1))
     new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), sampling)
     row = msgspec.structs.replace(row, new_sequence=new_sequence)
-    runner.step(Proposal(Round(0, 0, (row,)), (tree,)))
+    runner.step(Proposal(Round(round_id=0, pipeline_slot=0, rows=(row,)), (tree,)))
     # Node 1 is in slot 8, block 2; its place is slot 7, the last of block 1, copied to block 9.
-    row = Row(1, 8, 9, True, 0, (0, 9, 10), (plain[0], plain[1]))
-    round_ = Round(1, 0, (row,), copies=((1, 9),), moves=((2 * 4, 9 * 4 + 3),))
+    row = Row(
+        sequence_id=1,
+        start=8,
+        stop=9,
+        samples=True,
+        draft_max=0,
+        blocks=(0, 9, 10),
+        new_token_ids=(plain[0], plain[1]),
+    )
+    round_ = Round(
+        round_id=1, pipeline_slot=0, rows=(row,), copies=((1, 9),), moves=((2 * 4, 9 * 4 + 3),)
+    )
     (decision,) = runner.step(Proposal(round_, (NO_DRAFT,))).decisions
     assert list(decision.tokens) == plain[2:3]
 
@@ -246,26 +341,66 @@ def test_a_sequence_is_forgotten_when_it_is_closed_and_replaced_by_a_new_opening
     for _ in range(2):  # the second opening stands for a preemption
         (decision,) = runner.step(opened(sampling, NO_DRAFT)).decisions
         assert decision.tokens == (plain[0],)
-    runner.step(Proposal(Round(2, 0, (), finished_ids=(1, 77)), ()))
+    runner.step(Proposal(Round(round_id=2, pipeline_slot=0, rows=(), finished_ids=(1, 77)), ()))
     assert not runner.cached_sequences.sequences
 
 
 BAD = {
-    "never opened": (Row(9, 0, 1, True, 0, (5,)), NO_DRAFT, "never opened"),
-    "beyond the known": (Row(1, 0, 9, False, 0, (0, 1, 2)), NO_DRAFT, "outside its 8 known"),
-    "empty": (Row(1, 3, 3, False, 0, (0, 1)), NO_DRAFT, "outside its 8 known"),
-    "samples too early": (Row(1, 0, 4, True, 0, (0, 1)), NO_DRAFT, "stops at 4"),
-    "blocks too few": (Row(1, 7, 8, True, 4, (0, 1)), chain((1,), "x"), "do not hold 9 slots"),
-    "block unknown": (Row(1, 7, 8, True, 4, (0, 1, 999)), NO_DRAFT, "outside the pages"),
-    "draft too long": (Row(1, 7, 8, True, 1, (0, 1, 2)), chain((1, 2), "x"), "2 drafted nodes"),
-    "not sampling": (Row(1, 0, 4, False, 3, (0, 1)), chain((1,), "x"), "1 drafted nodes"),
-    "unknown token": (Row(1, 7, 8, True, 2, (0, 1, 2)), chain((VOCAB,), "x"), "outside the voc"),
+    "never opened": (
+        Row(sequence_id=9, start=0, stop=1, samples=True, draft_max=0, blocks=(5,)),
+        NO_DRAFT,
+        "never opened",
+    ),
+    "beyond the known": (
+        Row(sequence_id=1, start=0, stop=9, samples=False, draft_max=0, blocks=(0, 1, 2)),
+        NO_DRAFT,
+        "outside its 8 known",
+    ),
+    "empty": (
+        Row(sequence_id=1, start=3, stop=3, samples=False, draft_max=0, blocks=(0, 1)),
+        NO_DRAFT,
+        "outside its 8 known",
+    ),
+    "samples too early": (
+        Row(sequence_id=1, start=0, stop=4, samples=True, draft_max=0, blocks=(0, 1)),
+        NO_DRAFT,
+        "stops at 4",
+    ),
+    "blocks too few": (
+        Row(sequence_id=1, start=7, stop=8, samples=True, draft_max=4, blocks=(0, 1)),
+        chain((1,), "x"),
+        "do not hold 9 slots",
+    ),
+    "block unknown": (
+        Row(sequence_id=1, start=7, stop=8, samples=True, draft_max=4, blocks=(0, 1, 999)),
+        NO_DRAFT,
+        "outside the pages",
+    ),
+    "draft too long": (
+        Row(sequence_id=1, start=7, stop=8, samples=True, draft_max=1, blocks=(0, 1, 2)),
+        chain((1, 2), "x"),
+        "2 drafted nodes",
+    ),
+    "not sampling": (
+        Row(sequence_id=1, start=0, stop=4, samples=False, draft_max=3, blocks=(0, 1)),
+        chain((1,), "x"),
+        "1 drafted nodes",
+    ),
+    "unknown token": (
+        Row(sequence_id=1, start=7, stop=8, samples=True, draft_max=2, blocks=(0, 1, 2)),
+        chain((VOCAB,), "x"),
+        "outside the voc",
+    ),
     "parent later": (
-        Row(1, 7, 8, True, 2, (0, 1, 2)),
+        Row(sequence_id=1, start=7, stop=8, samples=True, draft_max=2, blocks=(0, 1, 2)),
         Draft((1, 2), (1, -1), ("x", "x")),
         "before its parent",
     ),
-    "parents missing": (Row(1, 7, 8, True, 2, (0, 1, 2)), Draft((1, 2), (0,)), "1 parents"),
+    "parents missing": (
+        Row(sequence_id=1, start=7, stop=8, samples=True, draft_max=2, blocks=(0, 1, 2)),
+        Draft((1, 2), (0,)),
+        "1 parents",
+    ),
 }
 
 
@@ -274,10 +409,20 @@ def test_a_bad_row_fails_alone(bad: Row, draft: Draft, reason: str, directory):
     runner, sampling = make_runner(directory), Sampling(temperature=0.0)
     plain = generate(runner, PROMPT, sampling, 2)
     runner.step(opened(sampling, NO_DRAFT))
-    good = Row(2, 0, 7, True, 0, (20, 21), (), NewSequence(tuple(PROMPT), 7, sampling))
+    good = Row(
+        sequence_id=2,
+        start=0,
+        stop=7,
+        samples=True,
+        draft_max=0,
+        blocks=(20, 21),
+        new_sequence=NewSequence(tuple(PROMPT), 7, sampling),
+    )
     if bad.sequence_id == 1:
-        bad = Row(*(*[getattr(bad, name) for name in bad.__struct_fields__[:6]], (plain[0],)))
-    verdict = runner.step(Proposal(Round(1, 0, (bad, good)), (draft, NO_DRAFT)))
+        bad = msgspec.structs.replace(bad, new_token_ids=(plain[0],))
+    verdict = runner.step(
+        Proposal(Round(round_id=1, pipeline_slot=0, rows=(bad, good)), (draft, NO_DRAFT))
+    )
     failed, decided = verdict.decisions
     assert reason in failed.error
     assert not failed.tokens
@@ -288,17 +433,33 @@ def test_the_verdict_says_what_the_step_cost(directory):
     runner = make_runner(directory)
     runner.clock = iter([1.0, 1.25, 1.3125]).__next__
     verdict = runner.step(opened(Sampling(), chain((1, 2), "x")))
-    assert (verdict.device_ms, verdict.token_count) == (250.0, len(PROMPT) + 2)
-    assert verdict.head_ms == 62.5
+    assert (verdict.report.device_ms, verdict.report.token_count) == (250.0, len(PROMPT) + 2)
+    assert verdict.report.head_ms == 62.5
 
 
 def branch_row(branch: Branch) -> Row:
     """Return the first row of a branch in blocks 0 .. 4."""
-    return Row(1, 0, len(PROMPT), True, 8, (0, 1, 2, 3, 4), branch=branch)
+    return Row(
+        sequence_id=1,
+        start=0,
+        stop=len(PROMPT),
+        samples=True,
+        draft_max=8,
+        blocks=(0, 1, 2, 3, 4),
+        branch=branch,
+    )
 
 
 def opened(sampling: Sampling, draft: Draft, sequence_id: int = 1) -> Proposal:
     """Return a round with one new sequence in blocks 0 .. 4."""
     new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), sampling)
-    row = Row(sequence_id, 0, len(PROMPT), True, 8, (0, 1, 2, 3, 4), (), new_sequence)
-    return Proposal(Round(0, 0, (row,)), (draft,))
+    row = Row(
+        sequence_id=sequence_id,
+        start=0,
+        stop=len(PROMPT),
+        samples=True,
+        draft_max=8,
+        blocks=(0, 1, 2, 3, 4),
+        new_sequence=new_sequence,
+    )
+    return Proposal(Round(round_id=0, pipeline_slot=0, rows=(row,)), (draft,))

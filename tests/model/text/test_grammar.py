@@ -203,8 +203,18 @@ def test_a_preempted_text_goes_on_where_it_was(directory: Path) -> None:
     for cut in range(len(plain)):
         new_sequence = NewSequence((*PROMPT, *plain[:cut]), len(PROMPT), sampling)
         stop = len(new_sequence.tokens)
-        row = Row(9, 0, stop, True, 0, tuple(range(20)), (), new_sequence)
-        (decision,) = runner.step(Proposal(Round(0, 0, (row,)), (NO_DRAFT,))).decisions
+        row = Row(
+            sequence_id=9,
+            start=0,
+            stop=stop,
+            samples=True,
+            draft_max=0,
+            blocks=tuple(range(20)),
+            new_sequence=new_sequence,
+        )
+        (decision,) = runner.step(
+            Proposal(Round(round_id=0, pipeline_slot=0, rows=(row,)), (NO_DRAFT,))
+        ).decisions
         assert decision.tokens == (plain[cut],)
 
 
@@ -231,10 +241,20 @@ def test_a_grammar_that_cannot_be_followed_fails_alone(
     runner, good = make_runner(directory), SAMPLINGS["greedy"]
     plain = generate(runner, PROMPT, good, 1)
     rows = tuple(
-        Row(number, 0, 3, True, 0, (number,), (), NewSequence(tuple(PROMPT), 3, sampling))
+        Row(
+            sequence_id=number,
+            start=0,
+            stop=3,
+            samples=True,
+            draft_max=0,
+            blocks=(number,),
+            new_sequence=NewSequence(tuple(PROMPT), 3, sampling),
+        )
         for number, sampling in enumerate((Sampling(grammar=grammar, stop_token_ids=stops), good))
     )
-    failed, decided = runner.step(Proposal(Round(0, 0, rows), (NO_DRAFT,) * 2)).decisions
+    failed, decided = runner.step(
+        Proposal(Round(round_id=0, pipeline_slot=0, rows=rows), (NO_DRAFT,) * 2)
+    ).decisions
     assert failed.error.startswith("the grammar cannot be followed")
     assert not failed.tokens
     assert list(decided.tokens) == plain
@@ -244,8 +264,18 @@ def test_a_model_without_a_tokenizer_follows_no_grammar(tmp_path: Path) -> None:
     save_tiny(tmp_path, "llama")
     runner = make_runner(tmp_path)
     new_sequence = NewSequence((5, 6), 2, SAMPLINGS["greedy"])
-    row = Row(1, 0, 2, True, 0, (0,), (), new_sequence)
-    (decision,) = runner.step(Proposal(Round(0, 0, (row,)), (NO_DRAFT,))).decisions
+    row = Row(
+        sequence_id=1,
+        start=0,
+        stop=2,
+        samples=True,
+        draft_max=0,
+        blocks=(0,),
+        new_sequence=new_sequence,
+    )
+    (decision,) = runner.step(
+        Proposal(Round(round_id=0, pipeline_slot=0, rows=(row,)), (NO_DRAFT,))
+    ).decisions
     assert "no tokenizer" in decision.error
 
 

@@ -25,12 +25,34 @@ def branch_row(
     known: RankedCandidates = (),
     head_candidates: RankedCandidates = (),
 ) -> Row:
-    branch = Branch(GROUP, 4, origin, score, 2, seen, known, head_candidates)
-    return Row(number, 0, 1, True, room, (), new_token_ids, new_sequence, (), branch)
+    branch = Branch(
+        group_id=GROUP,
+        candidates=4,
+        origin=origin,
+        score=score,
+        width=2,
+        seen=seen,
+        known=known,
+        head_candidates=head_candidates,
+    )
+    return Row(
+        sequence_id=number,
+        start=0,
+        stop=1,
+        samples=True,
+        draft_max=room,
+        blocks=(),
+        new_token_ids=new_token_ids,
+        new_sequence=new_sequence,
+        branch=branch,
+    )
 
 
 def read(beam_drafts: BeamDrafts, *rows: Row, finished_ids: tuple[int, ...] = ()) -> list[Row]:
-    beam_drafts.read(Round(1, 0, rows, (), finished_ids), lambda _: Occurrences(PROMPT))
+    beam_drafts.read(
+        Round(round_id=1, pipeline_slot=0, rows=rows, finished_ids=finished_ids),
+        lambda _: Occurrences(PROMPT),
+    )
     beam_drafts.check()
     return list(rows)
 

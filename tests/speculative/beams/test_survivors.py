@@ -54,7 +54,15 @@ def test_it_is_where_the_search_takes_no_further_step(seed: int) -> None:
     for each in beams.live:
         draft = bush(rng, rng.choice([0, 4, 12, 20]))
         chosen_from = tuple(candidates(path) for path in paths(each.tokens, draft))
-        row = Row(1, 0, 1, True, 20, (), branch=Branch(1, WIDTH, score=each.score))
+        row = Row(
+            sequence_id=1,
+            start=0,
+            stop=1,
+            samples=True,
+            draft_max=20,
+            blocks=(),
+            branch=Branch(group_id=1, candidates=WIDTH, score=each.score),
+        )
         parts.append(VerifiedRow(row, Decision(candidates=chosen_from), draft))
         rows.append(VerifiedBranch(each.score, draft, chosen_from))
     stands, _ = take_steps(beams, parts, bounded=False)

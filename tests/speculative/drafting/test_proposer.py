@@ -14,13 +14,16 @@ from draftwerk.speculative.drafting.rationing import HEAD_MS, PROBE_SHARE
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     NO_FEEDBACK,
+    NO_STEP,
     Branch,
     Draft,
+    Feedback,
     HeadNode,
     NewSequence,
     Proposal,
     Round,
     Row,
+    StepReport,
     chain,
 )
 from draftwerk.speculative.sampling.params import Sampling
@@ -28,6 +31,7 @@ from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence
 from draftwerk.speculative.sources.ngram_index import GAP, PAD
 from draftwerk.speculative.sources.store import Memories
+from tests.support.proposing import drafts_of
 from tests.support.toy import STOP, TalkativeTarget, plain_text
 
 ALL = ("ngram", "suffix", "store", "recycle")
@@ -68,7 +72,7 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
         )
     cancelled: set[str] = set()
     while (round_ := scheduler.plan()) is not None:
-        drafts = proposer.propose(round_, (NO_DRAFT,) * len(round_.rows))
+        drafts = drafts_of(proposer, round_, (NO_DRAFT,) * len(round_.rows))
         proposer.check()
         for row, draft in zip(round_.rows, drafts, strict=True):
             assert len(draft.tokens) <= row.draft_max
@@ -80,7 +84,16 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
             scheduler.cancel(name)
     for name, want in wanted.items():
         assert got[name] == want or (name in cancelled and got[name] == want[: len(got[name])])
-    proposer.propose(Round(0, 0, (), (), scheduler.running_set.take_finished_ids()), ())
+    drafts_of(
+        proposer,
+        Round(
+            round_id=0,
+            pipeline_slot=0,
+            rows=(),
+            finished_ids=scheduler.running_set.take_finished_ids(),
+        ),
+        (),
+    )
     assert proposer.sequence_count == 0
     stored = [
         token
@@ -122,12 +135,22 @@ def test_a_server_runs_only_its_methods(method: str) -> None:
 
 def first_row(methods: tuple[str, ...] | None, prediction: tuple[int, ...] = ()) -> Row:
     new_sequence = NewSequence((1, 2, 3, 1, 2, 3, 1), 7, Sampling(), methods, "", prediction)
-    return Row(1, 6, 7, True, 7, (), (), new_sequence)
+    return Row(
+        sequence_id=1,
+        start=6,
+        stop=7,
+        samples=True,
+        draft_max=7,
+        blocks=(),
+        new_sequence=new_sequence,
+    )
 
 
 def drafted(row: Row, model: Draft = NO_DRAFT) -> set[str]:
     proposer = Proposer(("ngram", "suffix"), [(1, 10.0), (8, 10.0)])
-    return {*proposer.propose(Round(1, 0, (row,)), (model,))[0].sources}
+    return {
+        *drafts_of(proposer, Round(round_id=1, pipeline_slot=0, rows=(row,)), (model,))[0].sources
+    }
 
 
 def test_a_request_runs_only_its_methods() -> None:
@@ -149,16 +172,37 @@ def test_a_row_without_room_is_not_drafted() -> None:
     new_sequence = NewSequence((1, 2, 1, 2), 4, Sampling())
     proposer = Proposer(ALL)
     rows = (
-        Row(1, 3, 4, True, 0, (), (), new_sequence),
-        Row(2, 0, 3, False, 0, (), (), new_sequence),
+        Row(
+            sequence_id=1,
+            start=3,
+            stop=4,
+            samples=True,
+            draft_max=0,
+            blocks=(),
+            new_sequence=new_sequence,
+        ),
+        Row(
+            sequence_id=2,
+            start=0,
+            stop=3,
+            samples=False,
+            draft_max=0,
+            blocks=(),
+            new_sequence=new_sequence,
+        ),
     )
-    assert proposer.propose(Round(1, 0, rows), (NO_DRAFT,) * 2) == (NO_FEEDBACK,) * 2
+    assert (
+        drafts_of(proposer, Round(round_id=1, pipeline_slot=0, rows=rows), (NO_DRAFT,) * 2)
+        == (NO_FEEDBACK,) * 2
+    )
 
 
 def test_the_draft_models_tree_is_merged_with_the_rest() -> None:
     proposer = Proposer(("ngram",), [(1, 10.0), (16, 10.0)])
     model = Draft((2, 9, 5, 3), (-1, -1, 1, 0), ("draft",) * 4)
-    draft = proposer.propose(Round(1, 0, (first_row(None),)), (model,))[0]
+    draft = drafts_of(
+        proposer, Round(round_id=1, pipeline_slot=0, rows=(first_row(None),)), (model,)
+    )[0]
     assert {(-1, 2), (-1, 9)} <= {*zip(draft.parents, draft.tokens, strict=True)}
     assert "draft" in draft.sources
 
@@ -166,11 +210,23 @@ def test_the_draft_models_tree_is_merged_with_the_rest() -> None:
 def test_the_draft_model_is_asked_before_it_is_run_and_not_for_those_who_forbid_it() -> None:
     proposer = Proposer((), [(1, 10.0), (8, 10.0)])
     new_sequence = NewSequence((4, 5), 2, Sampling(), ("ngram",))
-    rows = (first_row(None), Row(2, 1, 2, True, 7, (), (), new_sequence))
-    lengths = proposer.wants_model(Round(1, 0, rows))
+    rows = (
+        first_row(None),
+        Row(
+            sequence_id=2,
+            start=1,
+            stop=2,
+            samples=True,
+            draft_max=7,
+            blocks=(),
+            new_sequence=new_sequence,
+        ),
+    )
+    prepared = proposer.prepare(Round(round_id=1, pipeline_slot=0, rows=rows))
+    lengths = proposer.model_lengths(prepared)
     assert lengths[0] > 0
     assert lengths[1] == 0
-    proposer.propose(Round(1, 0, rows), (NO_DRAFT, NO_DRAFT), 1.0)
+    proposer.finish(prepared, (NO_DRAFT, NO_DRAFT), 1.0)
 
 
 def test_a_finished_output_serves_its_name_space_only() -> None:
@@ -199,11 +255,31 @@ def test_a_request_without_speculation_teaches_the_store_nothing() -> None:
 def test_a_long_prompt_is_indexed_over_several_rounds() -> None:
     prompt = tuple(n % 700 for n in range(6000))
     proposer = Proposer(("ngram",), [(1, 10.0), (8, 10.0)])
-    row = Row(1, 5999, 6000, True, 7, (), (), NewSequence(prompt, 6000, Sampling()))
-    assert proposer.propose(Round(1, 0, (row,)), (NO_DRAFT,)) == (NO_DRAFT,)
+    row = Row(
+        sequence_id=1,
+        start=5999,
+        stop=6000,
+        samples=True,
+        draft_max=7,
+        blocks=(),
+        new_sequence=NewSequence(prompt, 6000, Sampling()),
+    )
+    assert drafts_of(proposer, Round(round_id=1, pipeline_slot=0, rows=(row,)), (NO_DRAFT,)) == (
+        NO_DRAFT,
+    )
     for number in range(2, 5):
-        row = Row(1, 5998 + number, 5999 + number, True, 7, (), (prompt[5998 + number - 700],))
-        drafts = proposer.propose(Round(number, 0, (row,)), (NO_DRAFT,))
+        row = Row(
+            sequence_id=1,
+            start=5998 + number,
+            stop=5999 + number,
+            samples=True,
+            draft_max=7,
+            blocks=(),
+            new_token_ids=(prompt[5998 + number - 700],),
+        )
+        drafts = drafts_of(
+            proposer, Round(round_id=number, pipeline_slot=0, rows=(row,)), (NO_DRAFT,)
+        )
     assert drafts[0].tokens
 
 
@@ -214,21 +290,23 @@ def test_rows_whose_guesses_do_not_pay_take_turns() -> None:
     for number in range(count):
         rows = tuple(
             Row(
-                each,
-                7 + number,
-                8 + number,
-                True,
-                7,
-                (),
-                (rng.randrange(1000),) if number else (),
-                None
+                sequence_id=each,
+                start=7 + number,
+                stop=8 + number,
+                samples=True,
+                draft_max=7,
+                blocks=(),
+                new_token_ids=(rng.randrange(1000),) if number else (),
+                new_sequence=None
                 if number
                 else NewSequence(tuple(rng.choices(range(1000), k=8)), 8, Sampling()),
                 tokens_left=100,
             )
             for each in range(count)
         )
-        drafts = proposer.propose(Round(number, 0, rows), (NO_DRAFT,) * count)
+        drafts = drafts_of(
+            proposer, Round(round_id=number, pipeline_slot=0, rows=rows), (NO_DRAFT,) * count
+        )
         asked = {each for each, draft in enumerate(drafts) if draft.wants_topk}
         assert 1 <= len(asked) <= 7, "a fiftieth of 19 ms, at 0.05 ms each"
         wants_topk |= asked
@@ -249,19 +327,23 @@ def test_a_head_must_pay_for_the_time_that_it_thinks() -> None:
             )
             new_token_ids = (text[known - 1],) if number else ()
             row = Row(
-                1,
-                known - 1,
-                known,
-                True,
-                7,
-                (),
-                new_token_ids,
-                new_sequence,
+                sequence_id=1,
+                start=known - 1,
+                stop=known,
+                samples=True,
+                draft_max=7,
+                blocks=(),
+                new_token_ids=new_token_ids,
+                new_sequence=new_sequence,
                 tokens_left=1000,
-                head_tree=head_tree,
+                feedback=Feedback(head_tree=head_tree),
             )
-            cost = (1, head_ms) if head_tree else (0, 0.0)
-            (draft,) = proposer.propose(Round(number, 0, (row,), head_cost=cost), (NO_DRAFT,))
+            report = StepReport(head_rows=1, head_ms=head_ms) if head_tree else NO_STEP
+            (draft,) = drafts_of(
+                proposer,
+                Round(round_id=number, pipeline_slot=0, rows=(row,), report=report),
+                (NO_DRAFT,),
+            )
             count += draft.wants_topk
             right = HeadNode(-1, text[known], (text[known + 1],), (1,))
             head_tree = (right,) if draft.wants_topk else ()
@@ -283,18 +365,20 @@ def test_a_head_that_never_pays_is_let_think_for_a_share_of_the_time_and_heard_e
         )
         new_token_ids = (text[known - 1],) if number else ()
         row = Row(
-            1,
-            known - 1,
-            known,
-            True,
-            7,
-            (),
-            new_token_ids,
-            new_sequence,
+            sequence_id=1,
+            start=known - 1,
+            stop=known,
+            samples=True,
+            draft_max=7,
+            blocks=(),
+            new_token_ids=new_token_ids,
+            new_sequence=new_sequence,
             tokens_left=1000,
-            head_tree=head_tree,
+            feedback=Feedback(head_tree=head_tree),
         )
-        (draft,) = proposer.propose(Round(number, 0, (row,)), (NO_DRAFT,))
+        (draft,) = drafts_of(
+            proposer, Round(round_id=number, pipeline_slot=0, rows=(row,)), (NO_DRAFT,)
+        )
         thought[phase] += draft.wants_topk
         heard += phase == "wrong" and bool(head_tree)
         # The target says text[known], and the head thinks about what comes then.
@@ -313,11 +397,30 @@ def test_a_head_thinks_for_the_beam_searches_of_those_who_allow_it(
 ) -> None:
     proposer = Proposer(("ngram", "head"), ((1, 1.0), (64, 1.01)))
     new_sequence = NewSequence((1, 2, 3, 1, 2), 5, Sampling(temperature=0.0), methods)
-    root = Row(1, 0, 4, False, 0, (), (), new_sequence)
-    proposer.propose(Round(0, 0, (root,)), (NO_DRAFT,))
+    root = Row(
+        sequence_id=1,
+        start=0,
+        stop=4,
+        samples=False,
+        draft_max=0,
+        blocks=(),
+        new_sequence=new_sequence,
+    )
+    drafts_of(proposer, Round(round_id=0, pipeline_slot=0, rows=(root,)), (NO_DRAFT,))
     branches = [
-        Row(number, 4, 5, True, 8, (), branch=Branch(1, 4, 1, -1.0, width=2)) for number in (2, 3)
+        Row(
+            sequence_id=number,
+            start=4,
+            stop=5,
+            samples=True,
+            draft_max=8,
+            blocks=(),
+            branch=Branch(group_id=1, candidates=4, origin=1, score=-1.0, width=2),
+        )
+        for number in (2, 3)
     ]
-    drafts = proposer.propose(Round(1, 0, tuple(branches)), (NO_DRAFT,) * 2)
+    drafts = drafts_of(
+        proposer, Round(round_id=1, pipeline_slot=0, rows=tuple(branches)), (NO_DRAFT,) * 2
+    )
     assert any(draft.tokens for draft in drafts)
     assert [draft.wants_topk for draft in drafts] == [hears] * 2

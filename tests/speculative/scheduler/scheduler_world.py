@@ -188,11 +188,10 @@ class World:
             failed = round_.rows[number].sequence_id
             self.counters["errors"] += self.wanteds[failed].ending == ""
         verdict = Verdict(
-            verdict.round_id,
-            verdict.pipeline_slot,
-            tuple(decisions),
-            verdict.device_ms,
-            verdict.token_count,
+            round_id=verdict.round_id,
+            pipeline_slot=verdict.pipeline_slot,
+            decisions=tuple(decisions),
+            report=verdict.report,
         )
         before = {
             row.sequence_id: bool(self.wanteds[row.sequence_id].ending) for row in round_.rows

@@ -10,10 +10,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
+    NO_STEP,
+    NOTHING_LEARNED,
     Decision,
     Draft,
+    Feedback,
     NewSequence,
     Round,
+    StepReport,
+    TokenTopK,
     Verdict,
     chain,
 )
@@ -137,7 +142,13 @@ def decide(
 ) -> list[SequenceProgress]:
     drafts = tuple(draft if row.samples else NO_DRAFT for row in round_.rows)
     return world.scheduler.commit(
-        Verdict(round_.round_id, round_.pipeline_slot, decisions, 2.5, 9), drafts
+        Verdict(
+            round_id=round_.round_id,
+            pipeline_slot=round_.pipeline_slot,
+            decisions=decisions,
+            report=StepReport(device_ms=2.5, token_count=9),
+        ),
+        drafts,
     )
 
 
@@ -163,11 +174,11 @@ def test_a_first_row_carries_the_prompt_and_opens_the_sequence() -> None:
 def test_a_later_row_carries_the_last_token_and_what_is_new() -> None:
     world = make_world()
     submit(world)
-    decide(world, planned(world), Decision((5,)))
+    decide(world, planned(world), Decision(tokens=(5,)))
     second = planned(world)
     (row,) = second.rows
     assert (row.start, row.stop, row.new_token_ids, row.new_sequence) == (8, 9, (5,), None)
-    decide(world, second, Decision((6, 7, 8), (0, 1)), draft=chain((6, 7, 9), "ngram"))
+    decide(world, second, Decision(tokens=(6, 7, 8), path=(0, 1)), draft=chain((6, 7, 9), "ngram"))
     (row,) = planned(world).rows
     assert (row.start, row.stop, row.new_token_ids) == (11, 12, (6, 7, 8))
 
@@ -180,7 +191,7 @@ def test_a_long_prompt_is_computed_in_chunks_and_only_the_last_one_samples() -> 
         round_ = planned(world)
         (row,) = round_.rows
         chunks.append((row.start, row.stop, row.samples, row.new_sequence is not None))
-        decide(world, round_, Decision((4,)) if row.samples else Decision())
+        decide(world, round_, Decision(tokens=(4,)) if row.samples else Decision())
     assert chunks == [(0, 3, False, True), (3, 6, False, False), (6, 8, True, False)]
 
 
@@ -193,7 +204,7 @@ def test_a_chunk_is_no_news_for_anybody() -> None:
 def test_chunks_of_a_prompt_ride_beside_decoding_rows() -> None:
     world = make_world(tokens_max=10)
     first = submit(world)
-    decide(world, planned(world), Decision((5,)))
+    decide(world, planned(world), Decision(tokens=(5,)))
     second = submit(world, [4] * 20)
     round_ = planned(world)
     assert ids(round_) == [first.sequence_id, second.sequence_id]
@@ -211,7 +222,7 @@ def test_drafts_have_what_waiting_prompts_leave_and_an_eighth_at_least(
 ) -> None:
     world = make_world(tokens_max=16, draft_max=3)
     submit(world)
-    decide(world, planned(world), Decision((5,)))
+    decide(world, planned(world), Decision(tokens=(5,)))
     submit(world, [4] * prompt)
     one, other = planned(world).rows
     assert (one.draft_max, other.stop - other.start) == (drafts, chunk)
@@ -222,14 +233,14 @@ def test_the_budget_for_drafts_is_shared_evenly() -> None:
     for n in range(4):
         submit(world, [n + 1])
     round_ = planned(world)
-    decide(world, round_, *[Decision((9,))] * 4)
+    decide(world, round_, *[Decision(tokens=(9,))] * 4)
     assert [row.draft_max for row in planned(world).rows] == [2, 2, 2, 2]
 
 
 def test_a_lone_sequence_may_draft_as_much_as_a_row_may_hold() -> None:
     world = make_world(tokens_max=64, draft_max=4)
     submit(world)
-    decide(world, planned(world), Decision((9,)))
+    decide(world, planned(world), Decision(tokens=(9,)))
     assert planned(world).rows[0].draft_max == 4
 
 
@@ -237,14 +248,14 @@ def test_a_request_may_draft_less_or_nothing() -> None:
     for draft_max in (0, 2):
         world = make_world()
         submit(world, draft_max=draft_max)
-        decide(world, planned(world), Decision((9,)))
+        decide(world, planned(world), Decision(tokens=(9,)))
         assert planned(world).rows[0].draft_max == draft_max
 
 
 def test_no_draft_goes_beyond_the_last_token_that_was_asked_for() -> None:
     world = make_world()
     submit(world, tokens_max=3)
-    decide(world, planned(world), Decision((9,)))
+    decide(world, planned(world), Decision(tokens=(9,)))
     assert planned(world).rows[0].draft_max == 1
 
 
@@ -253,7 +264,7 @@ def test_drafts_are_given_up_before_another_sequence_is() -> None:
     submit(world, [1, 2, 3, 4], tokens_max=8, draft_max=6)
     submit(world, [5], tokens_max=2)
     round_ = planned(world)
-    decide(world, round_, Decision((9,)), Decision((9,)))
+    decide(world, round_, Decision(tokens=(9,)), Decision(tokens=(9,)))
     rows = planned(world).rows
     assert rows[0].draft_max == 3 and len(rows[0].blocks) == 2
     assert world.scheduler.stats.preemptions == 0
@@ -266,7 +277,7 @@ def test_drafts_grow_shorter_near_the_limit_of_the_pool() -> None:
         world = make_world(block_count=block_count, draft_max=6)
         for prompt in (PROMPT[:7], PROMPT[1:]):
             submit(world, prompt, tokens_max=20, draft_max=6)
-        decide(world, planned(world), Decision((9,)), Decision((9,)))
+        decide(world, planned(world), Decision(tokens=(9,)), Decision(tokens=(9,)))
         lengths.append(planned(world).rows[0].draft_max)
     assert lengths == [0, 4, 6, 6]
 
@@ -283,9 +294,12 @@ def test_the_blocks_of_a_row_that_failed_are_served_to_nobody() -> None:
 def test_accepted_drafts_are_computed_already() -> None:
     world = make_world()
     sequence = submit(world)
-    decide(world, planned(world), Decision((5,)))
+    decide(world, planned(world), Decision(tokens=(5,)))
     (progress,) = decide(
-        world, planned(world), Decision((6, 7, 8), (0, 1)), draft=chain((6, 7, 9), "ngram")
+        world,
+        planned(world),
+        Decision(tokens=(6, 7, 8), path=(0, 1)),
+        draft=chain((6, 7, 9), "ngram"),
     )
     assert progress.tokens == (6, 7, 8)
     assert progress.origins == ("ngram", "ngram", "corrected")
@@ -297,17 +311,17 @@ def test_the_youngest_sequence_makes_room_and_comes_back_first() -> None:
     old = submit(world, [1] * 7, tokens_max=9)
     young = submit(world, [2] * 5, tokens_max=3)
     third = submit(world, [3], tokens_max=1)
-    decide(world, planned(world), Decision((9,)), Decision((9,)))
+    decide(world, planned(world), Decision(tokens=(9,)), Decision(tokens=(9,)))
     round_ = planned(world)
     assert ids(round_) == [old.sequence_id, young.sequence_id]
-    decide(world, round_, Decision((9,)), Decision((8,)))
+    decide(world, round_, Decision(tokens=(9,)), Decision(tokens=(8,)))
     round_ = planned(world)
     assert ids(round_) == [old.sequence_id]
     assert round_.finished_ids == (young.sequence_id,)
     assert young.tally.preemptions == 1
     assert not young.table.blocks
     assert world.scheduler.waiting == 2
-    decide(world, round_, *[Decision((9,))] * 1)
+    decide(world, round_, *[Decision(tokens=(9,))] * 1)
     world.scheduler.cancel("r0")
     round_ = planned(world)
     assert ids(round_) == [young.sequence_id, third.sequence_id]
@@ -324,7 +338,7 @@ def test_a_sequence_that_is_in_flight_is_never_preempted() -> None:
     young = submit(world, [2] * 4, tokens_max=4)
     second = planned(world)
     assert ids(second) == [young.sequence_id]
-    decide(world, first, Decision((9,)))
+    decide(world, first, Decision(tokens=(9,)))
     world.scheduler.pool.take(1)
     assert world.scheduler.plan() is None
     assert young.in_flight and young.table.blocks
@@ -346,7 +360,7 @@ def test_each_lane_carries_its_own_sequences() -> None:
     second = planned(world)
     assert (first.pipeline_slot, second.pipeline_slot) == (0, 1)
     assert not set(ids(first)) & set(ids(second))
-    decide(world, second, Decision((9,)))
+    decide(world, second, Decision(tokens=(9,)))
     third = planned(world)
     assert third.pipeline_slot == 1
     assert ids(third) == ids(second)
@@ -358,7 +372,13 @@ def test_a_verdict_for_another_round_is_an_error() -> None:
     round_ = planned(world)
     with pytest.raises(AssertionError, match="another round"):
         world.scheduler.commit(
-            Verdict(99, round_.pipeline_slot, (Decision((1,)),), 1.0, 8), (NO_DRAFT,)
+            Verdict(
+                round_id=99,
+                pipeline_slot=round_.pipeline_slot,
+                decisions=(Decision(tokens=(1,)),),
+                report=StepReport(device_ms=1.0, token_count=8),
+            ),
+            (NO_DRAFT,),
         )
 
 
@@ -366,9 +386,9 @@ def test_the_next_round_says_what_the_last_one_cost() -> None:
     world = make_world()
     submit(world)
     first = planned(world)
-    assert first.step_cost == (0, 0.0)
-    decide(world, first, Decision((5,)))
-    assert planned(world).step_cost == (9, 2.5)
+    assert first.report == NO_STEP
+    decide(world, first, Decision(tokens=(5,)))
+    assert planned(world).report == StepReport(token_count=9, device_ms=2.5)
 
 
 def test_no_more_sequences_run_than_rows_are_allowed() -> None:
@@ -404,7 +424,7 @@ def test_a_request_that_does_not_fit_keeps_its_place_and_its_blocks_go_home() ->
 def test_a_second_request_computes_only_what_the_first_did_not() -> None:
     world = make_world()
     submit(world, tokens_max=1)
-    decide(world, planned(world), Decision((5,)))
+    decide(world, planned(world), Decision(tokens=(5,)))
     second = submit(world, [*PROMPT, 9])
     (row,) = planned(world).rows
     assert (row.start, row.stop) == (8, 9)
@@ -416,9 +436,9 @@ def test_a_second_request_computes_only_what_the_first_did_not() -> None:
 def test_generated_tokens_are_found_as_well_but_do_not_count_as_cached_prompt() -> None:
     world = make_world(block_count=6)
     sequence = submit(world, [1, 2, 3, 4, 5], tokens_max=9)
-    decide(world, planned(world), Decision((5,)))
+    decide(world, planned(world), Decision(tokens=(5,)))
     for token in (6, 7, 8, 9):
-        decide(world, planned(world), Decision((token,)))
+        decide(world, planned(world), Decision(tokens=(token,)))
     world.scheduler.running_set.preempt(sequence)
     (row,) = planned(world).rows
     assert row.start == 8
@@ -438,7 +458,7 @@ def test_followers_wait_for_the_leader_and_find_its_prompt() -> None:
     decide(world, round_, Decision())
     round_ = planned(world)
     assert ids(round_) == [1]
-    decide(world, round_, Decision((5,)))
+    decide(world, round_, Decision(tokens=(5,)))
     round_ = planned(world)
     assert ids(round_) == [1, 2, 3]
     assert [row.start for row in round_.rows] == [9, 8, 8]
@@ -478,9 +498,9 @@ def test_a_stop_token_ends_the_text_and_what_was_decided_after_it_is_dropped() -
     world = make_world()
     sampling = Sampling(temperature=0.0, stop_token_ids=(0,))
     world.scheduler.submit(sequence := world.sequence("s", 0, PROMPT, sampling, 12))
-    decide(world, planned(world), Decision((5,)))
+    decide(world, planned(world), Decision(tokens=(5,)))
     (progress,) = decide(
-        world, planned(world), Decision((6, 0, 7), (0, 1)), draft=chain((6, 0), "ngram")
+        world, planned(world), Decision(tokens=(6, 0, 7), path=(0, 1)), draft=chain((6, 0), "ngram")
     )
     assert (progress.tokens, progress.finish_reason) == ((6, 0), "stop")
     assert progress.origins == ("ngram", "ngram")
@@ -492,9 +512,9 @@ def test_a_stop_token_ends_the_text_and_what_was_decided_after_it_is_dropped() -
 def test_the_last_token_that_was_asked_for_ends_the_text() -> None:
     world = make_world()
     submit(world, tokens_max=2)
-    (progress,) = decide(world, planned(world), Decision((5,)))
+    (progress,) = decide(world, planned(world), Decision(tokens=(5,)))
     assert progress.finish_reason == ""
-    (progress,) = decide(world, planned(world), Decision((6,)))
+    (progress,) = decide(world, planned(world), Decision(tokens=(6,)))
     assert progress.finish_reason == "length"
     assert world.scheduler.idle
 
@@ -502,11 +522,11 @@ def test_the_last_token_that_was_asked_for_ends_the_text() -> None:
 def test_an_ended_sequence_is_closed_in_the_next_round_and_only_there() -> None:
     world = make_world()
     first = submit(world, tokens_max=1)
-    decide(world, planned(world), Decision((5,)))
+    decide(world, planned(world), Decision(tokens=(5,)))
     submit(world, [4])
     round_ = planned(world)
     assert round_.finished_ids == (first.sequence_id,)
-    decide(world, round_, Decision((5,)))
+    decide(world, round_, Decision(tokens=(5,)))
     assert planned(world).finished_ids == ()
 
 
@@ -522,7 +542,7 @@ def test_a_failed_row_fails_alone() -> None:
     world = make_world()
     submit(world, [1])
     submit(world, [2])
-    new_token_ids = decide(world, planned(world), Decision(error="no luck"), Decision((5,)))
+    new_token_ids = decide(world, planned(world), Decision(error="no luck"), Decision(tokens=(5,)))
     assert [(p.finish_reason, p.error, p.tokens) for p in new_token_ids] == [
         ("error", "no luck", ()),
         ("", "", (5,)),
@@ -546,7 +566,7 @@ def test_a_cancelled_waiting_sequence_never_runs() -> None:
 def test_a_cancelled_running_sequence_gives_its_blocks_back_at_once() -> None:
     world = make_world()
     submit(world)
-    decide(world, planned(world), Decision((5,)))
+    decide(world, planned(world), Decision(tokens=(5,)))
     world.scheduler.cancel("r0")
     assert world.scheduler.idle
     assert world.scheduler.pool.used == 0
@@ -560,7 +580,7 @@ def test_a_sequence_cancelled_in_flight_keeps_its_blocks_until_its_verdict() -> 
     world.scheduler.cancel("r0")
     assert sequence.table.blocks, "a device still writes there"
     assert not world.scheduler.idle
-    assert decide(world, round_, Decision((5,))) == []
+    assert decide(world, round_, Decision(tokens=(5,))) == []
     assert world.scheduler.idle
     world.scheduler.check()
 
@@ -607,3 +627,14 @@ def test_check_notices_kv_beyond_the_tokens() -> None:
     sequence.computed = 9
     with pytest.raises(AssertionError, match="more KV than tokens"):
         world.scheduler.check()
+
+
+def test_feedback_reaches_the_next_row_and_no_later_one() -> None:
+    world = make_world()
+    submit(world)
+    feedback = Feedback(topk=(TokenTopK(4, (5,), (1,)),), jump_forward=(6,))
+    decide(world, planned(world), Decision(tokens=(5,), feedback=feedback))
+    round_ = planned(world)
+    assert [row.feedback for row in round_.rows] == [feedback]
+    decide(world, round_, Decision(tokens=(6,)))
+    assert [row.feedback for row in planned(world).rows] == [NOTHING_LEARNED]

@@ -63,7 +63,8 @@ constexpr ByWidth products_by_width(std::integer_sequence<int, WIDTH...>) {
 }
 template <bool FP32, int... COUNT>
 constexpr ByRows products_by_rows(std::integer_sequence<int, COUNT...>) {
-    return {products_by_width<FP32, COUNT + 1>(std::make_integer_sequence<int, PRODUCT_WIDTH>())...};
+    constexpr auto widths = std::make_integer_sequence<int, PRODUCT_WIDTH>();
+    return {products_by_width<FP32, COUNT + 1>(widths)...};
 }
 constexpr auto COUNTS = std::make_integer_sequence<int, PRODUCT_ROWS>();
 constexpr ByRows PRODUCTS[] = {products_by_rows<false>(COUNTS), products_by_rows<true>(COUNTS)};

@@ -12,6 +12,10 @@ constexpr float EPSILON = 1e-5f;
 
 int width(int columns) { return round_up(columns, TILE); }
 
+float *row_of(const Memory &rows, int row, int columns) {
+    return rows.as<float>() + static_cast<size_t>(row) * width(columns);
+}
+
 }  // namespace
 
 // Every stage for all rows.
@@ -46,7 +50,7 @@ struct DraftHeadStep : Job {
         }
     }
 
-    // Few rows: whoever ended the stage before does them all.
+    // Few rows: the thread that ended the stage before does them all.
     int each(void (DraftHeadStep::*work)(int)) {
         for (int row = 0; row < row_count; row++) (this->*work)(row);
         return 0;
@@ -80,11 +84,9 @@ struct DraftHeadStep : Job {
         }
     }
 
-    float *gate(int row) { return of.gate_.as<float>() + static_cast<size_t>(row) * width(of.inner_); }
-    float *next(int row) { return of.next_.as<float>() + static_cast<size_t>(row) * width(of.hidden_); }
-    float *logits(int row) {
-        return of.logits_.as<float>() + static_cast<size_t>(row) * width(of.vocab());
-    }
+    float *gate(int row) { return row_of(of.gate_, row, of.inner_); }
+    float *next(int row) { return row_of(of.next_, row, of.hidden_); }
+    float *logits(int row) { return row_of(of.logits_, row, of.vocab()); }
     void multiply_gate(int pair) {
         const Matrix &matrix = of.matrices_[DraftHead::GATE_UP];
         products(matrix, of.input_, 2 * pair, [&](int row, const float *out) {
@@ -143,7 +145,8 @@ void DraftHead::reserve(int rows) {
     if (rows <= room_) return;
     room_ = round_up(rows, 16);
     auto floats = [&](size_t columns) {
-        return Memory(room_ * static_cast<size_t>(width(static_cast<int>(columns))) * sizeof(float));
+        size_t row_floats = width(static_cast<int>(columns));
+        return Memory(room_ * row_floats * sizeof(float));
     };
     gate_ = floats(inner_);
     next_ = floats(hidden_);

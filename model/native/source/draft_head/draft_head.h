@@ -1,6 +1,6 @@
 // A draft head: a small recurrent network that drafts from the target's last hidden state. The
-// arithmetic is that of model/draft_head.py, with matrices in blocks of eight bits: drafts need no
-// more.
+// arithmetic is that of model/draft_head/head.py, with matrices in blocks of eight bits: drafts
+// need no more.
 #pragma once
 
 #include <vector>

@@ -105,7 +105,8 @@ void Forward::fetch(int layer, const Block &block, int tile) const {
     uint64_t words = 0;
     for (const void *base : {all.keys, all.values}) {
         for (int position = tile * SPAN; position < end; position++) {
-            const auto *at = static_cast<const char *>(base) + block.row.slot(position) * all.stride;
+            size_t offset = block.row.slot(position) * all.stride;
+            const auto *at = static_cast<const char *>(base) + offset;
             for (size_t line = 0; line < all.stride; line += 64) {
                 words += *reinterpret_cast<const volatile uint8_t *>(at + line);
             }
@@ -148,7 +149,7 @@ void Forward::attend_split(int layer, const Split &split, AttentionScratch &scra
         int lane_index = index * shape.kv_heads + split.kv_head;
         load_heads(block, split.kv_head, scratch);
         attend_tile(attention, block, lane(layer, split.kv_head), split.tile, scratch);
-        // A copy, so that merging happens in one order whoever comes last.
+        // A copy, so that merging happens in one order whichever thread is last.
         merge(attention, partial_of(lane_index, split.tile, rows), scratch.tile, rows, true);
         if (pending[lane_index].fetch_sub(1) > 1) continue;
         Partial sum = partial_of(lane_index, 0, rows);

@@ -47,7 +47,7 @@ struct Forward : Job {
     void rope(const Layer &layer, int index, int row);
 
     // products.cpp: what is done to 48 columns
-    Upcoming upcoming(const Matrix &matrix, int rows, int tile) const;
+    Upcoming upcoming(const Matrix &matrix, int tile) const;
     // Calls `each(row, column, 48 results of that row)` for an item of a product, bias added.
     template <class Each>
     void products(const Matrix &matrix, const Operand &operand, int rows, int item, Each each);

@@ -35,7 +35,8 @@ void Model::set_vector(int layer, Vector which, const float *values, int size) {
         return;
     }
     Layer &of = layers[layer];
-    std::vector<float> *vectors[] = {&of.attention_norm, &of.ffn_norm, &of.query_norm, &of.key_norm};
+    std::vector<float> *vectors[] = {&of.attention_norm, &of.ffn_norm, &of.query_norm,
+                                     &of.key_norm};
     *vectors[static_cast<int>(which)] = std::move(copy);
 }
 

@@ -4,10 +4,6 @@
 
 namespace {
 
-// From how many rows on a product does enough arithmetic that the hardware falls behind with its
-// own prefetching; unpacking int4 is enough for one row.
-int fetching_rows(Format format) { return format == Format::int4 ? 1 : 4; }
-
 // Calls `each(first row, rows, pass, passes)` for as many rows as a kernel takes, evenly.
 template <class Each>
 void in_passes(const Matrix &matrix, int rows, int group, Each each) {
@@ -25,8 +21,9 @@ void add_bias(const Matrix &matrix, int tile, float *out) {
 
 }  // namespace
 
-Upcoming Forward::upcoming(const Matrix &matrix, int rows, int tile) const {
-    if (rows < fetching_rows(matrix.format) || tile >= matrix.tiles) return {};
+// Left to itself, the hardware fetches too late, even for one row of activations.
+Upcoming Forward::upcoming(const Matrix &matrix, int tile) const {
+    if (tile >= matrix.tiles) return {};
     return {matrix.tile(tile), FETCH_LINES};
 }
 
@@ -34,7 +31,7 @@ template <class Each>
 void Forward::products(const Matrix &matrix, const Operand &operand, int rows, int item,
                        Each each) {
     int tile = item % matrix.tiles;
-    Upcoming next = upcoming(matrix, rows, tile + model.pool.size());
+    Upcoming next = upcoming(matrix, tile + model.pool.size());
     alignas(64) float out[ROWS_MAX * TILE];
     in_passes(matrix, rows, item / matrix.tiles, [&](int first, int count, int pass, int passes) {
         multiply(matrix, operand, first, count, tile, next.share(pass, passes), out);
@@ -67,7 +64,7 @@ void Forward::multiply_gate_up(const Layer &layer, int item) {
     int pairs = matrix.tiles / 2, pair = item % pairs, column = pair * TILE;
     alignas(64) float gate[ROWS_MAX * TILE], up[ROWS_MAX * TILE];
     int rows = batch.token_count, tile = 2 * pair, later = tile + 2 * model.pool.size();
-    Upcoming next = upcoming(matrix, rows, later), next_up = upcoming(matrix, rows, later + 1);
+    Upcoming next = upcoming(matrix, later), next_up = upcoming(matrix, later + 1);
     in_passes(matrix, rows, item / pairs, [&](int first, int count, int pass, int passes) {
         multiply(matrix, space.normal, first, count, tile, next.share(pass, passes), gate);
         multiply(matrix, space.normal, first, count, tile + 1, next_up.share(pass, passes), up);

@@ -5,7 +5,8 @@
 
 namespace {
 
-// Up to here a stage of rows is done by whoever ended the stage before: a barrier costs more.
+// Up to here a stage of rows is done by the thread that ended the stage before: a barrier costs
+// more.
 constexpr int SERIAL_ROWS = 4;
 
 }  // namespace
@@ -28,7 +29,8 @@ void Forward::run_row(int stage, int row) {
     if (stage == 0) return embed(row);
     int index = (stage - 1) / STEPS;
     if (index == shape.layers) {
-        float *state = batch.states ? batch.states + static_cast<size_t>(row) * shape.hidden : nullptr;
+        size_t begin = static_cast<size_t>(row) * shape.hidden;
+        float *state = batch.states ? batch.states + begin : nullptr;
         return norm(model.norm, batch.outputs[row], space.last, row, state);
     }
     const Layer &layer = model.layers[index];

@@ -60,7 +60,9 @@ void add_to(const float *product, int size, float *x) {
 // Signed bytes, the largest 127, and then what scales them.
 inline void store_scaled(const float *head, int size, uint8_t *to) {
     Floats most = broadcast(0.0f);
-    for (int i = 0; i < size; i += LANES) most = max(most, absolute(load_first(head + i, size - i)));
+    for (int i = 0; i < size; i += LANES) {
+        most = max(most, absolute(load_first(head + i, size - i)));
+    }
     float largest = reduce_max(most), scale = largest < TINY ? 0.0f : largest / 127.0f;
     Floats inverse = broadcast(scale > 0 ? 1.0f / scale : 0.0f);
     for (int i = 0; i < size; i += LANES) {

@@ -124,7 +124,9 @@ inline void dot_quad(const Extent<COUNT> &size, const uint8_t *block, const uint
     if (QUAD % QUADS == 0) fetch<FETCH>(upcoming + QUAD / QUADS * 64 * FETCH_LINES);
     if (Size::COLUMNS <= 3) {
         native::Ints w[Size::COLUMNS];
-        for (int j = 0; j < Size::COLUMNS; j++) w[j] = load_quad<FORMAT, QUAD>(block + size.offset(j));
+        for (int j = 0; j < Size::COLUMNS; j++) {
+            w[j] = load_quad<FORMAT, QUAD>(block + size.offset(j));
+        }
         for (int r = 0; r < COUNT; r++) {
             native::Ints a = native::broadcast(load_int(bytes + r * stride + QUAD * 4));
             for (int j = 0; j < Size::COLUMNS; j++) sums[r][j].add(Weights<FORMAT>(w[j]), a);
@@ -245,7 +247,7 @@ void multiply(const Matrix &matrix, const Operand &operand, int row, int count, 
     int panels = count <= native::WIDE_ROWS ? PANELS : 1;
     for (int panel = 0; panel < PANELS; panel += panels) {
         size_t offset = panel * matrix.panel_bytes;
-        kernel(rows, matrix.tile(tile) + offset, matrix.panel_bytes, upcoming.tile + offset,
-               out + panel * PANEL);
+        const uint8_t *next = upcoming.tile ? upcoming.tile + offset : nullptr;
+        kernel(rows, matrix.tile(tile) + offset, matrix.panel_bytes, next, out + panel * PANEL);
     }
 }

@@ -114,8 +114,9 @@ void pack_column(Format format, const float *values, int k, int column, uint8_t 
     float *floats = reinterpret_cast<float *>(panel);
     bf16 *pairs = reinterpret_cast<bf16 *>(panel);
     for (int i = 0; i < k; i++) {
+        size_t in_pairs = (i / 2 * PANEL + column) * 2 + i % 2;
         if (format == Format::fp32) floats[i * PANEL + column] = values[i];
-        if (format == Format::bf16) pairs[(i / 2 * PANEL + column) * 2 + i % 2] = to_bf16(values[i]);
+        if (format == Format::bf16) pairs[in_pairs] = to_bf16(values[i]);
     }
 }
 

@@ -72,7 +72,7 @@ int Chooser::winner_of_all() const {
     // tokens come out in their order.
     static constexpr int32_t ORDER[] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
     const Ints quads = load_ints(ORDER);
-    // The largest noise is 22.9: whoever is further behind cannot win.
+    // The largest noise is 22.9: a token further behind cannot win.
     const double reach = 23.0;
     for (int i = 0; i < vocab_; i += 4 * LANES) {
         Floats logits[4], most = broadcast(MINUS_INFINITY);

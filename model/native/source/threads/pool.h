@@ -3,7 +3,7 @@
 //     stage 0: items 0 .. n | stage 1: items 0 .. m | ...      a stage opens when the last is done
 //
 // Threads take items from one atomic word, so a thread the kernel has descheduled delays only the
-// item in its hands; nobody waits for threads, only for items. The thread that completes a stage
+// item in its hands; no thread waits for another, only for items. The thread that completes a stage
 // opens the next one, alone: small serial work belongs there and costs no barrier.
 #pragma once
 

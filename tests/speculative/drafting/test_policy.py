@@ -4,7 +4,8 @@ import random
 
 from benchmarks.drafting.replay import Recording, Replay
 from benchmarks.drafting.sources import COSTS, cost
-from draftwerk.speculative.drafting.rejection_proposer import RejectionProposer
+from draftwerk.speculative.drafting.policy import REJECTION
+from draftwerk.speculative.drafting.proposer import Proposer
 
 VOCAB = 50
 
@@ -25,7 +26,7 @@ def test_chains_are_handed_on_whole_and_learnt_from() -> None:
         future = recording.output[said : said + asked[-1]]
         return tuple(token if rng.random() < 0.75 else VOCAB for token in future)
 
-    chains = RejectionProposer(("draft",), COSTS)
+    chains = Proposer(("draft",), COSTS, policy=REJECTION)
     report = Replay(chains, cost, 8, model, 1.0).run(recordings, 2)
     chains.check()
     assert report.drafted_by == {"draft": sum(asked)}

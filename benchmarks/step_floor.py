@@ -1,0 +1,44 @@
+"""A step of one token beside the time that reading all weights takes: the least it can take.
+
+`DRAFTWERK_ISA=avx2 python -m benchmarks.step_floor bf16` prints both in milliseconds, medians of
+interleaved measurements.
+"""
+
+import argparse
+
+import torch
+
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.native.benchmark import interleaved, one_row, spread
+from draftwerk.model.native.forward import FORMATS, NativeForward
+from draftwerk.model.native.library import library
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.reference.kv_pages import allocate
+
+KV_LENGTH = 260
+BLOCKS = 32
+ROUNDS = 60
+
+
+def measure(dtype: str) -> tuple[float, float]:
+    """Return the milliseconds of a step of the default model, and of reading its weights."""
+    model = load(None, None)
+    forward = NativeForward(model.config, model.weights, dtype, Pool())
+    cpu = torch.device("cpu")
+    pages = allocate(model.config, BLOCKS, 16, forward.page_dtype, cpu, forward.page_width)
+    batch = one_row(1, KV_LENGTH, 1)
+    runs = [lambda: forward(batch, pages), lambda: library().measure_stream(forward.handle)]
+    interleaved(runs, 5)
+    step, floor = (spread(times)[0] for times in interleaved(runs, ROUNDS))
+    return step, floor
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure a step of one token and its floor.")
+    parser.add_argument("dtype", choices=[*FORMATS])
+    step, floor = measure(parser.parse_args().dtype)
+    print(f"{step:.3f} {floor:.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""What operating systems do differently: one function each, with a portable form.
+
+Linux is what the project is tested on. On macOS the portable forms serve; they are untested there.
+"""
+
+import ctypes
+import os
+import platform
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+PROC = Path("/proc")
+PR_SET_PDEATHSIG = 1
+ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
+"""Other names of an architecture, to the one that Linux has for it."""
+FEATURE_LINES = ("flags", "Features")
+"""Where /proc/cpuinfo names a CPU's features: on x86, on ARM."""
+APPLE_FEATURES = {
+    "hw.optional.AdvSIMD": "asimd",
+    "hw.optional.arm.FEAT_DotProd": "asimddp",
+    "hw.optional.arm.FEAT_I8MM": "i8mm",
+}
+"""What sysctl calls a feature, to what Linux calls it."""
+
+
+def architecture() -> str:
+    """Return the CPU's architecture by its Linux name: x86_64, aarch64 or another."""
+    name = platform.machine().lower()
+    return ARCHITECTURES.get(name, name)
+
+
+def cpu_features(proc: Path = PROC) -> frozenset[str]:
+    """Return the CPU's features by their Linux names; none where nobody tells."""
+    if sys.platform == "darwin":
+        return _apple_features()
+    try:
+        lines = (proc / "cpuinfo").read_text().splitlines()
+    except OSError:
+        return frozenset()
+    for line in lines:
+        name, _, listed = line.partition(":")
+        if name.strip() in FEATURE_LINES:
+            return frozenset(listed.split())
+    return frozenset()
+
+
+def _apple_features() -> frozenset[str]:
+    asked = subprocess.run(
+        ["sysctl", *APPLE_FEATURES], capture_output=True, text=True, check=False
+    ).stdout
+    pairs = (line.partition(": ") for line in asked.splitlines())
+    present = {name for name, _, value in pairs if value.strip() == "1"}
+    return frozenset(APPLE_FEATURES[name] for name in APPLE_FEATURES if name in present)
+
+
+def cpu_name(proc: Path = PROC) -> str:
+    """Return the CPU's name for people, or its architecture."""
+    try:
+        lines = (proc / "cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or architecture()
+
+
+def affinity() -> int:
+    """Return how many CPUs this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def memory_bytes() -> int:
+    """Return the machine's memory; 0 where nobody tells."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 0
+
+
+def resident_bytes(process_id: int, proc: Path = PROC) -> int:
+    """Return the resident memory of a process and its descendants; 0 where there is no /proc."""
+    try:
+        pages = int((proc / str(process_id) / "statm").read_text().split()[1])
+        children = [
+            int(child)
+            for task in (proc / str(process_id) / "task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+    except (OSError, ValueError, IndexError):  # it has gone
+        return 0
+    own = pages * os.sysconf("SC_PAGE_SIZE")
+    return own + sum(resident_bytes(child, proc) for child in children)
+
+
+def lower_priority(by: int) -> None:
+    """Let other processes go first, where processes have a niceness."""
+    if hasattr(os, "nice"):
+        os.nice(by)
+
+
+def die_with_parent() -> None:
+    """Ask Linux for a SIGKILL when the parent ends, however it ends.
+
+    Elsewhere a child ends by itself when it next reads from or writes to its parent.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,52 @@
+"""The CPU time that a container may use: a quota of its control group or of one above it.
+
+version 2    cpu.max             "200000 100000": 200 ms of CPU time every 100 ms; or "max ..."
+version 1    cpu.cfs_quota_us    200000, or -1; beside cpu.cfs_period_us, 100000
+"""
+
+from collections.abc import Iterator
+from math import ceil
+from pathlib import Path
+
+MEMBERSHIP = Path("/proc/self/cgroup")
+ROOT = Path("/sys/fs/cgroup")
+
+
+def quota_cpus(membership: Path = MEMBERSHIP, root: Path = ROOT) -> int | None:
+    """Return the CPUs that the tightest quota comes to, rounded up; None without a quota."""
+    found = [quota for folder in _folders(membership, root) if (quota := _quota(folder))]
+    return max(1, ceil(min(found))) if found else None
+
+
+def _folders(membership: Path, root: Path) -> Iterator[Path]:
+    """Yield the folders of this process's control group and of all above it.
+
+    Inside a container the path may be the host's and lead nowhere; the root is then the container's
+    own group, so it is always looked at.
+    """
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        bases = [root / "cpu", root / controllers] if controllers else [root]
+        for base in bases:
+            inner = base / path.lstrip("/")
+            yield inner
+            yield from (above for above in inner.parents if above.is_relative_to(base))
+
+
+def _quota(folder: Path) -> float | None:
+    """Return the CPUs that one group may use, or None if it may use all."""
+    try:
+        if (folder / "cpu.max").is_file():
+            quota, period = (folder / "cpu.max").read_text().split()
+        else:
+            quota = (folder / "cpu.cfs_quota_us").read_text()
+            period = (folder / "cpu.cfs_period_us").read_text()
+        return int(quota) / int(period) if int(quota) > 0 and int(period) > 0 else None
+    except (OSError, ValueError):  # no such files, or "max"
+        return None

@@ -1,0 +1,44 @@
+"""What a CPU can serve without its kernels, told before anything is read, fetched or packed."""
+
+import shutil
+from collections.abc import Callable
+
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.native.build import NativeUnavailable, obtain
+
+NATIVE_DTYPES = ("int8", "int4")
+"""Formats of weights that only the native kernels know on a CPU."""
+
+
+def may_use_gpu(device: str) -> bool:
+    """Return whether a GPU may be what serves; asking torch for one would take seconds."""
+    return device == "cuda" or (device == "auto" and shutil.which("nvidia-smi") is not None)
+
+
+def check_servable(
+    device: str, attention: str, dtype: str, kv_dtype: str, progress: Callable[[str], None]
+) -> None:
+    """Raise Refused for formats that need native kernels where there are none.
+
+    The kernels are compiled if such a format is asked for and that has not been done.
+    """
+    if may_use_gpu(device):
+        return
+    if attention != "native" and dtype not in NATIVE_DTYPES and kv_dtype != "int8":
+        return  # torch could serve it; the model process tells
+    if attention not in ("auto", "native"):
+        check_formats(dtype, kv_dtype, f"attention {attention} is not theirs")
+        return
+    try:
+        obtain(progress=progress)
+    except NativeUnavailable as error:
+        if attention == "native":
+            raise Refused(f"attention native: {error}") from error
+        check_formats(dtype, kv_dtype, str(error))
+
+
+def check_formats(dtype: str, kv_dtype: str, why_none: str) -> None:
+    """Raise Refused for a format that torch does not serve on a CPU."""
+    for name, value, native in (("dtype", dtype, NATIVE_DTYPES), ("kv_dtype", kv_dtype, ("int8",))):
+        if value in native:
+            raise Refused(f"{name} {value!r} needs the native kernels of a CPU: {why_none}")

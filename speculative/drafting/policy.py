@@ -1,0 +1,131 @@
+"""Draft policies: which sources run, how much the draft model is asked for, what is verified."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from draftwerk.speculative.drafting.controller import Controller
+from draftwerk.speculative.drafting.prepared import Prepared
+from draftwerk.speculative.drafting.rationing import Choice, DraftRationing, RationedRow
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
+from draftwerk.speculative.sources.acceptance import DRAFT, kind
+from draftwerk.speculative.sources.tree import DraftTree
+
+
+class Estimates(NamedTuple):
+    """What was learned of acceptance and of costs."""
+
+    controller: Controller
+    rationing: DraftRationing
+
+
+class DraftPolicy(Protocol):
+    """The decisions of a proposer that depend on the verification rule. It has no state."""
+
+    def choices(
+        self,
+        estimates: Estimates,
+        turn: int,
+        rows: Sequence[tuple[RationedRow, float]],
+        step_ms: float,
+    ) -> list[Choice]:
+        """Choose the rows whose sources run, given their token weights, in a round of `step_ms`."""
+        ...
+
+    def model_lengths(self, estimates: Estimates, prepared: Prepared) -> list[int]:
+        """Return how many tokens to ask of the draft model for each row of the round."""
+        ...
+
+    def select(
+        self,
+        estimates: Estimates,
+        prepared: Prepared,
+        model_drafts: tuple[Draft, ...],
+        model_ms: float,
+    ) -> list[Draft]:
+        """Return a draft for each row of the round; beam searches fill in theirs afterwards."""
+        ...
+
+
+class KeyedPolicy:
+    """For keyed verification: any draft is allowed, so those are verified that save time."""
+
+    def choices(
+        self,
+        estimates: Estimates,
+        turn: int,
+        rows: Sequence[tuple[RationedRow, float]],
+        step_ms: float,
+    ) -> list[Choice]:
+        """Run the sources that pay, and others in turn for a share of the time."""
+        return estimates.rationing.choose(turn, rows, step_ms)
+
+    def model_lengths(self, estimates: Estimates, prepared: Prepared) -> list[int]:
+        """Ask for as much as is expected to pay, now and then for a probe."""
+        lengths = [0] * len(prepared.round.rows)
+        takers = [row for row in prepared.rows if row.sequence.takes_model]
+        found = estimates.controller.model_lengths([row.row_tree for row in takers], prepared.load)
+        for row, length in zip(takers, found, strict=True):
+            lengths[row.place] = length
+        return lengths
+
+    def select(
+        self,
+        estimates: Estimates,
+        prepared: Prepared,
+        model_drafts: tuple[Draft, ...],
+        model_ms: float,
+    ) -> list[Draft]:
+        """Choose the nodes of all rows that save the most time together."""
+        controller, rationing = estimates
+        for row in prepared.rows:
+            if row.sequence.takes_model:
+                add_draft(row.row_tree.tree, model_drafts[row.place])
+        candidates = [row.row_tree.candidate_nodes() for row in prepared.rows]
+        outcome = controller.admit(candidates, prepared.load, model_ms)
+        drafts = [*prepared.blank]
+        for row, nodes, saved_ms in zip(
+            prepared.rows, outcome.nodes, outcome.saved_ms, strict=True
+        ):
+            sequence, tree = row.sequence, row.row_tree.tree
+            pays = rationing.pays(sequence, saved_ms)
+            # A head whose tree was only now requested has proposed nothing yet.
+            if len(tree) and (pays or sequence.head is None or sequence.head.head_tree):
+                sequence.breaker.learn(pays)
+            drafts[row.place] = tree.draft(nodes, row.choice.wants_topk)
+        return drafts
+
+
+class RejectionPolicy(KeyedPolicy):
+    """For the classical rules: the draft model's chains, whole, and nothing else.
+
+    How long a chain is to be is decided before it is drawn, from what is known of the model and the
+    load. Nothing looks at the drawn tokens: a choice that did would bias the text.
+    """
+
+    def select(
+        self,
+        estimates: Estimates,
+        prepared: Prepared,
+        model_drafts: tuple[Draft, ...],
+        model_ms: float,
+    ) -> list[Draft]:
+        """Return the draft model's drafts as they are."""
+        drafts = [NO_DRAFT] * len(prepared.round.rows)
+        for row in prepared.rows:
+            drafts[row.place] = model_drafts[row.place]
+            # To learn from:
+            row.row_tree.tree.add_chain(-1, model_drafts[row.place].tokens, kind(DRAFT, 0))
+        return drafts
+
+
+KEYED, REJECTION = KeyedPolicy(), RejectionPolicy()
+
+
+def add_draft(tree: DraftTree, draft: Draft) -> None:
+    """Merge the draft model's guesses into a tree."""
+    first = kind(DRAFT, 0)
+    indices = [-1]  # of each drafted node in the tree, from the root on; -2 where it found no room
+    for token, parent in zip(draft.tokens, draft.parents, strict=True):
+        above = indices[parent + 1]
+        node = tree.add(above, token, first) if above >= -1 else -1
+        indices.append(node if node >= 0 else -2)

@@ -1,0 +1,69 @@
+"""A round between its two halves: every draft tree is grown but for the draft model's tokens."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from draftwerk.speculative.drafting.breaker import Breaker
+from draftwerk.speculative.drafting.controller import RoundLoad, RowTree
+from draftwerk.speculative.drafting.rationing import Choice
+from draftwerk.speculative.protocol.rounds import Draft, Round
+from draftwerk.speculative.sources.acceptance import SequenceAcceptance
+from draftwerk.speculative.sources.draft_head import HeadSource
+from draftwerk.speculative.sources.grammar import GrammarSource
+from draftwerk.speculative.sources.ngram_index import SequenceText
+from draftwerk.speculative.sources.sequence_noise import SequenceNoise
+from draftwerk.speculative.sources.source import DraftSource
+from draftwerk.speculative.sources.store import Memory
+from draftwerk.speculative.sources.tree import DraftTree
+
+DEPTH_START = 12
+"""Tokens in a path; it follows what is accepted, since every guess costs a microsecond."""
+
+
+@dataclass(slots=True)
+class DraftedSequence:
+    """The proposer's state of one sequence."""
+
+    text: SequenceText
+    noise: SequenceNoise
+    sources: list[DraftSource]
+    memory: Memory
+    opened: int
+    """Tokens of the new-sequence data: output from before a preemption is stored already."""
+    takes_model: bool
+    grammar: GrammarSource | None = None
+    head: HeadSource | None = None
+    sequence_acceptance: SequenceAcceptance = field(default_factory=SequenceAcceptance)
+    breaker: Breaker = field(default_factory=Breaker)
+    tree: DraftTree | None = None
+    """The guesses of the sequence's last row, verified or not."""
+    depth_max: int = DEPTH_START
+    drafts: bool = False
+    """Whether it ever had room for a draft; without speculation a request teaches nothing."""
+
+    def output(self) -> list[int]:
+        """Return what was committed here, and the tokens before it that it can be found by."""
+        if self.text.length == self.opened:
+            return []
+        return self.text.tokens[self.opened :]  # PAD tokens early: positions count from the padding
+
+
+class DraftedRow(NamedTuple):
+    """A row that may carry a draft."""
+
+    place: int
+    """Index in the round."""
+    sequence: DraftedSequence
+    choice: Choice
+    row_tree: RowTree
+
+
+class Prepared(NamedTuple):
+    """A round with every guess but the draft model's."""
+
+    round: Round
+    load: RoundLoad
+    rows: list[DraftedRow]
+    """The rows that draft, beam searches apart."""
+    blank: list[Draft]
+    """The drafts of all rows before anything is chosen: empty, with or without a wish for top-k."""

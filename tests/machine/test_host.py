@@ -1,0 +1,82 @@
+"""The seam to the operating system, and what it falls back to."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from draftwerk.machine import host
+
+
+def cpuinfo(tmp_path: Path, text: str) -> Path:
+    (tmp_path / "cpuinfo").write_text(text)
+    return tmp_path
+
+
+def test_features_of_an_x86_cpu(tmp_path: Path) -> None:
+    proc = cpuinfo(tmp_path, "processor\t: 0\nmodel name\t: A CPU\nflags\t\t: fpu avx2 fma\n")
+    assert host.cpu_features(proc) == {"fpu", "avx2", "fma"}
+    assert host.cpu_name(proc) == "A CPU"
+
+
+def test_features_of_an_arm_cpu(tmp_path: Path) -> None:
+    proc = cpuinfo(tmp_path, "processor\t: 0\nFeatures\t: fp asimd asimddp i8mm\n")
+    assert host.cpu_features(proc) == {"fp", "asimd", "asimddp", "i8mm"}
+
+
+def test_features_of_an_apple_cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tool = tmp_path / "sysctl"
+    tool.write_text(
+        "#!/bin/sh\necho hw.optional.AdvSIMD: 1\necho hw.optional.arm.FEAT_DotProd: 1\n"
+        "echo hw.optional.arm.FEAT_I8MM: 0\n"
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert host.cpu_features() == {"asimd", "asimddp"}
+
+
+def test_without_proc_nothing_is_known(tmp_path: Path) -> None:
+    assert host.cpu_features(tmp_path) == frozenset()
+    assert host.cpu_name(tmp_path)
+    assert host.resident_bytes(1, tmp_path) == 0
+
+
+def test_without_affinity_every_cpu_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert host.affinity() == os.cpu_count()
+
+
+@pytest.mark.parametrize("missing", [AttributeError, ValueError, OSError])
+def test_memory_that_nobody_tells_is_none(
+    monkeypatch: pytest.MonkeyPatch, missing: type[Exception]
+) -> None:
+    def refuse(name: str) -> int:
+        raise missing(name)
+
+    monkeypatch.setattr(os, "sysconf", refuse)
+    assert host.memory_bytes() == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "name"), [("AMD64", "x86_64"), ("arm64", "aarch64"), ("aarch64", "aarch64")]
+)
+def test_architectures_have_one_name(monkeypatch: pytest.MonkeyPatch, said: str, name: str) -> None:
+    monkeypatch.setattr(host.platform, "machine", lambda: said)
+    assert host.architecture() == name
+
+
+def test_a_process_counts_with_all_its_descendants(tmp_path: Path) -> None:
+    for process, pages, children in ((1, 10, "2 3"), (2, 20, ""), (3, 30, "4"), (4, 40, "")):
+        task = tmp_path / str(process) / "task" / str(process)
+        task.mkdir(parents=True)
+        (task / "children").write_text(children)
+        (tmp_path / str(process) / "statm").write_text(f"999 {pages} 0 0 0 0 0")
+    page = os.sysconf("SC_PAGE_SIZE")
+    assert host.resident_bytes(1, tmp_path) == 100 * page
+    assert host.resident_bytes(5, tmp_path) == 0, "it has gone"
+
+
+def test_this_process_is_larger_than_a_megabyte() -> None:
+    assert host.resident_bytes(os.getpid()) > 2**20

@@ -1,0 +1,108 @@
+"""The same logits, bit for bit, as on every other machine: all formats and instruction sets.
+
+After a change that is meant to change bits: `draftwerk doctor --fingerprint --write`.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from draftwerk.model.fingerprint.digests import (
+    KINDS,
+    TINY,
+    expected,
+    fingerprints,
+    probes,
+    tiny_fingerprints,
+    write,
+)
+from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
+from draftwerk.model.native.isa import available
+from draftwerk.model.native.pool import Pool
+
+DEFAULT = "SmolLM2-135M-Instruct"
+SAY = """
+import sys, msgspec
+from draftwerk.model.fingerprint.digests import model_fingerprints, tiny_fingerprints
+from draftwerk.model.native.pool import Pool
+
+pool = Pool(2)
+found = tiny_fingerprints(pool)
+if "default" in sys.argv:
+    found |= model_fingerprints(None, pool)
+print(msgspec.json.encode(found).decode())
+"""
+
+
+def elsewhere(words: tuple[str, ...] = (), **environment: str) -> dict[str, str]:
+    """Return what another process finds with these variables: a library is chosen once in one."""
+    said = subprocess.run(
+        [sys.executable, "-c", SAY, *words],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    assert said.returncode == 0, said.stderr
+    return msgspec.json.decode(said.stdout, type=dict[str, str])
+
+
+def of(*names: str) -> dict[str, str]:
+    return {
+        key: digest for key, digest in expected().items() if key.startswith(names) or key == "noise"
+    }
+
+
+@pytest.mark.parametrize("isa", [isa.name for isa in available()])
+def test_made_up_models_have_the_committed_bits(isa: str) -> None:
+    assert elsewhere(DRAFTWERK_ISA=isa) == of(*TINY)
+
+
+@pytest.mark.parametrize("isa", [isa.name for isa in available()])
+def test_the_default_model_has_the_committed_bits(isa: str) -> None:
+    assert elsewhere(("default",), DRAFTWERK_ISA=isa) == of(*TINY, DEFAULT)
+
+
+def test_what_torch_and_its_libraries_run_on_does_not_matter(pool: Pool) -> None:
+    assert (
+        elsewhere(ATEN_CPU_CAPABILITY="default", MKL_CBWR="COMPATIBLE", NPY_DISABLE_CPU_FEATURES="")
+        == tiny_fingerprints(pool)
+        == of(*TINY)
+    )
+
+
+def test_the_number_of_threads_does_not_matter() -> None:
+    assert tiny_fingerprints(Pool(1)) == tiny_fingerprints(Pool(5))
+
+
+def test_one_bit_of_one_weight_does(pool: Pool) -> None:
+    config = tiny_config()
+    weights = tiny_weights(config)
+    before = fingerprints("it", config, weights, pool)
+    weights.layers[1].down[3, 5] *= 1 + 2**-7
+    after = fingerprints("it", config, weights, pool)
+    assert len(before) == len(KINDS)
+    assert all(before[name] != after[name] for name in ("it fp32", "it bf16"))
+
+
+def test_probes_cover_every_size_of_step() -> None:
+    batches = list(probes(100))
+    assert [len(batch.tokens) for batch in batches] == [42, 1, 2, 8, 16, 24, 64]
+    assert any((batch.ancestors != -1).any() for batch in batches)
+    assert all(len(batch.outputs) == len(batch.tokens) for batch in batches)
+
+
+def test_new_digests_are_merged_with_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        "draftwerk.model.fingerprint.digests.EXPECTED", tmp_path / "fingerprints.json"
+    )
+    write({"one fp32": "1", "two fp32": "2"})
+    write({"two fp32": "3"})
+    assert expected() == {"one fp32": "1", "two fp32": "3"}

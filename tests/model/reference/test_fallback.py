@@ -1,0 +1,49 @@
+"""Torch where the native kernels cannot run: fast rather than the same bits in every batch."""
+
+import pytest
+import torch
+
+from draftwerk.model.attention.padded import PaddedAttention
+from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
+from draftwerk.model.reference.forward import TILE, TorchForward, prefer_speed
+from draftwerk.model.reference.kv_pages import allocate
+from draftwerk.speculative.protocol.rounds import Draft
+from tests.model.native.models import part, random_tokens, round_of
+
+GIB = 2**30
+
+
+def logits(forward: TorchForward) -> torch.Tensor:
+    config, dtype = forward.config, forward.weights.embedding.dtype
+    pages = allocate(config, 64, 16, dtype, torch.device("cpu"))
+    tree = Draft((3, 4, 5, 6), (-1, 0, 0, 2), ("x",) * 4)
+    rounds = [
+        round_of([part(random_tokens(40, vocab_size=200))]),
+        round_of([part([7], 40)]),
+        round_of([part([8], 41, draft=tree), part([9, 10], 0, tuple(range(40, 50)))]),
+    ]
+    return torch.cat([forward(batch, pages) for batch in rounds])
+
+
+@pytest.mark.parametrize("qwen", [False, True])
+def test_speed_changes_nothing_but_rounding(qwen: bool) -> None:
+    config = tiny_config(qwen=qwen)
+    forward = TorchForward(config, tiny_weights(config), PaddedAttention())
+    assert forward.tile == TILE
+    exact = logits(forward)
+    prefer_speed(forward, 8 * GIB)
+    assert forward.tile == 0
+    assert len(forward.wide) == 1 + 4 * config.layer_count
+    torch.testing.assert_close(logits(forward), exact, rtol=0.05, atol=0.15)
+
+
+def test_float32_copies_need_memory_and_a_reason() -> None:
+    config = tiny_config()
+    small = TorchForward(config, tiny_weights(config), PaddedAttention())
+    prefer_speed(small, 1000)
+    assert not small.wide
+    weights = tiny_weights(config)
+    weights.lm_head = weights.lm_head.float()
+    already = TorchForward(config, weights, PaddedAttention())
+    prefer_speed(already, 8 * GIB)
+    assert not already.wide
