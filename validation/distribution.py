@@ -37,6 +37,7 @@ from draftwerk.model.step.sequences import CachedSequence
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.model.text.tokenizer import TextTokenizer
+from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
@@ -92,7 +93,7 @@ class LawTest:
             context_max=256,
             stop_token_ids=(),
             limits=RoundLimits(rows_max=AT_ONCE, tokens_max=256, draft_max=7),
-            proposer=partial(Everything, SOURCES),
+            proposer=partial(Proposer, SOURCES, policy=Everything()),
         )
         async with running(parts) as engine:
 

@@ -24,6 +24,7 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
+from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from validation.matrix import Everything
@@ -76,7 +77,7 @@ async def engine(dtype: str, block_count: int) -> AsyncGenerator[Engine]:
             stop_token_ids=card().eos_token_ids,
             limits=RoundLimits(rows_max=8, tokens_max=96),
             # Whether drafts are worth their cost depends on the machine, so none is asked.
-            proposer=lambda: Everything(SOURCES),
+            proposer=lambda: Proposer(SOURCES, policy=Everything()),
         )
     ) as one:
         yield one
