@@ -12,18 +12,19 @@ from draftwerk.machine.threads import fastest_count, usable_cpus
 from draftwerk.model.attention.choice import Needs, choose_attention
 from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.draft_head.head import DraftHead, TorchStep, find
+from draftwerk.model.draft_head.head import DraftHead, find
 from draftwerk.model.native.build import NativeUnavailable, obtain
-from draftwerk.model.native.copies import copy_blocks, move_slots
+from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.forward import NativeForward
-from draftwerk.model.native.guesser import NativeStep
+from draftwerk.model.native.kv_pages import copy_blocks, move_slots
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.native.servable import check_formats
 from draftwerk.model.native.thread_trial import trial_s
+from draftwerk.model.reference.draft_head import TorchStep
 from draftwerk.model.reference.forward import TorchForward, prefer_speed
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.model.step.backend import Backend, LoadedModel
+from draftwerk.model.step.backend import Backend, BoundHead, LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
@@ -144,12 +145,12 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
     forward = NativeForward(model.config, model.weights, options.dtype, pool, options.kv_dtype)
     sampler = NativeSampler(pool)
     backend = Backend(
-        sampler.choose_many,
-        sampler.logprobs,
-        sampler.rank,
-        sampler.candidates,
-        copy_blocks,
-        move_slots,
+        choose=sampler.choose_many,
+        logprobs=sampler.logprobs,
+        top_tokens=sampler.rank,
+        candidates=sampler.candidates,
+        copy_blocks=copy_blocks,
+        move_slots=move_slots,
     )
     pages = allocate(
         model.config,
@@ -159,11 +160,18 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
         torch.device("cpu"),
         forward.page_width,
     )
-    step = None
-    if draft_head := _draft_head(options, model):
-        step = NativeStep(draft_head, forward.embedding, model.weights.lm_head, pool)
-        forward.keeps_states = True
-    parts = LoadedModel(forward, pages, model.config.vocab_size, backend, _grammars(model), step)
+    head = None
+    if weights := _draft_head(options, model):
+        step = NativeStep(weights, forward.embedding, model.weights.lm_head, pool)
+        head = BoundHead(step=step, forward=forward)
+    parts = LoadedModel(
+        forward=forward,
+        pages=pages,
+        vocab_size=model.config.vocab_size,
+        backend=backend,
+        grammars=_grammars(model),
+        draft_head=head,
+    )
     begun = perf_counter()
     reading = forward.reading(READING_S)
     return Built(
@@ -230,10 +238,15 @@ def _torch(
     if not options.exact:
         prefer_speed(forward, memory_bytes())
     pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
-    draft_head = _draft_head(options, model)
-    step = TorchStep(draft_head, model.weights) if draft_head else None
+    head = None
+    if weights := _draft_head(options, model):
+        head = BoundHead(step=TorchStep(weights, model.weights), forward=forward)
     parts = LoadedModel(
-        forward, pages, model.config.vocab_size, grammars=_grammars(model), step=step
+        forward=forward,
+        pages=pages,
+        vocab_size=model.config.vocab_size,
+        grammars=_grammars(model),
+        draft_head=head,
     )
     kernels = f"none ({why}): torch serves, {TORCH_SLOWNESS}" if why else ""
     return Built(parts, device.type, name, exact=False, kernels=kernels, threads=threads)

@@ -116,7 +116,7 @@ def _ready(built: Built, costs: StepCosts) -> Ready:
         exact=built.exact,
         kernels=built.kernels,
         threads=built.threads,
-        draft_head=built.parts.step is not None,
+        draft_head=built.parts.draft_head is not None,
         step_costs=costs,
         weight_bytes=built.reading[0],
         weight_ms=built.reading[1],

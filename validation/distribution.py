@@ -12,7 +12,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -32,12 +32,13 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.build import ModelOptions, build_runner
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.reference.sampler import SamplingRequest, scores_of, truncated
+from draftwerk.model.step.row_plan import RowPlan
 from draftwerk.model.step.sequences import CachedSequence
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.model.step.tree_walk import RowVerification
+from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Row
+from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.chi_square import least, p_value
@@ -172,7 +173,7 @@ class LawTest:
 # --- faults ---------------------------------------------------------------------------------------
 
 
-class LenientWalk(RowVerification):
+class LenientWalk(TreeWalk):
     """Takes a drafted token in place of the target's now and then.
 
     The lowest one: keyed drafts follow the distribution nearly as well as the target does.
@@ -188,10 +189,8 @@ class LenientWalk(RowVerification):
 
 
 class LenientRunner(TargetRunner):
-    def _open(self, builder: BatchBuilder, row: Row, draft: Draft) -> RowVerification:
-        walk = super()._open(builder, row, draft)
-        assert isinstance(walk, RowVerification)
-        return LenientWalk(walk.row, walk.sequence, walk.draft, walk.first)
+    def _begin_walk(self, plan: RowPlan) -> TreeWalk:
+        return LenientWalk(plan)
 
 
 def doubled(runner: TargetRunner, start: int) -> TargetRunner:
@@ -213,8 +212,8 @@ def doubled(runner: TargetRunner, start: int) -> TargetRunner:
             ],
         )
 
-    backend = runner.backend._replace(choose=choose_doubled)
-    return TargetRunner(runner.parts._replace(backend=backend), runner.successor_count)
+    backend = replace(runner.backend, choose=choose_doubled)
+    return TargetRunner(replace(runner.parts, backend=backend), runner.successor_count)
 
 
 # --- the run --------------------------------------------------------------------------------------

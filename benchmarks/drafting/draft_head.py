@@ -24,8 +24,8 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.build import ModelOptions, build
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.draft_head.head import HeadStep
-from draftwerk.model.draft_head.tree import LEVELS, LOOKED, Start, guesses
-from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.draft_head.tree import LEVELS, LOOKED, Start, TreeHead
+from draftwerk.model.step.backend import BoundHead, LoadedModel
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from draftwerk.speculative.sources.sequence_noise import GREEDY
@@ -45,7 +45,9 @@ class DecodedText(NamedTuple):
     head_ms: list[float]
 
 
-def decode(parts: LoadedModel, step: HeadStep, prompt: Sequence[int], count: int) -> DecodedText:
+def decode(
+    parts: LoadedModel, head: BoundHead[TreeHead], prompt: Sequence[int], count: int
+) -> DecodedText:
     """Generate `count` tokens, and run the head after each."""
     size, known = parts.pages.block_size, list(prompt)
     blocks = tuple(range(-(-(len(prompt) + count) // size)))
@@ -59,10 +61,9 @@ def decode(parts: LoadedModel, step: HeadStep, prompt: Sequence[int], count: int
         logits = parts.run(builder)
         steps.append(1e3 * (perf_counter() - begun))
         start, token = len(known), int(logits[0].argmax())
-        assert parts.states is not None
-        state = parts.states[0]
+        state = head.states[0]
         begun = perf_counter()
-        guesses(step, [Start(state, token, start + 1, GREEDY)])
+        head.step.grow([Start(state, token, start + 1, GREEDY)])
         head_tree.append(1e3 * (perf_counter() - begun))
         known.append(token)
         tokens.append(token)
@@ -103,7 +104,8 @@ def drawn(
 def run(arguments: argparse.Namespace) -> None:
     options = ModelOptions(source=arguments.model, dtype=arguments.dtype, draft_head=arguments.head)
     parts = build(options, print).parts
-    if parts.step is None:
+    head = parts.draft_head
+    if head is None:
         raise SystemExit("there is no draft head for this model")
     text = TextTokenizer(locate(arguments.model).directory)
     steps, head_tree = list[float](), list[float]()
@@ -118,12 +120,12 @@ def run(arguments: argparse.Namespace) -> None:
             prompt = text.encode_continuation(
                 text.render_chat([{"role": "user", "content": question}])
             )
-            decoded = decode(parts, parts.step, prompt[-prompt_max:], arguments.tokens)
+            decoded = decode(parts, head, prompt[-prompt_max:], arguments.tokens)
             steps += decoded.step_ms
             head_tree += decoded.head_ms
-            sums = _added(sums, right(parts.step, decoded))
+            sums = _added(sums, right(head.step, decoded))
             for temperature, found in draws.items():
-                found.append(drawn(parts.step, decoded, temperature, dice))
+                found.append(drawn(head.step, decoded, temperature, dice))
         totals = _added(totals, sums)
         print(f"{category:24s}", *_shares(sums), flush=True)
     print(f"{'all':24s}", *_shares(totals))

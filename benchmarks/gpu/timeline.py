@@ -6,6 +6,7 @@ page or in Perfetto. Recording costs time itself: the part `steps` has the time 
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -69,10 +70,9 @@ class Sequences:
         drafted = 0 if self.rounds == 0 else self.length - 1
         rows: list[Row] = []
         for index, text in enumerate(self.texts):
-            opening = (
-                None if self.sent_count[index] else NewSequence(tuple(text), len(text), SAMPLING)
-            )
-            news = tuple(text[self.sent_count[index] :]) if self.sent_count[index] else ()
+            sent = self.sent_count[index]
+            new_sequence = None if sent else NewSequence(tuple(text), len(text), SAMPLING)
+            new_token_ids = tuple(text[sent:]) if sent else ()
             rows.append(
                 Row(
                     sequence_id=index,
@@ -116,7 +116,7 @@ def timeline_rows(
 ) -> list[dict[str, Any]]:
     """Trace so many steps of each (rows, new tokens, context); write the first case's trace."""
     parts, _ = gpu_parts(random_model(config, dtype, device), settings, recorder, progress=print)
-    runner = TargetRunner(parts._replace(forward=Marked(parts.forward)))
+    runner = TargetRunner(replace(parts, forward=Marked(parts.forward)))
     found: list[dict[str, Any]] = []
     for index, (rows, length, context) in enumerate(cases):
         goal = (steps + 3) * length

@@ -5,6 +5,7 @@ rows, building the batch, choosing tokens, and writing the verdict.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 from time import perf_counter
 
@@ -46,7 +47,12 @@ def measure(backend: Backend, sampling: Sampling, rounds: int = 50) -> tuple[flo
         return chosen
 
     runner = TargetRunner(
-        LoadedModel(lambda batch, pages: logits, pages, VOCAB, backend._replace(choose=timed))
+        LoadedModel(
+            forward=lambda batch, pages: logits,
+            pages=pages,
+            vocab_size=VOCAB,
+            backend=replace(backend, choose=timed),
+        )
     )
     runner.step(
         Proposal(
@@ -76,7 +82,7 @@ def kits() -> dict[str, Backend]:
     except NativeUnavailable:
         return {"torch": TORCH_BACKEND}
     sampler = NativeSampler(pool)
-    native = TORCH_BACKEND._replace(choose=sampler.choose_many, report=sampler.logprobs)
+    native = replace(TORCH_BACKEND, choose=sampler.choose_many, logprobs=sampler.logprobs)
     return {"torch": TORCH_BACKEND, "native": native}
 
 

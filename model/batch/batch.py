@@ -77,12 +77,17 @@ def facts_of(batch: Batch) -> Facts:
 
 
 class Forward(Protocol):
-    """A model bound to its weights: writes the batch's K and V into the pages, returns logits.
-
-    One that serves a draft head keeps `states`: what its head read in the latest call,
-    [S, hidden], in its own dtype.
-    """
+    """A model bound to its weights: writes the batch's K and V into the pages, returns logits."""
 
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:
         """Return float32 logits [S, vocab]."""
+        ...
+
+
+class StatesForward(Forward, Protocol):
+    """A `Forward` that serves a draft head as well."""
+
+    @property
+    def states(self) -> Tensor | None:
+        """What the target's head read in the latest call: [S, hidden], in the model's own dtype."""
         ...

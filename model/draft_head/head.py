@@ -100,23 +100,6 @@ def advance(head: Arithmetic, states: Tensor, embedded: Tensor) -> Tensor:
     return rms_norm(mixed, width, head.norm, EPSILON)
 
 
-class TorchStep:
-    """The head in plain torch, in float32: the twin of the native one."""
-
-    def __init__(self, head: DraftHead, weights: Weights) -> None:
-        self.head = DraftHead(*(getattr(head, field.name).float() for field in fields(head)))
-        self.vocabulary = head.vocabulary
-        self.embedding = weights.embedding
-        self.small = weights.lm_head[head.vocabulary].float()
-
-    @torch.inference_mode()
-    def __call__(self, states: Tensor, tokens: list[int], count: int) -> Steps:
-        after = advance(self.head, states.float(), self.embedding[tokens].float())
-        logprobs = linear(after, self.small).log_softmax(-1)
-        values, indices = logprobs.topk(min(count, len(self.vocabulary)))
-        return Steps(after, self.vocabulary[indices].tolist(), values.tolist())
-
-
 def fingerprint(weights: Weights) -> str:
     """Return what tells a target from others: a digest of a little of its weights."""
     sample = torch.cat([weights.norm.float(), weights.embedding[:16].float().flatten()])

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from draftwerk.model.draft_head.head import HeadStep
+from draftwerk.model.draft_head.layout import TreeLayout
 from draftwerk.model.reference.sampler import LOSS_MAX
 from draftwerk.speculative.protocol.rounds import LOSS_NATS, HeadNode
 from draftwerk.speculative.sampling.elementary import exp
@@ -49,46 +50,27 @@ class _Open(NamedTuple):
     chance: float
 
 
-SLOTS = 1 + EXPANDED * (LEVELS - 1)
-"""Node slots of a tree on a device; the unused ones are left out."""
-FIELDS = 2 + 2 * BEST
-"""Numbers of such a node: the parent's slot, the token, the best tokens, their losses."""
-NOTHING = -2
-"""In place of a parent: an unused slot. The root's is -1."""
-
+LAYOUT = TreeLayout(LEVELS, EXPANDED, BEST)
+"""Of trees that a device grows."""
 ScoredCandidates = Sequence[tuple[float, int, int]]
 """(score, token, loss) of candidates, best first."""
 
 
-@runtime_checkable
-class Grower(Protocol):
-    """A head that grows whole trees by itself: what `guesses` does, on a device."""
+class TreeHead(HeadStep, Protocol):
+    """A head that also grows whole trees: by `build_trees`, or as its device does that."""
 
-    def grow(self, starts: Sequence[Start], /) -> list[tuple[HeadNode, ...]]: ...
-
-
-def head_tree_of(slots: Sequence[Sequence[int]]) -> tuple[HeadNode, ...]:
-    """Return the used nodes; parents are named by slots, and then by their index among these."""
-    indices, found = {-1: -1}, list[HeadNode]()
-    for slot, (parent, token, *ranked) in enumerate(slots):
-        if parent != NOTHING:
-            indices[slot] = len(found)
-            best = [one for one in ranked[:BEST] if one >= 0]
-            losses = ranked[BEST : BEST + len(best)]
-            found.append(HeadNode(indices[parent], token, tuple(best), tuple(losses)))
-    return tuple(found)
+    def grow(self, starts: Sequence[Start], /) -> list[tuple[HeadNode, ...]]:
+        """Return each row's nodes, parents first."""
+        ...
 
 
-def guesses(
+def build_trees(
     step: HeadStep, starts: Sequence[Start], open_max: int = OPEN_MAX
 ) -> list[tuple[HeadNode, ...]]:
     """Return each row's nodes, parents first.
 
-    At a level at most `open_max` candidates are expanded; a head that grows trees itself may
-    have a bound of its own.
+    At a level at most `open_max` candidates of all rows are expanded.
     """
-    if isinstance(step, Grower):
-        return step.grow(starts)
     found: list[list[HeadNode]] = [[] for _ in starts]
     level = [_Open(row, -1, start.token, start.state, 1.0) for row, start in enumerate(starts)]
     looked = LOOKED if any(start.noise.sampled for start in starts) else BEST

@@ -1,6 +1,7 @@
 """A loaded model made ready to run on a GPU."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ from draftwerk.model.gpu.kernels.quantised import Quantised, to_int4, to_int8
 from draftwerk.model.gpu.kernels.weight_only import weight_only
 from draftwerk.model.gpu.presampled import GpuPresample
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.model.step.backend import TORCH_BACKEND, LoadedModel
+from draftwerk.model.step.backend import TORCH_BACKEND, BoundHead, LoadedModel
 from draftwerk.model.text.grammar import Grammars
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -62,7 +63,7 @@ FORMATS: dict[str, WeightFormat] = {
 }
 FP8_CAPABILITY = (8, 9)
 """The first that converts e4m3."""
-GPU_BACKEND = TORCH_BACKEND._replace(choose=sampler.choose_many)
+GPU_BACKEND = replace(TORCH_BACKEND, choose=sampler.choose_many)
 
 
 class GpuSettings(NamedTuple):
@@ -111,26 +112,25 @@ def gpu_parts(
     masks = _masks(chosen, settings.exact)
     if recorder is not None and chosen.backend.graphs:
         which = buckets(settings.rows_max, masks)
-        keeps = head is not None
-        served = GraphedForward(
-            forward, pages, context_max, which, recorder, progress, keeps_states=keeps
-        )
+        served = GraphedForward(forward, pages, context_max, which, recorder, progress)
     sampler.warm_up(config.vocab_size, device)
     if settings.drafts and chosen.backend.graphs:
         rows, masked = row_counts(settings.rows_max), False not in masks
         chains = GpuChains(forward, pages, context_max, rows, masked, recorder, progress)
-    step = None if head is None else GpuDraftTree(head, model.weights)
-    if step is not None and recorder is not None:
-        step.record(row_counts(settings.rows_max), recorder, progress)
-    presample = GpuPresample(served, pages, step)
+    draft_head = None
+    if head is not None:
+        draft_head = BoundHead(step=GpuDraftTree(head, model.weights), forward=served)
+        if recorder is not None:
+            draft_head.step.record(row_counts(settings.rows_max), recorder, progress)
+    presample = GpuPresample(pages, draft_head)
     presample.warm_up(config.vocab_size)
     parts = LoadedModel(
-        served,
-        pages,
-        config.vocab_size,
-        GPU_BACKEND._replace(presample=presample),
-        grammars,
-        step,
+        forward=served,
+        pages=pages,
+        vocab_size=config.vocab_size,
+        backend=replace(GPU_BACKEND, presample=presample),
+        grammars=grammars,
+        draft_head=draft_head,
         host_batches=True,
         chains=chains,
     )

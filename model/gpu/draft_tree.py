@@ -3,7 +3,7 @@
 states, tokens --head--> candidates --rank with the request's noise--> nodes of the level
                                                       '--likeliest--> states, tokens of the next
 
-The twin is `model.draft_head.tree.guesses`. A tree of so many rows is one graph.
+The twin is `model.draft_head.tree.build_trees`. A tree of so many rows is one graph.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,17 +17,15 @@ from torch import Tensor
 
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead
+from draftwerk.model.draft_head.layout import BEST_TOKENS, NO_NODE
 from draftwerk.model.draft_head.tree import (
     BEST,
     CHANCE_MIN,
     EXPANDED,
-    FIELDS,
+    LAYOUT,
     LEVELS,
     LOOKED,
-    NOTHING,
-    SLOTS,
     Start,
-    head_tree_of,
 )
 from draftwerk.model.gpu.draft_head import GpuDraftHead
 from draftwerk.model.gpu.graphs import ROWS, Recorder
@@ -45,9 +43,11 @@ WORDS = 6
 """Of eight bytes, that a row's question takes."""
 BEST_: tl.constexpr = tl.constexpr(BEST)
 EXPANDED_: tl.constexpr = tl.constexpr(EXPANDED)
-SLOTS_: tl.constexpr = tl.constexpr(SLOTS)
-FIELDS_: tl.constexpr = tl.constexpr(FIELDS)
-NOTHING_: tl.constexpr = tl.constexpr(NOTHING)
+SLOTS_: tl.constexpr = tl.constexpr(LAYOUT.slots)
+FIELDS_: tl.constexpr = tl.constexpr(LAYOUT.fields)
+TOKENS_: tl.constexpr = tl.constexpr(BEST_TOKENS)
+LOSSES_: tl.constexpr = tl.constexpr(LAYOUT.losses)
+NO_NODE_: tl.constexpr = tl.constexpr(NO_NODE)
 LOSS_MAX_: tl.constexpr = tl.constexpr(float(LOSS_MAX))
 LOSSES_A_NAT: tl.constexpr = tl.constexpr(1 / LOSS_NATS)
 CHANCE_MIN_: tl.constexpr = tl.constexpr(CHANCE_MIN)
@@ -79,6 +79,7 @@ def draft_tree_kernel(
     `params` is (score of a loss, 1 where there is noise); `first` is the level's first slot.
     Chances are float64, 0 for what is not open.
     """
+    # 1. Load what holds for the whole row; `shares` and `named` gather its candidates to expand.
     row = tl.program_id(0)
     lanes = tl.arange(0, LANES)
     real = lanes < count
@@ -88,6 +89,7 @@ def draft_tree_kernel(
     scale = tl.load(params + row * 2)
     noisy = tl.load(params + row * 2 + 1)
     for nth in tl.static_range(OPEN):
+        # 2. Load one open token's candidates.
         at = row * OPEN + nth
         chance = tl.load(chances + at)
         index = tl.load(indices + at * count + lanes, mask=real, other=0)
@@ -95,6 +97,7 @@ def draft_tree_kernel(
         logprob = tl.load(logprobs + at * count + lanes, mask=real, other=0.0)
         # To the nearest whole number, ties to even: float32 has no others at 2 ** 23.
         loss = (tl.minimum(-logprob * LOSSES_A_NAT, LOSS_MAX_) + 8388608.0) - 8388608.0
+        # 3. Score them with the request's noise: lane by lane, each its own counter.
         c0, c1, c2, c3 = philox_words((token >> 2).to(tl.uint32), keys + row * 4, depth)
         word = token & 3
         low = tl.where(word == 0, c0, c1)
@@ -102,8 +105,9 @@ def draft_tree_kernel(
         noise = gumbel_of(tl.where(word < 2, low, high))
         scores = tl.where(real, scale * loss.to(tl.float64) + noise * noisy, -float("inf"))
         best = tl.max(scores, 0)
+        # 4. Note the node, then its best candidates in their order: a maximum at a time.
         to = found + (row * SLOTS_ + first + nth) * FIELDS_
-        tl.store(to, tl.where(chance > 0.0, tl.load(parents + at), NOTHING_))
+        tl.store(to, tl.where(chance > 0.0, tl.load(parents + at), NO_NODE_))
         tl.store(to + 1, tl.load(tokens + at))
         total = best * 0.0
         for rank in tl.static_range(BEST_):
@@ -111,16 +115,18 @@ def draft_tree_kernel(
             winner = tl.max(tl.where(scores == top, token, -1), 0)
             winner = tl.where(top > -float("inf"), winner, -1)
             lost = tl.max(tl.where(token == winner, loss, 0.0), 0)
-            tl.store(to + 2 + rank, winner)
-            tl.store(to + 2 + BEST_ + rank, lost.to(tl.int32))
+            tl.store(to + TOKENS_ + rank, winner)
+            tl.store(to + LOSSES_ + rank, lost.to(tl.int32))
             weight = tl.exp(top - best)
             total += weight
             if rank < EXPANDED_:
                 shares = tl.where(child == nth * EXPANDED_ + rank, weight, shares)
                 named = tl.where(child == nth * EXPANDED_ + rank, winner, named)
             scores = tl.where(token == winner, -float("inf"), scores)
+        # Weights become chances of the whole path.
         mine = child // EXPANDED_ == nth
         shares = tl.where(mine, chance * (shares / total), shares)
+    # 5. Choose the row's likeliest candidates: the next level's open tokens, closed ones last.
     shares = tl.where(shares >= CHANCE_MIN_, shares, 0.0)
     for rank in tl.static_range(EXPANDED_):
         top = tl.max(shares, 0)
@@ -159,7 +165,9 @@ class Buffers:
         self.tokens = torch.zeros(rows, 1, dtype=torch.int32, device=device)
         self.roots = torch.full((rows, 1), -1, dtype=torch.int32, device=device)
         self.certain = torch.ones(rows, 1, dtype=torch.float64, device=device)
-        self.found = torch.zeros(rows, SLOTS, FIELDS, dtype=torch.int32, device=device)
+        self.found = torch.zeros(
+            rows, LAYOUT.slots, LAYOUT.fields, dtype=torch.int32, device=device
+        )
 
     def send(self, keyed: Sequence[tuple[SequenceNoise, int]]) -> None:
         """Queue one copy of keys and positions; rows beyond those hold anything."""
@@ -177,7 +185,7 @@ class Buffers:
 
 
 class GpuDraftTree(GpuDraftHead):
-    """A draft head that grows whole trees: a `model.draft_head.tree.Grower`."""
+    """A draft head that grows whole trees: a `model.draft_head.tree.TreeHead`."""
 
     def __init__(self, head: DraftHead, weights: Weights) -> None:
         super().__init__(head, weights)
@@ -203,7 +211,7 @@ class GpuDraftTree(GpuDraftHead):
         said = to_device(torch.tensor([one.token for one in starts]), self.device)
         states = torch.stack([one.state for one in starts])
         found = self.queue(states, said, [(one.noise, one.position) for one in starts])
-        return [head_tree_of(slots) for slots in to_host(found).tolist()]
+        return LAYOUT.unpack(to_host(found).flatten().tolist())
 
     @torch.inference_mode()
     def queue(

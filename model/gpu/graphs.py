@@ -107,22 +107,15 @@ class GraphedForward:
         which: list[Bucket],
         recorder: Recorder,
         progress: OnProgress = lambda _: None,
-        *,
-        keeps_states: bool = False,
     ) -> None:
-        """Record every bucket; rows have at most `context_max` slots.
-
-        `keeps_states` where a draft head is to read them.
-        """
+        """Record every bucket; rows have at most `context_max` slots."""
         self.forward = forward
         self.pages = pages
         self.states: Tensor | None = None
         """What the head read in the latest call, [S, hidden]."""
-        self.kept: Tensor | None = None
-        if keeps_states:
-            # One for all graphs, and outside their memory, which the next one writes again.
-            tokens = max(bucket.rows * bucket.length for bucket in which)
-            self.kept = forward.embedding.new_zeros(tokens, forward.embedding.shape[1])
+        # One for all graphs, and outside their memory, which the next one writes again.
+        tokens = max(bucket.rows * bucket.length for bucket in which)
+        self.kept = forward.embedding.new_zeros(tokens, forward.embedding.shape[1])
         self.recorded: dict[Bucket, Recorded] = {}
         for index, bucket in enumerate(which, start=1):
             if index % 10 == 1 or index == len(which):
@@ -144,8 +137,8 @@ class GraphedForward:
     @torch.inference_mode()
     def _compute(self, batch: Batch) -> Tensor:
         logits = self.forward.compute(batch, self.pages)
-        if self.kept is not None and self.forward.states is not None:
-            self.kept[: len(logits)] = self.forward.states
+        assert self.forward.states is not None
+        self.kept[: len(logits)] = self.forward.states
         return logits
 
     @torch.inference_mode()
@@ -159,7 +152,7 @@ class GraphedForward:
         inputs, replay = self.recorded[bucket]
         inputs.fill_padded(batch, bucket.length)
         inputs.send()
-        self.states = None if self.kept is None else self.kept[: len(batch.outputs)]
+        self.states = self.kept[: len(batch.outputs)]
         return replay()[: len(batch.outputs)]
 
     def bucket_of(self, batch: Batch) -> Bucket | None:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from draftwerk.model.batch.batch import Forward, Pages
-from draftwerk.model.draft_head.tree import FIELDS, SLOTS, head_tree_of
+from draftwerk.model.batch.batch import Pages
+from draftwerk.model.draft_head.tree import LAYOUT
 from draftwerk.model.gpu.commit import PackedTrees, compact, packed_trees, unpacked_trees, walk
 from draftwerk.model.gpu.draft_tree import GpuDraftTree
 from draftwerk.model.gpu.sampler import (
@@ -24,6 +24,7 @@ from draftwerk.model.gpu.sampler import (
 )
 from draftwerk.model.gpu.transfer import to_device, to_host
 from draftwerk.model.reference.sampler import SamplingRequest, losses_of
+from draftwerk.model.step.backend import BoundHead
 from draftwerk.model.step.presampled import PackedTree, Presampled, RoundRequests
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
@@ -33,11 +34,9 @@ class GpuPresample:
     """A `presampled.Presample`: samples for all requests that the kernels serve, and acts on the
     tokens."""
 
-    def __init__(
-        self, forward: Forward, pages: Pages, draft_tree: GpuDraftTree | None = None
-    ) -> None:
-        """`forward` and its pages are those of the logits; it keeps `states` for a thinker."""
-        self.forward, self.pages, self.draft_tree = forward, pages, draft_tree
+    def __init__(self, pages: Pages, draft_head: BoundHead[GpuDraftTree] | None = None) -> None:
+        """The pages, and the forward that the head is bound to, are those of the logits."""
+        self.pages, self.draft_head = pages, draft_head
 
     @torch.inference_mode()
     def __call__(self, logits: Tensor, round_requests: RoundRequests) -> Presampled:
@@ -54,7 +53,7 @@ class GpuPresample:
             parts += [tokens.int().flatten(), losses_of(values).flatten()]
         arrived = iter(to_host(torch.cat(parts)).split([len(part) for part in parts]))
         chosen, sound = next(arrived).split([len(requests), len(logits)])
-        head_tree = next(arrived).view(-1, SLOTS, FIELDS).tolist() if thinking else []
+        head_trees = LAYOUT.unpack(next(arrived).tolist()) if thinking else []
         best = [next(arrived).view(-1, count).tolist() for _ in range(2)] if rows else [[], []]
         return Presampled(
             frozenset(row for row, number in enumerate(sound.tolist()) if not number),
@@ -67,10 +66,7 @@ class GpuPresample:
                 for row, tokens, losses in zip(rows, *best, strict=True)
             },
             frozenset(tree.first for tree in trees),
-            {
-                tree.first: head_tree_of(slots)
-                for tree, slots in zip(thinking, head_tree, strict=True)
-            },
+            {tree.first: head_tree for tree, head_tree in zip(thinking, head_trees, strict=True)},
         )
 
     def warm_up(self, vocab: int) -> None:
@@ -104,10 +100,9 @@ class GpuPresample:
 
         Returns the trees that the draft head continues.
         """
-        states = getattr(self.forward, "states", None)
-        wants_head_tree = self.draft_tree is not None and states is not None
+        head = self.draft_head
         thinking = [
-            index for index, tree in enumerate(trees) if wants_head_tree and tree.wants_head_tree
+            index for index, tree in enumerate(trees) if head is not None and tree.wants_head_tree
         ]
         moves = any(not tree.is_chain for tree in trees)
         if not moves and not thinking:
@@ -115,7 +110,7 @@ class GpuPresample:
         paths, ends = walk(answers, packed, max(len(tree.parents) + 1 for tree in trees))
         if moves:
             compact(self.pages, packed, paths, ends)
-        if thinking and self.draft_tree is not None and states is not None:
+        if thinking and head is not None:
             firsts = packed.firsts
             if len(thinking) < len(trees):
                 which = to_device(torch.tensor(thinking), answers.device)
@@ -126,7 +121,7 @@ class GpuPresample:
                 for tree in trees
                 if tree.wants_head_tree
             ]
-            found = self.draft_tree.queue(states[firsts + last], said, keys, accepted)
+            found = head.step.queue(head.states[firsts + last], said, keys, accepted)
             parts.append(found.flatten())
         return [trees[index] for index in thinking]
 

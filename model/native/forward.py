@@ -88,8 +88,7 @@ class NativeForward:
         # A view of a mapped file would keep all of it mapped.
         self.embedding = embedding.clone()
         self.states: Tensor | None = None
-        """What the head read in the latest call, float32 [S, hidden], if it is kept."""
-        self.keeps_states = False
+        """What the head read in the latest call, float32 [S, hidden]."""
         self._library.model_set_embedding(
             self.handle, self.embedding.data_ptr(), embedding.dtype == torch.bfloat16
         )
@@ -111,7 +110,7 @@ class NativeForward:
         self._check_pages(pages)
         outputs = len(batch.outputs)
         logits = torch.empty(outputs, self._config.vocab_size)
-        self.states = torch.empty(outputs, self._config.hidden_size) if self.keeps_states else None
+        self.states = torch.empty(outputs, self._config.hidden_size)
         arrays = _arrays(batch, pages, logits, self.states)
         self._library.model_forward(self.handle, arrays)
         return logits

@@ -1,25 +1,31 @@
-"""What a runner needs beside the forward pass, in torch or in a faster twin."""
+"""What a runner is made of: a forward pass, and a backend of small operations beside it.
+
+Backends are torch (`model.reference`), the CPU's kernels (`model.native`) and a GPU's
+(`model.gpu`); twins have equal file names. What a backend has no kernel for it takes from torch.
+"""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from draftwerk.model.batch.batch import Forward, Pages
+from draftwerk.model.batch.batch import Forward, Pages, StatesForward
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.draft_head.chains import ChainDrafter
-from draftwerk.model.draft_head.head import HeadStep
-from draftwerk.model.reference import kv_pages as pages
-from draftwerk.model.reference import sampler
+from draftwerk.model.draft_head.tree import TreeHead
+from draftwerk.model.reference import kv_pages, sampler
 from draftwerk.model.reference.sampler import SamplingRequest, TopTokens
 from draftwerk.model.step.presampled import Presample, broken_alone
 from draftwerk.model.text.grammar import Grammars
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
 
+HeadT = TypeVar("HeadT", bound=TreeHead, covariant=True)
+
 
 class Choose(Protocol):
-    """`model.reference.sampler.choose_many`: which token the seeded target says, for each ask."""
+    """`reference.sampler.choose_many`: the seeded target's token, for each request."""
 
     def __call__(self, logits: Tensor, requests: Sequence[SamplingRequest], /) -> list[int]: ...
 
@@ -39,7 +45,7 @@ class RankTopK(Protocol):
 
 
 class ListCandidates(Protocol):
-    """`model.reference.sampler.candidates`: for each (ask, count), what could come next."""
+    """`reference.sampler.candidates`: the `count` best next tokens, for each (request, count)."""
 
     def __call__(
         self, logits: Tensor, asked: Sequence[tuple[SamplingRequest, int]], /
@@ -52,30 +58,47 @@ class CopyPages(Protocol):
     def __call__(self, pages: Pages, pairs: Sequence[tuple[int, int]], /) -> None: ...
 
 
-class Backend(NamedTuple):
-    """The small operations of a round."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """What a round needs beside the forward pass, on one kind of device."""
 
     choose: Choose
-    report: ReportLogprobs
-    rank: RankTopK
-    offer: ListCandidates
+    logprobs: ReportLogprobs
+    top_tokens: RankTopK
+    candidates: ListCandidates
     copy_blocks: CopyPages
     move_slots: CopyPages
     presample: Presample = broken_alone
 
 
 TORCH_BACKEND = Backend(
-    sampler.choose_many,
-    sampler.logprobs,
-    sampler.best_tokens,
-    sampler.candidates,
-    pages.copy_blocks,
-    pages.move_slots,
+    choose=sampler.choose_many,
+    logprobs=sampler.logprobs,
+    top_tokens=sampler.best_tokens,
+    candidates=sampler.candidates,
+    copy_blocks=kv_pages.copy_blocks,
+    move_slots=kv_pages.move_slots,
 )
 
 
-class LoadedModel(NamedTuple):
-    """A model ready to run: all that a Runner or a Drafter is made of, and no sequence yet."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundHead(Generic[HeadT]):
+    """A draft head, and the forward whose states it reads."""
+
+    step: HeadT
+    forward: StatesForward
+
+    @property
+    def states(self) -> Tensor:
+        """Return what the target's head read in the latest step [S, H]."""
+        states = self.forward.states
+        assert states is not None, "asked for before the first step"
+        return states
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """A model ready to run: all that a runner is made of, and no sequence yet."""
 
     forward: Forward
     pages: Pages
@@ -83,17 +106,11 @@ class LoadedModel(NamedTuple):
     backend: Backend = TORCH_BACKEND
     grammars: Grammars | None = None
     """None where the model came without a tokenizer."""
-    step: HeadStep | None = None
-    """A draft head's, where there is one; its forward then keeps `states`."""
+    draft_head: BoundHead[TreeHead] | None = None
     host_batches: bool = False
     """Whether the forward takes its batches in host memory and sends them itself."""
     chains: ChainDrafter | None = None
     """What guesses whole chains at once, of a draft model on a GPU."""
-
-    @property
-    def states(self) -> Tensor | None:
-        """Return what the target's head read in the latest step [S, H], if that is kept."""
-        return getattr(self.forward, "states", None)
 
     def run(self, builder: BatchBuilder) -> Tensor:
         """Return the logits of a round."""

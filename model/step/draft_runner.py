@@ -110,9 +110,10 @@ class DraftRunner:
         """Chains are at most `length_max` long; `verify` is the rule that will verify them."""
         self.keyed = verify == "keyed"
         self.parts = parts
-        _, self.pages, self.vocab_size, self.backend, grammars, *_ = parts
+        self.pages, self.vocab_size = parts.pages, parts.vocab_size
+        self.backend = parts.backend
         self.length_max = length_max
-        self.cached_sequences = CachedSequences(grammars)
+        self.cached_sequences = CachedSequences(parts.grammars)
         self.readings: dict[int, ReadProgress] = {}
         self.coverage = DraftCoverage(self.pages.keys.shape[1], self.pages.block_size)
 

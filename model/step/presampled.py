@@ -68,6 +68,9 @@ class Presampled:
     """A draft head's, by the same; meant for texts that go on."""
 
 
+NOTHING_PRESAMPLED = Presampled(frozenset())
+
+
 class Presample(Protocol):
     """Answer what costs little to answer at once; which rows are no numbers in any case."""
 

@@ -1,32 +1,44 @@
 """One device step of the target model: a proposal in, a verdict out, plain data both."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Sequence
 from time import perf_counter
-
-from torch import Tensor
+from typing import NamedTuple
 
 from draftwerk.model.batch.builder import BatchBuilder
-from draftwerk.model.draft_head.tree import BEST, Start, guesses
-from draftwerk.model.native.gumbel import fastest
-from draftwerk.model.reference.sampler import TopTokens
 from draftwerk.model.step.backend import LoadedModel
-from draftwerk.model.step.presampled import RoundRequests
+from draftwerk.model.step.head_drafts import HeadDraft, VerifiedRow, draft_ahead
+from draftwerk.model.step.presampled import NOTHING_PRESAMPLED, Presampled, RoundRequests
+from draftwerk.model.step.report import RowReport, report_rows, topk_rows
+from draftwerk.model.step.row_plan import RowPlan, packed_tree, path_moves, presample_requests
 from draftwerk.model.step.sequences import BadRow, CachedSequences
-from draftwerk.model.step.tree_walk import RowVerification
+from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.model.step.validation import check_row
-from draftwerk.model.step.verify import Rule, keyed
-from draftwerk.speculative.beams.survivors import UnexpandedSurvivor, unexpanded_survivors
+from draftwerk.model.step.verify import Rule, broken_logits, keyed
 from draftwerk.speculative.protocol.rounds import (
     Decision,
     Draft,
     Feedback,
-    HeadCandidates,
     Proposal,
     Row,
     StepReport,
     Verdict,
 )
-from draftwerk.speculative.sources.sequence_noise import SequenceNoise
+
+UNDECIDED = Decision()
+"""Of a row that samples nothing, or had nothing to compute."""
+NO_REPORT = RowReport()
+NO_HEAD_DRAFT = HeadDraft()
+
+
+class Answers(NamedTuple):
+    """What a round's logits came to."""
+
+    presampled: Presampled
+    rows: list[VerifiedRow]
+    """Those that came through, then those that failed."""
+
+
+NO_ANSWERS = Answers(NOTHING_PRESAMPLED, [])
 
 
 class TargetRunner:
@@ -42,35 +54,45 @@ class TargetRunner:
         """`successor_count` best next tokens are reported of every node that is computed."""
         self.rule = rule
         self.parts = parts
-        _, self.pages, self.vocab_size, self.backend, grammars, *_ = parts
+        self.pages, self.vocab_size = parts.pages, parts.vocab_size
+        self.backend = parts.backend
         self.successor_count = successor_count
         self.clock = clock
-        self.cached_sequences = CachedSequences(grammars)
+        self.cached_sequences = CachedSequences(parts.grammars)
 
     def step(self, proposal: Proposal) -> Verdict:
         """Compute one round; a row that cannot be computed fails alone."""
         begun = self.clock()
         round_ = proposal.round
+
+        # 1. Read the rows: what they know and their drafts, laid end to end.
         self.cached_sequences.begin(round_)
         builder = BatchBuilder(self.pages.block_size)
-        walks = [
-            self._open(builder, row, draft)
-            for row, draft in zip(round_.rows, proposal.drafts, strict=True)
-        ]
+        pairs = zip(round_.rows, proposal.drafts, strict=True)
+        rows = [self._read(builder, number, *pair) for number, pair in enumerate(pairs)]
+
+        # 2. Copy blocks and move slots, before the model writes into them.
         self.backend.copy_blocks(self.pages, round_.copies)
         self.backend.move_slots(self.pages, round_.moves)
-        sampling = [
-            walk for walk in walks if isinstance(walk, RowVerification) and walk.row.samples
-        ]
-        whole = self._compute(builder, sampling)
+
+        # 3 - 7. Run the model and follow its answers, where there is anything to compute.
+        plans = [plan for plan in rows if isinstance(plan, RowPlan) and plan.row.samples]
+        answers = self._compute(builder, plans) if builder.tokens else NO_ANSWERS
         computed = self.clock()
-        self._guess([walk for walk in whole if walk.wants_topk])
-        self._draft_for_beams([walk for walk in whole if walk.row.branch and walk.draft.wants_topk])
-        decisions = tuple(_decision(walk) for walk in walks)
+
+        # 8. Run the draft head from where the rows end: its drafts are for the next round.
+        drafts = draft_ahead(self.parts.draft_head, answers.rows, answers.presampled)
+
+        decisions = [
+            Decision(error=str(row)) if isinstance(row, BadRow) else UNDECIDED for row in rows
+        ]
+        for row in answers.rows:
+            number = row.walk.plan.number
+            decisions[number] = _decision(row, drafts.get(number, NO_HEAD_DRAFT))
         return Verdict(
             round_id=round_.round_id,
             pipeline_slot=round_.pipeline_slot,
-            decisions=decisions,
+            decisions=tuple(decisions),
             report=StepReport(
                 token_count=len(builder.tokens),
                 device_ms=(computed - begun) * 1e3,
@@ -79,7 +101,32 @@ class TargetRunner:
             ),
         )
 
-    def _open(self, builder: BatchBuilder, row: Row, draft: Draft) -> RowVerification | BadRow:
+    def _compute(self, builder: BatchBuilder, plans: Sequence[RowPlan]) -> Answers:
+        """Do what needs the round's logits."""
+        # 3. Forward: one row of logits for the last known token and every node of a sampling row.
+        logits = self.parts.run(builder)
+
+        # 4. Presample: what the backend answers at once, for nodes that may never be reached.
+        presampled = self.backend.presample(logits, self._round_requests(plans))
+
+        # 5. Verify: walk down every draft as far as it is right, and one token on.
+        walks = [self._begin_walk(plan) for plan in plans]
+        if presampled.broken:
+            for walk in walks:
+                walk.error = broken_logits(walk.plan, presampled)
+        own = [walk for walk in walks if walk.plan.row.branch is None]
+        self.rule(self.backend, logits, own, presampled)
+
+        # 6. Compact: accepted paths right behind the known tokens, where no device did it already.
+        self.backend.move_slots(self.pages, _moves(walks, presampled))
+
+        # 7. Report what is asked for beside the tokens, of the rows that came through.
+        whole = [walk for walk in walks if not walk.error]
+        failed = [VerifiedRow(walk, NO_REPORT) for walk in walks if walk.error]
+        reports = report_rows(self.backend, logits, whole, presampled.best, self.successor_count)
+        return Answers(presampled, [*map(VerifiedRow, whole, reports), *failed])
+
+    def _read(self, builder: BatchBuilder, number: int, row: Row, draft: Draft) -> RowPlan | BadRow:
         """Take in a row and lay it out, or say what is wrong with it."""
         try:
             sequence = self.cached_sequences.read(row)
@@ -88,138 +135,39 @@ class TargetRunner:
             return error
         known = sequence.tokens[row.start : row.stop]
         first = builder.add(known, row.start, row.blocks, draft, row.samples)
-        return RowVerification(row, sequence, draft, first)
+        return RowPlan(number, row, sequence, draft, first, self.pages.block_size)
 
-    def _compute(
-        self, builder: BatchBuilder, walks: list[RowVerification]
-    ) -> list[RowVerification]:
-        """Run the model and walk every sampling row; return those that came through."""
-        if not builder.tokens:
-            return []
-        logits = self.parts.run(builder)
-        presampled = self.backend.presample(logits, self._round_requests(walks))
-        for walk in walks:
-            walk.mark(presampled)
-        self.rule(self.backend, logits, [walk for walk in walks if walk.row.branch is None])
-        moves = [move for walk in walks for move in walk.moves(self.pages.block_size)]
-        self.backend.move_slots(self.pages, moves)
-        whole = [walk for walk in walks if not walk.error]
-        self._report(logits, whole, presampled.best)
-        return whole
+    def _begin_walk(self, plan: RowPlan) -> TreeWalk:
+        return TreeWalk(plan)
 
-    def _round_requests(self, walks: list[RowVerification]) -> RoundRequests:
-        requests = (request for walk in walks for request in walk.presample_requests())
-        trees = (walk.tree(self.pages.block_size) for walk in walks)
-        return RoundRequests(requests, self._topk_rows(walks), self.successor_count, trees)
-
-    def _topk_rows(self, walks: list[RowVerification]) -> Iterator[int]:
-        """Yield the rows of logits whose best tokens are to be reported."""
-        wants_topk = (walk for walk in walks if self.successor_count and walk.wants_topk)
-        return (row for walk in wants_topk for row in walk.logits_rows())
-
-    def _report(
-        self, logits: Tensor, walks: list[RowVerification], known: Mapping[int, TopTokens]
-    ) -> None:
-        """Add what is asked for beside the tokens: all rows at once, or nothing."""
-        for walk in walks:
-            if walk.row.draft_max:
-                walk.look_ahead()
-        asked = [walk.asked_logprobs() for walk in walks]
-        if any(asked):
-            found = iter(self.backend.report(logits, [one for wanted in asked for one in wanted]))
-            for walk, wanted in zip(walks, asked, strict=True):
-                walk.logprobs = tuple(next(found) for _ in wanted)
-        branches = [walk for walk in walks if walk.row.branch is not None]
-        offering = [walk.candidate_requests() for walk in branches]
-        requests = [one for asked in offering for one in asked if one is not None]
-        candidates = iter(self.backend.offer(logits, requests))
-        for walk, asked in zip(branches, offering, strict=True):
-            walk.candidates = tuple(() if one is None else next(candidates) for one in asked)
-        rows = list(self._topk_rows(walks))
-        if not rows:
-            return
-        if not known:
-            known = dict(
-                zip(rows, self.backend.rank(logits[rows], self.successor_count), strict=True)
-            )
-        for walk in walks:
-            if walk.wants_topk:
-                walk.topk = walk.named(known)
-
-    def _guess(self, walks: list[RowVerification]) -> None:
-        """Run the draft head from each row's last committed token and store its draft tree."""
-        step, states = self.parts.step, self.parts.states
-        for walk in walks:
-            if walk.goes_on:
-                walk.head_tree = walk.presampled.head_tree.get(walk.first, ())
-        going = [walk for walk in walks if walk.goes_on and not walk.head_tree]
-        if step is None or states is None or not going:
-            return
-        noise = fastest()
-        starts = [
-            Start(
-                states[walk.current_row],
-                walk.tokens[-1],
-                walk.row.stop + len(walk.tokens),
-                SequenceNoise(walk.sequence.sampling, noise),
-            )
-            for walk in going
-        ]
-        for walk, head_tree in zip(going, guesses(step, starts), strict=True):
-            walk.head_tree = head_tree
-
-    def _draft_for_beams(self, walks: list[RowVerification]) -> None:
-        """Run the draft head where beam searches probably continue, and store its candidates."""
-        step, states = self.parts.step, self.parts.states
-        if step is None or states is None:
-            return
-        positions: list[tuple[RowVerification, UnexpandedSurvivor, int]] = []
-        for branches in _searches(walks):
-            row = branches[0].row
-            assert row.branch is not None
-            stops = branches[0].sequence.sampling.stop_token_ids
-            for survivor in unexpanded_survivors(
-                [walk.verified_branch() for walk in branches], row.branch.width, stops
-            ):
-                here = branches[survivor.row].logits_row(survivor.node)
-                if here is not None:
-                    positions.append((branches[survivor.row], survivor, here))
-        if not positions:
-            return
-        rows, said = (
-            [row for *_, row in positions],
-            [survivor.token for _, survivor, _ in positions],
-        )
-        _, tokens, logprobs = step(states[rows], said, BEST)
-        for (walk, survivor, _), *candidates in zip(positions, tokens, logprobs, strict=True):
-            offered = tuple(zip(*candidates, strict=True))
-            walk.head_candidates.append(HeadCandidates(survivor.node, survivor.token, offered))
+    def _round_requests(self, plans: Sequence[RowPlan]) -> RoundRequests:
+        requests = (request for plan in plans for request in presample_requests(plan))
+        rows = topk_rows(plans) if self.successor_count else ()
+        return RoundRequests(requests, rows, self.successor_count, map(packed_tree, plans))
 
 
-def _searches(walks: list[RowVerification]) -> Iterator[list[RowVerification]]:
-    """Yield the branches of each search."""
-    found: dict[int, list[RowVerification]] = {}
-    for walk in walks:
-        assert walk.row.branch is not None
-        found.setdefault(walk.row.branch.group_id, []).append(walk)
-    yield from found.values()
+def _moves(walks: Sequence[TreeWalk], presampled: Presampled) -> list[tuple[int, int]]:
+    """Return the slots to be moved by the host."""
+    left = [walk for walk in walks if walk.path and walk.plan.first not in presampled.moved]
+    return [move for walk in left for move in path_moves(walk.plan, walk.path)]
 
 
-def _head_rows(decision: Decision) -> int:
-    """Return at how many places the draft head ran for a row."""
-    return bool(decision.feedback.head_tree) + len(decision.head_candidates)
-
-
-def _decision(walk: RowVerification | BadRow) -> Decision:
-    if isinstance(walk, BadRow):
-        return Decision(error=str(walk))
+def _decision(row: VerifiedRow, ahead: HeadDraft) -> Decision:
+    walk, report = row.walk, row.report
     if walk.error:
         return Decision(error=walk.error)
     return Decision(
         tokens=tuple(walk.tokens),
         path=tuple(walk.path),
-        logprobs=walk.logprobs,
-        candidates=walk.candidates,
-        head_candidates=tuple(walk.head_candidates),
-        feedback=Feedback(topk=walk.topk, jump_forward=walk.jump_forward, head_tree=walk.head_tree),
+        logprobs=report.logprobs,
+        candidates=report.candidates,
+        head_candidates=tuple(ahead.head_candidates),
+        feedback=Feedback(
+            topk=report.topk, jump_forward=report.jump_forward, head_tree=ahead.head_tree
+        ),
     )
+
+
+def _head_rows(decision: Decision) -> int:
+    """Return at how many places the draft head ran for a row."""
+    return bool(decision.feedback.head_tree) + len(decision.head_candidates)

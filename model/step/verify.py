@@ -1,6 +1,6 @@
 """How a round's rows find the tokens that they commit, from the logits of their nodes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -8,7 +8,10 @@ from torch import Tensor
 
 from draftwerk.model.reference.sampler import SamplingRequest, scores_of, truncated
 from draftwerk.model.step.backend import Backend
-from draftwerk.model.step.tree_walk import RowVerification
+from draftwerk.model.step.presampled import Presampled
+from draftwerk.model.step.row_plan import RowPlan
+from draftwerk.model.step.tree_walk import TreeWalk
+from draftwerk.model.text.grammar import BadGrammar
 from draftwerk.speculative.sampling.verification import (
     DISTRIBUTION_MAX,
     UniformUse,
@@ -17,40 +20,64 @@ from draftwerk.speculative.sampling.verification import (
     verify_chain,
 )
 
+BROKEN = "the model computed something that is not a number"
+
 
 class Rule(Protocol):
     """Walks every row as far as its draft stands, and one token on."""
 
     def __call__(
-        self, backend: Backend, logits: Tensor, walks: Sequence[RowVerification]
+        self, backend: Backend, logits: Tensor, walks: Sequence[TreeWalk], presampled: Presampled, /
     ) -> None: ...
 
 
-def keyed(backend: Backend, logits: Tensor, walks: Sequence[RowVerification]) -> None:
+def broken_logits(plan: RowPlan, presampled: Presampled) -> str:
+    """Return why a row fails that needs all its logits, or nothing."""
+    if plan.needs_all and not presampled.broken.isdisjoint(plan.logits_rows()):
+        return BROKEN
+    return ""
+
+
+def keyed(
+    backend: Backend, logits: Tensor, walks: Sequence[TreeWalk], presampled: Presampled
+) -> None:
     """Follow the seeded target's one answer at each node, all rows a level at a time."""
     walking = list(walks)
     while walking:
         asked = [
-            (walk, request) for walk in walking if (request := walk.sampling_request()) is not None
+            (walk, request)
+            for walk in walking
+            if (request := _request(walk, presampled)) is not None
         ]
-        tokens = _answers(backend, logits, asked)
+        requests = [request for _, request in asked]
+        tokens = _tokens(backend, logits, requests, presampled.tokens)
         walking = [
             walk for (walk, _), token in zip(asked, tokens, strict=True) if walk.advance(token)
         ]
 
 
-def _answers(
-    backend: Backend, logits: Tensor, asked: Sequence[tuple[RowVerification, SamplingRequest]]
+def _request(walk: TreeWalk, presampled: Presampled) -> SamplingRequest | None:
+    """Return the sampling request at the node where a walk is; None ends the walk in error."""
+    logits_row = walk.logits_row
+    if logits_row in presampled.broken:
+        walk.error = BROKEN
+        return None
+    try:
+        return walk.plan.sequence.sampling_request(logits_row, walk.tokens)
+    except BadGrammar as error:
+        walk.error = f"the grammar cannot be followed: {error}"
+        return None
+
+
+def _tokens(
+    backend: Backend, logits: Tensor, requests: Sequence[SamplingRequest], known: Mapping[int, int]
 ) -> list[int]:
-    """Return the token of every question; presampled ones are not computed again."""
-    unknown = [
-        request for walk, request in asked if request.logits_row not in walk.presampled.tokens
-    ]
+    """Return the token of every request; presampled ones are not computed again."""
+    unknown = [request for request in requests if request.logits_row not in known]
     chosen = iter(backend.choose(logits, unknown) if unknown else ())
     return [
         next(chosen) if found is None else found
-        for walk, request in asked
-        for found in (walk.presampled.tokens.get(request.logits_row),)
+        for found in (known.get(request.logits_row) for request in requests)
     ]
 
 
@@ -60,17 +87,21 @@ class Drawn:
     def __init__(self, rule: Verify) -> None:
         self._rule: Verify = rule
 
-    def __call__(self, backend: Backend, logits: Tensor, walks: Sequence[RowVerification]) -> None:
-        keyed(backend, logits, [walk for walk in walks if not walk.draft.distributions])
+    def __call__(
+        self, backend: Backend, logits: Tensor, walks: Sequence[TreeWalk], presampled: Presampled
+    ) -> None:
+        others = [walk for walk in walks if not walk.plan.draft.distributions]
+        keyed(backend, logits, others, presampled)
         for walk in walks:
-            if walk.draft.distributions and not walk.error:
+            if walk.plan.draft.distributions and not walk.error:
                 self._walk(logits, walk)
 
-    def _walk(self, logits: Tensor, walk: RowVerification) -> None:
-        draft, stop, sampling = walk.draft, walk.row.stop, walk.sequence.sampling
+    def _walk(self, logits: Tensor, walk: TreeWalk) -> None:
+        plan = walk.plan
+        draft, stop, sampling = plan.draft, plan.row.stop, plan.sequence.sampling
         nodes = range(len(draft.tokens) + 1)
         requests = [
-            walk.sequence.sampling_request(walk.first + n, list(draft.tokens[:n])) for n in nodes
+            plan.sequence.sampling_request(plan.first + n, list(draft.tokens[:n])) for n in nodes
         ]
         targets = [target_distribution(logits, request) for request in requests]
         outcomes = [[token for token, _ in distribution] for distribution in draft.distributions]

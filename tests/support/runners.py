@@ -1,6 +1,7 @@
 """The model under test, made from a directory."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -8,10 +9,11 @@ import torch
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.weights import Weights
-from draftwerk.model.draft_head.head import DraftHead, TorchStep
+from draftwerk.model.draft_head.head import DraftHead
+from draftwerk.model.reference.draft_head import TorchStep
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.backend import BoundHead, LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.grammar import grammars_of
@@ -31,8 +33,9 @@ def make_guessing_runner(
 ) -> TargetRunner:
     """Return such a runner with a draft head."""
     model = load(str(directory), FP32)
-    step = TorchStep(make_head(model.weights), model.weights)
-    return TargetRunner(_parts(model, 128, 4)._replace(step=step))
+    parts, forward = _parts(model, 128, 4), TorchForward(model.config, model.weights, attend)
+    head = BoundHead(step=TorchStep(make_head(model.weights), model.weights), forward=forward)
+    return TargetRunner(replace(parts, forward=forward, draft_head=head))
 
 
 def make_drafter(directory: Path, block_count: int = 128, block_size: int = 4) -> DraftRunner:
@@ -46,4 +49,6 @@ def _parts(model: Checkpoint, block_count: int, block_size: int) -> LoadedModel:
     pages = allocate(model.config, block_count, block_size, FP32, CPU)
     config = model.config
     grammars = grammars_of(model.directory, config.vocab_size, config.eos_token_ids)
-    return LoadedModel(forward, pages, config.vocab_size, grammars=grammars)
+    return LoadedModel(
+        forward=forward, pages=pages, vocab_size=config.vocab_size, grammars=grammars
+    )

@@ -7,7 +7,8 @@ import torch
 from torch.nn.functional import kl_div
 
 from draftwerk.model.checkpoint.loader import load
-from draftwerk.model.draft_head.head import DraftHead, TorchStep, find, save
+from draftwerk.model.draft_head.head import DraftHead, find, save
+from draftwerk.model.reference.draft_head import TorchStep
 from tests.support.tiny_models import VOCAB, save_tiny
 from training.head import DEPTHS, PLACES, Course, Distance, Trained, finished, frequent, look
 
@@ -36,7 +37,7 @@ def test_training_lowers_the_loss_and_the_saved_head_is_the_trained_one(director
     rested: list[str] = []
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         before = float(course.marks(0)[0][0])
-    course.learn(60, 1e-2, lambda: rested.append(course.judge()))
+    course.learn(60, 1e-2, lambda: rested.append(course.evaluate()))
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         losses, shares = course.marks(0)
     assert len(losses) == len(shares) == DEPTHS and rested

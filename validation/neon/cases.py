@@ -14,8 +14,8 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.draft_head.tree import Start
+from draftwerk.model.native.draft_head import NativeStep, arguments_of
 from draftwerk.model.native.forward import FORMATS, NativeForward
-from draftwerk.model.native.guesser import NativeStep, arguments_of
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.reference.sampler import SamplingRequest
@@ -80,7 +80,6 @@ def forward(model: CaseModel, script: Script, pool: Pool) -> Iterator[tuple[str,
     name, config, weights = model
     for dtype, kv_dtype in KINDS:
         native = NativeForward(config, weights, dtype, pool, kv_dtype)
-        native.keeps_states = True
         pages = random_pages(config, native.page_dtype, width=native.page_width)
         resolved = {torch.int8: "int8", torch.bfloat16: "bf16"}.get(native.page_dtype, "fp32")
         script.model(config, weights, dtype, resolved)

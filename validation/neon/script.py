@@ -11,8 +11,8 @@ from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead
+from draftwerk.model.native.draft_head import MATRICES, TREE, VECTORS
 from draftwerk.model.native.forward import Part, Vector, shape_of
-from draftwerk.model.native.guesser import MATRICES, TREE, VECTORS
 from draftwerk.model.native.library import TreeStart
 from draftwerk.speculative.sampling.params import Sampling
 

@@ -75,6 +75,7 @@ def attend_kernel(
     WHOLE: tl.constexpr,
 ):
     TOKENS: tl.constexpr = 1 if PATHS else BLOCK_M // GROUP  # pyright: ignore
+    # 1. Which row, query tile, KV head and split; a row shorter than the grid has no such tile.
     row = tl.program_id(0) // query_tiles
     begin = tl.program_id(0) % query_tiles * TOKENS
     kv_head = tl.program_id(1)
@@ -85,6 +86,7 @@ def attend_kernel(
         return
     prefix = tl.load(lengths + row) - count
 
+    # 2. Load the tile's queries: a line for each new token and query head of the group.
     lines = tl.arange(0, BLOCK_M)
     token = begin + lines // GROUP
     head = kv_head * GROUP + lines % GROUP
@@ -97,7 +99,7 @@ def attend_kernel(
         other=0.0,
     )
     bits = tl.load(masks + first + token, mask=live, other=0)
-    # The last token of the tile sees the most, ancestors being earlier tokens.
+    # 3. How many keys are seen: the last token of the tile sees the most, ancestors being earlier.
     seen = prefix + tl.minimum(begin + TOKENS, count)
     own_bits = tl.load(masks + first + begin)
     if PATHS:  # noqa: SIM102 - the outer is known to the compiler, the inner is not
@@ -105,6 +107,7 @@ def attend_kernel(
             ones = (own_bits >> tl.arange(0, 64).to(tl.int64)) & 1
             seen = prefix + tl.sum(ones, 0).to(tl.int32)
 
+    # 4. The split's key tiles, and nothing seen yet: the online softmax of flash attention.
     tiles = tl.cdiv(seen, BLOCK_N)
     per_split = split_tiles
     if split_tiles == 0:
@@ -115,6 +118,7 @@ def attend_kernel(
     total = tl.zeros([BLOCK_M], tl.float32)
     sums = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     for tile in range(low, high):
+        # 5. Which keys of the tile each line sees, and in which slots they are.
         position = tile * BLOCK_N + tl.arange(0, BLOCK_N)
         valid = position < seen
         own = position - prefix
@@ -129,6 +133,7 @@ def attend_kernel(
             marked = (bits[:, None] >> bit[None, :].to(tl.int64)) & 1 == 1
             among = tl.where((bits == -1)[:, None], own[None, :] <= token[:, None], marked)
             see = valid[None, :] & live[:, None] & ((own < 0)[None, :] | among)
+        # 6. Through the block table to the keys; scores in base 2.
         page = tl.load(tables + row * table_stride + slot // PAGE, mask=valid, other=0)
         offset = page.to(tl.int64) * page_stride + slot % PAGE * slot_stride + kv_head * SIZE
         k = tl.load(
@@ -136,6 +141,7 @@ def attend_kernel(
         )
         scores = tl.dot(q, k.to(q.dtype), input_precision="ieee") * scale_log2
         scores = tl.where(see, scores, MASKED)
+        # 7. A greater maximum fades what was summed before it.
         new_top = tl.maximum(top, tl.max(scores, 1))
         fade = tl.exp2(top - new_top)
         weights = tl.where(see, tl.exp2(scores - new_top[:, None]), 0.0)
@@ -149,6 +155,7 @@ def attend_kernel(
         sums = sums * fade[:, None] + product
         top = new_top
 
+    # 8. The result where no split has other keys; otherwise sums for `merge_kernel`.
     line = (first + token) * HEADS + head
     if WHOLE:
         result = sums / tl.maximum(total, 1e-30)[:, None]

@@ -162,10 +162,10 @@ def test_a_quantised_tensor_is_dequantised_then_rounded_to_bf16(directory: Path,
 
 def test_neither_text_nor_card_imports_torch_or_transformers():
     code = (
-        "import sys; from draftwerk.model.text.tokenizer import Text;"
-        "from draftwerk.model.checkpoint.info import read_card;"
+        "import sys; from draftwerk.model.text.tokenizer import TextTokenizer;"
+        "from draftwerk.model.checkpoint.info import read_info;"
         "from draftwerk.model.checkpoint.hub import locate;"
-        "Text(locate(None).directory); read_card(locate(None));"
+        "TextTokenizer(locate(None).directory); read_info(locate(None));"
         "assert not {'torch', 'transformers'} & set(sys.modules), 'imported'"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

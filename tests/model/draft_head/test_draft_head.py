@@ -10,9 +10,18 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head import head as draft_head
-from draftwerk.model.draft_head.head import DraftHead, TorchStep, find
-from draftwerk.model.draft_head.tree import BEST, EXPANDED, LEVELS, LOOKED, OPEN_MAX, Start, guesses
+from draftwerk.model.draft_head.head import DraftHead, find
+from draftwerk.model.draft_head.tree import (
+    BEST,
+    EXPANDED,
+    LEVELS,
+    LOOKED,
+    OPEN_MAX,
+    Start,
+    build_trees,
+)
 from draftwerk.model.native.build import NativeUnavailable
+from draftwerk.model.reference.draft_head import TorchStep
 from draftwerk.speculative.protocol.rounds import (
     LOSS_NATS,
     NO_DRAFT,
@@ -49,7 +58,7 @@ def step_of(directory: Path, *, native: bool = False):
 
 def native_step(head: DraftHead, weights: Weights):
     try:
-        from draftwerk.model.native.guesser import NativeStep
+        from draftwerk.model.native.draft_head import NativeStep
         from draftwerk.model.native.pool import Pool
 
         return NativeStep(head, weights.embedding, weights.lm_head, Pool(2))
@@ -110,7 +119,7 @@ def test_a_tree_grown_natively_is_the_one_grown_level_by_level(directory, rows, 
             for row, sampling in enumerate(samplings[turn % 2 : rows + turn % 2])
         ]
         found = step.grow(starts)
-        assert found == guesses(lambda *arguments: step(*arguments), starts)
+        assert found == build_trees(lambda *arguments: step(*arguments), starts)
         sizes |= {len(head_tree) for head_tree in found}
         assert sum(map(len, found)) <= rows + (LEVELS - 1) * OPEN_MAX
     assert max(sizes) == 1 + EXPANDED * (LEVELS - 1) or rows > OPEN_MAX
@@ -119,14 +128,14 @@ def test_a_tree_grown_natively_is_the_one_grown_level_by_level(directory, rows, 
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(seed=7, temperature=0.7)])
-def test_guesses_are_a_tree_whose_head_tree_follow_their_parents(directory, sampling):
+def test_nodes_are_a_tree_whose_nodes_follow_their_parents(directory, sampling):
     step, sequence_noise = step_of(directory), SequenceNoise(sampling)
     noise = torch.Generator().manual_seed(5)
     starts = [
         Start(torch.randn(32, generator=noise), 3 + row, 20 + row, sequence_noise)
         for row in range(3)
     ]
-    found = guesses(step, starts)
+    found = step.grow(starts)
     assert [head_tree[0].token for head_tree in found] == [3, 4, 5]
     for start, head_tree in zip(starts, found, strict=True):
         assert len(head_tree) <= 1 + EXPANDED * (LEVELS - 1)

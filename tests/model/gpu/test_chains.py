@@ -1,6 +1,7 @@
 """A draft model that guesses on by itself on the device guesses what it did token by token."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -70,7 +71,7 @@ def drafters(
     plain, parts = (gpu_parts(model, settings, None)[0] for _ in range(2))
     assert isinstance(parts.forward, GpuForward)
     chains = GpuChains(parts.forward, parts.pages, CONTEXT_MAX, (1, 2, 4), not exact, recorder)
-    return DraftRunner(plain), DraftRunner(parts._replace(chains=Counted(chains)))
+    return DraftRunner(plain), DraftRunner(replace(parts, chains=Counted(chains)))
 
 
 def opened(rng: Random, samplings: Sequence[Sampling], rooms: Sequence[int]) -> Round:

@@ -1,6 +1,7 @@
 """Paths are walked and put in place on the device as the host would have done it; none waits."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -11,13 +12,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.draft_head.head import Steps
+from draftwerk.model.draft_head.tree import Start
 from draftwerk.model.reference.kv_pages import move_slots
-from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.backend import BoundHead, LoadedModel
 from draftwerk.model.step.presampled import Presampled, RoundRequests
+from draftwerk.model.step.row_plan import RowPlan, packed_tree, path_moves
 from draftwerk.model.step.sequences import CachedSequence as Known
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.model.step.tree_walk import RowVerification
-from draftwerk.speculative.protocol.rounds import Draft, Row
+from draftwerk.model.step.tree_walk import TreeWalk
+from draftwerk.speculative.protocol.rounds import Draft, HeadNode, Row
 from draftwerk.speculative.sampling.params import Sampling
 from tests.model.gpu.device import DEVICE
 from tests.model.gpu.recorder import Recorder
@@ -46,8 +50,9 @@ def random_pages(seed: int, dtype: torch.dtype) -> Pages:
     return Pages(*(torch.randn(shape, generator=noise).to(dtype).to(DEVICE) for _ in range(2)))
 
 
-def walked(walk: RowVerification, told: list[int]) -> RowVerification:
+def walked(plan: RowPlan, told: list[int]) -> TreeWalk:
     """Go down a tree, the answers given by node."""
+    walk = TreeWalk(plan)
     while walk.advance(told[walk.node + 1]):
         pass
     return walk
@@ -61,9 +66,9 @@ def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtyp
 
     rng, blocks = Random(seed), list(range(BLOCKS))
     rng.shuffle(blocks)
-    walks: list[RowVerification] = []
+    plans: list[RowPlan] = []
     answers: list[int] = []
-    expected: list[RowVerification] = []
+    expected: list[TreeWalk] = []
     for index in range(6):
         stop, room = rng.randint(1, 6), 0 if index == 0 else 12
         truth = [rng.randrange(5) for _ in range(6)]
@@ -74,14 +79,14 @@ def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtyp
         )
         known = Known([0] * stop, stop, SERVED[0])
         first = len(answers)
-        walks.append(RowVerification(row, known, draft, first))
+        plans.append(RowPlan(index, row, known, draft, first, PAGE))
         # Right down to the last node, and elsewhere by chance.
         own = [rng.randrange(40) for _ in range(len(draft.tokens) + 1)]
         for node in draft.path_to(len(draft.tokens) - 1):
             own[draft.parents[node] + 1] = draft.tokens[node]
         answers += own
-        expected.append(walked(RowVerification(row, known, draft, first), own))
-    trees = [walk.tree(PAGE) for walk in walks]
+        expected.append(walked(plans[-1], own))
+    trees = [packed_tree(plan) for plan in plans]
     numbers = torch.from_numpy(packed_trees(trees)).to(DEVICE)
     packed = unpacked_trees(numbers, len(trees))
     told = torch.tensor(answers, dtype=torch.int32, device=DEVICE)
@@ -92,7 +97,7 @@ def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtyp
         assert begin == tree.first
         assert paths[begin : begin + count].tolist() == [node + 1 for node in walk.path]
         assert (last, said) == (walk.node + 1, walk.tokens[-1])
-    moves = [move for walk in expected for move in walk.moves(PAGE)]
+    moves = [move for walk in expected for move in path_moves(walk.plan, walk.path)]
     assert moves and max(len(walk.path) for walk in expected) > 1
     ours, theirs = random_pages(seed, dtype), random_pages(seed, dtype)
     compact(ours, packed, paths, ends)
@@ -177,7 +182,7 @@ def test_a_step_waits_for_its_answers_and_for_nothing_else(directory: Path):
     waits = Waits()
 
     def choose(logits: Tensor, requests: object) -> list[int]:
-        raise AssertionError("asked again")
+        raise AssertionError("a second run of the head")
 
     def move(pages: Pages, moves: Sequence[tuple[int, int]]) -> None:
         moved.extend(moves)
@@ -190,11 +195,16 @@ def test_a_step_waits_for_its_answers_and_for_nothing_else(directory: Path):
     class Silent:
         """A head that may run on the device only."""
 
-        def __call__(self, states: Tensor, tokens: list[int], count: int):
+        def __call__(self, states: Tensor, tokens: list[int], count: int) -> Steps:
             raise AssertionError("a second run of the head")
 
-    backend = parts.backend._replace(choose=choose, move_slots=move, presample=presample)
-    runner = TargetRunner(parts._replace(backend=backend, step=Silent()))
+        def grow(self, starts: Sequence[Start]) -> list[tuple[HeadNode, ...]]:
+            raise AssertionError("a second run of the head")
+
+    assert parts.draft_head is not None
+    backend = replace(parts.backend, choose=choose, move_slots=move, presample=presample)
+    silent = BoundHead(step=Silent(), forward=parts.draft_head.forward)
+    runner = TargetRunner(replace(parts, backend=backend, draft_head=silent))
     texts = [
         generate(make_runner(directory), [5 + index, 6, 7, 8, 9], sampling, 8)
         for index, sampling in enumerate(SERVED)

@@ -8,8 +8,9 @@ import torch
 
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.weights import Weights
-from draftwerk.model.draft_head.head import DraftHead, TorchStep
-from draftwerk.model.draft_head.tree import EXPANDED, LEVELS, Grower, Start, guesses
+from draftwerk.model.draft_head.head import DraftHead
+from draftwerk.model.draft_head.tree import EXPANDED, LEVELS, Start, build_trees
+from draftwerk.model.reference.draft_head import TorchStep
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 from draftwerk.speculative.sampling.params import Sampling
@@ -106,9 +107,8 @@ def test_a_tree_is_the_twins(seed: int, size: int, directory):
     vocabulary = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(seed))[:size]
     plain, ours = steps(directory, vocabulary.sort().values, seed)
     rows = starts(seed, 11, sharp=2.0 + seed)
-    assert isinstance(ours, Grower) and not isinstance(plain, Grower)
-    expected = guesses(plain, rows, EXPANDED * len(rows))
-    assert guesses(ours, moved(rows)) == expected
+    expected = build_trees(plain, rows, EXPANDED * len(rows))
+    assert ours.grow(moved(rows)) == expected
     assert ours.grow(moved(rows[3:4])) == expected[3:4]
     assert any(len(head_tree) > 3 for head_tree in expected)
     depths = [len(head_tree) for head_tree in expected]
@@ -121,7 +121,7 @@ def test_recorded_trees_are_grown_in_parts_and_keep_no_state(directory):
     ours.record((1, 2, 4), recorder)
     for seed, count, replays in ((1, 11, 3), (2, 3, 1), (3, 1, 1), (4, 4, 1)):
         before, rows = recorder.replays, starts(seed, count, sharp=2.0)
-        assert ours.grow(moved(rows)) == guesses(plain, rows, EXPANDED * len(rows))
+        assert ours.grow(moved(rows)) == build_trees(plain, rows, EXPANDED * len(rows))
         assert recorder.replays - before == replays
     assert ours.grow([]) == []
 

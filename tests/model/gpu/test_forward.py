@@ -1,5 +1,6 @@
 """The GPU's forward, its graphs and its sampler decode what the plain reference decodes."""
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -117,7 +118,7 @@ def test_plain_distributions_are_never_asked_a_level_at_a_time(directories):
         return random_tree(rng, expected[len(live.output) :], VOCAB, min(capacity, 6))
 
     runner = TargetRunner(
-        parts._replace(backend=parts.backend._replace(choose=choose)), successor_count=2
+        replace(parts, backend=replace(parts.backend, choose=choose)), successor_count=2
     )
     driver = Driver(runner, rng, guess)
     live = driver.add(0, PROMPT, sampling, 10)

@@ -13,8 +13,8 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.draft_head.tree import Start
 from draftwerk.model.native.build import NativeUnavailable
+from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.forward import FORMATS, NativeForward
-from draftwerk.model.native.guesser import NativeStep
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.reference.sampler import SamplingRequest
@@ -94,7 +94,6 @@ def logits(isa: str, kind: str, shape: str, scale: float = 1.0) -> list[Tensor]:
         layer.qkv *= scale
         layer.ffn_norm *= scale
     model = NativeForward(config, weights, dtype, pool_of(isa), kv_dtype)
-    model.keeps_states = True
     pages = random_pages(config, model.page_dtype, width=model.page_width)
     found: list[Tensor] = []
     for batch in rounds():

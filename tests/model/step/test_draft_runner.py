@@ -1,5 +1,6 @@
 """A draft model: follows every sequence, guesses with the target's own noise."""
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -90,7 +91,7 @@ def test_it_does_not_read_a_cached_prefix_again(directory):
         counts.append(len(batch.tokens))
         return inner(batch, pages)
 
-    drafter.parts = drafter.parts._replace(forward=counting)
+    drafter.parts = replace(drafter.parts, forward=counting)
     row = Row(
         sequence_id=2,
         start=4,

@@ -1,7 +1,7 @@
 """Asking for every node at once gives what asking level by level gives."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -37,7 +37,7 @@ class DeviceRequests:
     presampled: list[int] = field(default_factory=list[int])
 
     def backend(self) -> Backend:
-        return TORCH_BACKEND._replace(choose=self.choose, presample=self.presample)
+        return replace(TORCH_BACKEND, choose=self.choose, presample=self.presample)
 
     def choose(self, logits: Tensor, requests: Sequence[SamplingRequest]) -> list[int]:
         self.choices += 1
@@ -50,7 +50,7 @@ class DeviceRequests:
         requests, rows = list(round_requests.requests), list(round_requests.topk_rows)
         self.presampled.append(len(requests))
         tokens = TORCH_BACKEND.choose(logits, requests)
-        best = TORCH_BACKEND.rank(logits[rows], round_requests.best_count) if rows else []
+        best = TORCH_BACKEND.top_tokens(logits[rows], round_requests.best_count) if rows else []
         told = {request.logits_row: token for request, token in zip(requests, tokens, strict=True)}
         return Presampled(broken, told, dict(zip(rows, best, strict=True)))
 
@@ -64,7 +64,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def runner_of(directory: Path, asked: DeviceRequests, successor_count: int = 0) -> TargetRunner:
     parts = make_runner(directory).parts
-    return TargetRunner(parts._replace(backend=asked.backend()), successor_count)
+    return TargetRunner(replace(parts, backend=asked.backend()), successor_count)
 
 
 def told(directory: Path, asked: DeviceRequests, names: Sequence[str], truth: list[list[int]]):

@@ -1,5 +1,6 @@
 """One step of the target: one seed gives one text, and a bad row fails alone."""
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -95,7 +96,7 @@ def test_logits_that_are_no_numbers_fail_their_row_alone(place, value, directory
         logits[broken] = value
         return logits
 
-    runner.parts = runner.parts._replace(forward=breaking)
+    runner.parts = replace(runner.parts, forward=breaking)
     first, second = runner.step(proposal).decisions
     assert second == sound.step(proposal).decisions[1]
     if place == "node behind an error":
@@ -135,7 +136,7 @@ def test_a_branch_whose_nodes_alone_are_computed_does_not_fail_for_the_row_behin
         logits[len(nodes.tokens)] = float("nan")
         return logits
 
-    runner.parts = runner.parts._replace(forward=breaking)
+    runner.parts = replace(runner.parts, forward=breaking)
     proposal = Proposal(
         Round(round_id=1, pipeline_slot=0, rows=(branch, behind)), (nodes, NO_DRAFT)
     )

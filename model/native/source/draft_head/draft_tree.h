@@ -22,8 +22,8 @@ struct TreeShape {
     int fields() const { return 2 + 2 * best; }
 };
 
-// Writes [rows, slots, fields] numbers: of each node the parent's slot (-1 for the root's), the
-// token, the best next tokens and their losses. Slots without a node are NOTHING throughout.
+// Writes the [rows, slots, fields] numbers of model/draft_head/layout.py; slots without a node are
+// NOTHING throughout.
 class DraftTreeBuilder {
   public:
     static constexpr int32_t NOTHING = -2;

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from draftwerk.model.native import copies
+from draftwerk.model.native import kv_pages
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference import kv_pages as plain
 from tests.model.native.models import random_pages, tiny_config
@@ -16,9 +16,9 @@ def test_blocks_and_slots(pool: Pool, dtype: torch.dtype) -> None:
     ours, theirs = (random_pages(CONFIG, dtype, 8, 4) for _ in range(2))
     blocks = ((0, 5), (5, 0), (3, 7))
     slots = [(1, 2), (2, 3), (3, 1), (31, 0)]
-    copies.copy_blocks(ours, blocks)
+    kv_pages.copy_blocks(ours, blocks)
     plain.copy_blocks(theirs, blocks)
-    copies.move_slots(ours, slots)
+    kv_pages.move_slots(ours, slots)
     plain.move_slots(theirs, slots)
     assert torch.equal(ours.keys, theirs.keys)
     assert torch.equal(ours.values, theirs.values)
@@ -26,8 +26,8 @@ def test_blocks_and_slots(pool: Pool, dtype: torch.dtype) -> None:
 
 def test_nothing_to_copy_and_nowhere_to_copy_to(pool: Pool) -> None:
     pages = random_pages(CONFIG, torch.float32, 8, 4)
-    copies.copy_blocks(pages, ())
+    kv_pages.copy_blocks(pages, ())
     with pytest.raises(ValueError, match="outside"):
-        copies.copy_blocks(pages, ((0, 8),))
+        kv_pages.copy_blocks(pages, ((0, 8),))
     with pytest.raises(ValueError, match="outside"):
-        copies.move_slots(pages, [(-1, 0)])
+        kv_pages.move_slots(pages, [(-1, 0)])

@@ -12,13 +12,11 @@ from draftwerk.model.draft_head.tree import (
     BEST,
     CHANCE_MIN,
     EXPANDED,
-    FIELDS,
+    LAYOUT,
     LEVELS,
     LOOKED,
     OPEN_MAX,
-    SLOTS,
     Start,
-    head_tree_of,
 )
 from draftwerk.model.native.gumbel import SEED_MASK
 from draftwerk.model.native.library import DraftHeadRow, TreeShape, TreeStart
@@ -86,18 +84,14 @@ class NativeStep:
         return Steps(after, best.tolist(), logprobs.tolist())
 
     def grow(self, starts: Sequence[Start]) -> list[tuple[HeadNode, ...]]:
-        """Return each row's draft tree, parents first: `guesses` of tree.py in one call."""
+        """Return each row's draft tree, parents first: `build_trees` of tree.py in one call."""
         if any(not 0 <= one.token < self._vocab for one in starts):
             raise ValueError("a token is outside the vocabulary")
-        numbers, size = self.nodes(arguments_of(starts))[:], SLOTS * FIELDS
-        return [
-            head_tree_of([numbers[at : at + FIELDS] for at in range(row, row + size, FIELDS)])
-            for row in range(0, len(numbers), size)
-        ]
+        return LAYOUT.unpack(self.nodes(arguments_of(starts))[:])
 
     def nodes(self, starts: Array[TreeStart]) -> Array[c_int32]:
-        """Return the nodes of each row's tree, [rows, SLOTS, FIELDS] one after the other."""
-        found = (c_int32 * (len(starts) * SLOTS * FIELDS))()
+        """Return the nodes of each row's tree one after the other, as in `LAYOUT`."""
+        found = (c_int32 * (len(starts) * LAYOUT.slots * LAYOUT.fields))()
         self._library.draft_head_build_trees(self.handle, starts, len(starts), TREE, found)
         return found
 

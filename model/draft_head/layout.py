@@ -1,0 +1,81 @@
+"""How a device writes a draft head's trees: int32 numbers that Python, C++ and Triton agree on.
+
+    trees   [rows, slots, fields]
+    slot    parent | token | best tokens, best first | their losses
+            0        1       2 ..                      2 + best ..
+
+A level's nodes have the slots after those of the level before: the root has slot 0, then come
+`expanded` slots for each further level. A parent is named by its slot, the root's is -1. A slot
+without a node has NO_NODE for its parent, and anything elsewhere; where fewer tokens are known
+than are named, the others are negative.
+
+Written by `native/source/draft_head/draft_tree.cpp` and `gpu/draft_tree.py`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from draftwerk.speculative.protocol.rounds import HeadNode
+
+NO_NODE = -2
+PARENT, TOKEN, BEST_TOKENS = range(3)
+"""Offsets in a slot; `TreeLayout.losses` is the fourth."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLayout:
+    """The layout of trees of one shape."""
+
+    levels: int
+    expanded: int
+    """Nodes of a row at each level below the root."""
+    best: int
+    """Tokens that a node names."""
+
+    @property
+    def slots(self) -> int:
+        """Slots of a tree."""
+        return 1 + self.expanded * (self.levels - 1)
+
+    @property
+    def losses(self) -> int:
+        """Offset of the losses in a slot."""
+        return BEST_TOKENS + self.best
+
+    @property
+    def fields(self) -> int:
+        """Numbers of a slot."""
+        return BEST_TOKENS + 2 * self.best
+
+    def pack(self, trees: Sequence[Sequence[HeadNode]]) -> NDArray[np.int32]:
+        """Return [rows, slots, fields] numbers of trees, each node in the slot of its index."""
+        numbers = np.full((len(trees), self.slots, self.fields), NO_NODE, np.int32)
+        for row, tree in zip(numbers, trees, strict=True):
+            for slot, node in zip(row, tree, strict=False):
+                count = len(node.best)
+                slot[PARENT], slot[TOKEN] = node.parent, node.token
+                slot[BEST_TOKENS : BEST_TOKENS + count] = node.best
+                slot[self.losses : self.losses + count] = node.losses
+        return numbers
+
+    def unpack(self, numbers: Sequence[int]) -> list[tuple[HeadNode, ...]]:
+        """Return the trees of rows * slots * fields numbers, one after the other."""
+        size = self.slots * self.fields
+        return [self._tree(numbers[at : at + size]) for at in range(0, len(numbers), size)]
+
+    def _tree(self, numbers: Sequence[int]) -> tuple[HeadNode, ...]:
+        """Return the nodes in use; parents are named by slots, and then by index among these."""
+        indices, found = {-1: -1}, list[HeadNode]()
+        for slot, begin in enumerate(range(0, len(numbers), self.fields)):
+            node = numbers[begin : begin + self.fields]
+            if node[PARENT] != NO_NODE:
+                indices[slot] = len(found)
+                best = [token for token in node[BEST_TOKENS : self.losses] if token >= 0]
+                losses = node[self.losses : self.losses + len(best)]
+                found.append(
+                    HeadNode(indices[node[PARENT]], node[TOKEN], tuple(best), tuple(losses))
+                )
+        return tuple(found)

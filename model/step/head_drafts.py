@@ -1,0 +1,135 @@
+"""The draft head behind a verified round: trees for rows that go on, candidates for beams."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from draftwerk.model.draft_head.tree import BEST, Start
+from draftwerk.model.native.gumbel import fastest
+from draftwerk.model.step.backend import BoundHead
+from draftwerk.model.step.presampled import Presampled
+from draftwerk.model.step.report import RowReport
+from draftwerk.model.step.row_plan import RowPlan
+from draftwerk.model.step.tree_walk import TreeWalk
+from draftwerk.speculative.beams.survivors import (
+    UnexpandedSurvivor,
+    VerifiedBranch,
+    unexpanded_survivors,
+)
+from draftwerk.speculative.protocol.rounds import HeadCandidates, HeadNode
+from draftwerk.speculative.sources.sequence_noise import SequenceNoise
+
+
+class VerifiedRow(NamedTuple):
+    """A row that came through its round."""
+
+    walk: TreeWalk
+    report: RowReport
+
+
+@dataclass(slots=True)
+class HeadDraft:
+    """What the head drafts for one row: as in `Decision`."""
+
+    head_tree: tuple[HeadNode, ...] = ()
+    head_candidates: list[HeadCandidates] = field(default_factory=list[HeadCandidates])
+
+
+class _BeamPosition(NamedTuple):
+    """Where a beam search probably continues, and the row of logits whose state is there."""
+
+    plan: RowPlan
+    survivor: UnexpandedSurvivor
+    logits_row: int
+
+
+def draft_ahead(
+    head: BoundHead | None, rows: Sequence[VerifiedRow], presampled: Presampled
+) -> dict[int, HeadDraft]:
+    """Run the head for the rows whose drafts ask for it; return what it drafts, by their numbers.
+
+    Trees that were presampled are kept.
+    """
+    wanting = [row for row in rows if row.walk.plan.draft.wants_topk and not row.walk.error]
+    drafts = {row.walk.plan.number: HeadDraft() for row in wanting}
+    ahead = [row.walk for row in wanting if row.walk.plan.row.branch is None and row.walk.goes_on]
+    for walk, tree in _trees(head, ahead, presampled):
+        drafts[walk.plan.number].head_tree = tree
+    branches = [row for row in wanting if row.walk.plan.row.branch is not None]
+    for plan, candidates in _candidates(head, branches):
+        drafts[plan.number].head_candidates.append(candidates)
+    return drafts
+
+
+def _trees(
+    head: BoundHead | None, walks: Sequence[TreeWalk], presampled: Presampled
+) -> Iterator[tuple[TreeWalk, tuple[HeadNode, ...]]]:
+    """Yield the draft tree that follows each walk's last committed token."""
+    missing: list[TreeWalk] = []
+    for walk in walks:
+        if tree := presampled.head_tree.get(walk.plan.first):
+            yield walk, tree
+        else:
+            missing.append(walk)
+    if head is None or not missing:
+        return
+    states, noise = head.states, fastest()
+    starts = [
+        Start(
+            states[walk.logits_row],
+            walk.tokens[-1],
+            walk.plan.row.stop + len(walk.tokens),
+            SequenceNoise(walk.plan.sequence.sampling, noise),
+        )
+        for walk in missing
+    ]
+    yield from zip(missing, head.step.grow(starts), strict=True)
+
+
+def _candidates(
+    head: BoundHead | None, branches: Sequence[VerifiedRow]
+) -> Iterator[tuple[RowPlan, HeadCandidates]]:
+    """Yield the head's candidates where beam searches probably continue."""
+    if head is None:
+        return
+    positions = [one for search in _searches(branches) for one in _positions(search)]
+    if not positions:
+        return
+    rows = [one.logits_row for one in positions]
+    found = head.step(head.states[rows], [one.survivor.token for one in positions], BEST)
+    for one, tokens, logprobs in zip(positions, found.tokens, found.logprobs, strict=True):
+        offered = tuple(zip(tokens, logprobs, strict=True))
+        yield one.plan, HeadCandidates(one.survivor.node, one.survivor.token, offered)
+
+
+def _positions(search: Sequence[VerifiedRow]) -> Iterator[_BeamPosition]:
+    """Yield where one search continues, if the target computed the state there."""
+    first = search[0].walk.plan
+    assert first.row.branch is not None
+    survivors = unexpanded_survivors(
+        [_verified_branch(row) for row in search],
+        first.row.branch.width,
+        first.sequence.sampling.stop_token_ids,
+    )
+    for survivor in survivors:
+        plan = search[survivor.row].walk.plan
+        logits_row = plan.logits_row(survivor.node)
+        if logits_row is not None:
+            yield _BeamPosition(plan, survivor, logits_row)
+
+
+def _verified_branch(row: VerifiedRow) -> VerifiedBranch:
+    plan = row.walk.plan
+    assert plan.row.branch is not None
+    known = (plan.row.branch.known,) if plan.begins_known else ()
+    return VerifiedBranch(plan.row.branch.score, plan.draft, (*known, *row.report.candidates))
+
+
+def _searches(branches: Sequence[VerifiedRow]) -> list[list[VerifiedRow]]:
+    """Return the branches of each search."""
+    found: dict[int, list[VerifiedRow]] = {}
+    for row in branches:
+        branch = row.walk.plan.row.branch
+        assert branch is not None
+        found.setdefault(branch.group_id, []).append(row)
+    return list(found.values())

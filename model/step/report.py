@@ -1,0 +1,121 @@
+"""What a decision says beside its tokens: all rows of a round at once, or nothing."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from torch import Tensor
+
+from draftwerk.model.reference.sampler import SamplingRequest, TopTokens
+from draftwerk.model.step.backend import Backend
+from draftwerk.model.step.row_plan import RowPlan, candidate_requests
+from draftwerk.model.step.tree_walk import TreeWalk
+from draftwerk.model.text.grammar import BadGrammar
+from draftwerk.speculative.beams.decisions import Candidate
+from draftwerk.speculative.protocol.rounds import ChosenLogprob, TokenTopK
+
+
+class RowReport(NamedTuple):
+    """As in `Decision`."""
+
+    logprobs: tuple[ChosenLogprob, ...] = ()
+    topk: tuple[TokenTopK, ...] = ()
+    candidates: tuple[tuple[Candidate, ...], ...] = ()
+    jump_forward: tuple[int, ...] = ()
+
+
+def report_rows(
+    backend: Backend,
+    logits: Tensor,
+    walks: Sequence[TreeWalk],
+    best: Mapping[int, TopTokens],
+    topk_count: int,
+) -> list[RowReport]:
+    """Return the walks' reports; a branch whose grammar cannot be followed fails.
+
+    `best` holds the `topk_count` best tokens by row of logits, if they are known already.
+    """
+    columns = (
+        _logprobs(backend, logits, walks),
+        _topk(backend, logits, walks, best, topk_count),
+        _candidates(backend, logits, walks),
+        [_jump_forward(walk) if walk.plan.row.draft_max else () for walk in walks],
+    )
+    return [RowReport(*parts) for parts in zip(*columns, strict=True)]
+
+
+def topk_rows(plans: Iterable[RowPlan]) -> Iterator[int]:
+    """Yield the rows of logits whose best tokens are to be reported."""
+    return (row for plan in plans if plan.wants_topk for row in plan.logits_rows())
+
+
+def _jump_forward(walk: TreeWalk) -> tuple[int, ...]:
+    """Return what the grammar forces after the committed tokens, if it goes on."""
+    matcher = walk.plan.sequence.matcher
+    if matcher is None or not walk.goes_on:
+        return ()
+    with suppress(BadGrammar):  # the next round says so, in words
+        return matcher.jump_forward(walk.tokens)
+    return ()
+
+
+def _logprobs(
+    backend: Backend, logits: Tensor, walks: Sequence[TreeWalk]
+) -> list[tuple[ChosenLogprob, ...]]:
+    if all(walk.plan.sequence.sampling.logprobs < 0 for walk in walks):
+        return [()] * len(walks)
+    asked = [_logprob_requests(walk) for walk in walks]
+    found = iter(backend.logprobs(logits, [request for row in asked for request in row]))
+    return [tuple(next(found) for _ in row) for row in asked]
+
+
+def _logprob_requests(walk: TreeWalk) -> list[tuple[int, int, int]]:
+    """Return (logits row, token, alternatives wanted) of every committed token."""
+    plan = walk.plan
+    wanted = plan.sequence.sampling.logprobs
+    if wanted < 0 or not walk.tokens:
+        return []
+    rows = [plan.first, *(plan.first + node + 1 for node in walk.path)]
+    return [(row, token, wanted) for row, token in zip(rows, walk.tokens, strict=False)]
+
+
+def _topk(
+    backend: Backend,
+    logits: Tensor,
+    walks: Sequence[TreeWalk],
+    best: Mapping[int, TopTokens],
+    count: int,
+) -> list[tuple[TokenTopK, ...]]:
+    rows = list(topk_rows(walk.plan for walk in walks)) if count else []
+    if not rows:
+        return [()] * len(walks)
+    known = best or dict(zip(rows, backend.top_tokens(logits[rows], count), strict=True))
+    return [_named(walk.plan, known) if walk.plan.wants_topk else () for walk in walks]
+
+
+def _named(plan: RowPlan, best: Mapping[int, TopTokens]) -> tuple[TokenTopK, ...]:
+    """Return the best tokens after the last known token and after every node."""
+    tokens = (plan.sequence.tokens[-1], *plan.draft.tokens)
+    pairs = zip(tokens, plan.logits_rows(), strict=True)
+    return tuple(TokenTopK(token, *best[row]) for token, row in pairs)
+
+
+def _candidates(
+    backend: Backend, logits: Tensor, walks: Sequence[TreeWalk]
+) -> list[tuple[tuple[Candidate, ...], ...]]:
+    if all(walk.plan.row.branch is None for walk in walks):
+        return [()] * len(walks)
+    asked = [_branch_requests(walk) for walk in walks]
+    requests = [request for row in asked for request in row if request is not None]
+    found = iter(backend.candidates(logits, requests))
+    return [tuple(() if one is None else next(found) for one in row) for row in asked]
+
+
+def _branch_requests(walk: TreeWalk) -> list[tuple[SamplingRequest, int] | None]:
+    if walk.plan.row.branch is None:
+        return []
+    try:
+        return candidate_requests(walk.plan)
+    except BadGrammar as error:
+        walk.error = f"the grammar cannot be followed: {error}"
+        return []

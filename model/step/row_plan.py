@@ -1,0 +1,133 @@
+"""What is fixed about a sampling row in the batch: where its logits and its slots are."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+
+from draftwerk.model.reference.sampler import SamplingRequest
+from draftwerk.model.step.presampled import PackedTree
+from draftwerk.model.step.sequences import CachedSequence
+from draftwerk.model.text.grammar import BadGrammar
+from draftwerk.speculative.protocol.rounds import Draft, Row
+from draftwerk.speculative.sampling.gumbel import path_key
+
+
+class RowPlan(NamedTuple):
+    """A row, its sequence and its draft, as they lie in the batch.
+
+        rows of logits   first         first + 1   first + 2 ...
+        after            known token   node 0      node 1 ...
+
+    Where the row begins known (see there), node 0 is at `first`.
+    """
+
+    number: int
+    """Of the row in its round."""
+    row: Row
+    sequence: CachedSequence
+    draft: Draft
+    first: int
+    """The row's first row of logits."""
+    block_size: int
+
+    @property
+    def begins_known(self) -> bool:
+        """Whether it is known what follows the last known token: only nodes are computed."""
+        return self.row.start == self.row.stop
+
+    @property
+    def wants_topk(self) -> bool:
+        """Whether the draft sources want the target's top-k."""
+        return self.draft.wants_topk and self.row.branch is None
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether the row fails if any of its logits is broken, reached or not."""
+        return self.row.branch is not None or bool(self.draft.distributions)
+
+    @property
+    def presampled(self) -> bool:
+        """Whether tokens can be sampled at all nodes before one is reached."""
+        by_path = self.sequence.logit_edits is not None or self.sequence.matcher is not None
+        return not (by_path or self.needs_all)
+
+    def logits_rows(self) -> range:
+        """Return the rows of logits of the last known token and of every node."""
+        return range(self.first, self.first + len(self.draft.tokens) + (not self.begins_known))
+
+    def logits_row(self, node: int) -> int | None:
+        """Return the row of logits after a node, if it was computed in this round."""
+        row = self.first + node + (not self.begins_known)
+        return row if row >= self.first else None
+
+    def node_slot(self, node: int) -> int:
+        """Return where a node's keys and values are, in the flattened (block, offset) axis."""
+        block, offset = divmod(self.row.stop + node, self.block_size)
+        return self.row.blocks[block] * self.block_size + offset
+
+
+def presample_requests(plan: RowPlan) -> list[SamplingRequest]:
+    """Return the sampling requests at all nodes, if none depends on the tokens before it."""
+    if not plan.presampled:
+        return []
+    known, sampling = len(plan.sequence.tokens), plan.sequence.sampling
+    here = SamplingRequest(plan.first, known, sampling)
+    nodes = (
+        SamplingRequest(plan.first + index, known + 1 + depth, sampling)
+        for index, depth in enumerate(plan.draft.depths(), start=1)
+    )
+    return [here, *nodes]
+
+
+def packed_tree(plan: RowPlan) -> PackedTree:
+    """Return the draft as a device needs it to follow its own answers."""
+    draft = plan.draft
+    slots = [plan.node_slot(node) for node in range(len(draft.tokens))]
+    sampling = plan.sequence.sampling
+    return PackedTree(
+        plan.first, draft.parents, draft.tokens, slots, plan.row.stop, sampling, plan.wants_topk
+    )
+
+
+def path_moves(plan: RowPlan, path: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the (from, to) slots that put an accepted path right after the known tokens."""
+    return [
+        (plan.node_slot(node), plan.node_slot(index))
+        for index, node in enumerate(path)
+        if node != index
+    ]
+
+
+def candidate_requests(plan: RowPlan) -> list[tuple[SamplingRequest, int] | None]:
+    """Return (request, count) after the last token computed and after every node of a branch.
+
+    None stands for a node where the text has ended, or that the grammar does not allow: the
+    search never comes there. Raises BadGrammar where it cannot be followed to the known tokens.
+    """
+    paths: list[list[int]] = [[]]
+    for token, parent in zip(plan.draft.tokens, plan.draft.parents, strict=True):
+        paths.append([*paths[parent + 1], token])
+    asked = paths[1:] if plan.begins_known else paths
+    return [_candidate_request(plan, plan.first + index, path) for index, path in enumerate(asked)]
+
+
+def _candidate_request(
+    plan: RowPlan, logits_row: int, path: list[int]
+) -> tuple[SamplingRequest, int] | None:
+    branch, sequence = plan.row.branch, plan.sequence
+    assert branch is not None
+    if path and path[-1] in sequence.sampling.stop_token_ids:
+        return None
+    try:
+        request = sequence.sampling_request(logits_row, path)
+    except BadGrammar:
+        if not path:
+            raise
+        return None
+    if request.is_greedy:
+        return request, branch.candidates
+    drawn = path_key([*sequence.tokens[sequence.prompt_count :], *path])
+    sampling = msgspec.structs.replace(sequence.sampling, branch=drawn)
+    return replace(request, sampling=sampling), branch.candidates
