@@ -20,7 +20,7 @@ from draftwerk.speculative.protocol.rounds import HeadCandidates, HeadNode
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 
 
-class VerifiedRow(NamedTuple):
+class WalkedRow(NamedTuple):
     """A row that came through its round."""
 
     walk: TreeWalk
@@ -44,7 +44,7 @@ class _BeamPosition(NamedTuple):
 
 
 def draft_ahead(
-    head: BoundHead | None, rows: Sequence[VerifiedRow], presampled: Presampled
+    head: BoundHead | None, rows: Sequence[WalkedRow], presampled: Presampled
 ) -> dict[int, HeadDraft]:
     """Run the head for the rows whose drafts ask for it; return what it drafts, by their numbers.
 
@@ -87,7 +87,7 @@ def _trees(
 
 
 def _candidates(
-    head: BoundHead | None, branches: Sequence[VerifiedRow]
+    head: BoundHead | None, branches: Sequence[WalkedRow]
 ) -> Iterator[tuple[RowPlan, HeadCandidates]]:
     """Yield the head's candidates where beam searches probably continue."""
     if head is None:
@@ -102,7 +102,7 @@ def _candidates(
         yield one.plan, HeadCandidates(one.survivor.node, one.survivor.token, offered)
 
 
-def _positions(search: Sequence[VerifiedRow]) -> Iterator[_BeamPosition]:
+def _positions(search: Sequence[WalkedRow]) -> Iterator[_BeamPosition]:
     """Yield where one search continues, if the target computed the state there."""
     first = search[0].walk.plan
     assert first.row.branch is not None
@@ -118,16 +118,16 @@ def _positions(search: Sequence[VerifiedRow]) -> Iterator[_BeamPosition]:
             yield _BeamPosition(plan, survivor, logits_row)
 
 
-def _verified_branch(row: VerifiedRow) -> VerifiedBranch:
+def _verified_branch(row: WalkedRow) -> VerifiedBranch:
     plan = row.walk.plan
     assert plan.row.branch is not None
     known = (plan.row.branch.known,) if plan.begins_known else ()
     return VerifiedBranch(plan.row.branch.score, plan.draft, (*known, *row.report.candidates))
 
 
-def _searches(branches: Sequence[VerifiedRow]) -> list[list[VerifiedRow]]:
+def _searches(branches: Sequence[WalkedRow]) -> list[list[WalkedRow]]:
     """Return the branches of each search."""
-    found: dict[int, list[VerifiedRow]] = {}
+    found: dict[int, list[WalkedRow]] = {}
     for row in branches:
         branch = row.walk.plan.row.branch
         assert branch is not None

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.step.backend import LoadedModel
-from draftwerk.model.step.head_drafts import HeadDraft, VerifiedRow, draft_ahead
+from draftwerk.model.step.head_drafts import HeadDraft, WalkedRow, draft_ahead
 from draftwerk.model.step.presampled import NOTHING_PRESAMPLED, Presampled, RoundRequests
 from draftwerk.model.step.report import RowReport, report_rows, topk_rows
 from draftwerk.model.step.row_plan import RowPlan, packed_tree, path_moves, presample_requests
@@ -30,15 +30,15 @@ NO_REPORT = RowReport()
 NO_HEAD_DRAFT = HeadDraft()
 
 
-class Answers(NamedTuple):
+class StepAnswers(NamedTuple):
     """What a round's logits came to."""
 
     presampled: Presampled
-    rows: list[VerifiedRow]
+    rows: list[WalkedRow]
     """Those that came through, then those that failed."""
 
 
-NO_ANSWERS = Answers(NOTHING_PRESAMPLED, [])
+NO_ANSWERS = StepAnswers(NOTHING_PRESAMPLED, [])
 
 
 class TargetRunner:
@@ -101,7 +101,7 @@ class TargetRunner:
             ),
         )
 
-    def _compute(self, builder: BatchBuilder, plans: Sequence[RowPlan]) -> Answers:
+    def _compute(self, builder: BatchBuilder, plans: Sequence[RowPlan]) -> StepAnswers:
         """Do what needs the round's logits."""
         # 3. Forward: one row of logits for the last known token and every node of a sampling row.
         logits = self.parts.run(builder)
@@ -122,9 +122,9 @@ class TargetRunner:
 
         # 7. Report what is asked for beside the tokens, of the rows that came through.
         whole = [walk for walk in walks if not walk.error]
-        failed = [VerifiedRow(walk, NO_REPORT) for walk in walks if walk.error]
+        failed = [WalkedRow(walk, NO_REPORT) for walk in walks if walk.error]
         reports = report_rows(self.backend, logits, whole, presampled.best, self.successor_count)
-        return Answers(presampled, [*map(VerifiedRow, whole, reports), *failed])
+        return StepAnswers(presampled, [*map(WalkedRow, whole, reports), *failed])
 
     def _read(self, builder: BatchBuilder, number: int, row: Row, draft: Draft) -> RowPlan | BadRow:
         """Take in a row and lay it out, or say what is wrong with it."""
@@ -152,7 +152,7 @@ def _moves(walks: Sequence[TreeWalk], presampled: Presampled) -> list[tuple[int,
     return [move for walk in left for move in path_moves(walk.plan, walk.path)]
 
 
-def _decision(row: VerifiedRow, ahead: HeadDraft) -> Decision:
+def _decision(row: WalkedRow, ahead: HeadDraft) -> Decision:
     walk, report = row.walk, row.report
     if walk.error:
         return Decision(error=walk.error)
