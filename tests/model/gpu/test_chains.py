@@ -193,7 +193,7 @@ def test_a_drawn_chain_is_left_to_the_host(directory):
     ]
     # Up to rounding, since fewer rows are computed together.
     assert [draft.tokens for draft in drawn[0]] == [draft.tokens for draft in drawn[1]]
-    assert [bool(draft.samplings) for draft in drawn[1]] == [False, True]
+    assert [bool(draft.distributions) for draft in drawn[1]] == [False, True]
     assert isinstance(whole.parts.chains, Counted) and whole.parts.chains.count == 1
 
 
