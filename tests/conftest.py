@@ -20,13 +20,18 @@ MARKERS = {
     "actors/test_simulation.py": "simulation",
     "actors/test_planted_bugs.py": "simulation",
     "api/cli/test_mistakes.py": "model",
+    "api/http/test_http_protocol.py": "slow",
+    "api/http/test_page.py": "slow",
     "api/http/test_real_disconnects.py": "model",
     "api/openai/test_response_format.py": "model",
+    "loadtest/test_isolation.py": "slow",
+    "loadtest/test_times.py": "slow",
     "model/checkpoint/test_default_model.py": "default_model",
     "model/gpu": "gpu_interpreter",
     "model": "model",
     "python_api/test_async_llm.py": "processes",
     "python_api/test_llm.py": "processes",
+    "speculative/sampling/test_distribution.py": "slow",
     "system/test_default_model.py": "default_model",
     "system/test_kills.py": "processes",
     "system/test_survival.py": "processes",
@@ -34,7 +39,9 @@ MARKERS = {
     "training": "model",
 }
 """By file or folder, the first that matches; all others are `fast`."""
-LONGEST_FIRST = ("default_model", "processes", "simulation", "gpu_interpreter", "model", "fast")
+LONGEST_FIRST = (
+    "default_model", "processes", "simulation", "gpu_interpreter", "model", "slow", "fast",
+)  # fmt: skip
 """In what order two workers take files, so that neither has a long one left at the end."""
 
 
