@@ -67,6 +67,7 @@ async def test_an_answer_is_shown_token_by_token(chromium: int, transport: str) 
     ):
         await page.until("document.getElementById('model').textContent.includes('fake-model')")
         await page.run(f"document.getElementById('transport').value = '{transport}'")
+        await page.run("document.getElementById('seed').value = '7'")  # a text of its own
         await page.run(f"({TYPE})('Hello')")
         await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
         prompt, options = served.engine.submitted[-1]
