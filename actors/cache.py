@@ -61,7 +61,7 @@ class Cache:
             with self.trace.span("cache", "commit and plan"):
                 results = [self._handle(message) for message in messages]
                 while (round_ := self.scheduler.plan()) is not None:
-                    # A round has one of `pipeline_depth` lanes and the mailbox holds
+                    # A round has one of `pipeline_depth` slots and the mailbox holds
                     # `pipeline_depth`: never full.
                     self.draft.send_nowait(round_)
             for _ in range(TICKS_TO_DEVICE):

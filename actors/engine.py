@@ -125,7 +125,7 @@ class Pipeline:
         messages_max = parts.requests_max * (CHOICES_MAX + 2)
 
         self.to_tokenizer = Port[TokenizerMessage](messages_max, waits["tokenizer"])
-        # Whatever the tokenizer passes on, and a verdict for each lane.
+        # Whatever the tokenizer passes on, and a verdict for each pipeline slot.
         self.to_cache = Port[CacheMessage](messages_max + pipeline_depth, waits["cache"])
         # The cycle's credits: a round is in one place at a time.
         self.to_draft = Port[Round](pipeline_depth, waits["draft"])
@@ -255,8 +255,8 @@ class Engine:
         DrainingError before anything is queued, and ValueError if the id is in use.
         """
         self._admit(options, request_id)
-        # All events but the first and the endings carry a token, so this is never full: no reader
-        # stalls us.
+        # Each choice has at most `tokens_max` deltas and an ending, and the request one Started:
+        # this is never full, so no reader stalls us.
         events, stream = mailbox[Event](options.choices * (self._parts.tokens_max + 2))
         entry = self._ledger.open(
             Submit(request_id=request_id, prompt=prompt, options=options), events

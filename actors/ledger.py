@@ -181,8 +181,8 @@ class Ledger:
         self._forget(entry)
 
     def _tell(self, entry: Entry, event: Event) -> None:
-        told_before = isinstance(event, Started) and entry.started
-        if not entry.over and not told_before:
+        is_repeated = isinstance(event, Started) and entry.started
+        if not entry.over and not is_repeated:
             entry.record(event)
             _hand_over(entry, event)
             self._release(entry, event)

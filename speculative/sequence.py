@@ -49,7 +49,7 @@ class Sequence:
 
     computed: int = 0
     sent_count: int = 0
-    """Tokens sent to the devices; 0 means that they must be sent an Opening."""
+    """Tokens sent to the devices; 0 means that they must be sent a NewSequence."""
     feedback: Feedback = NOTHING_LEARNED
     """Of the newest decision, until it is sent to the draft sources."""
     resumed: bool = False

@@ -35,7 +35,7 @@ from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.budget import choose_nodes
-from draftwerk.speculative.drafting.policy import Estimates, KeyedPolicy, add_draft
+from draftwerk.speculative.drafting.policy import Estimates, KeyedPolicy, candidate_nodes
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.drafting.rationing import Choice, RationedRow
@@ -166,12 +166,8 @@ class Everything(KeyedPolicy):
         model_ms: float,
     ) -> list[Draft]:
         """Choose nodes as if they cost nothing."""
-        drafts = [*prepared.blank]
-        for row in prepared.rows:
-            if row.sequence.takes_model:
-                add_draft(row.row_tree.tree, model_drafts[row.place])
-        candidates = [row.row_tree.candidate_nodes() for row in prepared.rows]
-        load = prepared.load
+        drafts, load = [*prepared.blank], prepared.load
+        candidates = candidate_nodes(prepared, model_drafts)
         chosen = choose_nodes(candidates, load.row_count, [1.0] * (1 + load.capacity))
         for row, nodes in zip(prepared.rows, chosen.nodes, strict=True):
             drafts[row.place] = row.row_tree.tree.draft(nodes, row.choice.wants_topk)
@@ -322,7 +318,7 @@ def drafting(
             DraftRunner(parts).propose
         )
     oracle = Oracle(known, matrix.text.vocab_size, way)
-    return partial(Proposer, (), policy=Reckless()), lambda: ThreadDevice(oracle.propose)
+    return partial(Reckless, ()), lambda: ThreadDevice(oracle.propose)
 
 
 WAYS = [

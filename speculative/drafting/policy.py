@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from draftwerk.speculative.drafting.budget import CandidateNodes
 from draftwerk.speculative.drafting.controller import Controller
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.rationing import Choice, DraftRationing, RationedRow
@@ -77,10 +78,7 @@ class KeyedPolicy:
     ) -> list[Draft]:
         """Choose the nodes of all rows that save the most time together."""
         controller, rationing = estimates
-        for row in prepared.rows:
-            if row.sequence.takes_model:
-                add_draft(row.row_tree.tree, model_drafts[row.place])
-        candidates = [row.row_tree.candidate_nodes() for row in prepared.rows]
+        candidates = candidate_nodes(prepared, model_drafts)
         outcome = controller.admit(candidates, prepared.load, model_ms)
         drafts = [*prepared.blank]
         for row, nodes, saved_ms in zip(
@@ -121,7 +119,15 @@ class RejectionPolicy(KeyedPolicy):
 KEYED, REJECTION = KeyedPolicy(), RejectionPolicy()
 
 
-def add_draft(tree: DraftTree, draft: Draft) -> None:
+def candidate_nodes(prepared: Prepared, model_drafts: tuple[Draft, ...]) -> list[CandidateNodes]:
+    """Merge the draft model's drafts into the rows' trees; return what may be chosen of each."""
+    for row in prepared.rows:
+        if row.sequence.takes_model:
+            _add_draft(row.row_tree.tree, model_drafts[row.place])
+    return [row.row_tree.candidate_nodes() for row in prepared.rows]
+
+
+def _add_draft(tree: DraftTree, draft: Draft) -> None:
     """Merge the draft model's guesses into a tree."""
     first = kind(DRAFT, 0)
     indices = [-1]  # of each drafted node in the tree, from the root on; -2 where it found no room

@@ -138,10 +138,9 @@ class Proposer:
             found = self._beam_drafts.propose(rows, load, self._controller.cost.table(load + room))
             asks_head = self._asks_head(rows[0])
             for index, draft in zip(indices, found, strict=True):
-                if not drafts[index].tokens:
-                    drafts[index] = (
-                        draft if asks_head else msgspec.structs.replace(draft, wants_topk=False)
-                    )
+                drafts[index] = (
+                    draft if asks_head else msgspec.structs.replace(draft, wants_topk=False)
+                )
                 load += len(draft.tokens)
 
     def _asks_head(self, row: Row) -> bool:
@@ -250,8 +249,8 @@ class Proposer:
     def _forget(self, sequence_id: int) -> None:
         """Forget a sequence; its output goes to the store.
 
-        A preempted sequence comes back with an opening that holds what is stored now, and then only
-        its later output is added.
+        A preempted sequence comes back as a NewSequence that holds what is stored now, and then
+        only its later output is added.
         """
         state = self._sequences.pop(sequence_id, None)
         if state is not None and state.drafts and "store" in self._methods:

@@ -67,7 +67,7 @@ class Scheduler:
         self.limits = limits
         self.stats = SchedulerStats() if stats is None else stats
         self.running_set = RunningSet(pool, self.stats)
-        self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by lane
+        self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
         self._report = NO_STEP  # of the step before, until the next round
 
     @property
@@ -95,7 +95,7 @@ class Scheduler:
                     self.running_set.end(sequence)
 
     def plan(self) -> Round | None:
-        """Return the next round, or None if every lane is busy or nothing can run."""
+        """Return the next round, or None if every pipeline slot is busy or nothing can run."""
         pipeline_slot = next(
             (n for n in range(self.limits.pipeline_depth) if n not in self._rounds), None
         )

@@ -1,6 +1,5 @@
-"""A proposer with a draft model that has its answers ready, and policies for tests."""
+"""A proposer with a draft model that has its answers ready, and one that verifies all of them."""
 
-from draftwerk.speculative.drafting.policy import Estimates, KeyedPolicy
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Draft, Round
@@ -13,23 +12,19 @@ def drafts_of(
     return proposer.finish(proposer.prepare(round_), model_drafts, model_ms)
 
 
-class Reckless(KeyedPolicy):
-    """Verifies every guess of the draft model, whatever it costs: trees come often."""
+class Reckless(Proposer):
+    """Verifies every guess of the draft model, those for beams too, whatever it costs."""
 
-    def model_lengths(self, estimates: Estimates, prepared: Prepared) -> list[int]:
+    def model_lengths(self, prepared: Prepared) -> tuple[int, ...]:
         """Ask for all that there is room for."""
-        return [row.draft_max for row in prepared.round.rows]
+        return tuple(row.draft_max for row in prepared.round.rows)
 
-    def select(
-        self,
-        estimates: Estimates,
-        prepared: Prepared,
-        model_drafts: tuple[Draft, ...],
-        model_ms: float,
-    ) -> list[Draft]:
+    def finish(
+        self, prepared: Prepared, model_drafts: tuple[Draft, ...], model_ms: float = 0.0
+    ) -> tuple[Draft, ...]:
         """Return the draft model's drafts where it has any."""
-        own = super().select(estimates, prepared, model_drafts, model_ms)
-        return [
+        own = super().finish(prepared, model_drafts, model_ms)
+        return tuple(
             theirs if theirs.tokens else ours
             for ours, theirs in zip(own, model_drafts, strict=True)
-        ]
+        )

@@ -21,7 +21,6 @@ from draftwerk.actors.messages import Delta, Ended, Failed, Options, Prompt, Spe
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.speculative.beams.decisions import BeamRules, best_candidates
-from draftwerk.speculative.drafting.policy import KEYED
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sampling.params import Grammar, Sampling
@@ -242,7 +241,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
         ),
         requests_max=8,
         worker=SlowWorker(rng),
-        proposer=partial(Proposer, METHODS, policy=Reckless() if setting.reckless else KEYED),
+        proposer=partial(Reckless if setting.reckless else Proposer, METHODS),
         restarts=lambda: RestartLimit(failures_max=10**6, fruitless_max=10**6, rng=rng),
         trace=FaultyTrace(fate=fates.actors),
     )
