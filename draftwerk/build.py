@@ -135,7 +135,14 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
         context_max=models.target_info.context_max,
         stop_token_ids=models.target_info.eos_token_ids,
         limits=models.plan.limits,
-        proposer=lambda: Proposer(models.methods, models.ready.step_costs, memories, noise, policy),
+        proposer=lambda: Proposer(
+            models.methods,
+            models.ready.step_costs,
+            memories,
+            noise,
+            policy,
+            models.ready.roofline,
+        ),
         # Admission lets in as many as the settings say; some of those before are still leaving.
         requests_max=2 * settings.requests_max,
         name_secret=token_bytes(32),

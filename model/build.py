@@ -21,6 +21,7 @@ from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.native.servable import check_formats
 from draftwerk.model.native.thread_trial import trial_s
+from draftwerk.model.rates import native_roofline
 from draftwerk.model.reference.draft_head import TorchStep
 from draftwerk.model.reference.forward import TorchForward, prefer_speed
 from draftwerk.model.reference.kv_pages import allocate
@@ -29,6 +30,7 @@ from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
 from draftwerk.model.text.grammar import Grammars, grammars_of
+from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.protocol.frames import OnProgress
 from draftwerk.speculative.sampling.verification import Verify
 
@@ -86,6 +88,8 @@ class Built(NamedTuple):
     """Bytes that every step reads, and the milliseconds that this takes; 0 if not measured."""
     measured_s: float = 0.0
     """What measuring has taken so far."""
+    roofline: Roofline | None = None
+    """Where the machine's rates were measured."""
 
 
 def build(
@@ -174,6 +178,7 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
     )
     begun = perf_counter()
     reading = forward.reading(READING_S)
+    roofline = native_roofline(model.config, forward, pages, pool, reading)
     return Built(
         parts,
         "cpu",
@@ -183,6 +188,7 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
         threads=threads,
         reading=reading,
         measured_s=measured_s + perf_counter() - begun,
+        roofline=roofline,
     )
 
 

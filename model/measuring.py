@@ -3,33 +3,44 @@
 from collections.abc import Callable, Sequence
 from statistics import median
 
+from draftwerk.speculative.costs.work import StepLoad
+
 MEASURING_S = 2.0
 """For everything together; a machine so slow that one step takes longer is asked for two."""
 REPEATS = 3
-StepCosts = tuple[tuple[int, float], ...]
-"""(tokens, milliseconds), smallest first."""
+StepSize = tuple[int, int]
+"""Tokens of a step, and those in the pages before each of its rows."""
+StepTimes = tuple[tuple[StepLoad, float], ...]
+"""Steps and their milliseconds, smallest first."""
 
 
-def step_costs(measure: Callable[[int], float], sizes: Sequence[int], budget_s: float) -> StepCosts:
-    """Return (tokens, median milliseconds) of steps, smallest first, as far as the budget goes.
+def step_costs(
+    measure: Callable[[StepSize], tuple[StepLoad, float]],
+    sizes: Sequence[StepSize],
+    budget_s: float,
+) -> StepTimes:
+    """Return steps with their median milliseconds, smallest first, as far as the budget goes.
 
-    `measure` returns the milliseconds of a step of so many tokens. Sizes whose cost is not known
-    yet are taken to cost as much a token as the size before them, which is the most they can.
+    `measure` computes a step. Sizes whose cost is not known yet are taken to cost as much a token
+    as the largest so far, and the tokens before them as much again, which is the most they can.
+    Sizes without context come first.
     """
-    left_ms = 1e3 * budget_s - measure(sizes[0])  # touches memory for the first time: no measure
-    times: dict[int, list[float]] = {}
+    left_ms = 1e3 * budget_s - measure(sizes[0])[1]  # touches memory for the first time: no measure
+    loads: dict[StepSize, StepLoad] = {}
+    times: dict[StepSize, list[float]] = {}
     for _ in range(REPEATS):
         for size in sizes:
             if times and _bound_ms(times, size) > left_ms:
-                break
-            taken = measure(size)
+                continue
+            loads[size], taken = measure(size)
             left_ms -= taken
             times.setdefault(size, []).append(taken)
-    return tuple((size, median(taken)) for size, taken in times.items())
+    return tuple((loads[size], median(times[size])) for size in sizes if size in times)
 
 
-def _bound_ms(times: dict[int, list[float]], size: int) -> float:
+def _bound_ms(times: dict[StepSize, list[float]], size: StepSize) -> float:
     if size in times:
         return times[size][0]
-    largest = max(times)
-    return times[largest][0] * size / largest
+    tokens, context = size
+    largest = max(seen for seen in times if not seen[1])
+    return times[largest][0] * max(1.0, (tokens + context) / largest[0])

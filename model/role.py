@@ -9,16 +9,20 @@ import torch
 
 from draftwerk.model.build import Built, ModelOptions, build
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.measuring import MEASURING_S, StepCosts, step_costs
+from draftwerk.model.measuring import MEASURING_S, StepSize, StepTimes, step_costs
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
+from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.frames import OnProgress, Ready
 from draftwerk.speculative.protocol.rounds import Draft, NewSequence, Proposal, Round, Row, chain
 from draftwerk.speculative.sampling.params import Sampling
 
-WARM_UP_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
-"""Tokens in a step: where the cost curve is measured before the first request."""
+WARM_UP_SIZES: tuple[StepSize, ...] = (
+    *((tokens, 0) for tokens in (1, 2, 4, 8, 16, 32, 64, 128)),
+    *((1, 1024), (8, 1024), (32, 1024), (1, 3072)),
+)
+"""Tokens in a step, and in the pages before them: where costs are measured at start."""
 ROW_TOKENS = 64
 """A row's last known token and as many drafts as it may carry."""
 
@@ -69,36 +73,42 @@ def build_role(role: str, options: bytes, progress: OnProgress) -> Role:
     )
 
 
-def _step_costs(runner: TargetRunner, options: ModelOptions, budget_s: float) -> StepCosts:
+def _step_costs(runner: TargetRunner, options: ModelOptions, budget_s: float) -> StepTimes:
     """Return what steps cost that verify drafts, on the first blocks."""
 
-    def measure(size: int) -> float:
-        return runner.step(_verification(size, options.block_size)).report.device_ms
+    def measure(size: StepSize) -> tuple[StepLoad, float]:
+        report = runner.step(_verification(size, options.block_size)).report
+        return report.load, report.device_ms
 
     sizes = [size for size in WARM_UP_SIZES if _blocks(size, options) <= options.block_count]
     return step_costs(measure, sizes, budget_s) if sizes else ()
 
 
-def _blocks(size: int, options: ModelOptions) -> int:
+def _blocks(size: StepSize, options: ModelOptions) -> int:
     rows = _verification(size, options.block_size).round.rows
     return sum(len(row.blocks) for row in rows)
 
 
-def _verification(size: int, block_size: int) -> Proposal:
-    """Return a round over `size` tokens, all of them drafted but the first of each row."""
+def _verification(size: StepSize, block_size: int) -> Proposal:
+    """Return a round of so many tokens, all of them drafted but the first of each row.
+
+    Whatever the pages hold counts as the rows' context, which lies in them before the tokens.
+    """
+    tokens, context = size
     rows: list[Row] = []
     drafts: list[Draft] = []
     block = 0
-    for first in range(0, size, ROW_TOKENS):
-        count = min(ROW_TOKENS, size - first)
-        blocks = tuple(range(block, block + -(-count // block_size)))
+    for first in range(0, tokens, ROW_TOKENS):
+        count = min(ROW_TOKENS, tokens - first)
+        blocks = tuple(range(block, block + -(-(context + count) // block_size)))
         block += len(blocks)
-        new_sequence = NewSequence((1,), 1, Sampling(temperature=0.0))
+        known = (1,) * (context + 1)
+        new_sequence = NewSequence(known, context + 1, Sampling(temperature=0.0))
         rows.append(
             Row(
                 sequence_id=len(rows),
-                start=0,
-                stop=1,
+                start=context,
+                stop=context + 1,
                 samples=True,
                 draft_max=count - 1,
                 blocks=blocks,
@@ -109,7 +119,7 @@ def _verification(size: int, block_size: int) -> Proposal:
     return Proposal(Round(round_id=0, pipeline_slot=0, rows=tuple(rows)), tuple(drafts))
 
 
-def _ready(built: Built, costs: StepCosts) -> Ready:
+def _ready(built: Built, costs: StepTimes) -> Ready:
     return Ready(
         device=built.device,
         attention=built.attention,
@@ -120,4 +130,5 @@ def _ready(built: Built, costs: StepCosts) -> Ready:
         step_costs=costs,
         weight_bytes=built.reading[0],
         weight_ms=built.reading[1],
+        roofline=built.roofline,
     )

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 GIB = 2**30
 BUSY = 0.4
 """Programs per core: from here on they slow down a server that uses all cores."""
+SHORT = 64
+"""Keys that a token of a step may attend to, for the step to count as one without context."""
 FREE_TOKENS = 8
 """A usual step of one reader: its token and what is guessed."""
 MARKS = {"good": "  ok  ", "poor": " slow ", "bad": " FAIL "}
@@ -100,12 +102,16 @@ def expectations(ready: "Ready") -> Iterator[Finding]:
             f"no step is under {ready.weight_ms:.1f} ms"
         )
         yield Finding("good", "bandwidth", words)
-    costs = dict(ready.step_costs)
+    costs = {
+        load.tokens: ms
+        for load, ms in ready.step_costs
+        if load.context_tokens <= SHORT * load.tokens
+    }
     if 1 not in costs:
         return
     table = ", ".join(f"{tokens}: {ms:.1f}" for tokens, ms in costs.items())
     yield Finding("good", "milliseconds of a step, by tokens in it", table)
-    yield Finding("good", "expect", _expect(ready.step_costs))
+    yield Finding("good", "expect", _expect([*costs.items()]))
 
 
 def _expect(costs: Sequence[tuple[int, float]]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import NamedTuple
 
+from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.drafting.token_weights import Occupancy
@@ -95,19 +96,26 @@ class _Player:
         )
 
 
+def free(_: StepLoad) -> float:
+    """Return the cost of context on a device where it has none."""
+    return 0.0
+
+
 @dataclass
 class Replay:
     """A server of recordings: `rows` at a time, each round verified in one step."""
 
     proposer: Proposer
     cost: Callable[[int], float]
-    """The device's time for a step, in ms by token count."""
+    """The device's time for a step without context, in ms by token count."""
     draft_max: int = 15
     model: Callable[[Recording, int, int], tuple[int, ...]] | None = None
     """A draft model: (recording, token count, length) to guesses."""
     model_ms: float = 0.0
     """What each of its tokens costs, for all rows together."""
     name_space: str = ""
+    context_cost: Callable[[StepLoad], float] = free
+    """What the context of a step adds."""
     report: ReplayReport = field(default_factory=ReplayReport)
     _closed: tuple[int, ...] = ()
     _report: StepReport = NO_STEP
@@ -155,8 +163,12 @@ class Replay:
         model_drafts, model_ms = self._ask(prepared, players)
         drafts = self.proposer.finish(prepared, model_drafts, model_ms)
         report.propose_s += perf_counter() - begun
-        tokens = len(players) + sum(len(draft.tokens) for draft in drafts)
-        self._report = StepReport(token_count=tokens, device_ms=self.cost(tokens))
+        load = NO_LOAD
+        for row, draft in zip(round_.rows, drafts, strict=True):
+            count = 1 + len(draft.tokens)
+            load = load.with_row(row.start, count, count)
+        ms = self.cost(load.tokens) + self.context_cost(load)
+        self._report = StepReport(load=load, device_ms=ms)
         report.ms += self._report.device_ms + model_ms
         for player, draft in zip(players, drafts, strict=True):
             self._commit(player, draft)

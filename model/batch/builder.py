@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from draftwerk.model.batch.batch import Batch, Facts
+from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.rounds import Draft
 
 MASKED_MAX = 63
@@ -77,6 +79,16 @@ class BatchBuilder:
             masks.append((masks[end + parent] if parent >= 0 else above) | 1 << end + node)
         self.trees.append((len(self.tokens), depths, masks))
         self._add_row([*known, *draft.tokens], start, blocks)
+
+    def load(self) -> StepLoad:
+        """Return what a step over this batch computes; a node attends to its own path alone."""
+        load = StepLoad(outputs=len(self.outputs))
+        for first, start, stop in zip(self.firsts, self.starts, self.starts[1:], strict=False):
+            load = load.with_row(first, stop - start, 0)
+        spared = 0
+        for _, depths, _ in self.trees:
+            spared += sum(range(depths[0], depths[0] + len(depths))) - sum(depths)
+        return msgspec.structs.replace(load, context_tokens=load.context_tokens - spared)
 
     def batch(self, device: torch.device) -> Batch:
         """Return the tensors; each is made from one array."""

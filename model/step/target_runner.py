@@ -94,7 +94,7 @@ class TargetRunner:
             pipeline_slot=round_.pipeline_slot,
             decisions=tuple(decisions),
             report=StepReport(
-                token_count=len(builder.tokens),
+                load=builder.load(),
                 device_ms=(computed - begun) * 1e3,
                 head_rows=sum(map(_head_rows, decisions)),
                 head_ms=(self.clock() - computed) * 1e3,

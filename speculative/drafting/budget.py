@@ -15,6 +15,8 @@ class CandidateNodes(NamedTuple):
     capacity: int
     weight: float = 1.0
     """Weight of a token of this row, relative to other rows."""
+    context_ms: float = 0.0
+    """What each node adds to the round for the context that it attends to."""
 
 
 class BudgetChoice(NamedTuple):
@@ -42,14 +44,15 @@ def choose_nodes(
     """Admit the prefix of all slots, by falling chance, with the best rate.
 
     `row_count` tokens are certain without drafts; `costs[k]` is what the round costs in ms with k
-    drafted tokens, and its length bounds k.
+    drafted tokens, but for the context that these attend to, and its length bounds k.
     """
-    slots = _ranked(candidates)
+    slots = _ranked(candidates, (costs[-1] - costs[0]) / max(1, len(costs) - 1))
     capacities = [each.capacity for each in candidates]
     expected = float(row_count)
     best_rate, best_count, best_gain = GAIN_MIN * expected / costs[0], 0, 0.0
+    context_ms = 0.0
     order: list[tuple[int, int]] = []
-    for value, row, node in slots:
+    for _, value, row, node in slots:
         if len(order) + 1 == len(costs):
             break
         if capacities[row] <= 0:
@@ -57,7 +60,8 @@ def choose_nodes(
         capacities[row] -= 1
         order.append((row, node))
         expected += value
-        rate = expected / costs[len(order)]
+        context_ms += candidates[row].context_ms
+        rate = expected / (costs[len(order)] + context_ms)
         if rate > best_rate:
             best_rate, best_count, best_gain = rate, len(order), expected - row_count
     nodes: list[list[int]] = [[] for _ in candidates]
@@ -67,22 +71,32 @@ def choose_nodes(
     price = (costs[best_count] - costs[0]) / best_count
     for row, node in order[:best_count]:
         nodes[row].append(node)
-        saved_ms[row] += candidates[row].chances[node] * candidates[row].weight / best_rate - price
+        one = candidates[row]
+        saved_ms[row] += one.chances[node] * one.weight / best_rate - price - one.context_ms
     return BudgetChoice(nodes, best_gain, best_rate, saved_ms)
 
 
-def _ranked(candidates: Sequence[CandidateNodes]) -> list[tuple[float, int, int]]:
-    """Return (value, row, node), best first; equals keep their order, so parents come first."""
-    slots = [
-        (chance * each.weight, row, node)
-        for row, each in enumerate(candidates)
-        if each.capacity > 0
-        for node, chance in enumerate(each.chances)
-        if chance > CHANCE_MIN
-    ]
-    slots.sort(key=_value, reverse=True)
+def _ranked(
+    candidates: Sequence[CandidateNodes], product_ms: float
+) -> list[tuple[float, float, int, int]]:
+    """Return (value per ms, value, row, node), best first; equals keep their order, so parents come
+    first. A node costs about `product_ms` and its context.
+    """
+    least = min((each.context_ms for each in candidates), default=0.0)
+    slots: list[tuple[float, float, int, int]] = []
+    for row, each in enumerate(candidates):
+        if each.capacity > 0:
+            cost = product_ms + each.context_ms
+            # 1 where all contexts are alike: then the order is that of the values.
+            share = (product_ms + least) / cost if cost > 0.0 else 1.0
+            slots.extend(
+                (share * chance * each.weight, chance * each.weight, row, node)
+                for node, chance in enumerate(each.chances)
+                if chance > CHANCE_MIN
+            )
+    slots.sort(key=_rank, reverse=True)
     return slots
 
 
-def _value(slot: tuple[float, int, int]) -> float:
+def _rank(slot: tuple[float, float, int, int]) -> float:
     return slot[0]

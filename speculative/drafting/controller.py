@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from draftwerk.speculative.costs.roofline import Roofline
+from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
+from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
 from draftwerk.speculative.drafting.budget import BudgetChoice, CandidateNodes, choose_nodes
-from draftwerk.speculative.drafting.step_cost import StepCost
 from draftwerk.speculative.drafting.token_weights import token_weights
 from draftwerk.speculative.sources.acceptance import (
     DEPTHS,
@@ -38,6 +40,8 @@ class RoundLoad:
     """Rows that end in a new token."""
     capacity: int
     """Tokens that may be drafted, all rows together."""
+    row_load: StepLoad = NO_LOAD
+    """One token of each such row, with its context; prompts are left out."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -48,18 +52,22 @@ class RowTree:
     sequence_acceptance: SequenceAcceptance
     capacity: int
     weight: float = 1.0
+    context_ms: float = 0.0
+    """What each drafted node adds for the context that it attends to."""
 
     def candidate_nodes(self) -> CandidateNodes:
-        """Return this row's candidate draft nodes, capacity and weight."""
-        return CandidateNodes(self.tree.chances(), self.capacity, self.weight)
+        """Return this row's candidate draft nodes, with their costs and weight."""
+        return CandidateNodes(self.tree.chances(), self.capacity, self.weight, self.context_ms)
 
 
 class Controller:
     """Estimates acceptance and step costs, and chooses drafts by them."""
 
-    def __init__(self, measured: Iterable[tuple[int, float]] = ()) -> None:
+    def __init__(
+        self, measured: Iterable[MeasuredStep] = (), roofline: Roofline | None = None
+    ) -> None:
         self._greedy, self._sampled = AcceptanceStats(), AcceptanceStats()
-        self.cost = StepCost(measured)
+        self.cost = StepCost(measured, roofline)
         self._model_ms = 0.0
         """Cost of one token from the draft model, for all rows together; 0 while unknown."""
         self._probe_period = PROBE_MIN
@@ -110,14 +118,29 @@ class Controller:
         )
         return choose_nodes(candidates, load.row_count, self._costs(load, slots, spent_ms))
 
-    def token_weights(self, tokens_left: Sequence[int], occupancy: float) -> list[float]:
+    def token_weights(
+        self, tokens_left: Sequence[int], occupancy: float, row_load: StepLoad = NO_LOAD
+    ) -> list[float]:
         """Return the weight of a token of each row, from the tokens that it has left."""
         count = len(tokens_left)
         if count < 2:
             return [1.0] * count
-        table = self.cost.table(count)
-        own_share = min(1.0, 2.0 * (1.0 - table[count // 2] / table[count]))
+        table, context_ms = self.cost.table(count), self.cost.context_ms(row_load)
+        half, whole = table[count // 2] + context_ms / 2, table[count] + context_ms
+        own_share = min(1.0, 2.0 * (1.0 - half / whole))
         return token_weights(tokens_left, occupancy, own_share)
+
+    def search_costs(
+        self, contexts: Sequence[int], load: int, room: int, row_load: StepLoad
+    ) -> list[float]:
+        """Return what a round costs by its tokens, those after `load` being a search's nodes.
+
+        `contexts` are the tokens of the search's rows, which the nodes are shared out among.
+        """
+        node_ms = self.cost.token_ms(sum(contexts) // max(1, len(contexts)))
+        fixed = self.cost.context_ms(row_load)
+        table = self.cost.table(load + room)[: load + room + 1]
+        return [ms + fixed + node_ms * max(0, n - load) for n, ms in enumerate(table)]
 
     def model_lengths(self, row_trees: Sequence[RowTree], load: RoundLoad) -> list[int]:
         """Return how many tokens to ask of the draft model for each row; all 0 if it cannot pay."""
@@ -152,7 +175,8 @@ class Controller:
         """
         table = self.cost.table(load.token_count + slots)
         first = load.token_count
-        fixed = spent_ms + table[load.row_count] - table[first]
+        fixed = spent_ms + self.cost.context_ms(load.row_load) + table[load.row_count]
+        fixed -= table[first]
         return [fixed + ms for ms in table[first : first + slots + 1]]
 
     def _model_gains(self, row_tree: RowTree) -> list[float]:
@@ -179,12 +203,18 @@ class Controller:
             [row_tree.candidate_nodes() for row_tree in row_trees], load.row_count, costs
         )
         drafted = sum(map(len, without.nodes))
+        level_ms = sum(row_tree.context_ms for row_tree in row_trees)
+        context_ms = sum(
+            len(nodes) * row_tree.context_ms
+            for nodes, row_tree in zip(without.nodes, row_trees, strict=True)
+        )
         expected = load.row_count + without.gain
         best_length, best_rate = 0, MODEL_GAIN_MIN * without.rate
         for length in range(1, MODEL_MAX + 1):
             expected += sum(gain[length - 1] for gain in gains if len(gain) >= length)
             drafted = min(drafted + len(row_trees), load.capacity)
-            rate = expected / (costs[drafted] + length * self._model_ms)
+            context_ms += level_ms
+            rate = expected / (costs[drafted] + context_ms + length * self._model_ms)
             if rate > best_rate:
                 best_length, best_rate = length, rate
         return best_length

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 import msgspec
 
 from draftwerk.speculative.beams.drafts import BeamDrafts
+from draftwerk.speculative.costs.roofline import Roofline
+from draftwerk.speculative.costs.step_cost import MeasuredStep
+from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.drafting.controller import Controller, RoundLoad, RowTree
 from draftwerk.speculative.drafting.policy import KEYED, DraftPolicy, Estimates
 from draftwerk.speculative.drafting.prepared import DraftedRow, DraftedSequence, Prepared
@@ -43,37 +46,39 @@ class Proposer:
     def __init__(
         self,
         methods: tuple[str, ...],
-        measured: Iterable[tuple[int, float]] = (),
+        measured: Iterable[MeasuredStep] = (),
         memories: Memories | None = None,
         noise: Gumbels = gumbels,
         policy: DraftPolicy = KEYED,
+        roofline: Roofline | None = None,
     ) -> None:
-        """Run these sources; `measured` are steps of the target, (tokens, ms)."""
+        """Run these sources; `measured` are steps of the target, and `roofline` is its own."""
         self._policy = policy
         self._noise = noise
         self._methods = frozenset(methods) | {"draft", "prediction"}
-        self._controller = Controller(measured)
+        self._controller = Controller(measured, roofline)
         self._memories = Memories() if memories is None else memories
         self._sequences: dict[int, DraftedSequence] = {}
         self._beam_drafts = BeamDrafts()
         self._rationing = DraftRationing()
         self._estimates = Estimates(self._controller, self._rationing)
 
-    def seed(self, measured: Iterable[tuple[int, float]]) -> None:
-        """Take in steps of the target, (tokens, ms), measured before the first round."""
+    def seed(self, measured: Iterable[MeasuredStep]) -> None:
+        """Take in steps of the target, measured before the first round."""
         self._controller.cost.seed(measured)
 
     def prepare(self, round_: Round) -> Prepared:
         """Learn from a round, and grow its draft trees; call it once, in the order of rounds."""
         report = round_.report
-        self._controller.cost.learn(report.token_count, report.device_ms)
+        self._controller.cost.learn(report.load, report.device_ms)
         self._rationing.learn(report.head_rows, report.head_ms)
         self._beam_drafts.read(round_, self._text)
         for sequence_id in round_.finished_ids:
             self._forget(sequence_id)
         found: list[tuple[int, DraftedSequence, int, float]] = []
         sampling = [row.tokens_left for row in round_.rows if row.samples and row.branch is None]
-        weights = iter(self._controller.token_weights(sampling, round_.occupancy))
+        row_load = _row_load(round_)
+        weights = iter(self._controller.token_weights(sampling, round_.occupancy, row_load))
         for index, row in enumerate(round_.rows):
             if row.branch is not None:
                 continue  # a search's rows are drafted for together
@@ -87,17 +92,20 @@ class Proposer:
             self._estimates,
             round_.round_id,
             [(state, weight) for _, state, _, weight in found],
-            self._controller.cost.table(len(found))[len(found)],
+            self._controller.cost.table(len(found))[len(found)]
+            + self._controller.cost.context_ms(row_load),
         )
         rows: list[DraftedRow] = []
         for (index, state, room, weight), choice in zip(found, choices, strict=True):
             state.tree = self._guess(state, room, choice)
-            row_tree = RowTree(state.tree, state.sequence_acceptance, room, weight)
+            context_ms = self._controller.cost.token_ms(round_.rows[index].stop)
+            row_tree = RowTree(state.tree, state.sequence_acceptance, room, weight, context_ms)
             rows.append(DraftedRow(index, state, choice, row_tree))
         load = RoundLoad(
             sum(row.stop - row.start for row in round_.rows),
             sum(row.samples for row in round_.rows),
             sum(row.row_tree.capacity for row in rows),
+            row_load,
         )
         blank = [NO_DRAFT if self._wants_head_tree(row) else NO_FEEDBACK for row in round_.rows]
         return Prepared(round_, load, rows, blank)
@@ -129,13 +137,16 @@ class Proposer:
     def _draft_searches(self, round_: Round, drafts: list[Draft], load: int) -> None:
         """Fill in the drafts of beam searches, group by group; `load` is what else is computed."""
         groups: dict[int, list[int]] = {}
+        row_load = _row_load(round_)
         for index, row in enumerate(round_.rows):
             if row.branch is not None and row.samples and row.draft_max:
                 groups.setdefault(row.branch.group_id, []).append(index)
         for indices in groups.values():
             rows = [round_.rows[index] for index in indices]
             room = sum(row.draft_max for row in rows)
-            found = self._beam_drafts.propose(rows, load, self._controller.cost.table(load + room))
+            contexts = [row.stop for row in rows]
+            costs = self._controller.search_costs(contexts, load, room, row_load)
+            found = self._beam_drafts.propose(rows, load, costs)
             asks_head = self._asks_head(rows[0])
             for index, draft in zip(indices, found, strict=True):
                 drafts[index] = (
@@ -257,3 +268,10 @@ class Proposer:
             output = state.output()
             if output:
                 state.memory.store.learn(output)
+
+
+def _row_load(round_: Round) -> StepLoad:
+    """Return the load of the sampling rows with one token each, as if no prompt were read."""
+    stops = [row.stop for row in round_.rows if row.samples]
+    context = sum(stops)
+    return StepLoad(len(stops), len(stops), context, context)

@@ -10,6 +10,9 @@ from struct import Struct as FrameHeader
 
 import msgspec
 
+from draftwerk.speculative.costs.roofline import Roofline
+from draftwerk.speculative.costs.work import StepLoad
+
 OnProgress = Callable[[str], None]
 """Takes a line to show while a model loads: the payload of LOADING."""
 
@@ -43,8 +46,10 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     """Those that a CPU model runs on."""
     draft_head: bool = False
     """Whether the model guesses on by itself."""
-    step_costs: tuple[tuple[int, float], ...] = ()
-    """Measured (tokens, milliseconds) of a step."""
+    step_costs: tuple[tuple[StepLoad, float], ...] = ()
+    """Steps measured at start, with their milliseconds."""
+    roofline: Roofline | None = None
+    """The model's shape and this machine's rates, where they were measured."""
     weight_bytes: int = 0
     """What every step reads; 0 where it was not measured."""
     weight_ms: float = 0.0

@@ -5,6 +5,7 @@ Cache --Round--> Draft --Proposal--> Verifier --Verdict--> Cache
 
 import msgspec
 
+from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
 from draftwerk.speculative.sampling.params import Sampling
 
 
@@ -70,10 +71,10 @@ NOTHING_LEARNED = Feedback()
 
 
 class StepReport(Plain, frozen=True):
-    """What a step cost: how the controller learns T(N). The scheduler hands it on unopened."""
+    """What a step cost: how T(tokens, context) is learnt."""
 
-    token_count: int = 0
-    """Tokens computed in the step, drafts included."""
+    load: StepLoad = NO_LOAD
+    """What was computed, drafts included."""
     device_ms: float = 0.0
     head_rows: int = 0
     """Places that the draft head ran for: rows, and survivors of beam searches."""

@@ -24,6 +24,7 @@ from draftwerk.actors.messages import (
 )
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
+from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     ChosenLogprob,
@@ -80,7 +81,7 @@ class Desk:
                 round_id=round_.round_id,
                 pipeline_slot=round_.pipeline_slot,
                 decisions=decisions,
-                report=StepReport(device_ms=1.0, token_count=3),
+                report=StepReport(device_ms=1.0, load=StepLoad(3, 1)),
             ),
             drafts=(NO_DRAFT,) * len(round_.rows),
         )

@@ -114,7 +114,7 @@ class Server:
             if hindsight is not None:
                 drafts = tuple(self._hindsight(row, hindsight) for row in round_.rows)
             verdict = self.runner.step(Proposal(round_, drafts))
-            report = replace(verdict.report, device_ms=step_ms(verdict.report.token_count))
+            report = replace(verdict.report, device_ms=step_ms(verdict.report.load.tokens))
             verdict = replace(verdict, report=report)
             for progress in self.scheduler.commit(verdict, drafts):
                 assert not progress.error, progress.error

@@ -10,6 +10,7 @@ from math import exp, log
 from draftwerk.actors.messages import ChatMessage
 from draftwerk.speculative.beams.decisions import BeamRules, Candidate, best_candidates
 from draftwerk.speculative.beams.sampled import new_beams
+from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.rounds import (
     LOSS_NATS,
     ChosenLogprob,
@@ -181,7 +182,7 @@ class ToyTarget:
             round_id=round_.round_id,
             pipeline_slot=round_.pipeline_slot,
             decisions=decisions,
-            report=StepReport(device_ms=1.0, token_count=tokens),
+            report=StepReport(device_ms=1.0, load=StepLoad(tokens, tokens)),
         )
 
     def _write(self, row: Row, draft: Draft) -> None:

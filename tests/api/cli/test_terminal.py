@@ -11,6 +11,7 @@ from draftwerk.api.cli import doctor
 from draftwerk.api.cli.chat import ChatSession, command, reason, speed
 from draftwerk.api.core.config import ConfigError, Settings, load
 from draftwerk.machine import threads
+from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.frames import Ready
 from tests.api.conftest import Served, serving
 from tests.api.support.fake_engine import FakeEngine, whole_text
@@ -175,7 +176,10 @@ def test_the_doctor_prints_what_to_expect(capsys: pytest.CaptureFixture[str]) ->
         device="cpu",
         attention="native",
         exact=True,
-        step_costs=((1, 8.0), (8, 10.0), (16, 12.0)),
+        step_costs=(
+            *((StepLoad(n, n), ms) for n, ms in ((1, 8.0), (8, 10.0), (16, 12.0))),
+            (StepLoad(1, 1, 4096, 4096), 20.0),
+        ),
         weight_bytes=269_000_000,
         weight_ms=6.7,
     )

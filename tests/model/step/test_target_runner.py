@@ -433,7 +433,7 @@ def test_the_verdict_carries_the_steps_cost(directory):
     runner = make_runner(directory)
     runner.clock = iter([1.0, 1.25, 1.3125]).__next__
     verdict = runner.step(opened(Sampling(), chain((1, 2), "x")))
-    assert (verdict.report.device_ms, verdict.report.token_count) == (250.0, len(PROMPT) + 2)
+    assert (verdict.report.device_ms, verdict.report.load.tokens) == (250.0, len(PROMPT) + 2)
     assert verdict.report.head_ms == 62.5
 
 

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     NO_STEP,
@@ -146,7 +147,7 @@ def decide(
             round_id=round_.round_id,
             pipeline_slot=round_.pipeline_slot,
             decisions=decisions,
-            report=StepReport(device_ms=2.5, token_count=9),
+            report=StepReport(device_ms=2.5, load=StepLoad(9, 9)),
         ),
         drafts,
     )
@@ -376,7 +377,7 @@ def test_a_verdict_for_another_round_is_an_error() -> None:
                 round_id=99,
                 pipeline_slot=round_.pipeline_slot,
                 decisions=(Decision(tokens=(1,)),),
-                report=StepReport(device_ms=1.0, token_count=8),
+                report=StepReport(device_ms=1.0, load=StepLoad(8, 8)),
             ),
             (NO_DRAFT,),
         )
@@ -388,7 +389,7 @@ def test_the_next_round_carries_the_last_ones_cost() -> None:
     first = planned(world)
     assert first.report == NO_STEP
     decide(world, first, Decision(tokens=(5,)))
-    assert planned(world).report == StepReport(token_count=9, device_ms=2.5)
+    assert planned(world).report == StepReport(load=StepLoad(9, 9), device_ms=2.5)
 
 
 def test_no_more_sequences_run_than_rows_are_allowed() -> None:

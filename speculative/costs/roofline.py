@@ -1,0 +1,56 @@
+"""The roofline: the least time that a step can take on this machine, from exact counts.
+
+Products are bound by arithmetic or by reading the weights, whichever takes longer; attention has
+rates of its own, and its reading and its arithmetic take turns. Williams, Waterman and Patterson,
+"Roofline: an insightful visual performance model", CACM 52 (2009).
+"""
+
+import msgspec
+
+from draftwerk.speculative.costs.work import ModelShape, StepLoad
+
+ATTENTION_SHARE = 0.25
+"""Of the products' arithmetic rate, what attention reaches before anything is measured: its
+products are narrow, and a softmax lies between them."""
+
+
+class MachineRates(msgspec.Struct, frozen=True, kw_only=True):
+    """What this machine was measured to do at most."""
+
+    flops_per_s: float
+    """Of matrix products in the weights' format."""
+    bytes_per_s: float
+    """Of reading the weights."""
+
+
+class Roofline(msgspec.Struct, frozen=True, kw_only=True):
+    """A model on a machine. Milliseconds."""
+
+    shape: ModelShape
+    rates: MachineRates
+
+    @property
+    def ridge(self) -> float:
+        """Tokens, each with its logits, from which arithmetic takes longer than reading weights."""
+        shape, rates = self.shape, self.rates
+        one = StepLoad(1, 1)
+        reading_s = shape.weights_read(one) / rates.bytes_per_s
+        return reading_s * rates.flops_per_s / shape.product_flops(one)
+
+    def products_ms(self, load: StepLoad) -> float:
+        """Return the least time of the matrix products."""
+        arithmetic = self.shape.product_flops(load) / self.rates.flops_per_s
+        return 1e3 * max(arithmetic, self.shape.weights_read(load) / self.rates.bytes_per_s)
+
+    def attention_ms(self, load: StepLoad) -> float:
+        """Return about what the arithmetic of attention takes."""
+        rate = ATTENTION_SHARE * self.rates.flops_per_s
+        return 1e3 * self.shape.attention_flops(load) / rate
+
+    def kv_ms(self, load: StepLoad) -> float:
+        """Return the least time of reading the keys and values."""
+        return 1e3 * load.kv_tokens * self.shape.token_bytes / self.rates.bytes_per_s
+
+    def ms(self, load: StepLoad) -> float:
+        """Return the least time of a whole step."""
+        return self.products_ms(load) + self.attention_ms(load) + self.kv_ms(load)

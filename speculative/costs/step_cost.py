@@ -1,0 +1,274 @@
+"""T(tokens, context): what a device step costs, learnt from the steps themselves.
+
+    ms(load) = curve(equal tokens) + context cost
+
+A token whose logits are not computed counts as less than one: "equal tokens" is what a step's
+products amount to. Steps are filed by that. The curve goes through the mean of each file that has
+been used of late, less its context cost; it never falls and is straight in between, so tiles show
+as steep stretches. That it never falls is isotonic regression by pool adjacent violators: a falling
+pair is noise, and is replaced by its weighted mean. Where nothing was measured, the curve follows
+the roofline, scaled to the nearest measurement. Milliseconds throughout.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from draftwerk.speculative.costs.context_cost import ContextCost
+from draftwerk.speculative.costs.roofline import Roofline
+from draftwerk.speculative.costs.work import StepLoad
+
+EDGES = (
+    *(1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128),
+    *(160, 192, 224, 256, 320, 384, 448, 512, 768, 1024, 2048, 4096, 8192),
+)
+"""The most tokens that each file takes; dense where the decisions are made."""
+WEIGHT_MAX = 16.0
+"""Steps after which a file's old ones fade."""
+WEIGHT_SEED = 4.0
+"""What a measurement at start is worth, in steps."""
+WEIGHT_KNOWN = 0.5
+"""Below this, a file has been idle for so long that it does not count."""
+FADING = 0.998
+"""Of every file's weight, at each step."""
+DRIFT = 0.05
+"""How much of an unexpected cost is put down to the machine's pace, at every size."""
+SURPRISE_MAX = 2.0
+"""A step counts as at most this many times what was expected, and at least its inverse."""
+BASE_MIN = 0.1
+"""Of a step's time, what is left for its products at least, whatever its context seems to cost."""
+SLOPE_PRIOR = 0.01
+"""What a token adds to a step of one, as a share of it, while only one file is known."""
+REFRESH_STEPS = 8
+"""Steps between two updates of the curve."""
+MeasuredStep = tuple[StepLoad | int, float]
+"""A step and its milliseconds; a bare number is of tokens with logits, behind no context."""
+
+
+class StepCost:
+    """A running regression of device time on the size of steps, with the roofline as prior."""
+
+    def __init__(
+        self, measured: Iterable[MeasuredStep] = (), roofline: Roofline | None = None
+    ) -> None:
+        """Without a roofline, the curve is all that is learnt, and contexts cost nothing."""
+        self.context = ContextCost(roofline)
+        self._roofline = roofline
+        self._head_share = roofline.shape.head_share if roofline else 0.0
+        self._files = [_File() for _ in EDGES]
+        self._curve: list[float] = []
+        self._steps_since = 0
+        self.seed(measured)
+
+    def seed(self, measured: Iterable[MeasuredStep]) -> None:
+        """Take in measurements made at start."""
+        for load, ms in measured:
+            self._file(StepLoad(load, load) if isinstance(load, int) else load, ms, WEIGHT_SEED)
+        self._redraw()
+
+    def known(self, tokens: int) -> bool:
+        """Return whether steps of about this size have been seen of late."""
+        return self._files[_bin(tokens)].known
+
+    def bounded(self, tokens: int) -> bool:
+        """Return whether steps of at most about this size have been seen of late.
+
+        If only larger ones have, the curve cannot tell what a step without drafts would save.
+        """
+        return any(file.known for file in self._files[: _bin(tokens) + 1])
+
+    def learn(self, load: StepLoad, ms: float) -> None:
+        """Take in one step."""
+        if load.tokens < 1 or ms <= 0.0:
+            return
+        pace = 1.0
+        if self._files[_bin(self.equal_tokens(load))].known:
+            expected = self.ms(load)
+            ratio = min(max(ms / expected, 1 / SURPRISE_MAX), SURPRISE_MAX)
+            ms = expected * ratio
+            pace = ratio**DRIFT
+        else:
+            self._steps_since = REFRESH_STEPS
+        for file in self._files:
+            file.fade(pace)
+        self.context.fade(FADING, pace)
+        self._file(load, ms, 1.0)
+        self._steps_since += 1
+        if self._steps_since >= REFRESH_STEPS:
+            self._redraw()
+
+    def equal_tokens(self, load: StepLoad) -> float:
+        """Return the tokens with logits whose products amount to those of a step."""
+        return max(1.0, load.tokens - self._head_share * (load.tokens - load.outputs))
+
+    def ms(self, load: StepLoad) -> float:
+        """Return what a step of this size costs."""
+        return self._on_curve(self.equal_tokens(load)) + self.context_ms(load)
+
+    def context_ms(self, load: StepLoad) -> float:
+        """Return the part of it that a step without context would not cost."""
+        return self.context.ms(self.context.features(load))
+
+    def token_ms(self, context: int) -> float:
+        """Return what a row behind `context` others adds to the context's cost with each token."""
+        return self.context_ms(StepLoad(context_tokens=context))
+
+    def chunk_within(self, load: StepLoad, start: int, count_max: int, ms_max: float) -> int:
+        """Return how many tokens of a prompt fit beside a load into a step of `ms_max`.
+
+        They lie behind `start` others, and their logits are not asked for; 0 .. `count_max`.
+        """
+        low, high = 0, count_max
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.ms(load.with_row(start, middle, 0)) <= ms_max:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def table(self, tokens_max: int) -> Sequence[float]:
+        """Return the cost without context by token count, 0 to at least `tokens_max`."""
+        if len(self._curve) <= tokens_max:
+            self._curve = self._drawn(max(tokens_max, 2 * len(self._curve), 255))
+            self._steps_since = 0
+        return self._curve
+
+    def check(self) -> None:
+        """Assert that a larger step never seems cheaper."""
+        curve = self.table(255)
+        assert all(low <= high for low, high in pairwise(curve))
+        self.context.check()
+
+    def _on_curve(self, tokens: float) -> float:
+        below = int(tokens)
+        table = self.table(below + 1)
+        return table[below] + (tokens - below) * (table[below + 1] - table[below])
+
+    def _redraw(self) -> None:
+        self.context.solve()
+        self._curve.clear()
+
+    def _file(self, load: StepLoad, ms: float, weight: float) -> None:
+        tokens, features = self.equal_tokens(load), self.context.features(load)
+        file = self._files[_bin(tokens)]
+        old = min(file.weight, WEIGHT_MAX)
+        if file.known:
+            # What another number of tokens would explain is not put down to the context.
+            surplus = self._on_curve(tokens) - self._on_curve(file.tokens)
+            deviation = (features[0] - file.features[0], features[1] - file.features[1])
+            share = weight * old / (weight + old)
+            self.context.learn(deviation, ms - file.ms - surplus, share, max(ms, file.ms))
+        file.add(old, weight, tokens, ms, features)
+
+    def _points(self) -> list[tuple[float, float]]:
+        """Return (tokens, ms) of the known files without context, by pool adjacent violators."""
+        pooled: list[tuple[float, float, float]] = []
+        for file in self._files:
+            if not file.known:
+                continue
+            weight, tokens = file.weight, file.tokens
+            ms = max(file.ms - self.context.ms(file.features), BASE_MIN * file.ms)
+            while pooled and pooled[-1][2] > ms:
+                above = pooled.pop()
+                total = above[0] + weight
+                tokens = (above[0] * above[1] + weight * tokens) / total
+                ms = (above[0] * above[2] + weight * ms) / total
+                weight = total
+            pooled.append((weight, tokens, ms))
+        return [(tokens, ms) for _, tokens, ms in pooled]
+
+    def _drawn(self, tokens_max: int) -> list[float]:
+        points = self._points()
+        if self._roofline is None:
+            return _drawn(points, tokens_max)
+        return _drawn(_with_prior(points, self._roofline), tokens_max)
+
+
+class _File:
+    """Fading means of steps of about one size."""
+
+    __slots__ = ("features", "ms", "tokens", "weight")
+
+    def __init__(self) -> None:
+        self.weight = self.tokens = self.ms = 0.0
+        self.features = (0.0, 0.0)
+
+    @property
+    def known(self) -> bool:
+        return self.weight >= WEIGHT_KNOWN
+
+    def fade(self, pace: float) -> None:
+        self.weight *= FADING
+        self.ms *= pace
+
+    def add(
+        self, old: float, weight: float, tokens: float, ms: float, features: tuple[float, float]
+    ) -> None:
+        """Take in one step; those before it weigh `old`."""
+        self.weight = old + weight
+        share = weight / self.weight
+        self.tokens += (tokens - self.tokens) * share
+        self.ms += (ms - self.ms) * share
+        first, second = self.features
+        self.features = (
+            first + (features[0] - first) * share,
+            second + (features[1] - second) * share,
+        )
+
+
+def _bin(tokens: float) -> int:
+    return min(bisect_left(EDGES, tokens), len(EDGES) - 1)
+
+
+def _with_prior(points: list[tuple[float, float]], roofline: Roofline) -> list[tuple[float, float]]:
+    """Return the points, and the scaled roofline at sizes between which none was measured."""
+    priors = {edge: roofline.products_ms(StepLoad(edge, edge)) for edge in EDGES}
+    if not points:
+        return [(float(edge), ms) for edge, ms in priors.items()]
+    scales = [(tokens, ms / _between(tuple(priors.items()), tokens)) for tokens, ms in points]
+    known = {_bin(tokens) for tokens, _ in points}
+    drawn = [
+        *points,
+        *(
+            (float(edge), prior * _between(scales, edge))
+            for index, (edge, prior) in enumerate(priors.items())
+            if index not in known
+        ),
+    ]
+    rising: list[tuple[float, float]] = []
+    for tokens, ms in sorted(drawn):
+        rising.append((tokens, max(ms, rising[-1][1]) if rising else ms))
+    return rising
+
+
+def _tokens(point: tuple[float, float]) -> float:
+    return point[0]
+
+
+def _between(points: Sequence[tuple[float, float]], at: float) -> float:
+    """Return the value at `at` of the line through the points, level outside of them."""
+    index = bisect_left(points, at, key=_tokens)
+    if index == 0:
+        return points[0][1]
+    if index == len(points):
+        return points[-1][1]
+    (left, low), (right, high) = points[index - 1], points[index]
+    return low + (high - low) * (at - left) / (right - left)
+
+
+def _drawn(points: list[tuple[float, float]], tokens_max: int) -> list[float]:
+    """Return the curve through the points, level before them and straight on after them."""
+    if not points:
+        points = [(1.0, 1.0)]
+    points = points[: 1 + bisect_left(points, tokens_max, key=_tokens)]
+    first, last = points[0], points[-1]
+    slope = (last[1] - first[1]) / (last[0] - first[0]) if len(points) > 1 else 0.0
+    slope = max(slope, SLOPE_PRIOR * first[1] / (1.0 + SLOPE_PRIOR * first[0]))
+    ends = [*points, (tokens_max + 1.0, last[1] + slope * (tokens_max + 1.0 - last[0]))]
+    curve = [first[1]] * (int(first[0]) + 1)
+    for (left, low), (right, high) in pairwise(ends):
+        if right > left:
+            rise = (high - low) / (right - left)
+            curve.extend(low + rise * (n - left) for n in range(len(curve), int(right) + 1))
+    return curve

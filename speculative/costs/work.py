@@ -1,0 +1,109 @@
+"""What a step computes and reads: exact counts of tokens, FLOPs and bytes."""
+
+import msgspec
+
+KV_TILE = 16
+"""Tokens of a row that share one reading of its keys, as in the kernels' tiles."""
+
+
+class StepLoad(msgspec.Struct, frozen=True, array_like=True):
+    """The size of a step, drafts included."""
+
+    tokens: int = 0
+    """Tokens computed."""
+    outputs: int = 0
+    """Those of them whose logits are computed: all but a prompt's, of which the last at most."""
+    context_tokens: int = 0
+    """Keys that each token attends to, itself included, summed over the tokens."""
+    kv_tokens: int = 0
+    """Slots of keys and values read: a row's once for every `KV_TILE` of its tokens."""
+
+    def with_row(self, start: int, count: int, outputs: int) -> "StepLoad":
+        """Return the load with a row more: `count` tokens in line behind `start` others."""
+        return StepLoad(
+            self.tokens + count,
+            self.outputs + outputs,
+            self.context_tokens + attended(start, count),
+            self.kv_tokens + slots_read(start, count),
+        )
+
+    def __add__(self, other: "StepLoad") -> "StepLoad":
+        return StepLoad(
+            self.tokens + other.tokens,
+            self.outputs + other.outputs,
+            self.context_tokens + other.context_tokens,
+            self.kv_tokens + other.kv_tokens,
+        )
+
+
+NO_LOAD = StepLoad()
+
+
+def attended(start: int, count: int) -> int:
+    """Return the keys that `count` tokens in line attend to behind `start` others."""
+    return count * start + count * (count + 1) // 2
+
+
+def slots_read(start: int, count: int) -> int:
+    """Return the slots of a row that are read: each tile of tokens reads those it may attend to."""
+    whole, rest = divmod(count, KV_TILE)
+    read = whole * start + KV_TILE * whole * (whole + 1) // 2
+    return read + start + count if rest else read
+
+
+class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What a decoder's cost depends on; sizes are counts of elements."""
+
+    layer_count: int
+    hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    ffn_size: int
+    vocab_size: int
+    weight_bytes: float
+    """Of one weight as it is kept, scales included."""
+    kv_bytes: float
+    """Of one number of a key or value as it is kept, scales included."""
+
+    @property
+    def layer_weights(self) -> int:
+        """Elements of one layer's matrices."""
+        attended = self.num_heads * self.head_size
+        qkv = attended + 2 * self.num_kv_heads * self.head_size
+        return self.hidden_size * (qkv + attended + 3 * self.ffn_size)
+
+    @property
+    def head_weights(self) -> int:
+        """Elements of the matrix that makes logits."""
+        return self.hidden_size * self.vocab_size
+
+    @property
+    def head_share(self) -> float:
+        """The logits' part of the products of a token."""
+        return self.head_weights / (self.layer_count * self.layer_weights + self.head_weights)
+
+    @property
+    def token_bytes(self) -> float:
+        """Bytes of one token's keys and values in all layers."""
+        return 2 * self.layer_count * self.num_kv_heads * self.head_size * self.kv_bytes
+
+    def product_flops(self, load: StepLoad) -> int:
+        """Return the FLOPs of the matrix products of a step."""
+        layers = load.tokens * self.layer_count * self.layer_weights
+        return 2 * (layers + load.outputs * self.head_weights)
+
+    def attention_flops(self, load: StepLoad) -> int:
+        """Return the FLOPs of scores and weighted sums of a step, in all layers."""
+        return 4 * self.layer_count * self.num_heads * self.head_size * load.context_tokens
+
+    def weights_read(self, load: StepLoad) -> float:
+        """Return the bytes of matrices that a step reads."""
+        if not load.tokens:
+            return 0.0
+        head = self.head_weights if load.outputs else 0
+        return (self.layer_count * self.layer_weights + head) * self.weight_bytes
+
+    def kv_moved(self, load: StepLoad) -> float:
+        """Return the bytes of keys and values that a step reads and writes."""
+        return (load.kv_tokens + load.tokens) * self.token_bytes

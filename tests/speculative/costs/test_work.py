@@ -1,0 +1,49 @@
+"""Counts of a step, against their definitions and by the shape's properties."""
+
+import random
+
+import pytest
+
+from draftwerk.speculative.costs.work import KV_TILE, ModelShape, StepLoad, attended, slots_read
+
+
+@pytest.mark.parametrize("start", [0, 1, 15, 16, 100])
+@pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 48, 100])
+def test_rows_are_counted_token_by_token_and_tile_by_tile(start: int, count: int) -> None:
+    assert attended(start, count) == sum(start + index + 1 for index in range(count))
+    ends = [min(first + KV_TILE, count) for first in range(0, count, KV_TILE)]
+    assert slots_read(start, count) == sum(start + end for end in ends)
+
+
+def test_a_load_is_the_sum_of_its_rows() -> None:
+    rng = random.Random(2)
+    rows = [(rng.randint(0, 500), rng.randint(1, 99), rng.randint(0, 1)) for _ in range(20)]
+    whole, total = StepLoad(), StepLoad()
+    for row in rows:
+        whole = whole.with_row(*row)
+        total += StepLoad().with_row(*row)
+    assert whole == total
+    assert whole.tokens == sum(count for _, count, _ in rows)
+
+
+def test_a_row_may_be_cut_into_chunks_without_another_token_being_attended_to() -> None:
+    for cut in range(1, 100):
+        assert attended(0, 100) == attended(0, cut) + attended(cut, 100 - cut)
+
+
+def test_the_default_models_weights_are_all_its_matrices() -> None:
+    shape = ModelShape(
+        layer_count=30,
+        hidden_size=576,
+        num_heads=9,
+        num_kv_heads=3,
+        head_size=64,
+        ffn_size=1536,
+        vocab_size=49152,
+        weight_bytes=2.0,
+        kv_bytes=2.0,
+    )
+    # 134 515 008 parameters, less the 61 norms of 576.
+    assert shape.layer_count * shape.layer_weights + shape.head_weights == 134_515_008 - 61 * 576
+    assert shape.token_bytes == 30 * 2 * 3 * 64 * 2
+    assert shape.weights_read(StepLoad(256, 0)) == 2.0 * 30 * shape.layer_weights
