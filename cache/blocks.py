@@ -7,23 +7,29 @@
 free + used + cached = capacity, always.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable
+
+from draftwerk.cache.replacement import CostAware, EvictionOrder, Origin
+
+NOWHERE = Origin()
 
 
 class BlockPool:
     """Owns every block id from 0 to `capacity` - 1."""
 
-    def __init__(self, capacity: int, block_size: int) -> None:
+    def __init__(self, capacity: int, block_size: int, order: EvictionOrder | None = None) -> None:
+        """`order` says which cached block goes first."""
         self.capacity = capacity
         self.block_size = block_size
         """Slots (tokens) in a block."""
         self._free = list(range(capacity))[::-1]
         """The last freed is taken first: its memory is there already, and warm."""
         self._holders = [0] * capacity
-        self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
+        self._cached: EvictionOrder = CostAware() if order is None else order
         self._block_by_name: dict[bytes, int] = {}
         self._name_by_block: dict[int, bytes] = {}
+        self._origins: dict[int, Origin] = {}
+        """Of the named blocks."""
 
     @property
     def free(self) -> int:
@@ -47,12 +53,12 @@ class BlockPool:
         return -(-slots // self.block_size)
 
     def take(self, count: int) -> list[int] | None:
-        """Take `count` unnamed blocks, held once each, or none at all; old cached ones go first."""
+        """Take `count` unnamed blocks, held once each, or none at all."""
         if count > self.available:
             return None
         while len(self._free) < count:
-            block, _ = self._cached.popitem(last=False)
-            del self._block_by_name[self._name_by_block.pop(block)]
+            block = self._cached.evict()
+            del self._block_by_name[self._name_by_block.pop(block)], self._origins[block]
             self._free.append(block)
         blocks = [self._free.pop() for _ in range(count)]
         for block in blocks:
@@ -61,8 +67,14 @@ class BlockPool:
 
     def hold(self, block: int) -> None:
         """Add a holder to a used or cached block."""
-        self._cached.pop(block, None)
+        if block in self._cached:
+            self._cached.remove(block)
         self._holders[block] += 1
+
+    def reuse(self, block: int) -> None:
+        """Hold a named block because a request's prompt begins with its tokens."""
+        self._cached.reused(self._name_by_block[block], self._origins[block].name_space)
+        self.hold(block)
 
     def drop(self, blocks: Iterable[int]) -> None:
         """Remove a holder from each block; the last holder's named blocks stay as cached.
@@ -73,7 +85,7 @@ class BlockPool:
             self._holders[block] -= 1
             if self._holders[block] == 0:
                 if block in self._name_by_block:
-                    self._cached[block] = None
+                    self._cached.add(block, self._name_by_block[block], self._origins[block])
                 else:
                     self._free.append(block)
 
@@ -81,17 +93,18 @@ class BlockPool:
         """Return whether writing to the block would change what another holder reads."""
         return self._holders[block] > 1
 
-    def name(self, block: int, name: bytes) -> None:
+    def name(self, block: int, name: bytes, origin: Origin = NOWHERE) -> None:
         """Make a held, full, committed block findable; the first block of a name keeps it."""
         if name not in self._block_by_name and block not in self._name_by_block:
             self._block_by_name[name] = block
             self._name_by_block[block] = name
+            self._origins[block] = origin
 
     def unname(self, block: int) -> None:
         """Make a held block unfindable, because its holder is about to overwrite it."""
         name = self._name_by_block.pop(block, None)
         if name is not None:
-            del self._block_by_name[name]
+            del self._block_by_name[name], self._origins[block]
 
     def find(self, name: bytes) -> int | None:
         """Return the block of that name, used or cached."""
@@ -114,3 +127,5 @@ class BlockPool:
         assert not free & self._name_by_block.keys(), "a free block has a name"
         names = {block: name for name, block in self._block_by_name.items()}
         assert names == self._name_by_block, "names and blocks disagree"
+        assert self._origins.keys() == self._name_by_block.keys(), "origins and names disagree"
+        self._cached.check()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import ROOT, BlockNamer
+from draftwerk.cache.replacement import Origin
 
 BlockCopy = tuple[int, int]
 """(from, to): a block's content to copy before the round writes anything."""
@@ -40,7 +41,7 @@ class BlockTable:
             block = self._pool.find(name)
             if block is None:
                 break
-            self._pool.hold(block)
+            self._pool.reuse(block)
             self.blocks.append(block)
             self._names.append(name)
         return self.slots
@@ -80,7 +81,7 @@ class BlockTable:
         for i in range(len(self._names), computed // size):
             name = self._next_name(tokens[i * size : (i + 1) * size])
             self._names.append(name)
-            self._pool.name(self.blocks[i], name)
+            self._pool.name(self.blocks[i], name, Origin(i, self._name_space))
 
     def fork(self) -> "BlockTable":
         """Return a second table over the same blocks, copy-on-write (see `own`)."""

@@ -15,6 +15,7 @@ from secrets import token_bytes
 from typing import TypeVar
 
 import anyio
+import msgspec
 from anyio import to_thread
 
 from draftwerk.actors.audit import Audit
@@ -29,7 +30,7 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.gumbel import fastest
-from draftwerk.model.native.servable import check_servable
+from draftwerk.model.native.servable import check_servable, own_format
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.plan import Plan, available, plan
 from draftwerk.speculative.drafting.policy import KEYED, REJECTION
@@ -199,7 +200,13 @@ def read_infos(settings: EngineSettings, report: Report) -> tuple[ModelInfo, Mod
         draft = read_info(locate(settings.draft, report)) if settings.draft else None
     except Refused as error:
         raise ConfigError(str(error)) from None
-    return target, draft
+    return _served(settings, target, report), draft and _served(settings, draft, report)
+
+
+def _served(settings: EngineSettings, info: ModelInfo, report: Report) -> ModelInfo:
+    """Return a model's card with the format that it is served in unless one is asked for."""
+    found = own_format(info.stored_format, settings.device, settings.attention, report)
+    return msgspec.structs.replace(info, stored_format=found)
 
 
 def read_text(info: ModelInfo) -> TextTokenizer:

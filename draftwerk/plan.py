@@ -5,7 +5,7 @@ from shutil import which
 from typing import Protocol
 
 from draftwerk.api.core.config import ConfigError, EngineSettings, bytes_of
-from draftwerk.machine.host import memory_bytes
+from draftwerk.machine.host import available_bytes, gpu_free_bytes, memory_bytes
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 
 SOURCES = ("ngram", "suffix", "store", "recycle", "grammar", "head")
@@ -17,7 +17,9 @@ DRAFT_MAX = 15
 BLOCK_SIZE = 16
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2, "int8": 2, "int4": 2}
 """A number in the KV pages; quantised weights leave activations in bf16."""
-DTYPE = "bf16"
+KV_SHARE = 0.75
+"""Of the memory that the models leave, what `--kv-memory auto` takes."""
+KV_AUTO_MIN = 64 * 2**20
 
 
 class ModelSizes(Protocol):
@@ -29,6 +31,12 @@ class ModelSizes(Protocol):
     def kv_heads_per_token(self) -> int: ...
     @property
     def head_size(self) -> int: ...
+    @property
+    def context_max(self) -> int: ...
+    @property
+    def stored_format(self) -> str: ...
+    @property
+    def stored_bytes(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +67,18 @@ def plan(
             f"the draft model's vocabulary has {draft.vocab_size} tokens, the target's has "
             f"{target.vocab_size}; they must be the same"
         )
-    dtype = DTYPE if settings.dtype == "auto" else settings.dtype
+    dtype, draft_dtype = (_dtype(settings, card) for card in (target, draft or target))
     block_size = settings.block_size or BLOCK_SIZE
     token_bytes = sum(
         card.kv_heads_per_token * head_bytes(card.head_size, dtype, settings.kv_dtype)
         for card in (target, draft)
         if card is not None
     )
-    kv_bytes = bytes_of(settings.kv_memory)
+    weights = sum(card.stored_bytes for card in (target, draft) if card is not None)
+    if settings.kv_memory == "auto":
+        kv_bytes = auto_kv_bytes(_free(settings), weights, token_bytes * target.context_max)
+    else:
+        kv_bytes = bytes_of(settings.kv_memory)
     _check_memory(settings, kv_bytes, memory_bytes() if memory is None else memory)
     block_count = kv_bytes // (token_bytes * block_size)
     if block_count < 1:
@@ -80,7 +92,6 @@ def plan(
             )
         methods = ("draft",)
     options: dict[str, object] = {
-        "dtype": dtype,
         "kv_dtype": settings.kv_dtype,
         "verify": settings.verify,
         "device": settings.device,
@@ -94,9 +105,14 @@ def plan(
             "source": settings.model or None,
             "draft_head": settings.draft_head if "head" in methods else "off",
             "successor_count": SUCCESSORS if "recycle" in methods else 0,
+            "dtype": dtype,
             **options,
         },
-        draft_options={"source": settings.draft, **options} if "draft" in methods else None,
+        draft_options=(
+            {"source": settings.draft, "dtype": draft_dtype, **options}
+            if "draft" in methods
+            else None
+        ),
         block_count=block_count,
         block_size=block_size,
         dtype=dtype,
@@ -105,10 +121,40 @@ def plan(
     )
 
 
+def _dtype(settings: EngineSettings, card: ModelSizes) -> str:
+    return card.stored_format if settings.dtype == "auto" else settings.dtype
+
+
+def _free(settings: EngineSettings) -> int:
+    """Return the free memory of the device that will serve."""
+    if _on_gpu(settings):
+        return gpu_free_bytes()
+    return available_bytes()
+
+
+def auto_kv_bytes(free: int, weights: int, sequence_bytes: int) -> int:
+    """Return the cache's size: a share of what the weights leave, at most all rows' full contexts.
+
+    The weights are held twice while they are packed. Raises ConfigError where nothing is left.
+    """
+    left = int(KV_SHARE * (free - 2 * weights))
+    if left < KV_AUTO_MIN:
+        raise ConfigError(
+            f"kv_memory auto: {free / 2**20:.0f} MiB of memory are free, and the weights need "
+            f"{2 * weights / 2**20:.0f} MiB of them to load; free some, or give a size"
+        )
+    return min(left, RoundLimits().rows_max * sequence_bytes)
+
+
+def _on_gpu(settings: EngineSettings) -> bool:
+    return settings.device == "cuda" or (
+        settings.device == "auto" and which("nvidia-smi") is not None
+    )
+
+
 def _check_memory(settings: EngineSettings, kv_bytes: int, memory: int) -> None:
     """Refuse a cache that the machine cannot hold; its own process checks what a GPU holds."""
-    on_gpu = settings.device == "cuda" or (settings.device == "auto" and which("nvidia-smi"))
-    if memory and kv_bytes >= memory and not on_gpu:
+    if memory and kv_bytes >= memory and not _on_gpu(settings):
         raise ConfigError(
             f"kv_memory {settings.kv_memory} is more than the {memory / 2**30:.1f} GiB of memory "
             "that this machine has"

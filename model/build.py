@@ -20,8 +20,7 @@ from draftwerk.model.native.kv_pages import copy_blocks, move_slots
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.native.servable import check_formats
-from draftwerk.model.native.thread_trial import trial_s
-from draftwerk.model.rates import native_roofline
+from draftwerk.model.native.trials import native_roofline, trial_s
 from draftwerk.model.reference.draft_head import TorchStep
 from draftwerk.model.reference.forward import TorchForward, prefer_speed
 from draftwerk.model.reference.kv_pages import allocate

@@ -20,7 +20,7 @@ from draftwerk.speculative.sampling.params import Sampling
 
 WARM_UP_SIZES: tuple[StepSize, ...] = (
     *((tokens, 0) for tokens in (1, 2, 4, 8, 16, 32, 64, 128)),
-    *((1, 1024), (8, 1024), (32, 1024), (1, 3072)),
+    *((1, 1024), (8, 1024), (64, 1024), (1, 3072), (16, 3072)),
 )
 """Tokens in a step, and in the pages before them: where costs are measured at start."""
 ROW_TOKENS = 64

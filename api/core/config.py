@@ -23,7 +23,8 @@ SIZE = re.compile(r"^(\d+(?:\.\d+)?) *([KMGT]?)i?B?$")
 SIZE_METAVAR = "SIZE"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
-Bytes = Annotated[str, Meta(pattern=r"^\d+(\.\d+)? *[KMGT]?i?B?$", extra={"metavar": SIZE_METAVAR})]
+SIZE_PATTERN = r"^\d+(\.\d+)? *[KMGT]?i?B?$"
+Bytes = Annotated[str, Meta(pattern=SIZE_PATTERN, extra={"metavar": SIZE_METAVAR})]
 Seconds = Annotated[float, Meta(ge=0, le=86400)]
 Strings = tuple[str, ...]
 S = TypeVar("S", bound=Struct)
@@ -73,7 +74,10 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = "keyed"
     dtype: Annotated[
         Literal["auto", "bf16", "fp32", "int8", "int4", "fp16", "fp8"],
-        Meta(description="the weights' format; fp16 and fp8 on a GPU only"),
+        Meta(
+            description="the weights' format; auto: as they are stored, where the native kernels "
+            "run, else bf16; fp16 and fp8 on a GPU only"
+        ),
     ] = "auto"
     kv_dtype: Annotated[
         Literal["auto", "int8", "fp8"],
@@ -91,7 +95,14 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     exact: Annotated[
         bool, Meta(description="one seed, one text, on a GPU too (always so on a CPU)")
     ] = False
-    kv_memory: Annotated[Bytes, Meta(description="memory for the key-value cache")] = "640MiB"
+    kv_memory: Annotated[
+        str,
+        Meta(
+            pattern=rf"^auto$|{SIZE_PATTERN}",
+            description="memory for the key-value cache; auto: from what the weights leave free",
+            extra={"metavar": SIZE_METAVAR},
+        ),
+    ] = "640MiB"
     block_size: Annotated[
         int, Meta(ge=0, le=4096, description="tokens per cache block; 0 lets the backend say")
     ] = 0

@@ -50,7 +50,7 @@ def step_ratios() -> dict[str, float]:
 async def engine_ratios(tokens: int, repeats: int) -> dict[str, float]:
     """Return what the engine adds to the device's time, and what batching gains."""
     found: dict[str, list[float]] = {}
-    async with engine(Settings(speculate="off")) as running:
+    async with engine(Settings(dtype="bf16", speculate="off")) as running:
         await TimedBatch(["warmth"], 16).run(running)
         for _ in range(repeats):
             for sequences in SEQUENCES:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 PROC = Path("/proc")
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
 PR_SET_PDEATHSIG = 1
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 """Other names of an architecture, to the one that Linux has for it."""
@@ -77,6 +78,32 @@ def memory_bytes() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
+        return 0
+
+
+def available_bytes(proc: Path = PROC, groups: Path = CONTROL_GROUPS) -> int:
+    """Return the memory that programs may still take, within the container's limit too."""
+    try:
+        lines = (proc / "meminfo").read_text().splitlines()
+    except OSError:
+        return memory_bytes()
+    found = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+    free = 1024 * int(next(found, "0"))
+    try:
+        limit = int((groups / "memory.max").read_text())
+        used = int((groups / "memory.current").read_text())
+    except (OSError, ValueError):  # no such group, or "max"
+        return free
+    return max(0, min(free, limit - used))
+
+
+def gpu_free_bytes() -> int:
+    """Return the free memory of the first GPU; 0 where its driver does not tell."""
+    command = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits", "--id=0"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        return 2**20 * int(said.split()[0])
+    except (OSError, ValueError, IndexError):
         return 0
 
 

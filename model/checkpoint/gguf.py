@@ -3,7 +3,8 @@
 The weights so rounded are the reference model.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from draftwerk.model.checkpoint.files.shards import StoredTensor
 from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.rope_fields import check_rope
-from draftwerk.model.checkpoint.supported import check_supported
+from draftwerk.model.checkpoint.supported import FORMAT_KEY, check_supported
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -91,12 +92,29 @@ def convert(path: Path, directory: Path, progress: OnProgress) -> None:
         )
     except Refused as refused:
         raise Refused(f"{path}: {refused}") from refused
+    config[FORMAT_KEY] = stored_format(
+        (tensor.tensor_type.name, int(tensor.n_elements)) for tensor in source.reader.tensors
+    )
     write_bf16(directory / "model.safetensors", shapes, _tensors(source, config))
     (directory / "config.json").write_bytes(
         msgspec.json.format(msgspec.json.encode(config), indent=2)
     )
     progress(f"building the tokenizer of {path.name}")
     _write_tokenizer(path, directory)
+
+
+def stored_format(tensors: Iterable[tuple[str, int]]) -> str:
+    """Return the served format nearest to most weights of a file: bf16, int8 or int4.
+
+    `tensors` are the GGUF's names of formats, and elements. Formats of 5 and 6 bits are served with
+    more, not with fewer.
+    """
+    elements = Counter[str]()
+    for kind, count in tensors:
+        whole = kind in ("F32", "F16", "BF16", "F64")
+        bits = next((int(letter) for letter in kind if letter.isdigit()), 8)
+        elements["bf16" if whole else "int4" if bits <= 4 else "int8"] += count
+    return max(elements, key=elements.__getitem__, default="bf16")
 
 
 def hf_config(source: GgufSource) -> dict[str, Any]:

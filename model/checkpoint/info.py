@@ -10,7 +10,7 @@ from draftwerk.model.checkpoint.files.shards import stored_tensors
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.rope_fields import check_rope
-from draftwerk.model.checkpoint.supported import Json, check_supported, sizes_of
+from draftwerk.model.checkpoint.supported import FORMAT_KEY, Json, check_supported, sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
 QUANTISATION_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
@@ -28,6 +28,10 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     kv_heads_per_token: int
     """Keys and values, of all layers."""
     head_size: int
+    stored_format: str = "bf16"
+    """The weights' own: bf16 for whole numbers of any width, int8 or int4."""
+    stored_bytes: int = 0
+    """Of the weights as they are read."""
 
 
 def read_info(location: Location) -> ModelInfo:
@@ -36,7 +40,8 @@ def read_info(location: Location) -> ModelInfo:
     Whatever can be refused without torch is refused here, before a process is started for it.
     """
     hf = read_supported(location.directory)
-    check_tensors(hf, stored_tensors(location.directory))
+    stored = stored_tensors(location.directory)
+    check_tensors(hf, stored)
     _, kv_heads, head_size = sizes_of(hf)
     return ModelInfo(
         name=location.name,
@@ -46,7 +51,14 @@ def read_info(location: Location) -> ModelInfo:
         eos_token_ids=end_tokens(hf, read_generation(location.directory)),
         kv_heads_per_token=2 * hf["num_hidden_layers"] * kv_heads,
         head_size=head_size,
+        stored_format=_stored_format(hf),
+        stored_bytes=sum(path.stat().st_size for path in {each.path for each in stored.values()}),
     )
+
+
+def _stored_format(hf: Json) -> str:
+    found = hf.get(FORMAT_KEY, "bf16")
+    return found if found in ("int8", "int4") else "bf16"
 
 
 def read_supported(directory: Path) -> Json:

@@ -37,6 +37,20 @@ def check_servable(
         check_formats(dtype, kv_dtype, str(error))
 
 
+def own_format(stored: str, device: str, attention: str, progress: Callable[[str], None]) -> str:
+    """Return what `--dtype auto` comes to for weights stored as bf16, int8 or int4.
+
+    Their own format where the native kernels run; bf16 on a GPU, and where torch serves.
+    """
+    if stored not in NATIVE_DTYPES or attention not in ("auto", "native") or may_use_gpu(device):
+        return "bf16"
+    try:
+        obtain(progress=progress)
+    except NativeUnavailable:
+        return "bf16"
+    return stored
+
+
 def check_formats(dtype: str, kv_dtype: str, why_none: str) -> None:
     """Raise Refused for a format that torch does not serve on a CPU."""
     for name, value, native in (("dtype", dtype, NATIVE_DTYPES), ("kv_dtype", kv_dtype, ("int8",))):

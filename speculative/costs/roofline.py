@@ -9,9 +9,9 @@ import msgspec
 
 from draftwerk.speculative.costs.work import ModelShape, StepLoad
 
-ATTENTION_SHARE = 0.25
-"""Of the products' arithmetic rate, what attention reaches before anything is measured: its
-products are narrow, and a softmax lies between them."""
+ATTENTION_SHARE = 0.6
+"""Of the peak in its format, what attention reaches before anything is measured: its products are
+narrow, and a softmax lies between them."""
 
 
 class MachineRates(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +21,8 @@ class MachineRates(msgspec.Struct, frozen=True, kw_only=True):
     """Of matrix products in the weights' format."""
     bytes_per_s: float
     """Of reading the weights."""
+    attention_flops_per_s: float
+    """Of products in the format in which attention is computed."""
 
 
 class Roofline(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +46,7 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True):
 
     def attention_ms(self, load: StepLoad) -> float:
         """Return about what the arithmetic of attention takes."""
-        rate = ATTENTION_SHARE * self.rates.flops_per_s
+        rate = ATTENTION_SHARE * self.rates.attention_flops_per_s
         return 1e3 * self.shape.attention_flops(load) / rate
 
     def kv_ms(self, load: StepLoad) -> float:

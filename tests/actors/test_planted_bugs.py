@@ -24,6 +24,7 @@ from draftwerk.actors.stops import StopScanner
 from draftwerk.actors.tokenizer import Tokenizer
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.replacement import CostAware
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.sampling import gumbel as noise
 from draftwerk.speculative.sampling import params as sampling
@@ -32,7 +33,7 @@ from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 from draftwerk.speculative.sequence import Sequence
 from tests.actors import test_detokenizer, test_engine, test_ledger, test_stops, test_tokenizer
-from tests.cache import tables_world
+from tests.cache import tables_world, test_replacement
 from tests.speculative.sampling import test_distribution as test_distribution
 from tests.speculative.scheduler.scheduler_world import story
 from tests.support import toy
@@ -154,6 +155,16 @@ class Bug:
 
 BUGS = [
     # cache
+    Bug(
+        "a block is evicted before what follows it",
+        slip(CostAware, "add", "value = max(value, self._above)", "value = self._age"),
+        lambda: [test_replacement.prefixes_outlive(seed) for seed in range(10)],
+    ),
+    Bug(
+        "an evicted block stays among its tenant's",
+        slip(CostAware, "_forget", "- 1", "- 0"),
+        tables,
+    ),
     Bug(
         "a released table keeps its first block's holder",
         slip(BlockTable, "truncate", "self.blocks[keep:])", "self.blocks[keep + 1 :])"),

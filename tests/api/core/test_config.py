@@ -11,7 +11,7 @@ import pytest
 from draftwerk.__main__ import main
 from draftwerk.api.cli.arguments import parser
 from draftwerk.api.core.config import ConfigError, Settings, bytes_of, load
-from draftwerk.plan import head_bytes, plan
+from draftwerk.plan import auto_kv_bytes, head_bytes, plan
 
 
 def test_flags_beat_the_environment_which_beats_the_file(tmp_path: Path) -> None:
@@ -120,6 +120,36 @@ class TinyCard:
     vocab_size: int
     kv_heads_per_token: int
     head_size: int
+    context_max: int = 512
+    stored_format: str = "bf16"
+    stored_bytes: int = 0
+
+
+def test_the_format_is_the_weights_own_unless_one_is_asked_for() -> None:
+    target = TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8, stored_format="int4")
+    draft = TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8, stored_format="int8")
+    planned = plan(Settings(draft="x"), target, draft)
+    assert planned.dtype == planned.target_options["dtype"] == "int4"
+    assert planned.draft_options is not None
+    assert planned.draft_options["dtype"] == "int8"
+    planned = plan(Settings(draft="x", dtype="bf16"), target, draft)
+    assert planned.dtype == planned.target_options["dtype"] == "bf16"
+    assert planned.draft_options is not None
+    assert planned.draft_options["dtype"] == "bf16"
+
+
+def test_the_cache_takes_a_share_of_what_the_weights_leave() -> None:
+    gib = 2**30
+    assert auto_kv_bytes(10 * gib, gib, 100 * gib) == 6 * gib
+    assert auto_kv_bytes(10 * gib, gib, 2**20) == 64 * 2**20  # all rows' contexts fit
+    with pytest.raises(ConfigError, match="kv_memory auto: 1024 MiB of memory are free"):
+        auto_kv_bytes(gib, gib, gib)
+
+
+def test_a_cache_of_automatic_size_is_planned() -> None:
+    card = TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8)
+    planned = plan(load({"kv_memory": "auto", "device": "cpu"}, {}), card, None)
+    assert planned.block_count == 64 * 512 // planned.block_size
 
 
 def test_pages_take_the_memory_of_their_format() -> None:

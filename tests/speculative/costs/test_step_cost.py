@@ -88,7 +88,8 @@ SHAPE = ModelShape(
     weight_bytes=2.0,
     kv_bytes=2.0,
 )
-ROOFLINE = Roofline(shape=SHAPE, rates=MachineRates(flops_per_s=6e11, bytes_per_s=3e10))
+RATES = MachineRates(flops_per_s=6e11, bytes_per_s=3e10, attention_flops_per_s=2.5e11)
+ROOFLINE = Roofline(shape=SHAPE, rates=RATES)
 
 
 def machine(load: StepLoad, arithmetic: float = 3.0, reading: float = 2.0) -> float:

@@ -1,19 +1,53 @@
-"""A model's shape as its cost depends on it, and what this machine does at most."""
+"""What is measured of a machine: the kernels on so many threads, and its peaks in each format."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from time import perf_counter
 
+import msgspec
+import torch
+
 from draftwerk.model.batch.batch import Pages
+from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
-from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.checkpoint.weights import Weights
+from draftwerk.model.native.forward import FORMATS, NativeForward
 from draftwerk.model.native.library import library
 from draftwerk.model.native.pool import Pool
+from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.speculative.costs.roofline import MachineRates, Roofline
 from draftwerk.speculative.costs.work import ModelShape
+from draftwerk.speculative.protocol.rounds import NO_DRAFT
 
+STEPS = (1, 16)
+"""Tokens of the steps timed: one is bound by memory, the other by arithmetic."""
+REPEATS = 3
+BLOCK_SIZE = 16
 PEAK_STEPS = 20_000
 """Of chains of multiply-adds in registers: about a millisecond."""
 PEAK_READINGS = 5
+
+
+def trial_s(config: ModelConfig, weights: Weights, dtype: str, threads: int) -> float:
+    """Return the seconds that the best of a few steps of each size take together."""
+    config = msgspec.structs.replace(config, layer_count=1)
+    weights = replace(weights, layers=weights.layers[:1])
+    forward = NativeForward(config, weights, dtype, Pool(threads))
+    pages = allocate(
+        config, 1, BLOCK_SIZE, forward.page_dtype, torch.device("cpu"), forward.page_width
+    )
+    total = 0.0
+    for tokens in STEPS:
+        layout = BatchBuilder(BLOCK_SIZE)
+        layout.add([0] * tokens, 0, (0,), NO_DRAFT, samples=True)
+        batch = layout.batch(torch.device("cpu"))
+        taken: list[float] = []
+        for _ in range(REPEATS):
+            begun = perf_counter()
+            forward(batch, pages)
+            taken.append(perf_counter() - begun)
+        total += min(taken)
+    return total
 
 
 def model_shape(config: ModelConfig, weight_bytes: float, kv_bytes: float) -> ModelShape:
@@ -43,7 +77,12 @@ def native_roofline(
     kv_bytes = forward.page_width * pages.keys.element_size() / config.head_size
     shape = model_shape(config, 1.0, kv_bytes)
     elements = shape.layer_count * shape.layer_weights + shape.head_weights
-    rates = MachineRates(flops_per_s=peak_flops(pool, forward.format), bytes_per_s=1e3 * size / ms)
+    attention_format = FORMATS["fp32" if pages.keys.dtype == torch.float32 else "bf16"]
+    rates = MachineRates(
+        flops_per_s=peak_flops(pool, forward.format),
+        bytes_per_s=1e3 * size / ms,
+        attention_flops_per_s=peak_flops(pool, attention_format),
+    )
     return Roofline(shape=model_shape(config, size / elements, kv_bytes), rates=rates)
 
 

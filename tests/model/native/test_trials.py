@@ -2,7 +2,7 @@
 
 from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.thread_trial import trial_s
+from draftwerk.model.native.trials import trial_s
 
 
 def test_a_trial_takes_time_and_leaves_the_model_alone(pool: Pool) -> None:

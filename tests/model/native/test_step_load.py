@@ -6,7 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.batch.builder import BatchBuilder
-from draftwerk.model.rates import model_shape
+from draftwerk.model.native.trials import model_shape
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.speculative.costs.work import StepLoad
