@@ -105,6 +105,7 @@ class BlockPool:
         name = self._name_by_block.pop(block, None)
         if name is not None:
             del self._block_by_name[name], self._origins[block]
+            self._cached.forget(name)
 
     def find(self, name: bytes) -> int | None:
         """Return the block of that name, used or cached."""

@@ -48,6 +48,10 @@ class EvictionOrder(Protocol):
         """Record that a request found a block of its prefix, cached or held by others."""
         ...
 
+    def forget(self, name: bytes) -> None:
+        """Drop what is known of a name: its block, which is held, is about to be overwritten."""
+        ...
+
     def evict(self) -> int:
         """Take out the block to be evicted; there is one."""
         ...
@@ -72,6 +76,9 @@ class LeastRecentlyUsed:
 
     def reused(self, name: bytes, name_space: str) -> None:
         """Nothing is counted."""
+
+    def forget(self, name: bytes) -> None:
+        """Nothing is known."""
 
     def evict(self) -> int:
         return self._blocks.popitem(last=False)[0]
@@ -168,6 +175,8 @@ class CostAware:
         """With entries that are cached no longer, to be skipped."""
         self._uses: dict[bytes, int] = {}
         """Of names that have a block and were reused; none is zero."""
+        self._values: dict[bytes, float] = {}
+        """Of names whose block is held again: what followed it may still be cached."""
         self._evicted: OrderedDict[bytes, int] = OrderedDict()
         """Uses of names evicted of late, at most as many as blocks were ever cached."""
         self._cached_max = 0
@@ -184,6 +193,7 @@ class CostAware:
         uses = self._returned(name, origin.name_space)
         cost = self._cost(origin.depth)
         value = self._age + self._reuse.chance(origin.name_space, uses) * cost
+        value = max(value, self._values.pop(name, 0.0))
         if origin == self._after:
             value = max(value, self._above)  # what follows a block is of no use without it
         self._above, self._after = value, Origin(origin.depth - 1, origin.name_space)
@@ -192,6 +202,8 @@ class CostAware:
         self._cached_max = max(self._cached_max, len(self._entries))
 
     def remove(self, block: int) -> None:
+        entry = self._entries[block]
+        self._values[entry.name] = entry.cached.value
         self._forget(block)
         if len(self._heap) > 2 * len(self._entries) + 64:
             self._heap = sorted(entry.cached for entry in self._entries.values())
@@ -200,6 +212,10 @@ class CostAware:
         uses = self._uses.get(name, 0)
         self._reuse.learn(name_space, uses, 1.0, 1.0)
         self._uses[name] = min(uses + 1, USES_MAX)
+
+    def forget(self, name: bytes) -> None:
+        self._values.pop(name, None)
+        self._uses.pop(name, None)
 
     def evict(self) -> int:
         while True:

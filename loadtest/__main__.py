@@ -1,4 +1,4 @@
-"""The command line: `draftwerk loadtest run|sweep|search|compare|report|peers`."""
+"""The command line: `draftwerk loadtest run|sweep|search|throughput|compare|report|peers`."""
 
 import argparse
 import signal
@@ -10,7 +10,13 @@ from msgspec import Struct
 
 from draftwerk.loadtest import commands
 from draftwerk.loadtest.arguments import add_options
-from draftwerk.loadtest.options import LoadTestOptions, PeersOptions, SearchOptions, SweepOptions
+from draftwerk.loadtest.options import (
+    LoadTestOptions,
+    PeersOptions,
+    SearchOptions,
+    SweepOptions,
+    ThroughputOptions,
+)
 
 Command = Callable[[argparse.Namespace, list[str]], int]
 # What a sweep or a search sets itself.
@@ -31,6 +37,8 @@ def parser() -> argparse.ArgumentParser:
     )
     searching = subs.add_parser("search", help="the highest load that keeps the SLOs")
     _loading(searching, commands.search, (LoadTestOptions, SearchOptions))
+    doubling = subs.add_parser("throughput", help="everybody at once, doubled while it gains")
+    _loading(doubling, commands.throughput, (LoadTestOptions, ThroughputOptions))
     racing = subs.add_parser("peers", help="start several servers in turn and sweep each")
     _loading(racing, commands.peers, (LoadTestOptions, SweepOptions, PeersOptions), url=False)
     _files(subs.add_parser("compare", help="two results"), commands.compare, ("before", "after"))

@@ -8,7 +8,13 @@ import asyncio
 from pathlib import Path
 
 from draftwerk.loadtest.arguments import read_options
-from draftwerk.loadtest.options import LoadTestOptions, PeersOptions, SearchOptions, SweepOptions
+from draftwerk.loadtest.options import (
+    LoadTestOptions,
+    PeersOptions,
+    SearchOptions,
+    SweepOptions,
+    ThroughputOptions,
+)
 from draftwerk.loadtest.report.page import result_page
 from draftwerk.loadtest.results.comparison import comparison_text
 from draftwerk.loadtest.results.differences import EXPLANATION, difference_lines
@@ -36,6 +42,16 @@ def search(given: argparse.Namespace, argv: list[str]) -> int:
 
     options, asked = read_options(given, LoadTestOptions), read_options(given, SearchOptions)
     return leave(asyncio.run(search_load(options, asked, argv)), options)
+
+
+def throughput(given: argparse.Namespace, argv: list[str]) -> int:
+    from draftwerk.loadtest.client.throughput import throughput as double_users
+
+    options, asked = read_options(given, LoadTestOptions), read_options(given, ThroughputOptions)
+    found = asyncio.run(double_users(options, asked, argv))
+    code = leave(found, options)
+    print("\n".join(found.notes))
+    return code
 
 
 def peers(given: argparse.Namespace, argv: list[str]) -> int:

@@ -71,6 +71,10 @@ class LoadTestOptions(Struct, frozen=True, kw_only=True):
     prefix_groups: Annotated[int, Meta(description="groups sharing a prefix", ge=0)] = 0
     prefix_tokens: Annotated[int, Meta(description="length of a shared prefix", ge=0)] = 256
     zipf: Annotated[float, Meta(description="popularity of groups: 1/rank^zipf", ge=0)] = 1.0
+    same_prompt: Annotated[bool, Meta(description="one synthetic prompt for all sessions")] = False
+    salted: Annotated[
+        bool, Meta(description="a cache_salt of its own in each body, so that no prompt is cached")
+    ] = False
     token_ids: Annotated[bool, Meta(description="synthetic prompts as token ids (completions)")] = (
         False
     )
@@ -140,6 +144,17 @@ class SearchOptions(Struct, frozen=True, kw_only=True):
     )
     tolerance: Annotated[float, Meta(description="stop when the bounds are this close", gt=0)] = 0.1
     waves: Annotated[int, Meta(description="at least this many requests per user", ge=1)] = 4
+    isolate: Isolate = "auto"
+
+
+class ThroughputOptions(Struct, frozen=True, kw_only=True):
+    """How many users there are at first and at most, and when more of them gain nothing."""
+
+    users_min: Annotated[int, Meta(description="users at first", ge=1)] = 1
+    users_max: Annotated[int, Meta(description="never more users", ge=1, le=65536)] = 1024
+    gain: Annotated[
+        float, Meta(description="stop when twice the users gain less, a fraction", ge=0, le=1)
+    ] = 0.05
     isolate: Isolate = "auto"
 
 

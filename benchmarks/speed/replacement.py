@@ -124,6 +124,9 @@ class Farthest:
     def reused(self, name: bytes, name_space: str) -> None:
         """Nothing is learnt: everything is known."""
 
+    def forget(self, name: bytes) -> None:
+        """Everything is known."""
+
     def evict(self) -> int:
         block = max(self._names, key=self._next)
         del self._names[block]

@@ -13,6 +13,11 @@ class Point(Struct, frozen=True):
     latency: float
 
 
+def still_rises(rates: Sequence[float], gain: float) -> bool:
+    """Return whether the last of the rates is above all before it by a fraction."""
+    return len(rates) < 2 or rates[-1] >= (1.0 + gain) * max(rates[:-1])
+
+
 def knee(points: Sequence[Point]) -> Point | None:
     """Return the point with the most throughput per latency, Kleinrock's power; None below three.
 

@@ -66,6 +66,8 @@ class Summary(Struct, frozen=True, kw_only=True):
     speculation: SpeculationSummary | None
     correct: Proportion | None
     categories: dict[str, CategorySummary]
+    unexplained_share: float | None = None
+    """Largest part of a request's E2E that TTFT + TPOT x (N - first) leaves out."""
 
 
 def summarise(rows: Sequence[RequestRow], slos: Sequence[Slo], offered: bool) -> Summary:
@@ -88,6 +90,7 @@ def summarise(rows: Sequence[RequestRow], slos: Sequence[Slo], offered: bool) ->
         speculation=speculation(good),
         correct=_correct(good),
         categories=_categories(good),
+        unexplained_share=_unexplained(good),
     )
 
 
@@ -154,6 +157,15 @@ def _cached(good: Sequence[RequestRow]) -> int | None:
 def _correct(good: Sequence[RequestRow]) -> Proportion | None:
     checked = [row.correct for row in good if row.correct is not None]
     return wilson(sum(checked), len(checked)) if checked else None
+
+
+def _unexplained(good: Sequence[RequestRow]) -> float | None:
+    shares = [
+        abs(left) / row.e2e_s()
+        for row in good
+        if (left := row.unexplained_s()) is not None and row.e2e_s() > 0
+    ]
+    return round(max(shares), 4) if shares else None
 
 
 def _categories(good: Sequence[RequestRow]) -> dict[str, CategorySummary]:

@@ -79,6 +79,13 @@ class RequestRow(Struct, kw_only=True, omit_defaults=True):
         after = self.output_tokens - self.tokens_in_first_chunk
         return (self.last_s - self.first_s) / after if after > 0 and self.chunks > 1 else None
 
+    def unexplained_s(self) -> float | None:
+        """Return E2E - (TTFT + TPOT x (N - first)): what follows the last content."""
+        ttft, tpot = self.ttft_s(), self.tpot_s()
+        if ttft is None or tpot is None or self.output_tokens is None:
+            return None
+        return self.e2e_s() - ttft - tpot * (self.output_tokens - self.tokens_in_first_chunk)
+
     def gaps_s(self) -> list[float]:
         """Times between content chunks, however many tokens each carried."""
         return [later - earlier for earlier, later in pairwise(self.chunk_s)]

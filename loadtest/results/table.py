@@ -81,6 +81,11 @@ def _facts(summary: Summary) -> Iterator[str]:
 
 
 def _extras(summary: Summary) -> Iterator[str]:
+    if summary.unexplained_share is not None:
+        yield (
+            "E2E check    TTFT + TPOT x (N - first) leaves out at most "
+            f"{summary.unexplained_share:.1%} of a request's E2E"
+        )
     if summary.goodput:
         share = summary.goodput.share
         yield (

@@ -35,6 +35,7 @@ def _synthetic(options: LoadTestOptions) -> Synthetic:
         prefix_tokens=options.prefix_tokens,
         zipf=options.zipf,
         token_ids=options.token_ids,
+        same_prompt=options.same_prompt,
     )
 
 

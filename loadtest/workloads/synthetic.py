@@ -33,6 +33,8 @@ class Synthetic:
     prefix_tokens: int = 0
     zipf: float = 1.0
     token_ids: bool = False
+    same_prompt: bool = False
+    """Whether every session brings the first prompt."""
 
     @property
     def timestamps_s(self) -> list[float] | None:
@@ -43,6 +45,7 @@ class Synthetic:
         return None
 
     def prompt(self, index: int) -> WorkloadPrompt:
+        index = 0 if self.same_prompt else index
         rng = Random(f"{self.seed}/synthetic/{index}")
         length = drawn_length(self.prompt_tokens, self.prompt_spread, rng)
         output = drawn_length(self.output_tokens, self.output_spread, rng)

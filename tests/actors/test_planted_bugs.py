@@ -197,7 +197,7 @@ BUGS = [
     ),
     Bug(
         "a block that was found is not held",
-        slip(BlockTable, "match", "self._pool.hold(block)", "pass"),
+        slip(BlockTable, "match", "self._pool.reuse(block)", "pass"),
         simulations(),
     ),
     Bug(
@@ -222,7 +222,7 @@ BUGS = [
     ),
     Bug(
         "a revived block may still be evicted",
-        slip(BlockPool, "hold", "self._cached.pop(block, None)", "pass"),
+        slip(BlockPool, "hold", "self._cached.remove(block)", "pass"),
         simulations(),
     ),
     Bug(

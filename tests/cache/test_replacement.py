@@ -75,15 +75,19 @@ def prefixes_outlive(seed: int) -> None:
     """A block is found only through its prefix: alone it would only take up room."""
     rng = random.Random(seed)
     server = Server(40, CostAware())
+    served: list[list[int]] = []
     for _ in range(200):
         stem, leaf = rng.randrange(6), rng.randrange(12)
-        tokens = [*prompt(stem, 3)[:-1], *prompt(100 + leaf, rng.randint(1, 5))]
-        server.serve(tokens)
+        served.append([*prompt(stem, 3)[:-1], *prompt(100 + leaf, rng.randint(1, 5))])
+        server.serve(served[-1])
+        earlier = rng.choice(served)
         table = BlockTable(server.pool, server.namer, "")
-        found = table.match(tokens)
+        found = table.match(earlier)
         table.release()
-        names = [name for name in table_names(server, tokens) if server.pool.find(name) is not None]
-        assert found == len(names) * SIZE
+        names = [
+            name for name in table_names(server, earlier) if server.pool.find(name) is not None
+        ]
+        assert found >= len(names) * SIZE
 
 
 def table_names(server: Server, tokens: list[int]) -> list[bytes]:

@@ -1,6 +1,8 @@
 """The body of a request, for each endpoint."""
 
+from itertools import count
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import msgspec
@@ -20,6 +22,7 @@ class BodyMaker:
         self._fields: Fields = {"model": model} | _sampling(options)
         if options.schema:
             self._fields |= _response_format(options, msgspec.json.decode(_bytes(options.schema)))
+        self._run, self._salts = token_hex(4), count()  # another run's salts are others
         if options.extra:
             self._fields |= msgspec.json.decode(options.extra, type=Fields)
 
@@ -27,6 +30,8 @@ class BodyMaker:
         """Encode one request; `conversation` ends with the user's newest turn."""
         limit = prompt.output_tokens or self._options.max_tokens
         asked = _asked(self._options, prompt, conversation, limit)
+        if self._options.salted:
+            asked["cache_salt"] = f"loadtest-{self._run}-{next(self._salts)}"
         # The fields come last so that --extra replaces all others.
         return msgspec.json.encode(asked | self._fields)
 
