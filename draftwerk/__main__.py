@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwerk.api.cli.arguments import LOADTEST, chat_command, parser, settings_of
@@ -11,6 +12,8 @@ from draftwerk.api.core.config import ConfigError, Settings
 if TYPE_CHECKING:
     from draftwerk.build import RunningEngine
 
+TPOT_MS = 50.0
+"""What a report takes as promised unless told."""
 # What a command needs is imported when it runs: `--help` and `chat` load no model code.
 
 
@@ -55,7 +58,16 @@ def doctor_command(parsed: dict[str, Any]) -> int:
     from draftwerk.kernels import compare_fingerprints, describe
 
     wanted, writes = parsed.pop("fingerprint", False), parsed.pop("write", False)
+    target = parsed.pop("report", "")
+    price, tpot_ms = parsed.pop("price_per_hour", None), parsed.pop("tpot_ms", None)
     settings = settings_of(parsed)
+    if target:
+        from draftwerk.api.cli.hardware_report import write_report
+        from draftwerk.build import surveyed
+
+        return write_report(Path(target), settings, surveyed, price, tpot_ms or TPOT_MS)
+    if price is not None or tpot_ms is not None:
+        raise ConfigError("--price-per-hour and --tpot-ms go with --report")
     if wanted:
         return compare_fingerprints(settings, writes)
     if writes:

@@ -171,13 +171,22 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
 
 def measure(settings: EngineSettings) -> Ready:
     """Start the target model, and return what its process measured. Raises ConfigError."""
+    return surveyed(settings, survey=False)[0]
 
-    async def start() -> Ready:
+
+def surveyed(settings: EngineSettings, survey: bool = True) -> tuple[Ready, Plan]:
+    """Start the target model alone; return what its process measured, at length, and its plan.
+
+    Raises ConfigError.
+    """
+
+    async def start() -> tuple[Ready, Plan]:
         info, _ = read_infos(settings, print)
-        options = plan(settings, info, None).target_options
+        planned = plan(settings, info, None)
+        options = planned.target_options | {"survey": survey}
         target = device("target", options, Verdict, Proposal, settings.silence_s)
         try:
-            return await target.start(lambda _: None)
+            return await target.start(lambda _: None), planned
         finally:
             await target.close()
 

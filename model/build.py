@@ -68,6 +68,8 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The rule that verifies drafts."""
     draft_head: str = "off"
     """A file, "auto" for the one that came for this model if one did, or "off"."""
+    survey: bool = False
+    """Whether more steps are measured at start than serving needs."""
     successor_count: int = 0
     """How many of the best next tokens to report of every node computed."""
 

@@ -2,14 +2,27 @@
 
 from collections.abc import Callable, Sequence
 from statistics import median
+from typing import NamedTuple
 
 from draftwerk.speculative.costs.work import StepLoad
 
 MEASURING_S = 2.0
 """For everything together; a machine so slow that one step takes longer is asked for two."""
 REPEATS = 3
-StepSize = tuple[int, int]
-"""Tokens of a step, and those in the pages before each of its rows."""
+
+
+class StepSize(NamedTuple):
+    """A step to be measured."""
+
+    tokens: int
+    context: int
+    """Tokens in the pages before each row."""
+    rows: int = 0
+    """Rows that share the tokens out; 0: as few as may carry drafts."""
+    prompt: bool = False
+    """Whether the tokens are a prompt's, all in one row, instead of drafts."""
+
+
 StepTimes = tuple[tuple[StepLoad, float], ...]
 """Steps and their milliseconds, smallest first."""
 
@@ -41,6 +54,6 @@ def step_costs(
 def _bound_ms(times: dict[StepSize, list[float]], size: StepSize) -> float:
     if size in times:
         return times[size][0]
-    tokens, context = size
-    largest = max(seen for seen in times if not seen[1])
-    return times[largest][0] * max(1.0, (tokens + context) / largest[0])
+    largest = max(seen for seen in times if not seen.context)
+    context = size.context * max(1, size.rows)
+    return times[largest][0] * max(1.0, (size.tokens + context) / largest.tokens)

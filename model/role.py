@@ -19,10 +19,23 @@ from draftwerk.speculative.protocol.rounds import Draft, NewSequence, Proposal, 
 from draftwerk.speculative.sampling.params import Sampling
 
 WARM_UP_SIZES: tuple[StepSize, ...] = (
-    *((tokens, 0) for tokens in (1, 2, 4, 8, 16, 32, 64, 128)),
-    *((1, 1024), (8, 1024), (64, 1024), (1, 3072), (16, 3072)),
+    *(StepSize(tokens, 0) for tokens in (1, 2, 4, 8, 16, 32, 64, 128)),
+    *(StepSize(tokens, 1024) for tokens in (1, 8, 64)),
+    *(StepSize(tokens, 3072) for tokens in (1, 16)),
 )
 """Tokens in a step, and in the pages before them: where costs are measured at start."""
+SURVEY_S = 20.0
+SURVEY_SIZES = (
+    *WARM_UP_SIZES,
+    *(StepSize(tokens, 0, prompt=True) for tokens in (16, 32, 64, 128, 256, 512)),
+    *(StepSize(256, context, prompt=True) for context in (1024, 3072)),
+    *(
+        StepSize(rows, context, rows)
+        for context in (256, 1024, 3072)
+        for rows in (2, 4, 8, 16, 32, 64)
+    ),
+)
+"""Beside these, what a hardware report draws: prompts by length, decoding by rows and context."""
 ROW_TOKENS = 64
 """A row's last known token and as many drafts as it may carry."""
 
@@ -63,7 +76,7 @@ def build_role(role: str, options: bytes, progress: OnProgress) -> Role:
             _ready(built, ()),
         )
     progress("measuring the cost of a step")
-    left_s = max(0.0, MEASURING_S - built.measured_s)
+    left_s = SURVEY_S if decoded.survey else max(0.0, MEASURING_S - built.measured_s)
     costs = _step_costs(TargetRunner(built.parts, decoded.successor_count), decoded, left_s)
     rule = rule_of(decoded.verify)
     return Role(
@@ -80,7 +93,8 @@ def _step_costs(runner: TargetRunner, options: ModelOptions, budget_s: float) ->
         report = runner.step(_verification(size, options.block_size)).report
         return report.load, report.device_ms
 
-    sizes = [size for size in WARM_UP_SIZES if _blocks(size, options) <= options.block_count]
+    asked = SURVEY_SIZES if options.survey else WARM_UP_SIZES
+    sizes = [size for size in asked if _blocks(size, options) <= options.block_count]
     return step_costs(measure, sizes, budget_s) if sizes else ()
 
 
@@ -90,32 +104,34 @@ def _blocks(size: StepSize, options: ModelOptions) -> int:
 
 
 def _verification(size: StepSize, block_size: int) -> Proposal:
-    """Return a round of so many tokens, all of them drafted but the first of each row.
+    """Return a round of so many tokens: of a prompt, or drafted but for the first of each row.
 
     Whatever the pages hold counts as the rows' context, which lies in them before the tokens.
     """
-    tokens, context = size
+    tokens, context = size.tokens, size.context
+    widest = tokens if size.prompt else tokens // size.rows if size.rows else ROW_TOKENS
     rows: list[Row] = []
     drafts: list[Draft] = []
     block = 0
-    for first in range(0, tokens, ROW_TOKENS):
-        count = min(ROW_TOKENS, tokens - first)
+    for first in range(0, tokens, widest):
+        count = min(widest, tokens - first)
+        known_count = count if size.prompt else 1
         blocks = tuple(range(block, block + -(-(context + count) // block_size)))
         block += len(blocks)
-        known = (1,) * (context + 1)
-        new_sequence = NewSequence(known, context + 1, Sampling(temperature=0.0))
+        known = (1,) * (context + known_count)
+        new_sequence = NewSequence(known, len(known), Sampling(temperature=0.0))
         rows.append(
             Row(
                 sequence_id=len(rows),
                 start=context,
-                stop=context + 1,
+                stop=len(known),
                 samples=True,
-                draft_max=count - 1,
+                draft_max=count - known_count,
                 blocks=blocks,
                 new_sequence=new_sequence,
             )
         )
-        drafts.append(chain((1,) * (count - 1), "warm-up"))
+        drafts.append(chain((1,) * (count - known_count), "warm-up"))
     return Proposal(Round(round_id=0, pipeline_slot=0, rows=tuple(rows)), tuple(drafts))
 
 

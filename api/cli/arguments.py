@@ -105,6 +105,18 @@ def _add_doctor(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --fingerprint: keep the digests found as those expected from now on",
     )
+    command.add_argument(
+        "--report", metavar="FILE.html", help="measure every format, and write a page about it"
+    )
+    command.add_argument(
+        "--price-per-hour", type=float, metavar="N", help="with --report: what the machine costs"
+    )
+    command.add_argument(
+        "--tpot-ms",
+        type=float,
+        metavar="N",
+        help="with --report: time per token that users are promised (default: 50)",
+    )
     _add_settings(command)
 
 

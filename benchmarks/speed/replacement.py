@@ -12,6 +12,7 @@ import argparse
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
 from statistics import mean
 from typing import NamedTuple
 
@@ -114,9 +115,12 @@ class Farthest:
             for name in names_of(request):
                 self._uses.setdefault(name, []).append(number)
         self._names: dict[int, tuple[bytes, int]] = {}
+        self._heap: list[tuple[float, int, int]] = []
+        """(- next use, - depth, block), with entries that hold no longer."""
 
     def add(self, block: int, name: bytes, origin: Origin) -> None:
         self._names[block] = name, origin.depth
+        heappush(self._heap, self._place(block))
 
     def remove(self, block: int) -> None:
         del self._names[block]
@@ -128,15 +132,22 @@ class Farthest:
         """Everything is known."""
 
     def evict(self) -> int:
-        block = max(self._names, key=self._next)
-        del self._names[block]
-        return block
+        while True:
+            place = heappop(self._heap)
+            block = place[2]
+            if block in self._names:
+                if place == (now := self._place(block)):
+                    del self._names[block]
+                    return block
+                if now[0] < place[0]:  # its use has passed; the one after it is later
+                    heappush(self._heap, now)
 
-    def _next(self, block: int) -> tuple[float, int]:
+    def _place(self, block: int) -> tuple[float, int, int]:
         name, depth = self._names[block]
         uses = self._uses.get(name, [])
         index = bisect_right(uses, self.now)
-        return (uses[index] if index < len(uses) else float("inf")), depth
+        following = uses[index] if index < len(uses) else float("inf")
+        return -following, -depth, block
 
     def __len__(self) -> int:
         return len(self._names)

@@ -123,7 +123,7 @@ def report(title: str, cells: Sequence[StepCell], ratio: Callable[[StepCell], fl
 def compare(dtype: str, pool: Pool, repeats: int) -> None:
     """Measure one format, and print its table."""
     bench = StepBench(dtype, pool)
-    starts = [StepCell(1, tokens, context) for tokens, context in WARM_UP_SIZES]
+    starts = [StepCell(1, size.tokens, size.context) for size in WARM_UP_SIZES]
     found = bench.measured([*starts, *CELLS], repeats)
     seeds = [found[cell] for cell in starts]
     first = StepCost(seeds, bench.roofline)

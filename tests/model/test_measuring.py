@@ -7,7 +7,7 @@ import pytest
 from draftwerk.model.measuring import StepSize, step_costs
 from draftwerk.speculative.costs.work import StepLoad
 
-SIZES = tuple((tokens, 0) for tokens in (1, 2, 4, 8, 16, 32, 64, 128))
+SIZES = tuple(StepSize(tokens, 0) for tokens in (1, 2, 4, 8, 16, 32, 64, 128))
 
 
 class Machine:
@@ -20,7 +20,7 @@ class Machine:
 
     def measure(self, size: StepSize) -> tuple[StepLoad, float]:
         self.steps += 1
-        tokens, context = size
+        tokens, context = size.tokens, size.context
         ms = self.cost(tokens) + context / 100
         self.spent_ms += ms
         return StepLoad(tokens, tokens, tokens * context), ms
@@ -29,7 +29,7 @@ class Machine:
 def test_a_fast_machine_measures_every_size_thrice() -> None:
     machine = Machine(lambda tokens: 5 + tokens / 4)
     assert step_costs(machine.measure, SIZES, 2.0) == tuple(
-        (StepLoad(n, n), 5 + n / 4) for n, _ in SIZES
+        (StepLoad(n, n), 5 + n / 4) for n, *_ in SIZES
     )
     assert machine.steps == 1 + 3 * len(SIZES)
 
@@ -39,7 +39,7 @@ def test_no_machine_measures_for_longer_than_the_budget(slowness: int) -> None:
     machine = Machine(lambda tokens: slowness * (5 + tokens))
     costs = step_costs(machine.measure, SIZES, 2.0)
     assert machine.spent_ms <= 2000
-    assert [(load.tokens, 0) for load, _ in costs] == list(SIZES[: len(costs)])
+    assert [load.tokens for load, _ in costs] == [size.tokens for size in SIZES[: len(costs)]]
     assert all(ms == slowness * (5 + load.tokens) for load, ms in costs)
 
 
@@ -52,11 +52,11 @@ def test_one_step_is_measured_however_slow_it_is() -> None:
 def test_a_hiccup_does_not_become_the_cost() -> None:
     machine = Machine(lambda tokens: 500.0 if machine.steps in (3, 13) else 10.0)
     costs = step_costs(machine.measure, SIZES, 3.0)
-    assert costs == tuple((StepLoad(n, n), 10.0) for n, _ in SIZES)
+    assert costs == tuple((StepLoad(n, n), 10.0) for n, *_ in SIZES)
 
 
 def test_contexts_are_measured_where_the_budget_allows() -> None:
-    sizes = (*SIZES, (1, 1000), (8, 4000))
+    sizes = (*SIZES, StepSize(1, 1000), StepSize(8, 4000))
     fast, slow = Machine(lambda tokens: 5 + tokens / 4), Machine(lambda tokens: 10.0 * tokens)
     assert [load for load, _ in step_costs(fast.measure, sizes, 90.0)][-2:] == [
         StepLoad(1, 1, 1000),
