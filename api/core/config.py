@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from draftwerk.speculative.sources.registry import SETTINGS
+
 PREFIX = "DRAFTWERK_"
 ELSEWHERE = (PREFIX + "CONFIG", PREFIX + "ISA")
 """Variables that are no settings: where the settings are, and which kernels this machine runs."""
@@ -60,7 +62,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     speculate: Annotated[
         str,
         Meta(
-            description="auto, off, or a list of ngram,suffix,store,recycle,grammar,head,draft",
+            description=f"auto, off, or a list of {','.join(SETTINGS)}",
             extra={"metavar": "HOW"},
         ),
     ] = "auto"

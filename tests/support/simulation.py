@@ -25,6 +25,7 @@ from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.support.proposing import Reckless
 from tests.support.simulated_child import Fate, SimulatedChild
 from tests.support.toy import (
@@ -44,7 +45,6 @@ R = TypeVar("R")
 Spawn = Callable[[], Awaitable[SimulatedChild]]
 
 CONTEXT = 64
-METHODS = ("ngram", "suffix", "store", "recycle", "grammar", "head")
 
 
 @dataclass(slots=True)
@@ -241,7 +241,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
         ),
         requests_max=8,
         worker=SlowWorker(rng),
-        proposer=partial(Reckless if setting.reckless else Proposer, METHODS),
+        proposer=partial(Reckless if setting.reckless else Proposer, WITHOUT_MODEL),
         restarts=lambda: RestartLimit(failures_max=10**6, fruitless_max=10**6, rng=rng),
         trace=FaultyTrace(fate=fates.actors),
     )
