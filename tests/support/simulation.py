@@ -20,12 +20,13 @@ from draftwerk.actors.errors import OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Failed, Options, Prompt, Speculation
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
-from draftwerk.speculative.beams.decisions import BeamRules, best_candidates
+from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
+from tests.support.naive_beams import best_candidates
 from tests.support.proposing import Reckless
 from tests.support.simulated_child import Fate, SimulatedChild
 from tests.support.toy import (
