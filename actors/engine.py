@@ -37,6 +37,7 @@ from draftwerk.actors.messages import (
     Submit,
     TokenizerMessage,
 )
+from draftwerk.actors.monitoring.device_clock import DeviceClock
 from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import Snapshot
@@ -118,7 +119,11 @@ class Pipeline:
     """One generation of actors and their mailboxes; after a crash comes the next."""
 
     def __init__(
-        self, parts: EngineParts, stats: SchedulerStats, waits: dict[str, Histogram]
+        self,
+        parts: EngineParts,
+        stats: SchedulerStats,
+        waits: dict[str, Histogram],
+        device_clock: DeviceClock,
     ) -> None:
         pipeline_depth = parts.limits.pipeline_depth
         # A live request sends one Submit, a Cancel for each choice at most, and one for the whole.
@@ -175,6 +180,7 @@ class Pipeline:
             self.to_cache.outbox,
             parts.target(),
             parts.trace,
+            device_clock,
         )
         self.detokenizer = Detokenizer(
             self.to_detokenizer.inbox,
@@ -234,7 +240,8 @@ class Engine:
         self._parts = parts
         self._stats = SchedulerStats()
         self._waits = {name: Histogram(WAITS_S) for name in MAILBOXES}
-        self._pipeline = Pipeline(parts, self._stats, self._waits)
+        self._device_clock = DeviceClock()
+        self._pipeline = self._new_pipeline()
         self._ledger = Ledger(send=self._send, on_closed=self._on_closed)
         self._drain_rate = DrainRate()
         self._restarts = 0
@@ -286,6 +293,8 @@ class Engine:
             draft_up=self._pipeline.drafter.up,
             draining=bool(self._closed_to),
             audits=dict(self._parts.audit.counts),
+            device_busy_s=dict(self._device_clock.busy_s),
+            device_gaps=self._device_clock.gaps.copy(),
             **self._stats.as_dict(),
         )
 
@@ -324,7 +333,7 @@ class Engine:
                     raise
                 await anyio.sleep(pause_s)
                 self._restarts += 1
-                self._pipeline = Pipeline(self._parts, self._stats, self._waits)
+                self._pipeline = self._new_pipeline()
                 # A model that did not even come up was not failed by any request.
                 self._ledger.resubmit(cache.scheduler.computed_counts() if had_model else {})
             except BaseExceptionGroup as group:
@@ -338,6 +347,9 @@ class Engine:
     def check(self) -> None:
         """Assert that blocks and tables agree, and that every draft source is sound."""
         self._pipeline.check()
+
+    def _new_pipeline(self) -> Pipeline:
+        return Pipeline(self._parts, self._stats, self._waits, self._device_clock)
 
     def _admit(self, options: Options, request_id: str) -> None:
         if self._closed_to:

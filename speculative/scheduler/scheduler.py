@@ -69,6 +69,7 @@ class Scheduler:
         self.running_set = RunningSet(pool, self.stats)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
         self._report = NO_STEP  # of the step before, until the next round
+        self._continuous = False  # whether there was work ever since a round was in flight
 
     @property
     def waiting(self) -> int:
@@ -118,8 +119,10 @@ class Scheduler:
             moves=tuple(plan.moves),
             occupancy=self.running_set.occupancy(),
             report=self._report,
+            continuous=self._continuous,
         )
         self._rounds[pipeline_slot] = round_, plan.members
+        self._continuous = True
         return round_
 
     def computed_counts(self) -> dict[str, ComputedCount]:
@@ -152,6 +155,7 @@ class Scheduler:
                 sequence.table.commit(sequence.tokens, sequence.computed)
         for sequence, parts in searches.items():
             updates.extend(self._advance_search(sequence, parts))
+        self._continuous = not self.idle
         return updates
 
     def check(self) -> None:
