@@ -49,6 +49,7 @@ from draftwerk.actors.verifier import Verifier
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.drafting.step_cost import StepCost
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.scheduler.stats import SchedulerStats
@@ -92,6 +93,8 @@ class EngineParts:
     requests_max: int = 256
     name_secret: bytes = b""
     """Keys the names of cached blocks."""
+    step_costs: tuple[tuple[int, float], ...] = ()
+    """Measured steps of the target, (tokens, ms)."""
     worker: Worker = THREADS
     """Where prompts are tokenized."""
     restarts: Callable[[], RestartLimit] = RestartLimit
@@ -115,16 +118,23 @@ class Port(Generic[M]):
         self.inbox.close()
 
 
+@dataclass(slots=True)
+class Measurements:
+    """What is counted and learnt across all pipelines."""
+
+    step_cost: StepCost
+    stats: SchedulerStats = field(default_factory=SchedulerStats)
+    waits: dict[str, Histogram] = field(
+        default_factory=lambda: {name: Histogram(WAITS_S) for name in MAILBOXES}
+    )
+    device_clock: DeviceClock = field(default_factory=DeviceClock)
+
+
 class Pipeline:
     """One generation of actors and their mailboxes; after a crash comes the next."""
 
-    def __init__(
-        self,
-        parts: EngineParts,
-        stats: SchedulerStats,
-        waits: dict[str, Histogram],
-        device_clock: DeviceClock,
-    ) -> None:
+    def __init__(self, parts: EngineParts, measurements: Measurements) -> None:
+        waits = measurements.waits
         pipeline_depth = parts.limits.pipeline_depth
         # A live request sends one Submit, a Cancel for each choice at most, and one for the whole.
         messages_max = parts.requests_max * (CHOICES_MAX + 2)
@@ -162,7 +172,12 @@ class Pipeline:
             self.to_cache.inbox,
             self.to_draft.outbox,
             self.to_detokenizer.outbox,
-            Scheduler(BlockPool(parts.block_count, parts.block_size), parts.limits, stats),
+            Scheduler(
+                BlockPool(parts.block_count, parts.block_size),
+                parts.limits,
+                measurements.stats,
+                measurements.step_cost,
+            ),
             BlockNamer(parts.name_secret),
             parts.stop_token_ids,
             parts.tokens_max,
@@ -180,7 +195,7 @@ class Pipeline:
             self.to_cache.outbox,
             parts.target(),
             parts.trace,
-            device_clock,
+            measurements.device_clock,
         )
         self.detokenizer = Detokenizer(
             self.to_detokenizer.inbox,
@@ -238,10 +253,8 @@ class Engine:
 
     def __init__(self, parts: EngineParts) -> None:
         self._parts = parts
-        self._stats = SchedulerStats()
-        self._waits = {name: Histogram(WAITS_S) for name in MAILBOXES}
-        self._device_clock = DeviceClock()
-        self._pipeline = self._new_pipeline()
+        self._measurements = Measurements(StepCost(parts.step_costs))
+        self._pipeline = Pipeline(parts, self._measurements)
         self._ledger = Ledger(send=self._send, on_closed=self._on_closed)
         self._drain_rate = DrainRate()
         self._restarts = 0
@@ -277,7 +290,7 @@ class Engine:
 
     def snapshot(self) -> Snapshot:
         """Return the state and the counters of this moment."""
-        scheduler = self._pipeline.cache.scheduler
+        scheduler, found = self._pipeline.cache.scheduler, self._measurements
         return Snapshot(
             running=scheduler.running,
             waiting=scheduler.waiting,
@@ -286,16 +299,16 @@ class Engine:
             blocks_cached=scheduler.pool.cached,
             restarts=self._restarts,
             mailbox_depths={name: port.inbox.depth for name, port in self._pipeline.ports.items()},
-            mailbox_waits={name: waits.copy() for name, waits in self._waits.items()},
+            mailbox_waits={name: waits.copy() for name, waits in found.waits.items()},
             progress_age_s=self._pipeline.cache.progress_age_s(),
             actor_ages_s=self._parts.trace.ages_s(),
             target_up=self._running and self._pipeline.verifier.up,
             draft_up=self._pipeline.drafter.up,
             draining=bool(self._closed_to),
             audits=dict(self._parts.audit.counts),
-            device_busy_s=dict(self._device_clock.busy_s),
-            device_gaps=self._device_clock.gaps.copy(),
-            **self._stats.as_dict(),
+            device_busy_s=dict(found.device_clock.busy_s),
+            device_gaps=found.device_clock.gaps.copy(),
+            **found.stats.as_dict(),
         )
 
     def trace(self) -> list[dict[str, object]]:
@@ -333,7 +346,7 @@ class Engine:
                     raise
                 await anyio.sleep(pause_s)
                 self._restarts += 1
-                self._pipeline = self._new_pipeline()
+                self._pipeline = Pipeline(self._parts, self._measurements)
                 # A model that did not even come up was not failed by any request.
                 self._ledger.resubmit(cache.scheduler.computed_counts() if had_model else {})
             except BaseExceptionGroup as group:
@@ -347,9 +360,6 @@ class Engine:
     def check(self) -> None:
         """Assert that blocks and tables agree, and that every draft source is sound."""
         self._pipeline.check()
-
-    def _new_pipeline(self) -> Pipeline:
-        return Pipeline(self._parts, self._stats, self._waits, self._device_clock)
 
     def _admit(self, options: Options, request_id: str) -> None:
         if self._closed_to:

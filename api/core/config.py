@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from draftwerk.slo import read_promise
 from draftwerk.speculative.sources.registry import SETTINGS
 
 PREFIX = "DRAFTWERK_"
@@ -103,6 +104,13 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     silence_s: Annotated[
         float, Meta(ge=2, le=3600, description="without a beat before a model process is replaced")
     ] = 8.0
+    slo: Annotated[
+        Strings,
+        Meta(
+            description="what readers are promised, such as ttft=1s or tpot=50ms; may be repeated",
+            extra={"metavar": "OBJECTIVE"},
+        ),
+    ] = ()
     audit: Annotated[
         float,
         Meta(ge=0, le=1, description="share of finished requests to decode again when idle"),
@@ -202,6 +210,10 @@ def check_engine(settings: EngineSettings) -> None:
         raise ConfigError(
             f"audit compares texts, and verify {settings.verify} does not say the same one twice"
         )
+    try:
+        read_promise(settings.slo)
+    except ValueError as error:
+        raise ConfigError(f"slo: {error}") from None
     if settings.draft_head not in ("auto", "off") and not Path(settings.draft_head).is_file():
         raise ConfigError(f"draft_head: there is no file {settings.draft_head}; or auto, or off")
 

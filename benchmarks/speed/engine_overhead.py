@@ -83,6 +83,8 @@ class Overhead(NamedTuple):
     sequences: int
     wall: float
     """A round's mean time."""
+    device: float
+    """Of it, the device's, reading and laying out the rows included."""
     drafting: float
     """Of it, the draft sources'."""
     steps: list[tuple[float, float]]
@@ -121,6 +123,7 @@ async def overhead(running: Engine, sequences: int, tokens: int) -> Overhead:
     return Overhead(
         sequences,
         wall_ms,
+        (after.device_ms - before.device_ms) / rounds,
         sum(last - first for first, last in drafting) / rounds,
         spans(running, "device", begun, ended),
         batch.token_rate,

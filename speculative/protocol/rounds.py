@@ -72,9 +72,9 @@ NOTHING_LEARNED = Feedback()
 class StepReport(Plain, frozen=True):
     """What a step cost: how the controller learns T(N). The scheduler hands it on unopened.
 
-        begun        forward                          ended
-        | read, lay out | forward | sample, walk | head |  ... gap ...  | forward of the next step
-        |<------------ device_ms -------------->|
+    begun        forward                          ended
+    | read, lay out | forward | sample, walk | head |  ... gap ...  | forward of the next step
+    |<------------ device_ms -------------->|
     """
 
     token_count: int = 0

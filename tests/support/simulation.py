@@ -20,6 +20,7 @@ from draftwerk.actors.errors import OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Failed, Options, Prompt, Speculation
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
+from draftwerk.slo import NOTHING_PROMISED, Promise
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
@@ -190,6 +191,7 @@ class Setting:
     reckless: bool = True
     odd: float = 0.0
     """The share of clients that send what no device can compute."""
+    promise: Promise = NOTHING_PROMISED
 
 
 @dataclass
@@ -238,7 +240,11 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
         context_max=CONTEXT,
         stop_token_ids=(STOP,),
         limits=RoundLimits(
-            pipeline_depth=setting.pipeline_depth, rows_max=5, tokens_max=24, draft_max=6
+            pipeline_depth=setting.pipeline_depth,
+            rows_max=5,
+            tokens_max=24,
+            draft_max=6,
+            promise=setting.promise,
         ),
         requests_max=8,
         worker=SlowWorker(rng),
