@@ -146,6 +146,8 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
         ),
         # Admission lets in as many as the settings say; some of those before are still leaving.
         requests_max=2 * settings.requests_max,
+        step_costs=models.ready.step_costs,
+        roofline=models.ready.roofline,
         name_secret=token_bytes(32),
         audit=Audit(settings.audit),
     )

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from draftwerk.api.core.config import ConfigError, Settings
-from draftwerk.loadtest.report.chart import Chart, Series
+from draftwerk.loadtest.report.chart import PALETTE, Chart, Series
 from draftwerk.loadtest.report.html import cards, heading, page, paragraph, table
 from draftwerk.machine.host import cpu_name
 from draftwerk.speculative.costs.roofline import Roofline
@@ -21,7 +21,7 @@ from draftwerk.speculative.protocol.frames import Ready
 
 FORMATS = ("bf16", "int8", "int4")
 USERS = (1, 4, 16, 64)
-CONTEXTS = (256, 1024, 4096)
+CONTEXTS = (256, 1024, 3072)
 CONTEXT = 1024
 """Of the tables where one must do: a prompt and half of its answer."""
 USERS_MAX = 1024
@@ -141,14 +141,14 @@ def _headlines(
 def _roofline(found: Sequence[Surveyed]) -> Chart:
     """Products of steps without context: arithmetic rate over FLOPs per byte of weights."""
     series: list[Series] = []
-    for one in found:
-        series.append(Series(f"{one.dtype} roof", _roof(one.roofline)))
+    for one, colour in zip(found, PALETTE, strict=False):
+        series.append(Series(f"{one.dtype} roof", _roof(one.roofline), colour=colour))
         points = [
             (_intensity(one.roofline, load), one.roofline.shape.product_flops(load) / ms / 1e6)
             for load, ms in one.ready.step_costs
             if load.context_tokens <= 64 * load.tokens
         ]
-        series.append(Series(f"{one.dtype} measured", points, "dots"))
+        series.append(Series(f"{one.dtype} measured", points, "dots", colour))
     return Chart(
         title="Roofline",
         note="Below the bend a step waits for memory, to the right of it for arithmetic.",
@@ -172,20 +172,23 @@ def _intensity(roofline: Roofline, load: StepLoad) -> float:
 
 def _prefill(found: Sequence[Surveyed]) -> Chart:
     series: list[Series] = []
-    for one in found:
+    for one, colour in zip(found, PALETTE, strict=False):
         line = [(count, one.cost.ms(StepLoad().with_row(0, count, 1))) for count in PROMPTS]
         dots = [
             (load.tokens, ms)
             for load, ms in one.ready.step_costs
             if load.outputs == 1 and load == StepLoad().with_row(0, load.tokens, 1)
         ]
-        series += [Series(one.dtype, line), Series(f"{one.dtype} measured", dots, "dots")]
+        series += [
+            Series(f"{one.dtype} predicted", line, colour=colour),
+            Series(f"{one.dtype} measured", dots, "dots", colour),
+        ]
     return Chart(title="Prefill", x_label="tokens of the prompt", y_label="ms", series=series)
 
 
 def _decoding(found: Sequence[Surveyed], context: int) -> Chart:
     series: list[Series] = []
-    for one in found:
+    for one, colour in zip(found, PALETTE, strict=False):
         line = [(users, one.step_ms(users, context)) for users in (1, 2, 4, 8, 16, 32, 64)]
         dots = [
             (load.tokens, ms)
@@ -194,7 +197,10 @@ def _decoding(found: Sequence[Surveyed], context: int) -> Chart:
             and load.outputs == load.tokens
             and abs(load.context_tokens / load.tokens - context) < context / 64
         ]
-        series += [Series(one.dtype, line), Series(f"{one.dtype} measured", dots, "dots")]
+        series += [
+            Series(f"{one.dtype} predicted", line, colour=colour),
+            Series(f"{one.dtype} measured", dots, "dots", colour),
+        ]
     return Chart(
         title=f"Decoding behind {context} tokens",
         x_label="users, a token each",
