@@ -80,3 +80,13 @@ def test_a_process_counts_with_all_its_descendants(tmp_path: Path) -> None:
 
 def test_this_process_is_larger_than_a_megabyte() -> None:
     assert host.resident_bytes(os.getpid()) > 2**20
+
+
+def test_free_memory_is_the_machines_or_what_the_container_leaves(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 16000 kB\nMemAvailable:    8000 kB\n")
+    assert host.available_bytes(tmp_path, tmp_path) == 8000 * 1024
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("1000\n")
+    assert host.available_bytes(tmp_path, tmp_path) == 8000 * 1024
+    (tmp_path / "memory.max").write_text("5000\n")
+    assert host.available_bytes(tmp_path, tmp_path) == 4000

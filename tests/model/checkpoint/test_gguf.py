@@ -18,6 +18,7 @@ from draftwerk.model.checkpoint import hub
 from draftwerk.model.checkpoint.files import content
 from draftwerk.model.checkpoint.files.safetensors import bf16_bits
 from draftwerk.model.checkpoint.hf_config import read_config
+from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.unsupported import Refused
 from tests.support.tiny_models import VOCAB, save_tiny, tiny_model
@@ -287,3 +288,30 @@ def test_rounding_to_bf16_is_torchs():
 def test_a_directory_of_safetensors_is_used_where_it_is(tmp_path: Path):
     save_tiny(tmp_path / "mine", "llama")
     assert hub.locate(str(tmp_path / "mine")) == ("mine", tmp_path / "mine")
+
+
+@pytest.mark.parametrize(
+    ("tensors", "served"),
+    [
+        ([("Q4_1", 900), ("F32", 10), ("Q8_0", 90)], "int4"),
+        ([("Q4_K", 500), ("Q6_K", 400)], "int4"),
+        ([("Q8_0", 900), ("F32", 10)], "int8"),
+        ([("Q5_1", 900)], "int8"),
+        ([("Q6_K", 900)], "int8"),
+        ([("F16", 900), ("Q8_0", 90)], "bf16"),
+        ([("BF16", 900)], "bf16"),
+        ([("IQ4_NL", 900)], "int4"),
+        ([], "bf16"),
+    ],
+)
+def test_the_served_format_is_that_of_most_weights(
+    tensors: list[tuple[str, int]], served: str
+) -> None:
+    assert gguf_file.stored_format(tensors) == served
+
+
+def test_a_converted_file_remembers_its_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(gguf_file, "stored_format", lambda tensors: "int4")
+    write_gguf(tmp_path / "m.gguf", "llama", "llama")
+    gguf_file.convert(tmp_path / "m.gguf", tmp_path, lambda _: None)
+    assert read_info(hub.Location("m", tmp_path)).stored_format == "int4"

@@ -7,7 +7,7 @@ from draftwerk.build import read_infos
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native import servable
 from draftwerk.model.native.build import NativeUnavailable
-from draftwerk.model.native.servable import check_servable
+from draftwerk.model.native.servable import check_servable, own_format
 
 
 @pytest.fixture
@@ -55,3 +55,19 @@ def test_the_server_refuses_before_it_looks_for_the_model() -> None:
     settings = load({"dtype": "int8", "model": "/nowhere/at/all"}, {})
     with pytest.raises(ConfigError, match="needs the native kernels"):
         read_infos(settings, print)
+
+
+def test_the_weights_own_format_is_served_where_the_kernels_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(servable, "obtain", lambda progress: None)
+    monkeypatch.setattr(servable.shutil, "which", lambda name: None)
+    for stored in ("bf16", "int8", "int4"):
+        assert own_format(stored, "auto", "auto", print) == stored
+    assert own_format("int4", "cuda", "auto", print) == "bf16"
+    assert own_format("int4", "cpu", "padded", print) == "bf16"
+
+
+@pytest.mark.usefixtures("without_kernels")
+def test_without_kernels_the_weights_are_served_in_bf16() -> None:
+    assert own_format("int4", "cpu", "auto", print) == "bf16"
