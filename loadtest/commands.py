@@ -48,10 +48,7 @@ def throughput(given: argparse.Namespace, argv: list[str]) -> int:
     from draftwerk.loadtest.client.throughput import throughput as double_users
 
     options, asked = read_options(given, LoadTestOptions), read_options(given, ThroughputOptions)
-    found = asyncio.run(double_users(options, asked, argv))
-    code = leave(found, options)
-    print("\n".join(found.notes))
-    return code
+    return leave(asyncio.run(double_users(options, asked, argv)), options)
 
 
 def peers(given: argparse.Namespace, argv: list[str]) -> int:

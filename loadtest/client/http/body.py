@@ -30,10 +30,13 @@ class BodyMaker:
         """Encode one request; `conversation` ends with the user's newest turn."""
         limit = prompt.output_tokens or self._options.max_tokens
         asked = _asked(self._options, prompt, conversation, limit)
-        if self._options.salted:
-            asked["cache_salt"] = f"loadtest-{self._run}-{next(self._salts)}"
         # The fields come last so that --extra replaces all others.
-        return msgspec.json.encode(asked | self._fields)
+        asked |= self._fields
+        if self._options.salted:
+            # Beside the salt that isolates a run from others, if there is one.
+            run = asked.get("cache_salt", "loadtest")
+            asked["cache_salt"] = f"{run}-{self._run}-{next(self._salts)}"
+        return msgspec.json.encode(asked)
 
 
 def _asked(
