@@ -24,7 +24,9 @@ from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.api.core.config import ConfigError, EngineSettings
 from draftwerk.api.core.ports import RunningServer, ServedModel
+from draftwerk.cache.page_layout import memory_bytes
 from draftwerk.child_python import python_command
+from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -93,7 +95,10 @@ async def load_models(
     """Run the model processes while the block lasts. Raises ConfigError."""
     target_info, draft_info = await to_thread.run_sync(read_infos, settings, report)
     planned = plan(settings, target_info, draft_info)
-    target = device("target", planned.target_options, Verdict, Proposal, settings.silence_s)
+    target_memory = page_memory(settings, planned.target_page_bytes)
+    target = device(
+        "target", planned.target_options, Verdict, Proposal, settings.silence_s, target_memory
+    )
     draft = None
     if planned.draft_options is not None:
         kind: type[tuple[Draft, ...]] = tuple[Draft, ...]
@@ -119,6 +124,23 @@ async def load_models(
         await target.close()
         if draft is not None:
             await draft.close()
+        if target_memory is not None:
+            target_memory.close()
+
+
+def page_memory(settings: EngineSettings, page_bytes: int) -> SharedMemory | None:
+    """Return memory for pages that outlive their process; None where a GPU holds them.
+
+    Raises ConfigError where the system has no such memory.
+    """
+    if settings.device == "cuda":
+        return None
+    try:
+        return SharedMemory.make(memory_bytes(page_bytes), "draftwerk-pages")
+    except OSError as error:
+        raise ConfigError(
+            f"kv_memory {settings.kv_memory} is not to be had: {error.strerror}"
+        ) from None
 
 
 async def engine_parts(models: LoadedModels, settings: EngineSettings) -> EngineParts:
@@ -204,8 +226,17 @@ def read_text(info: ModelInfo) -> TextTokenizer:
 
 
 def device(
-    role: str, options: dict[str, object], result: type[R], work: type[W], silence_s: float
+    role: str,
+    options: dict[str, object],
+    result: type[R],
+    work: type[W],
+    silence_s: float,
+    pages: SharedMemory | None = None,
 ) -> ProcessDevice[W, R]:
-    """Return a device whose model process is started with these options."""
+    """Return a device whose model process is started with these options, over these pages."""
+    descriptors: tuple[int, ...] = ()
+    if pages is not None:
+        descriptors = (pages.descriptor,)
+        options = {**options, "pages_descriptor": pages.descriptor}
     command = python_command("draftwerk.model.worker", role, json.dumps(options))
-    return ProcessDevice[W, R](partial(spawn, command), result, silence_s)
+    return ProcessDevice[W, R](partial(spawn, command, descriptors), result, silence_s)

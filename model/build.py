@@ -23,7 +23,8 @@ from draftwerk.model.native.servable import check_formats
 from draftwerk.model.native.thread_trial import trial_s
 from draftwerk.model.reference.draft_head import TorchStep
 from draftwerk.model.reference.forward import TorchForward, prefer_speed
-from draftwerk.model.reference.kv_pages import allocate
+from draftwerk.model.reference.kv_pages import allocate, page_shape
+from draftwerk.model.reference.shared_pages import page_memory
 from draftwerk.model.step.backend import Backend, BoundHead, LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
@@ -69,6 +70,8 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A file, "auto" for the one that came for this model if one did, or "off"."""
     successor_count: int = 0
     """How many of the best next tokens to report of every node computed."""
+    pages_descriptor: int = -1
+    """Of shared memory for the pages, which the parent owns; -1: the process has its own."""
 
 
 class Built(NamedTuple):
@@ -152,13 +155,10 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
         copy_blocks=copy_blocks,
         move_slots=move_slots,
     )
-    pages = allocate(
-        model.config,
-        options.block_count,
-        options.block_size,
+    shared, pages = page_memory(
+        page_shape(model.config, options.block_count, options.block_size, forward.page_width),
         forward.page_dtype,
-        torch.device("cpu"),
-        forward.page_width,
+        options.pages_descriptor,
     )
     head = None
     if weights := _draft_head(options, model):
@@ -171,6 +171,7 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
         backend=backend,
         grammars=_grammars(model),
         draft_head=head,
+        shared=shared,
     )
     begun = perf_counter()
     reading = forward.reading(READING_S)
@@ -237,7 +238,12 @@ def _torch(
     forward = TorchForward(model.config, model.weights, attention)
     if not options.exact:
         prefer_speed(forward, memory_bytes())
-    pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
+    shared = None
+    if device.type == "cpu":
+        shape = page_shape(model.config, options.block_count, options.block_size)
+        shared, pages = page_memory(shape, dtype, options.pages_descriptor)
+    else:
+        pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
     head = None
     if weights := _draft_head(options, model):
         head = BoundHead(step=TorchStep(weights, model.weights), forward=forward)
@@ -247,6 +253,7 @@ def _torch(
         vocab_size=model.config.vocab_size,
         grammars=_grammars(model),
         draft_head=head,
+        shared=shared,
     )
     kernels = f"none ({why}): torch serves, {TORCH_SLOWNESS}" if why else ""
     return Built(parts, device.type, name, exact=False, kernels=kernels, threads=threads)

@@ -102,7 +102,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("blocks_cached", "Blocks kept for their prefix alone.", snapshot.blocks_cached),
         ("progress_age_seconds", "Since the last round, with work.", snapshot.progress_age_s),
         ("loop_lag_seconds", "How late the event loop woke last.", state.loop_lag_s),
-        ("memory_bytes", "Resident, of the server and its models.", state.memory.used_bytes),
+        ("memory_bytes", "Of the server and its models (PSS).", state.memory.used_bytes),
         ("draft_acceptance_rate", "Accepted per drafted token.", acceptance),
         # The name until 0.1; goes with the next version.
         ("speculation_goodput_ratio", "Deprecated: draftwerk_draft_acceptance_rate.", acceptance),
