@@ -63,8 +63,8 @@ def build_role(role: str, options: bytes, progress: OnProgress) -> Role:
             ),
             _ready(built, ()),
         )
-    progress("measuring the cost of a step")
-    left_s = max(0.0, MEASURING_S - built.measured_s)
+    progress("measuring the cost of a step" if decoded.measures else "warming up")
+    left_s = max(0.0, MEASURING_S - built.measured_s) if decoded.measures else 0.0
     runner = TargetRunner(built.parts.on_scratch(), decoded.successor_count)
     costs = _step_costs(runner, decoded, left_s)
     rule = rule_of(decoded.verify)
@@ -154,4 +154,6 @@ def _ready(built: Built, costs: StepCosts) -> Ready:
         step_costs=costs,
         weight_bytes=built.reading[0],
         weight_ms=built.reading[1],
+        pages=None if built.parts.shared is None else built.parts.shared.layout,
+        fingerprint=built.fingerprint,
     )

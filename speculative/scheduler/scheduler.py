@@ -22,6 +22,7 @@ from draftwerk.speculative.protocol.rounds import (
     Draft,
     Round,
     Row,
+    StepReport,
     Verdict,
 )
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
@@ -82,6 +83,11 @@ class Scheduler:
     def idle(self) -> bool:
         return not (self.running_set.waiting or self.running_set.running)
 
+    @property
+    def report(self) -> StepReport:
+        """What the latest committed step cost."""
+        return self._report
+
     def submit(self, sequence: Sequence) -> None:
         """Queue a sequence behind those of its priority."""
         self.running_set.submit(sequence)
@@ -121,6 +127,14 @@ class Scheduler:
         )
         self._rounds[pipeline_slot] = round_, plan.members
         return round_
+
+    def blocks_in_flight(self) -> set[int]:
+        """Return every block that a round under way may write to."""
+        found: set[int] = set()
+        for round_, _ in self._rounds.values():
+            found.update(block for row in round_.rows for block in row.blocks)
+            found.update(target for _, target in round_.copies)
+        return found
 
     def computed_counts(self) -> dict[str, ComputedCount]:
         """Return how much was computed of each request that runs."""
