@@ -100,6 +100,12 @@ class ProcessDevice(Generic[W, R]):
         self._stale = True
         return self
 
+    def adopt(self, other: "ProcessDevice[W, R]") -> None:
+        """Go on with the child of another device, which has none from then on."""
+        assert self._child is None, "there is a child already"
+        self._child, other._child = other._child, None
+        self._heard_at, self._stale = anyio.current_time(), other._stale
+
     async def run(self, work: W) -> R:
         """Do one step. A step that has begun is never abandoned, only its process is."""
         async with self._one_at_a_time:
@@ -126,12 +132,18 @@ class ProcessDevice(Generic[W, R]):
             await anyio.sleep(BEAT_S)
             if self._child is None or self._one_at_a_time.locked():
                 continue  # the step under way notices a loss
-            async with self._one_at_a_time:
-                try:
-                    self._listen()
-                except LOST as error:
-                    await self.close()
-                    raise DeviceLostError(f"the idle model process was lost: {error!r}") from error
+            await self.beat()
+
+    async def beat(self) -> None:
+        """Take the beats of an idle child; raises DeviceLostError if it is gone or silent."""
+        async with self._one_at_a_time:
+            if self._child is None:
+                return
+            try:
+                self._listen()
+            except LOST as error:
+                await self.close()
+                raise DeviceLostError(f"the idle model process was lost: {error!r}") from error
 
     def _listen(self) -> None:
         """Take the beats of an idle child, which would fill its pipe in the end."""
