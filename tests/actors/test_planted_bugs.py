@@ -38,11 +38,11 @@ from tests.actors import (
     test_detokenizer,
     test_engine,
     test_ledger,
-    test_rounds_in_flight,
     test_stops,
     test_tier_two,
     test_tokenizer,
 )
+from tests.actors.devices import test_rounds_in_flight
 from tests.cache import tables_world
 from tests.speculative.sampling import test_distribution as test_distribution
 from tests.speculative.scheduler.scheduler_world import story
