@@ -37,6 +37,7 @@ from draftwerk.actors.messages import (
     Submit,
     TokenizerMessage,
 )
+from draftwerk.actors.monitoring.device_clock import DeviceClock
 from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import Snapshot
@@ -49,6 +50,7 @@ from draftwerk.actors.verifier import Verifier
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.drafting.step_cost import StepCost
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.scheduler.stats import SchedulerStats
@@ -97,6 +99,8 @@ class EngineParts:
     requests_max: int = 256
     name_secret: bytes = b""
     """Keys the names of cached blocks."""
+    step_costs: tuple[tuple[int, float], ...] = ()
+    """Measured steps of the target, (tokens, ms)."""
     worker: Worker = THREADS
     """Where prompts are tokenized."""
     restarts: Callable[[], RestartLimit] = RestartLimit
@@ -126,12 +130,23 @@ class Port(Generic[M]):
         self.inbox.close()
 
 
+@dataclass(slots=True)
+class Measurements:
+    """What is counted and learnt across all pipelines."""
+
+    step_cost: StepCost
+    stats: SchedulerStats = field(default_factory=SchedulerStats)
+    waits: dict[str, Histogram] = field(
+        default_factory=lambda: {name: Histogram(WAITS_S) for name in MAILBOXES}
+    )
+    device_clock: DeviceClock = field(default_factory=DeviceClock)
+
+
 class Pipeline:
     """One generation of actors and their mailboxes; after a crash comes the next."""
 
-    def __init__(
-        self, parts: EngineParts, stats: SchedulerStats, waits: dict[str, Histogram]
-    ) -> None:
+    def __init__(self, parts: EngineParts, measurements: Measurements) -> None:
+        waits = measurements.waits
         pipeline_depth = parts.limits.pipeline_depth
         # A live request sends one Submit, a Cancel for each choice at most, and one for the whole.
         messages_max = parts.requests_max * (CHOICES_MAX + 2)
@@ -152,13 +167,19 @@ class Pipeline:
             parts.requests_max * (2 * CHOICES_MAX + 1), waits["ledger"]
         )
 
-        scheduler = Scheduler(BlockPool(parts.block_count, parts.block_size), parts.limits, stats)
+        scheduler = Scheduler(
+            BlockPool(parts.block_count, parts.block_size),
+            parts.limits,
+            measurements.stats,
+            measurements.step_cost,
+        )
         namer = BlockNamer(parts.name_secret)
         # What the cache takes from outside; a store has its blocks loaded before.
         self.to_intake = self.to_cache
         self.tier_two: TierTwo | None = None
         if parts.store is not None:
-            self.to_intake = Port[CacheMessage](messages_max, waits["intake"])
+            intake_waits = waits.setdefault(INTAKE, Histogram(WAITS_S))
+            self.to_intake = Port[CacheMessage](messages_max, intake_waits)
             self.tier_two = TierTwo(
                 Intake(
                     self.to_intake.inbox,
@@ -207,6 +228,7 @@ class Pipeline:
             self.to_cache.outbox,
             parts.target(),
             parts.trace,
+            measurements.device_clock,
         )
         self.detokenizer = Detokenizer(
             self.to_detokenizer.inbox,
@@ -267,10 +289,8 @@ class Engine:
 
     def __init__(self, parts: EngineParts) -> None:
         self._parts = parts
-        self._stats = SchedulerStats()
-        readers = MAILBOXES if parts.store is None else (*MAILBOXES, INTAKE)
-        self._waits = {name: Histogram(WAITS_S) for name in readers}
-        self._pipeline = Pipeline(parts, self._stats, self._waits)
+        self._measurements = Measurements(StepCost(parts.step_costs))
+        self._pipeline = Pipeline(parts, self._measurements)
         self._ledger = Ledger(send=self._send, on_closed=self._on_closed)
         self._drain_rate = DrainRate()
         self._restarts = 0
@@ -306,7 +326,7 @@ class Engine:
 
     def snapshot(self) -> Snapshot:
         """Return the state and the counters of this moment."""
-        scheduler = self._pipeline.cache.scheduler
+        scheduler, found = self._pipeline.cache.scheduler, self._measurements
         return Snapshot(
             running=scheduler.running,
             waiting=scheduler.waiting,
@@ -315,13 +335,15 @@ class Engine:
             blocks_cached=scheduler.pool.cached,
             restarts=self._restarts,
             mailbox_depths={name: port.inbox.depth for name, port in self._pipeline.ports.items()},
-            mailbox_waits={name: waits.copy() for name, waits in self._waits.items()},
+            mailbox_waits={name: waits.copy() for name, waits in found.waits.items()},
             progress_age_s=self._pipeline.cache.progress_age_s(),
             actor_ages_s=self._parts.trace.ages_s(),
             target_up=self._running and self._pipeline.verifier.is_ready,
             draft_up=self._pipeline.drafter.up,
             draining=bool(self._closed_to),
             audits=dict(self._parts.audit.counts),
+            device_busy_s=dict(found.device_clock.busy_s),
+            device_gaps=found.device_clock.gaps.copy(),
             recoveries=self._parts.recoveries.recoveries,
             processes=self._parts.processes(),
             store={} if self._parts.store is None else self._parts.store.counters(),
@@ -329,7 +351,7 @@ class Engine:
         )
 
     def _counters(self) -> dict[str, Any]:
-        counters = self._stats.as_dict()
+        counters = self._measurements.stats.as_dict()
         counters["recomputed_tokens"] += self._parts.recoveries.redone_tokens
         return counters
 
@@ -368,7 +390,7 @@ class Engine:
                     raise
                 await anyio.sleep(pause_s)
                 self._restarts += 1
-                self._pipeline = Pipeline(self._parts, self._stats, self._waits)
+                self._pipeline = Pipeline(self._parts, self._measurements)
                 # A model that did not even come up was not failed by any request.
                 self._ledger.resubmit(cache.scheduler.computed_counts() if had_model else {})
             except BaseExceptionGroup as group:

@@ -171,6 +171,7 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
         requests_max=2 * settings.requests_max,
         name_secret=token_bytes(KEY_BYTES) if store is None else name_key(store.disk.folder),
         store=store,
+        step_costs=models.ready.step_costs,
         audit=Audit(settings.audit),
         recoveries=models.recoveries,
         processes=models.processes,

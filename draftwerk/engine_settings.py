@@ -38,6 +38,7 @@ class EngineKeywords(TypedDict, total=False):
     requests_max: int
     silence_s: float
     spare: Literal["auto", "on", "off"]
+    slo: tuple[str, ...]
     audit: float
 
 

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from draftwerk.api.core.config import ConfigError, EngineSettings, bytes_of
 from draftwerk.machine.host import memory_bytes
+from draftwerk.slo import read_promise
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 
 SOURCES = ("ngram", "suffix", "store", "recycle", "grammar", "head")
@@ -105,7 +106,9 @@ def plan(
         block_size=block_size,
         dtype=dtype,
         methods=methods,
-        limits=RoundLimits(draft_max=DRAFT_MAX if methods else 0),
+        limits=RoundLimits(
+            draft_max=DRAFT_MAX if methods else 0, promise=read_promise(settings.slo)
+        ),
     )
 
 

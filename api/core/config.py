@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from draftwerk.slo import read_promise
+
 PREFIX = "DRAFTWERK_"
 ELSEWHERE = (PREFIX + "CONFIG", PREFIX + "ISA")
 """Variables that are no settings: where the settings are, and which kernels this machine runs."""
@@ -117,6 +119,13 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "memory allows"
         ),
     ] = "auto"
+    slo: Annotated[
+        Strings,
+        Meta(
+            description="what readers are promised, such as ttft=1s or tpot=50ms; may be repeated",
+            extra={"metavar": "OBJECTIVE"},
+        ),
+    ] = ()
     audit: Annotated[
         float,
         Meta(ge=0, le=1, description="share of finished requests to decode again when idle"),
@@ -218,6 +227,10 @@ def check_engine(settings: EngineSettings) -> None:
         )
     if settings.kv_store and settings.device == "cuda":
         raise ConfigError("kv_store: a GPU's blocks cannot be kept; it needs device cpu")
+    try:
+        read_promise(settings.slo)
+    except ValueError as error:
+        raise ConfigError(f"slo: {error}") from None
     if settings.draft_head not in ("auto", "off") and not Path(settings.draft_head).is_file():
         raise ConfigError(f"draft_head: there is no file {settings.draft_head}; or auto, or off")
 

@@ -23,6 +23,7 @@ from draftwerk.actors.messages import Delta, Ended, Failed, Options, Prompt, Spe
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.cache.page_layout import JOURNAL_BYTES
+from draftwerk.slo import NOTHING_PROMISED, Promise
 from draftwerk.speculative.beams.decisions import BeamRules, best_candidates
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.journal import MoveJournal
@@ -245,6 +246,7 @@ class Setting:
     """What it holds: more than one server may have it in turn."""
     odd: float = 0.0
     """The share of clients that send what no device can compute."""
+    promise: Promise = NOTHING_PROMISED
 
 
 @dataclass
@@ -292,7 +294,11 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
         context_max=CONTEXT,
         stop_token_ids=(STOP,),
         limits=RoundLimits(
-            pipeline_depth=setting.pipeline_depth, rows_max=5, tokens_max=24, draft_max=6
+            pipeline_depth=setting.pipeline_depth,
+            rows_max=5,
+            tokens_max=24,
+            draft_max=6,
+            promise=setting.promise,
         ),
         requests_max=8,
         worker=SlowWorker(rng),
