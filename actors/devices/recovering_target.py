@@ -25,6 +25,8 @@ LOSSES_MAX = 1
 SPARE_PAUSE_S = 0.5
 """Before a spare is started: text goes first, and a spare takes a core for seconds."""
 SPARE_PAUSE_MAX_S = 60.0
+SPARE_WAIT_S = 5.0
+"""For a spare that is being started when it is needed."""
 TargetProcess = ProcessDevice[Proposal, Verdict]
 SpawnChild = Callable[[], Awaitable[Child]]
 
@@ -159,12 +161,18 @@ class RecoveringTarget:
 
     async def _replace(self) -> None:
         """Have a process that was told nothing yet: the spare, or a new one."""
-        async with self._spare_starts:
-            if self.spare is not None and self._spare_is_ready:
-                self._spare_is_ready = False
-                self.process.adopt(self.spare)
-                return
-        await self.process.revive()
+        if self.spare is not None and await self._has_spare():
+            self._spare_is_ready = False
+            self.process.adopt(self.spare)
+        else:
+            await self.process.revive()
+
+    async def _has_spare(self) -> bool:
+        """Return whether a spare is ready, or was within the time that a new process takes."""
+        with anyio.move_on_after(SPARE_WAIT_S):
+            async with self._spare_starts:
+                return self._spare_is_ready
+        return False
 
     async def _keep_spare(self, spare: TargetProcess) -> None:
         """Have a spare whenever there is none; one that is lost is started again, ever later."""
