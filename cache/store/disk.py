@@ -193,7 +193,7 @@ class DiskStore:
 
 
 def _name_of(path: Path) -> bytes:
-    """Return a record's block's name; empty for a file that somebody else put there."""
+    """Return a record's block's name; empty for a file of another kind."""
     try:
         return bytes.fromhex(path.stem)
     except ValueError:

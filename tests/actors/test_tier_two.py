@@ -58,7 +58,7 @@ class Shelf:
 
 
 @dataclass
-class Gate:
+class Latch:
     """A worker whose work waits until it is let through."""
 
     open: anyio.Event = field(default_factory=anyio.Event)
@@ -80,10 +80,10 @@ class Desk:
         self.scheduler = Scheduler(BlockPool(blocks, 4), RoundLimits())
         self.pool = self.scheduler.pool
         self.shelf = Shelf([-1] * blocks)
-        self.gate = Gate()
+        self.latch = Latch()
         self.namer = BlockNamer(b"k")
-        self.behind = WriteBehind(self.scheduler, self.shelf, self.gate, pause_s=0.0)
-        self.intake = Intake(inbox, outbox, self.scheduler, self.namer, self.shelf, self.gate)
+        self.behind = WriteBehind(self.scheduler, self.shelf, self.latch, pause_s=0.0)
+        self.intake = Intake(inbox, outbox, self.scheduler, self.namer, self.shelf, self.latch)
 
     def use(self) -> None:
         """Compute the text, and let go of it."""
@@ -141,12 +141,12 @@ def request(name: str = "r", **how: Any) -> Encoded:
 
 async def kept(made: Desk) -> None:
     """Have the text computed, kept and lost."""
-    made.gate.open.set()
+    made.latch.open.set()
     made.use()
     while len(made.shelf.kept) < 4:
         await settle()
     made.lose()
-    made.gate.open = anyio.Event()
+    made.latch.open = anyio.Event()
 
 
 @on_both_loops
@@ -156,7 +156,7 @@ async def test_a_prompt_finds_its_blocks_after_they_were_lost() -> None:
         assert made.found() == []
         made.to_intake.send_nowait(request())
         assert await made.received() == []
-        made.gate.open.set()
+        made.latch.open.set()
         assert await made.received() == [request()]
         assert made.found() == [0, 1, 2, 3]
 
@@ -166,7 +166,7 @@ async def test_blocks_that_are_evicted_before_they_are_kept_are_copied() -> None
     async with desk() as made:
         made.use()
         made.lose()
-        made.gate.open.set()
+        made.latch.open.set()
         while len(made.shelf.kept) < 4:
             await settle()
         assert sorted(made.shelf.kept.values()) == [0, 1, 2, 3]
@@ -181,7 +181,7 @@ async def test_no_cancel_overtakes_a_request_that_waits_for_blocks() -> None:
         made.to_intake.send_nowait(cancel)
         made.to_intake.send_nowait(Cancel(request_id="other"))
         assert await made.received() == [Cancel(request_id="other")]
-        made.gate.open.set()
+        made.latch.open.set()
         assert await made.received() == [request(), cancel]
 
 
@@ -189,14 +189,14 @@ async def test_no_cancel_overtakes_a_request_that_waits_for_blocks() -> None:
 async def test_requests_with_one_prompt_load_it_once() -> None:
     async with desk() as made:
         await kept(made)
-        before = made.gate.begun
+        before = made.latch.begun
         for name in "abc":
             made.to_intake.send_nowait(request(name))
         assert await made.received() == []
-        made.gate.open.set()
+        made.latch.open.set()
         found = sorted(each.request_id for each in await made.received())
         assert found == ["a", "b", "c"]
-        assert made.gate.begun - before <= 2
+        assert made.latch.begun - before <= 2
 
 
 @on_both_loops
@@ -207,7 +207,7 @@ async def test_a_store_that_hangs_delays_a_request_and_no_more() -> None:
         begun = anyio.current_time()
         assert await made.arrived.receive() == request()
         assert anyio.current_time() - begun < 2 * LOAD_S
-        made.gate.open.set()
+        made.latch.open.set()
         assert await made.received() == []
         made.to_intake.send_nowait(request("again"))
         assert await made.received() == [request("again")]
@@ -227,7 +227,7 @@ async def test_what_the_store_has_lost_is_computed() -> None:
     async with desk() as made:
         await kept(made)
         del made.shelf.kept[list(made.shelf.kept)[-1]]
-        made.gate.open.set()
+        made.latch.open.set()
         made.to_intake.send_nowait(request())
         assert await made.received() == [request()]
         assert 0 < len(made.found()) < 4 or made.found() == []
@@ -260,7 +260,7 @@ async def test_what_made_a_sequence_fail_is_not_kept() -> None:
 async def test_the_blocks_used_last_are_there_after_a_start() -> None:
     async with desk() as made:
         await kept(made)
-        made.gate.open.set()
+        made.latch.open.set()
         await made.intake.warm(99)
         assert made.found() == [0, 1, 2, 3]
 

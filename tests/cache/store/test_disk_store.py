@@ -96,7 +96,7 @@ def empty(path: Path) -> None:
 
 
 def another_block(path: Path) -> None:
-    """Somebody has renamed a record that is right in itself."""
+    """A record that is right in itself, under another name."""
     other = store(path.parents[2])
     other.write(name(2), content(2))
     path_of(path.parents[2], 2).replace(path)

@@ -1,6 +1,6 @@
 """What a restart of the whole server costs with `--kv-store`.
 
-    python -m benchmarks.reliability.restarts
+    python -m benchmarks.reliability.server_restarts
 
 First the time to the first token after a long system prompt: computed, found in the cache, and
 found in the store by a new server. Then a session of turns whose history grows, with a restart in
@@ -24,10 +24,10 @@ from benchmarks.support.server import draftwerk
 RULE = "Rule {}: answer item {} briefly, and only if it was asked for. "
 QUESTION = "Tell me about item {}."
 BLOCK = 16
-Messages = list[dict[str, str]]
+Conversation = list[dict[str, str]]
 
 
-class Answer(NamedTuple):
+class TimedReply(NamedTuple):
     """One streamed reply."""
 
     first_ms: float
@@ -36,7 +36,9 @@ class Answer(NamedTuple):
     text: str
 
 
-async def ask(http: aiohttp.ClientSession, url: str, messages: Messages, tokens: int) -> Answer:
+async def ask(
+    http: aiohttp.ClientSession, url: str, messages: Conversation, tokens: int
+) -> TimedReply:
     """Return a greedy reply, and when its first token came."""
     body = {
         "messages": messages,
@@ -60,14 +62,14 @@ async def ask(http: aiohttp.ClientSession, url: str, messages: Messages, tokens:
             usage = event.get("usage") or usage
     details = usage["prompt_tokens_details"]
     assert isinstance(details, dict) and isinstance(usage["prompt_tokens"], int)
-    return Answer(1e3 * (first - begun), usage["prompt_tokens"], details["cached_tokens"], text)
+    return TimedReply(1e3 * (first - begun), usage["prompt_tokens"], details["cached_tokens"], text)
 
 
 async def first_tokens(
     options: Sequence[str], system: str, repeats: int
-) -> dict[str, list[Answer]]:
+) -> dict[str, list[TimedReply]]:
     """Return replies by where the system prompt came from; no two ask the same."""
-    found: dict[str, list[Answer]] = {"computed": [], "cached": [], "stored": []}
+    found: dict[str, list[TimedReply]] = {"computed": [], "cached": [], "stored": []}
     number = 0
     for server_number in range(repeats + 1):
         async with draftwerk(*options) as server, aiohttp.ClientSession() as http:
@@ -84,10 +86,10 @@ async def first_tokens(
     return found
 
 
-async def session(options: Sequence[str], system: str, turns: int) -> list[tuple[Answer, int]]:
+async def session(options: Sequence[str], system: str, turns: int) -> list[tuple[TimedReply, int]]:
     """Return the replies of a growing conversation, each with the tokens that were new in it."""
-    found: list[tuple[Answer, int]] = []
-    messages: Messages = [{"role": "system", "content": system}]
+    found: list[tuple[TimedReply, int]] = []
+    messages: Conversation = [{"role": "system", "content": system}]
     before = 0
     for part in (range(turns // 2), range(turns // 2, turns)):
         async with draftwerk(*options) as server, aiohttp.ClientSession() as http:
