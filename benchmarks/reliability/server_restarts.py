@@ -24,7 +24,7 @@ from benchmarks.support.server import draftwerk
 RULE = "Rule {}: answer item {} briefly, and only if it was asked for. "
 QUESTION = "Tell me about item {}."
 BLOCK = 16
-Conversation = list[dict[str, str]]
+Turns = list[dict[str, str]]
 
 
 class TimedReply(NamedTuple):
@@ -36,9 +36,7 @@ class TimedReply(NamedTuple):
     text: str
 
 
-async def ask(
-    http: aiohttp.ClientSession, url: str, messages: Conversation, tokens: int
-) -> TimedReply:
+async def ask(http: aiohttp.ClientSession, url: str, messages: Turns, tokens: int) -> TimedReply:
     """Return a greedy reply, and when its first token came."""
     body = {
         "messages": messages,
@@ -89,7 +87,7 @@ async def first_tokens(
 async def session(options: Sequence[str], system: str, turns: int) -> list[tuple[TimedReply, int]]:
     """Return the replies of a growing conversation, each with the tokens that were new in it."""
     found: list[tuple[TimedReply, int]] = []
-    messages: Conversation = [{"role": "system", "content": system}]
+    messages: Turns = [{"role": "system", "content": system}]
     before = 0
     for part in (range(turns // 2), range(turns // 2, turns)):
         async with draftwerk(*options) as server, aiohttp.ClientSession() as http:
