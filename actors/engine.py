@@ -28,6 +28,7 @@ from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.ledger import Ledger
 from draftwerk.actors.mailbox import Inbox, mailbox
 from draftwerk.actors.messages import (
+    CHOICES_MAX,
     CacheMessage,
     DetokenizerMessage,
     Event,
@@ -56,7 +57,6 @@ from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 
 M = TypeVar("M")
-CHOICES_MAX = 16
 MAILBOXES = ("tokenizer", "cache", "draft", "verifier", "detokenizer", "ledger")
 """By the name of the reader, in the order the data flows."""
 INTAKE = "intake"
@@ -397,7 +397,7 @@ class Engine:
                 raise without_bugs(group) from None
 
     def stop(self, reason: str) -> None:
-        """Take no more requests, and give everyone still waiting a last word."""
+        """Take no more requests, and end each one that still waits with its last event."""
         self._closed_to = reason
         self._ledger.fail(reason)
 
@@ -461,7 +461,7 @@ def leaves(error: BaseException) -> list[BaseException]:
 
 @asynccontextmanager
 async def running(parts: EngineParts) -> AsyncGenerator[Engine]:
-    """Run an engine for the length of the block; who still waits at its end gets a last word."""
+    """Run an engine for the length of the block; requests that wait at its end get a last event."""
     engine = Engine(parts)
     try:
         async with anyio.create_task_group() as tasks:

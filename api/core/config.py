@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from draftwerk.slo import read_promise
+from draftwerk.speculative.sources.registry import SETTINGS
 
 PREFIX = "DRAFTWERK_"
 ELSEWHERE = (PREFIX + "CONFIG", PREFIX + "ISA")
@@ -62,7 +63,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     speculate: Annotated[
         str,
         Meta(
-            description="auto, off, or a list of ngram,suffix,store,recycle,grammar,head,draft",
+            description=f"auto, off, or a list of {','.join(SETTINGS)}",
             extra={"metavar": "HOW"},
         ),
     ] = "auto"

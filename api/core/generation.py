@@ -62,7 +62,7 @@ class Generation:
         return self.finished and not self.pending
 
     def put(self, event: Event) -> None:
-        """Add an event behind the others; after the last word there is none."""
+        """Add an event behind the others; after the last there is none."""
         if self.finished:
             return
         self.timer.observe(event)
@@ -83,7 +83,7 @@ class Generation:
         self.ready.set()
 
     def abort(self, reason: str, kind: str = "failed") -> None:
-        """End the request with an error as its last word."""
+        """End the request with an error as its last event."""
         self.put(Failed(request_id=self.request_id, kind=kind, reason=reason))
 
     def _merge(self, delta: Delta) -> None:
@@ -137,7 +137,7 @@ async def opened(
 
 
 async def _pump(source: AsyncIterator[Event], generation: Generation, offset: int) -> None:
-    """Move one prompt's events over; an engine that breaks becomes the request's last word."""
+    """Move one prompt's events over; an engine that breaks is the request's last event."""
     try:
         async for event in source:
             generation.put(_renumbered(event, offset) if offset else event)

@@ -207,7 +207,7 @@ def signed(seed: int) -> int:
 
 
 def error_of(failed: Failed, call: Call) -> ApiError:
-    """Return the HTTP error that a request's last word stands for."""
+    """Return the HTTP error that a request's last event stands for."""
     if failed.kind == "refused":
         field = call.names.get(failed.field, failed.field)
         return ApiError(400, failed.reason, param=field or None, code="refused")

@@ -91,7 +91,7 @@ class EventStream:
     started: bool = False
 
     async def run(self) -> None:
-        """Send events as they come until the last word, comments while nothing comes."""
+        """Send each event as it comes, to the last; a comment whenever none comes for long."""
         generation, idle_s = self.generation, self.answer.state.settings.keep_alive_s
         try:
             while not generation.over:

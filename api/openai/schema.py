@@ -12,10 +12,10 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-BEAM_WIDTH_MAX = 16
+from draftwerk.actors.messages import CHOICES_MAX
+from draftwerk.speculative.beams.decisions import WIDTH_MAX
+
 BIAS_MAX = 1024
-CHOICES_MAX = 16
-"""As many as the engine takes for one prompt."""
 GRAMMAR_MAX = 64 * 2**10
 """Characters of a schema, regular expression or grammar."""
 MESSAGES_MAX = 4096
@@ -161,7 +161,7 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
     service_tier: ServiceTier | None = None
     """Where `priority` is not given: flex comes after the others, priority and fast before."""
     cache_salt: Salt | None = None
-    beam_width: Annotated[int, Meta(ge=1, le=BEAM_WIDTH_MAX)] | None = None
+    beam_width: Annotated[int, Meta(ge=1, le=WIDTH_MAX)] | None = None
     length_penalty: Annotated[float, Meta(ge=-10, le=10)] | None = None
     early_stopping: bool | None = None
     priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None

@@ -131,7 +131,7 @@ class Branch(Plain, frozen=True, kw_only=True):
     width: int = 1
     """Branches that survive a step."""
     seen: tuple[Seen, ...] = ()
-    """What the group's previous rows were offered, in the first row alone: for draft sources."""
+    """The candidates of the group's previous rows, in the first row alone: for draft sources."""
     known: tuple[tuple[int, float], ...] = ()
     """The candidates after the last known token, if an earlier draft tree computed them."""
     head_candidates: tuple[tuple[int, float], ...] = ()

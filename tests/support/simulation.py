@@ -24,12 +24,14 @@ from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.cache.page_layout import JOURNAL_BYTES
 from draftwerk.slo import NOTHING_PROMISED, Promise
-from draftwerk.speculative.beams.decisions import BeamRules, best_candidates
+from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.sources.registry import WITHOUT_MODEL
+from tests.support.naive_beams import best_candidates
 from tests.support.proposing import Reckless
 from tests.support.simulated_child import Fate, SimulatedChild
 from tests.support.toy import (
@@ -50,7 +52,6 @@ R = TypeVar("R")
 Spawn = Callable[[], Awaitable[SimulatedChild]]
 
 CONTEXT = 64
-METHODS = ("ngram", "suffix", "store", "recycle", "grammar", "head")
 
 
 @dataclass(slots=True)
@@ -302,7 +303,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
         ),
         requests_max=8,
         worker=SlowWorker(rng),
-        proposer=partial(Reckless if setting.reckless else Proposer, METHODS),
+        proposer=partial(Reckless if setting.reckless else Proposer, WITHOUT_MODEL),
         restarts=lambda: RestartLimit(failures_max=10**6, fruitless_max=10**6, rng=rng),
         trace=FaultyTrace(fate=fates.actors),
         recoveries=recoveries,
