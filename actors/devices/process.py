@@ -54,6 +54,8 @@ class ProcessDevice(Generic[W, R]):
     _child: Child | None = None
     _stale: bool = False
     """Whether the child holds sequences of an earlier pipeline."""
+    _is_loading: bool = False
+    """Whether the child is not ready yet."""
     _heard_at: float = 0.0
     """When the child last sent a frame, on the event loop's clock."""
     _one_at_a_time: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
@@ -66,7 +68,7 @@ class ProcessDevice(Generic[W, R]):
     @property
     def alive(self) -> bool:
         """Whether work can be done at once."""
-        return self._child is not None
+        return self._child is not None and not self._is_loading
 
     async def start(self, report: OnProgress = lambda _: None) -> Ready:
         """Start the child and wait until it can work; `report` gets its progress lines.
@@ -74,9 +76,12 @@ class ProcessDevice(Generic[W, R]):
         Raises ModelRefusedError, and DeviceLostError if it dies before.
         """
         self._stale = False
+        self._is_loading = True
         try:
             self._child = await self.spawn()
-            return await self._wait_until_ready(report)
+            ready = await self._wait_until_ready(report)
+            self._is_loading = False
+            return ready
         except BaseException as error:
             await self.close()
             if isinstance(error, LOST):
@@ -103,7 +108,7 @@ class ProcessDevice(Generic[W, R]):
     def adopt(self, other: "ProcessDevice[W, R]") -> None:
         """Go on with the child of another device, which has none from then on."""
         assert self._child is None, "there is a child already"
-        self._child, other._child = other._child, None
+        self._child, other._child, self._is_loading = other._child, None, False
         self._heard_at, self._stale = anyio.current_time(), other._stale
 
     async def run(self, work: W) -> R:
