@@ -38,17 +38,17 @@ class Generation:
     """How it ended; cancelled until it has."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def take(self, idle_s: float | None = None) -> list[GenerationEvent]:
-        """Return what has come since the last call, waiting for something; [] after `idle_s`."""
+    async def take(self) -> list[GenerationEvent]:
+        """Return what has come since the last call, waiting for something; [] if woken."""
         if not self.pending:
-            try:
-                async with asyncio.timeout(idle_s):
-                    await self.ready.wait()
-            except TimeoutError:
-                return []
+            await self.ready.wait()
         events, self.pending = self.pending, []
         self.ready.clear()
         return events
+
+    def wake(self) -> None:
+        """Let `take` return, though nothing has come."""
+        self.ready.set()
 
     async def events(self) -> AsyncIterator[GenerationEvent]:
         """Yield every event, for readers that need only the whole."""
