@@ -53,6 +53,7 @@ from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.drafting.step_cost import StepCost
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
+from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 
@@ -135,6 +136,7 @@ class Measurements:
     """What is counted and learnt across all pipelines."""
 
     step_cost: StepCost
+    lengths: TextLengths = field(default_factory=TextLengths)
     stats: SchedulerStats = field(default_factory=SchedulerStats)
     waits: dict[str, Histogram] = field(
         default_factory=lambda: {name: Histogram(WAITS_S) for name in MAILBOXES}
@@ -172,6 +174,7 @@ class Pipeline:
             parts.limits,
             measurements.stats,
             measurements.step_cost,
+            measurements.lengths,
         )
         namer = BlockNamer(parts.name_secret)
         # What the cache takes from outside; a store has its blocks loaded before.

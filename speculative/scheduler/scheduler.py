@@ -28,6 +28,7 @@ from draftwerk.speculative.protocol.rounds import (
     StepReport,
     Verdict,
 )
+from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.round_budget import RoundBudget, UnreadPrompt
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
 from draftwerk.speculative.scheduler.stats import SchedulerStats
@@ -73,12 +74,16 @@ class Scheduler:
         limits: RoundLimits,
         stats: SchedulerStats | None = None,
         cost: StepCost | None = None,
+        lengths: TextLengths | None = None,
     ) -> None:
-        """`stats` and `cost` are of all schedulers, where there is more than one in turn."""
+        """`stats`, `cost` and `lengths` are of all schedulers, where there are several in turn.
+
+        Without `lengths` sequences enter by what is known of them alone.
+        """
         self.pool = pool
         self.limits = limits
         self.stats = SchedulerStats() if stats is None else stats
-        self.running_set = RunningSet(pool, self.stats)
+        self.running_set = RunningSet(pool, self.stats, lengths)
         self.cost = StepCost() if cost is None else cost
         self._budget = RoundBudget(limits.tokens_max, limits.promise, self.cost)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
@@ -361,6 +366,8 @@ class Scheduler:
         sequence.table.commit(sequence.tokens, sequence.computed)
         if finish_reason:
             self.running_set.end(sequence)
+            if self.running_set.lengths is not None:
+                self.running_set.lengths.learn(sequence.generated)
         return SequenceProgress(
             sequence,
             decision.tokens[:kept],

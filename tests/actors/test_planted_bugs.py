@@ -45,7 +45,7 @@ from tests.actors import (
 from tests.actors.devices import test_rounds_in_flight
 from tests.cache import tables_world
 from tests.speculative.sampling import test_distribution as test_distribution
-from tests.speculative.scheduler import test_priority, test_round_budget
+from tests.speculative.scheduler import test_lengths, test_priority, test_round_budget
 from tests.speculative.scheduler.scheduler_world import story
 from tests.support import toy
 from tests.support.simulation import Setting, run
@@ -304,6 +304,21 @@ BUGS = [
         test_priority.test_a_choice_that_waited_for_its_sibling_preempts_no_equal,
     ),
     Bug(
+        "what the others will need is not counted",
+        slip(RunningSet, "_overflows", "(*self.running.values(), entering)", "(entering,)"),
+        test_lengths.test_a_sequence_waits_where_all_would_not_fit_to_their_ends,
+    ),
+    Bug(
+        "the pool is kept empty for what may come",
+        slip(RunningSet, "_overflows", "or not self.running", ""),
+        test_lengths.test_where_nothing_runs_the_first_enters_whatever_is_expected,
+    ),
+    Bug(
+        "no text is ever learnt from",
+        slip(Scheduler, "_advance", "lengths.learn(sequence.generated)", "lengths.check()"),
+        test_lengths.test_lengths_are_learnt_from_texts_that_end,
+    ),
+    Bug(
         "a round takes longer than was promised",
         slip(RoundBudget, "tokens", "self.promise.tpot, 1", "2 * self.promise.tpot, 1"),
         test_round_budget.test_a_round_takes_no_longer_than_readers_were_promised,
@@ -385,7 +400,7 @@ BUGS = [
             "children.get((path[-1] if path else -1, token))",
             "{token: node for (_, token), node in children.items()}.get(token)",
         ),
-        stories,
+        simulations(),
     ),
     Bug(
         "an accepted path is not moved to where its tokens belong",

@@ -70,4 +70,4 @@ def test_keywords_are_the_settings_of_the_engine() -> None:
         elif get_origin(bare) is Literal:
             assert get_args(hints[name]) == get_args(bare)
         else:
-            assert hints[name] is bare
+            assert hints[name] == bare
