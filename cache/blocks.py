@@ -8,10 +8,28 @@ free + used + cached = capacity, always.
 """
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from typing import Protocol
 
 from draftwerk.cache.replacement import CostAware, EvictionOrder, Origin
 
 NOWHERE = Origin()
+
+
+class PoolWatcher(Protocol):
+    """Learns of named blocks before their content goes."""
+
+    def cached(self, block: int, name: bytes) -> None:
+        """Note that no table holds a named block any more."""
+        ...
+
+    def evicted(self, block: int, name: bytes) -> None:
+        """Note that a cached block is about to be used for something else."""
+        ...
+
+    def forgotten(self, name: bytes) -> None:
+        """Note that a name's content must not be served again, wherever it is kept."""
+        ...
 
 
 class BlockPool:
@@ -30,6 +48,7 @@ class BlockPool:
         self._name_by_block: dict[int, bytes] = {}
         self._origins: dict[int, Origin] = {}
         """Of the named blocks."""
+        self.watcher: PoolWatcher | None = None
 
     @property
     def free(self) -> int:
@@ -57,13 +76,44 @@ class BlockPool:
         if count > self.available:
             return None
         while len(self._free) < count:
-            block = self._cached.evict()
-            del self._block_by_name[self._name_by_block.pop(block)], self._origins[block]
-            self._free.append(block)
+            evicted = self._evict_next()
+            assert evicted is not None, "as many are available"
         blocks = [self._free.pop() for _ in range(count)]
         for block in blocks:
             self._holders[block] = 1
         return blocks
+
+    def adopt(self, name: bytes, avoid: AbstractSet[int]) -> int | None:
+        """Have a cached block of a name whose content comes from elsewhere.
+
+        It is not one of `avoid`, and nobody's: it may be written at once. None if there is none, or
+        the name is known. The longest free goes first, then what is evicted next.
+        """
+        if name in self._block_by_name:
+            return None
+        block = next((each for each in self._free if each not in avoid), None)
+        if block is None:
+            block = self._evict_next(avoid)
+            if block is None:
+                return None
+        self._free.remove(block)
+        self._block_by_name[name] = block
+        self._name_by_block[block] = name
+        self._origins[block] = NOWHERE
+        self._cached.add(block, name, NOWHERE)
+        return block
+
+    def _evict_next(self, avoid: AbstractSet[int] = frozenset()) -> int | None:
+        """Make the next cached block a free one, or return None if all are to be avoided."""
+        block = self._cached.evict(avoid)
+        if block is None:
+            return None
+        name = self._name_by_block.pop(block)
+        del self._block_by_name[name], self._origins[block]
+        if self.watcher is not None:
+            self.watcher.evicted(block, name)
+        self._free.append(block)
+        return block
 
     def hold(self, block: int) -> None:
         """Add a holder to a used or cached block."""
@@ -85,7 +135,10 @@ class BlockPool:
             self._holders[block] -= 1
             if self._holders[block] == 0:
                 if block in self._name_by_block:
-                    self._cached.add(block, self._name_by_block[block], self._origins[block])
+                    name = self._name_by_block[block]
+                    self._cached.add(block, name, self._origins[block])
+                    if self.watcher is not None:
+                        self.watcher.cached(block, name)
                 else:
                     self._free.append(block)
 
@@ -106,6 +159,13 @@ class BlockPool:
         if name is not None:
             del self._block_by_name[name], self._origins[block]
             self._cached.forget(name)
+
+    def forget(self, block: int) -> None:
+        """Make a held block unfindable for good, because what is in it is of no use."""
+        name = self._name_by_block.get(block)
+        self.unname(block)
+        if name is not None and self.watcher is not None:
+            self.watcher.forgotten(name)
 
     def find(self, name: bytes) -> int | None:
         """Return the block of that name, used or cached."""

@@ -6,9 +6,11 @@ overwritten, and `evict` when memory is needed. Blocks of one sequence are added
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from heapq import heappop, heappush, nsmallest
 from typing import NamedTuple, Protocol
 
+NONE: frozenset[int] = frozenset()
 USES_MAX = 3
 """Reuses that are told apart."""
 PRIOR = 20.0
@@ -52,8 +54,8 @@ class EvictionOrder(Protocol):
         """Drop what is known of a name: its block, which is held, is about to be overwritten."""
         ...
 
-    def evict(self) -> int:
-        """Take out the block to be evicted; there is one."""
+    def evict(self, avoid: AbstractSet[int] = NONE) -> int | None:
+        """Take out the block to be evicted and return it; None if there are but those to avoid."""
         ...
 
     def __len__(self) -> int: ...
@@ -80,8 +82,11 @@ class LeastRecentlyUsed:
     def forget(self, name: bytes) -> None:
         """Nothing is known."""
 
-    def evict(self) -> int:
-        return self._blocks.popitem(last=False)[0]
+    def evict(self, avoid: AbstractSet[int] = NONE) -> int | None:
+        block = next((each for each in self._blocks if each not in avoid), None)
+        if block is not None:
+            del self._blocks[block]
+        return block
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -217,17 +222,27 @@ class CostAware:
         self._values.pop(name, None)
         self._uses.pop(name, None)
 
-    def evict(self) -> int:
-        while True:
+    def evict(self, avoid: AbstractSet[int] = NONE) -> int | None:
+        avoided: list[_Place] = []
+        block = self._evict(avoid, avoided)
+        for place in avoided:
+            heappush(self._heap, place)
+        return block
+
+    def _evict(self, avoid: AbstractSet[int], avoided: list[_Place]) -> int | None:
+        while self._heap:
             cached = heappop(self._heap)
             entry = self._entries.get(cached.block)
             if entry is None or entry.cached is not cached:
                 continue
-            if self._at_floor(entry.name_space):
+            if cached.block in avoid:
+                avoided.append(cached)
+                continue
+            if not avoid and self._at_floor(entry.name_space):
                 later = cached._replace(value=cached.value + entry.cost)
                 self._insert(cached.block, entry._replace(cached=later))
                 continue
-            self._age = max(self._age, cached.value)
+            self._age = max(self._age, (avoided or [cached])[0].value)
             self._forget(cached.block)
             uses = self._uses.pop(entry.name, 0)
             self._reuse.learn(entry.name_space, uses, 0.0, 1.0)
@@ -235,6 +250,7 @@ class CostAware:
             if len(self._evicted) > self._cached_max:
                 self._evicted.popitem(last=False)
             return cached.block
+        return None
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -5,7 +5,7 @@ from shutil import which
 from typing import Protocol
 
 from draftwerk.api.core.config import ConfigError, EngineSettings, bytes_of
-from draftwerk.machine.host import available_bytes, gpu_free_bytes, memory_bytes
+from draftwerk.machine.host import free_bytes, gpu_free_bytes, memory_bytes
 from draftwerk.slo import read_promise
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import SETTINGS, WITHOUT_MODEL
@@ -45,6 +45,8 @@ class Plan:
 
     target_options: dict[str, object]
     draft_options: dict[str, object] | None
+    target_page_bytes: int
+    """Of the target's keys and values, all blocks together."""
     block_count: int
     block_size: int
     dtype: str
@@ -69,11 +71,12 @@ def plan(
         )
     dtype, draft_dtype = (_dtype(settings, card) for card in (target, draft or target))
     block_size = settings.block_size or BLOCK_SIZE
-    token_bytes = sum(
+    sizes = [
         card.kv_heads_per_token * head_bytes(card.head_size, dtype, settings.kv_dtype)
         for card in (target, draft)
         if card is not None
-    )
+    ]
+    token_bytes = sum(sizes)
     weights = sum(card.stored_bytes for card in (target, draft) if card is not None)
     if settings.kv_memory == "auto":
         kv_bytes = auto_kv_bytes(_free(settings), weights, token_bytes * target.context_max)
@@ -113,6 +116,7 @@ def plan(
             if "draft" in methods
             else None
         ),
+        target_page_bytes=block_count * block_size * sizes[0],
         block_count=block_count,
         block_size=block_size,
         dtype=dtype,
@@ -131,7 +135,7 @@ def _free(settings: EngineSettings) -> int:
     """Return the free memory of the device that will serve."""
     if _on_gpu(settings):
         return gpu_free_bytes()
-    return available_bytes()
+    return free_bytes()
 
 
 def auto_kv_bytes(free: int, weights: int, sequence_bytes: int) -> int:

@@ -106,6 +106,15 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             extra={"metavar": SIZE_METAVAR},
         ),
     ] = "640MiB"
+    kv_store: Annotated[
+        str,
+        Meta(
+            description="a folder that keeps blocks of the key-value cache over restarts; without "
+            "it none are kept",
+            extra={"metavar": "DIR"},
+        ),
+    ] = ""
+    kv_store_size: Annotated[Bytes, Meta(description="what that folder may hold")] = "8GiB"
     block_size: Annotated[
         int, Meta(ge=0, le=4096, description="tokens per cache block; 0 lets the backend say")
     ] = 0
@@ -115,6 +124,13 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     silence_s: Annotated[
         float, Meta(ge=2, le=3600, description="without a beat before a model process is replaced")
     ] = 8.0
+    spare: Annotated[
+        Literal["auto", "on", "off"],
+        Meta(
+            description="whether a second model process stands ready to take over; auto: where "
+            "memory allows"
+        ),
+    ] = "auto"
     slo: Annotated[
         Strings,
         Meta(
@@ -221,6 +237,8 @@ def check_engine(settings: EngineSettings) -> None:
         raise ConfigError(
             f"audit compares texts, and verify {settings.verify} does not say the same one twice"
         )
+    if settings.kv_store and settings.device == "cuda":
+        raise ConfigError("kv_store: a GPU's blocks cannot be kept; it needs device cpu")
     try:
         read_promise(settings.slo)
     except ValueError as error:

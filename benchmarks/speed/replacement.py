@@ -12,13 +12,20 @@ import argparse
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from heapq import heappop, heappush
 from statistics import mean
 from typing import NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import ROOT, BlockNamer
-from draftwerk.cache.replacement import CostAware, EvictionOrder, LeastRecentlyUsed, Origin
+from draftwerk.cache.replacement import (
+    NONE,
+    CostAware,
+    EvictionOrder,
+    LeastRecentlyUsed,
+    Origin,
+)
 from draftwerk.cache.tables import BlockTable
 
 BLOCK_SIZE = 16
@@ -36,7 +43,7 @@ class Request(NamedTuple):
     space: str
 
 
-class Text:
+class TextMaker:
     """Draws texts that nobody else has."""
 
     def __init__(self, rng: random.Random) -> None:
@@ -52,7 +59,7 @@ class Text:
 
 def conversations(rng: random.Random) -> Iterator[Request]:
     """Yield turns of 60 conversations at a time, each with all turns before; some pause."""
-    text = Text(rng)
+    text = TextMaker(rng)
     system = text.draw(300, 300)
     live: list[tuple[int, ...]] = []
     while True:
@@ -70,7 +77,7 @@ def conversations(rng: random.Random) -> Iterator[Request]:
 
 def agents(rng: random.Random) -> Iterator[Request]:
     """Yield steps of agents: 40 sets of instructions with tools, some far more popular."""
-    text = Text(rng)
+    text = TextMaker(rng)
     tools = [text.draw(600, 3000) for _ in range(40)]
     popular = [1 / (rank + 1) for rank in range(len(tools))]
     running: list[tuple[int, ...]] = []
@@ -86,7 +93,7 @@ def agents(rng: random.Random) -> Iterator[Request]:
 
 def tenants(rng: random.Random) -> Iterator[Request]:
     """Yield requests of 50 tenants, each with a system prompt, beside one that scans documents."""
-    text = Text(rng)
+    text = TextMaker(rng)
     systems = [text.draw(200, 1200) for _ in range(50)]
     weights = [1 / (rank + 1) ** 0.7 for rank in range(len(systems))]
     while True:
@@ -131,8 +138,9 @@ class Farthest:
     def forget(self, name: bytes) -> None:
         """Everything is known."""
 
-    def evict(self) -> int:
-        while True:
+    def evict(self, avoid: AbstractSet[int] = NONE) -> int | None:
+        assert not avoid, "nothing is loaded here"
+        while self._heap:
             place = heappop(self._heap)
             block = place[2]
             if block in self._names:
@@ -141,6 +149,7 @@ class Farthest:
                     return block
                 if now[0] < place[0]:  # its use has passed; the one after it is later
                     heappush(self._heap, now)
+        return None
 
     def _place(self, block: int) -> tuple[float, int, int]:
         name, depth = self._names[block]

@@ -54,16 +54,22 @@ def test_every_block_is_evicted_once_and_nothing_is_lost(
             order.reused(cached.pop(block), rng.choice("abc"))
             order.remove(block)
         elif cached:
-            block = order.evict()
-            del cached[block]
+            avoid = set(rng.sample([*cached], rng.randrange(len(cached) + 1)))
+            block = order.evict(avoid)
+            assert (block is None) == (len(avoid) == len(cached))
+            if block is not None:
+                assert block not in avoid
+                del cached[block]
         assert set(order) == set(cached)
         assert len(order) == len(cached)
         assert all(block in order for block in cached)
         if step % 20 == 0:
             order.check()
     while cached:
-        del cached[order.evict()]
-    assert not len(order)
+        block = order.evict()
+        assert block is not None
+        del cached[block]
+    assert order.evict() is None
 
 
 @pytest.mark.parametrize("seed", range(10))
