@@ -4,7 +4,8 @@ import msgspec
 from msgspec import UNSET
 
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.openai.schema import GRAMMAR_MAX, FlatFormat, ResponseFormat, SamplingBody
+from draftwerk.api.openai.schema import FlatFormat, ResponseFormat, SamplingBody
+from draftwerk.api.openai.schema_types import GRAMMAR_MAX
 from draftwerk.speculative.sampling.params import Grammar
 
 ANY_OBJECT = Grammar("json_schema", '{"type":"object"}')

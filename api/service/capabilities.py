@@ -22,6 +22,8 @@ def capabilities(state: ServerState) -> dict[str, object]:
         "model": card.name,
         "aliases": card.aliases,
         "reasons": card.reasons,
+        "tools": card.calls is not None,
+        "chat_template_kwargs": card.variables,
         "context_max": card.context_max,
         "exact": card.exact,
         "device": card.device,

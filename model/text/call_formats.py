@@ -240,21 +240,28 @@ def derived_reasoning(
     pair = next((each for each in REASONING_PAIRS if each[1] in source), None)
     if pair is None:
         return None
-    opened, close = pair
-    variable = next((each for each in SWITCHES if re.search(rf"\b{each}\b", source)), "")
     with suppress(TemplateRefused, ValueError):
+        default = render(_turns("user"))
+        variable, turned_on = "", default
+        for name in SWITCHES:
+            off, on = (render(_turns("user"), **{name: value}) for value in (False, True))
+            if on != off:
+                variable, turned_on = name, on
+                break
+        opened, close = pair
         return ReasoningFormat(
             opened,
             close,
             tuple(sorted((name, specials[name]) for name in pair if name in specials)),
             variable,
-            reasoning_is_open(render(_turns("user")), opened, close),
-            "reasoning_effort" in source,
+            turned_on == default,
+            _is_open(turned_on, opened, close),
+            re.search(r"\breasoning_effort\b", source) is not None,
         )
     return None
 
 
-def reasoning_is_open(prompt: str, opened: str, close: str) -> bool:
+def _is_open(prompt: str, opened: str, close: str) -> bool:
     """Whether a prompt ends inside reasoning that the template has begun."""
     return prompt.rstrip().endswith(opened) and prompt.rfind(opened) > prompt.rfind(close)
 

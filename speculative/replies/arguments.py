@@ -95,14 +95,26 @@ class XmlScanner:
             self._count += 1
             out.append('"' if self._is_raw else "")
             return rest
+        if not self._is_raw:
+            return self._json(held, out)
         at = held.find(each.close)
         ready = held[:at] if at >= 0 else held[: len(held) - _partial(held, each.close)]
-        out.append(_quoted(ready)[1:-1] if self._is_raw else ready)
+        out.append(_quoted(ready)[1:-1])
         if at < 0:
             return held[len(ready) :]
-        out.append('"' if self._is_raw else "")
+        out.append('"')
         self._state = "next"
         return held[at + len(each.close) :]
+
+    def _json(self, held: str, out: list[str]) -> str:
+        """Read a value in JSON once it is whole: its strings may hold what closes it."""
+        close = self._form.arguments.close
+        length = _value_length(held, close)
+        if length is None:
+            return held
+        out.append(held[:length])
+        self._state = "next"
+        return held[length + len(close) :]
 
     def _next(self, held: str, out: list[str]) -> str:
         opened, close = self._form.arguments.open, self._form.close
@@ -203,7 +215,7 @@ class PythonScanner:
         return held[at:]
 
 
-def _value_length(held: str, ends: tuple[str, ...]) -> int | None:
+def _value_length(held: str, ends: str | tuple[str, ...]) -> int | None:
     """Return where a JSON value ends: before one of `ends` outside of strings and brackets."""
     depth, in_string, escaped = 0, False, False
     for at, each in enumerate(held):
@@ -212,7 +224,7 @@ def _value_length(held: str, ends: tuple[str, ...]) -> int | None:
             escaped = each == "\\" and not escaped
         elif each == '"':
             in_string = True
-        elif depth == 0 and each in ends:
+        elif depth == 0 and held.startswith(ends, at):
             return at
         elif each in "{[":
             depth += 1

@@ -80,8 +80,10 @@ class ReasoningFormat(Struct, frozen=True):
     """Which of both are single tokens, with their numbers."""
     variable: str = ""
     """The chat template's switch that turns reasoning off; empty where there is none."""
-    starts_open: bool = False
-    """Whether the template itself writes `open` at the end of the prompt."""
+    default_on: bool = True
+    """Whether the model reasons where the switch is not touched."""
+    opens: bool = False
+    """Whether the template itself writes `open` at the end of a prompt, where the model reasons."""
     effort: bool = False
     """Whether the template takes an effort."""
 

@@ -184,6 +184,8 @@ class _Rules:
         `first_I_N` stands before any argument, `more_I_N` behind one.
         """
         properties, required = listed_properties(function.parameters)
+        if odd := next((name for name in properties if not _is_writable(calls, name)), None):
+            raise BadSchema(f"has a property {odd[:40]!r}, which this model's format cannot name")
         definitions = definitions_of(function.parameters)
         form = calls.arguments
         count = len(properties)
@@ -224,7 +226,7 @@ class _Rules:
     def _raw_string(self, close: str, index: str, schema: Schema) -> str:
         listed = _listed_values(schema)
         if listed is not None:
-            if any(close in each for each in listed):
+            if any((each + close).find(close) < len(each) for each in listed):
                 raise BadSchema("lists a value that holds the model's own end of an argument")
             self.lines.append(f"value_{index}: " + " | ".join(map(self.literal, listed)))
             return f"value_{index} {self.literal(close)}"
@@ -272,6 +274,16 @@ class _Rules:
             parts.append(f"<[{self.specials[name]}]>")
             text = text[at + len(name) :]
         return " ".join(parts)
+
+
+def _is_writable(calls: CallFormat, name: str) -> bool:
+    """Whether a format can name an argument so that the name is read again."""
+    if calls.shape == "python":
+        return name.isidentifier()
+    each = calls.arguments
+    return bool(name) and not any(
+        mark.strip() in name for mark in (each.open, each.middle, each.close) if mark.strip()
+    )
 
 
 def _listed_values(schema: Schema) -> list[str] | None:

@@ -3,7 +3,7 @@
 from random import Random
 from typing import Any
 
-WORDS = ("a", "city", "n_1", "x-y", "Größe", "type", "description", "properties")
+WORDS = ("a", "city", "n_1", "x_y", "Größe", "type", "description", "properties")
 
 
 def random_schema(rng: Random) -> dict[str, Any]:

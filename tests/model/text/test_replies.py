@@ -161,8 +161,8 @@ def test_a_template_tells_how_its_model_reasons() -> None:
 
     assert found(call_templates.HERMES) is None
     thinking, opened = found(call_templates.THINKING), found(call_templates.OPEN_THINKING)
-    assert thinking and (thinking.variable, thinking.starts_open) == ("enable_thinking", False)
-    assert opened and (opened.variable, opened.starts_open) == ("", True)
+    assert thinking and (thinking.variable, thinking.opens) == ("enable_thinking", False)
+    assert opened and (opened.variable, opened.opens) == ("", True)
     assert opened.is_bounded
 
 
