@@ -47,6 +47,8 @@ class GatheredChoice:
     tokens: list[int] = field(default_factory=list[int])
     """Generated, without the one that ended the text."""
     finish_reason: str = ""
+    stopped_by: str = ""
+    """The stop string that was found, if one was."""
     score: float | UnsetType = UNSET
     answer: AnswerParts = field(default_factory=AnswerParts)
     """Of a request with a reply format: its parts."""
@@ -62,7 +64,7 @@ class GatheredChoice:
         else:
             if event.finish_reason == "stop" and not event.stopped_by:
                 del self.tokens[-1:]
-            self.finish_reason = event.finish_reason
+            self.finish_reason, self.stopped_by = event.finish_reason, event.stopped_by
             self.score = score_of(event)
 
     def whole(self) -> Delta:

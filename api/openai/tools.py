@@ -89,7 +89,7 @@ def chat_wish(
     """Return chat's tools and choice."""
     definitions = tuple(each.function for each in tools or ())
     mode, allowed, single = _chat_choice(choice)
-    return _wish(definitions, mode, allowed, parallel is not False and not single)
+    return tool_wish(definitions, mode, allowed, parallel is not False and not single)
 
 
 def _chat_choice(
@@ -114,7 +114,7 @@ def flat_wish(
 ) -> ToolWish:
     """Return Responses' tools and choice."""
     mode, allowed, single = _flat_choice(choice)
-    return _wish(tuple(tools or ()), mode, allowed, parallel is not False and not single)
+    return tool_wish(tuple(tools or ()), mode, allowed, parallel is not False and not single)
 
 
 def _flat_choice(
@@ -131,12 +131,13 @@ def _flat_choice(
     return choice.mode or "auto", frozenset(each.name for each in choice.tools), False
 
 
-def _wish(
+def tool_wish(
     definitions: tuple[FunctionDefinition, ...],
     mode: CallMode,
     allowed: frozenset[str] | None,
     parallel: bool,
 ) -> ToolWish:
+    """Return tools and choice; refuses those that contradict each other."""
     names = [each.name for each in definitions]
     if len(set(names)) < len(names):
         raise refused("`tools` names a function twice.", "tools", "invalid")

@@ -29,10 +29,10 @@ For each function call, return a json object with function name and arguments wi
 </tool_call>"""
 """As the models of the Hermes and Qwen families are told."""
 SMOLLM_WORDS = """\
-You are an expert in composing functions. You are given a question and a set of possible functions. \
-Based on the question, you will need to make one or more function/tool calls to achieve the \
-purpose. If none of the functions can be used, point it out and refuse to answer. If the given \
-question lacks the parameters required by the function, also point it out.
+You are an expert in composing functions. You are given a question and a set of possible \
+functions. Based on the question, you will need to make one or more function/tool calls to \
+achieve the purpose. If none of the functions can be used, point it out and refuse \
+to answer. If the given question lacks the parameters required by the function, also point it out.
 
 You have access to the following tools:
 <tools>[{tools}]</tools>

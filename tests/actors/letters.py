@@ -36,9 +36,7 @@ class Letters:
     def token_bytes(self, token: int) -> bytes:
         return b"<end>" if token == END else bytes([token])
 
-    def stream(
-        self, prompt: Sequence[int], shown: frozenset[int] = frozenset()
-    ) -> "LetterStream":
+    def stream(self, prompt: Sequence[int], shown: frozenset[int] = frozenset()) -> "LetterStream":
         return LetterStream()
 
 

@@ -357,9 +357,7 @@ class ToyText:
     def token_bytes(self, token: int) -> bytes:
         return f"w{token} ".encode()
 
-    def stream(
-        self, prompt: Sequence[int], shown: frozenset[int] = frozenset()
-    ) -> "ToyStream":
+    def stream(self, prompt: Sequence[int], shown: frozenset[int] = frozenset()) -> "ToyStream":
         return ToyStream(self)
 
 

@@ -4,26 +4,15 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 import openai
 import pytest
 from websockets.asyncio.client import connect
 
 from draftwerk.actors.messages import Chat, ChatMessage, Options, ToolCall
-from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, written
+from draftwerk.speculative.replies.formats import written
 from tests.api.conftest import MODEL, Served
+from tests.api.support.agents import CALLS
 
-CALLS = CallFormat(
-    "json",
-    "<tool_call>",
-    '<tool_call>\n{"name": "',
-    '", "arguments": ',
-    "}\n</tool_call>",
-    '\n<tool_call>\n{"name": "',
-)
-THINKING = ReasoningFormat(
-    "<think>", "</think>", (("</think>", 301), ("<think>", 300)), "enable_thinking"
-)
 PARAMETERS = {
     "type": "object",
     "properties": {"city": {"type": "string", "description": "Which."}},
@@ -42,15 +31,6 @@ ANSWERS = {
     "reasoning": "<think>\nHm, <tool.\n</think>\n\nYes.",
     "all": "<think>Hm.</think>\n\nSo:\n" + written(CALLS, [("weather", {"city": "a"})]),
 }
-
-
-@pytest.fixture
-def agent(served: Served) -> Served:
-    """A server whose model calls tools and reasons."""
-    served.state.model = msgspec.structs.replace(
-        served.state.model, calls=CALLS, reasoning=THINKING, variables=("enable_thinking",)
-    )
-    return served
 
 
 def ask(text: str) -> list[Any]:
