@@ -42,13 +42,16 @@ class ChoiceText:
     parts: list[ReplyPart] = field(default_factory=list[ReplyPart])
     """Read, and not yet sent."""
     reasoning_count: int = 0
+    textless: frozenset[int] = frozenset()
+    """Tokens that end the text and are no part of it."""
 
     def push(self, token: int) -> tuple[str, str]:
         """Take in one token; returns (text to send, the stop string found or "")."""
         self.token_count += 1
         if self.parser is not None and self.parser.reasons:
             self.reasoning_count += 1
-        text, stop = self.scanner.push(self.stream.push(token))
+        shown = "" if token in self.textless else self.stream.push(token)
+        text, stop = self.scanner.push(shown)
         if self.parser is not None:
             self.parts += self.parser.push(text)
         text, self.preface = self.preface + text, ""
@@ -117,6 +120,7 @@ class Detokenizer:
             StopScanner(opened.options.stop),
             self.text.decode(opened.prompt) if opened.options.echo else "",
             parser=None if reply is None else ReplyParser(reply),
+            textless=frozenset(opened.options.stop_token_ids),
         )
         for token in committed:
             choice.push(token)

@@ -86,6 +86,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the text goes on behind the model's end token."""
     stop: tuple[str, ...] = ()
     """Strings that end a choice's text where they first occur; they are left out of it."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Tokens that end a choice's text besides the model's own; they have no text."""
     choices: int = 1
     """Texts to generate for each prompt."""
     beam_width: int = 1

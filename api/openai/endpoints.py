@@ -37,6 +37,7 @@ from draftwerk.api.openai.translate import (
     chat_prompt,
     completion_options,
     completion_prompts,
+    grammar_field,
     tier_of,
 )
 
@@ -69,7 +70,9 @@ async def completion(request: Request) -> GenerationResponse:
     options = completion_options(body, state.model, tenant_of(request), state.new_seed)
     metadata = _metadata(request, body, "cmpl-", body.logprobs is not None)
     serializer = CompletionSerializer(metadata, options.choices, body.n or 1)
-    return await _answer(state, _call(request, "completion", prompts, options), serializer, body)
+    names = {"response_format": grammar_field(body)}
+    call = _call(request, "completion", prompts, options, names)
+    return await _answer(state, call, serializer, body)
 
 
 async def respond(request: Request) -> GenerationResponse:

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Options, ToolCall
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.openai.grammars import flat_grammar_of
+from draftwerk.api.openai.grammars import flat_grammar_of, text_grammar
 from draftwerk.api.openai.replies import RequestMetrics, Usage
 from draftwerk.api.openai.response_items import OutputItems
 from draftwerk.api.openai.responses_events import (
@@ -78,8 +78,9 @@ def responses_plan(body: ResponsesBody, model: ServedModel) -> ReplyPlan:
         variables=reasoning_of(body.chat_template_kwargs).variables,
         effort_field="reasoning",
     )
-    text = flat_grammar_of(body.text.format if body.text else None)
-    return plan_reply(wish, reasoning, text, "text.format", model)
+    form = flat_grammar_of(body.text.format if body.text else None)
+    text, field = text_grammar(body, form, "text.format")
+    return plan_reply(wish, reasoning, text, field, model)
 
 
 def responses_names(plan: ReplyPlan) -> dict[str, str]:

@@ -13,16 +13,21 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from draftwerk.api.openai.schema_types import (
+    BAD_WORDS_MAX,
     BEAM_WIDTH_MAX,
+    BIAS_MAX,
+    CHOICE_WORDS_MAX,
     CHOICES_MAX,
     GRAMMAR_MAX,
     MESSAGES_MAX,
     NOTHING,
     RAW_HARMLESS_MAX,
     SAYS_NOTHING,
+    STOP_TOKENS_MAX,
     TOKEN_ID_MAX,
     TOKENS_MAX,
     UNSENT,
+    BadWord,
     Bias,
     BodyText,
     Effort,
@@ -119,6 +124,19 @@ class JsonSchema(Struct, frozen=True):
     description: BodyText | None = None
 
 
+Choices = Annotated[list[BodyText], Meta(min_length=1, max_length=CHOICE_WORDS_MAX)]
+
+
+class StructuredOutputs(Struct, frozen=True):
+    """vLLM's way to say what the text must be: one of these."""
+
+    json: msgspec.Raw | UnsetType = UNSET
+    json_object: bool | None = None
+    regex: GrammarText | None = None
+    choice: Choices | None = None
+    grammar: GrammarText | None = None
+
+
 FormatType = Literal["text", "json_object", "json_schema", "regex", "grammar"]
 
 
@@ -176,16 +194,23 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
     early_stopping: bool | None = None
     priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
 
-    guided_choice: RefusedField = NOTHING
-    guided_grammar: RefusedField = NOTHING
-    guided_json: RefusedField = NOTHING
-    guided_regex: RefusedField = NOTHING
-    structured_outputs: RefusedField = NOTHING
-    bad_words: RefusedField = NOTHING
-    stop_token_ids: RefusedField = NOTHING
+    guided_choice: Choices | None = None
+    guided_grammar: GrammarText | None = None
+    guided_json: msgspec.Raw | UnsetType = UNSET
+    guided_regex: GrammarText | None = None
+    structured_outputs: StructuredOutputs | None = None
+    """vLLM's names for what `response_format` is."""
+    bad_words: Annotated[list[BadWord], Meta(max_length=BAD_WORDS_MAX)] | None = None
+    """What the text does not contain."""
+    allowed_token_ids: Annotated[list[TokenId], Meta(min_length=1, max_length=BIAS_MAX)] | None = (
+        None
+    )
+    """The text is of these tokens alone."""
+    stop_token_ids: Annotated[list[TokenId], Meta(max_length=STOP_TOKENS_MAX)] | None = None
+    """Tokens that end the text, besides the model's own; they are no part of it."""
+
     prompt_logprobs: RefusedField = NOTHING
     chat_template: RefusedField = NOTHING
-    allowed_token_ids: RefusedField = NOTHING
     include_stop_str_in_output: RefusedField = NOTHING
     logits_processors: RefusedField = NOTHING
     moderation: RefusedField = NOTHING
@@ -207,16 +232,8 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
         "user": "nothing is done with it",
     }
     instead: ClassVar[dict[str, str]] = {
-        "allowed_token_ids": "`logit_bias`, or `response_format` of type grammar",
-        "bad_words": "`logit_bias`",
         "chat_template": "/v1/completions with the text of your own template",
-        "guided_choice": "`response_format` of type regex",
-        "guided_grammar": "`response_format` of type grammar",
-        "guided_json": "`response_format` of type json_schema",
-        "guided_regex": "`response_format` of type regex",
         "prompt_cache_options": "`cache_salt`",
-        "stop_token_ids": "`stop`",
-        "structured_outputs": "`response_format`",
         "typical_p": "`min_p` or `top_p`",
         "use_beam_search": "`beam_width`",
     }

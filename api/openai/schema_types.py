@@ -5,8 +5,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+BAD_WORDS_MAX = 64
 BEAM_WIDTH_MAX = 16
 BIAS_MAX = 1024
+CHOICE_WORDS_MAX = 1024
+STOP_TOKENS_MAX = 16
 CHOICES_MAX = 16
 """As many as the engine takes for one prompt."""
 GRAMMAR_MAX = 64 * 2**10
@@ -20,6 +23,7 @@ TEXT_MAX = 2**20
 TOKENS_MAX = 2**18
 TOKEN_ID_MAX = 2**31 - 1
 
+BadWord = Annotated[str, Meta(min_length=1, max_length=64)]
 BodyText = Annotated[str, Meta(max_length=TEXT_MAX)]
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Label = Annotated[str, Meta(max_length=1024)]

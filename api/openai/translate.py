@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 from draftwerk.actors.messages import Chat, ChatMessage, Options, Prompt, Scalar, Speculation
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.openai.grammars import check_conflicts, grammar_of
+from draftwerk.api.openai.grammars import check_conflicts, grammar_of, text_grammar
 from draftwerk.api.openai.schema import (
     ChatBody,
     CompletionBody,
@@ -129,8 +129,8 @@ def chat_plan(body: ChatBody, model: ServedModel) -> ReplyPlan:
         budget=body.thinking_budget,
         variables=reasoning_of(body.chat_template_kwargs).variables,
     )
-    text = grammar_of(body.response_format)
-    return plan_reply(wish, reasoning, text, "response_format", model)
+    text, field = text_grammar(body, grammar_of(body.response_format), "response_format")
+    return plan_reply(wish, reasoning, text, field, model)
 
 
 def chat_options(
@@ -182,6 +182,7 @@ def completion_options(
     if body.echo and choices > kept:
         raise refused("`echo` with `best_of` is not supported.", "best_of", "unsupported")
     _check_stream_options(body)
+    grammar, field = text_grammar(body, grammar_of(body.response_format), "response_format")
     wanted = -1 if body.logprobs is None else body.logprobs
     return options(
         body,
@@ -192,8 +193,14 @@ def completion_options(
         choices=choices,
         logprobs=max(wanted, 0) if choices > kept else wanted,
         echo=bool(body.echo),
-        grammar=grammar_of(body.response_format),
+        grammar=grammar,
+        grammar_field=field,
     )
+
+
+def grammar_field(body: CompletionBody) -> str:
+    """Return the field that says what the text of a completion must be."""
+    return text_grammar(body, grammar_of(body.response_format), "response_format")[1]
 
 
 def options(
@@ -237,6 +244,7 @@ def options(
         tokens_max=tokens_max,
         ignore_eos=bool(body.ignore_eos),
         stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
+        stop_token_ids=_stop_tokens(body, model),
         choices=choices,
         beam_width=body.beam_width or 1,
         length_penalty=1.0 if body.length_penalty is None else body.length_penalty,
@@ -301,6 +309,17 @@ def _bias(body: SamplingBody, model: ServedModel) -> tuple[tuple[int, float], ..
             sentence = f"`logit_bias` names token {token}; there are {model.vocab_size}."
             raise refused(sentence, "logit_bias", "invalid")
     return tuple(sorted(bias.items()))
+
+
+def _stop_tokens(body: SamplingBody, model: ServedModel) -> tuple[int, ...]:
+    found = tuple(sorted(set(body.stop_token_ids or ())))
+    if found and model.vocab_size and found[-1] >= model.vocab_size:
+        said = f"`stop_token_ids` names token {found[-1]}; there are {model.vocab_size}."
+        raise refused(said, "stop_token_ids", "invalid")
+    if found and (body.beam_width or 1) > 1:
+        said = "`stop_token_ids` cannot go with `beam_width`."
+        raise refused(said, "stop_token_ids", "unsupported")
+    return found
 
 
 def _speculation(

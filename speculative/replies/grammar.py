@@ -109,7 +109,7 @@ class _Rules:
             self.lines.append(f"REASONING: {_without(close)}")
             inner = f"reasoning {self.literal(close)}"
         else:
-            self.lines.append(f"reasoning[lazy]: /{ANY}{_escaped(close)}/")
+            self.lines.append(f"reasoning[lazy]: /{ANY}{escaped_pattern(close)}/")
             inner = "reasoning"
         # Where text may be anything it has the white space behind reasoning.
         gap = " GAP" if self.rules.mode == "required" or self.rules.text is not None else ""
@@ -132,13 +132,13 @@ class _Rules:
             self.lines.append("text: @text")
             return "text | calls"
         if calls.first_only:
-            self.lines.append(f"text: /\\s*[^\\s{_escaped(calls.trigger[0])}]{ANY}/")
+            self.lines.append(f"text: /\\s*[^\\s{escaped_pattern(calls.trigger[0])}]{ANY}/")
             return "(text | calls)?"
         if calls.trigger in self.specials:
             self._plain_text(calls)
             return "text? calls?"
         self._plain_text(calls)
-        self.lines.append(f"opened[lazy]: /{ANY}{_escaped(calls.trigger)}/")
+        self.lines.append(f"opened[lazy]: /{ANY}{escaped_pattern(calls.trigger)}/")
         rest = self.literal(calls.begin[len(calls.trigger) :])
         self.lines.append(f"late_calls: opened {rest} {self._call_list(calls)}")
         return "(text | late_calls)?"
@@ -236,10 +236,10 @@ class _Rules:
             if not close.startswith(mark):
                 raise BadSchema("has strings, which this model's format of calls cannot bound")
             self.lines.append(f"value_{index}: STRING_{index}")
-            self.lines.append(f"STRING_{index}: /{some}/ & ~/{ANY}{_escaped(mark)}{ANY}/")
+            self.lines.append(f"STRING_{index}: /{some}/ & ~/{ANY}{escaped_pattern(mark)}{ANY}/")
             return f"value_{index} {self.literal(close)}"
         # One lexeme with its end: a greedy one would swallow the line break before the end.
-        self.lines.append(f"value_{index}[lazy]: /{some}{_escaped(close)}/")
+        self.lines.append(f"value_{index}[lazy]: /{some}{escaped_pattern(close)}/")
         return f"value_{index}"
 
     def _python_string(self, calls: CallFormat, index: str, schema: Schema) -> str:
@@ -306,10 +306,10 @@ def _counted(pattern: str, schema: Schema) -> str:
 
 def _without(mark: str) -> str:
     """Return the pattern of texts without `mark` in them."""
-    return f"/{ANY}/ & ~/{ANY}{_escaped(mark)}{ANY}/"
+    return f"/{ANY}/ & ~/{ANY}{escaped_pattern(mark)}{ANY}/"
 
 
-def _escaped(text: str) -> str:
+def escaped_pattern(text: str) -> str:
     """Return a text as part of a regular expression between slashes."""
     named = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
     return "".join(named.get(each, "\\" + each if each in META else each) for each in text)
