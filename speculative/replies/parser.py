@@ -86,7 +86,7 @@ class ReplyParser:
         reasoning, calls = self._form.reasoning, self._calls
         openers = [reasoning.open] if reasoning is not None else []
         openers += [calls.trigger] if calls is not None and calls.first_only else []
-        if not last and any(each.startswith(found) for each in openers):
+        if not last and any(_may_become(found, each) for each in openers):
             return False
         if reasoning is not None and found.startswith(reasoning.open):
             self._held = found[len(reasoning.open) :]
@@ -113,7 +113,7 @@ class ReplyParser:
         self._held = self._held.lstrip()
         calls = self._calls
         if calls is not None and calls.first_only:
-            if not last and calls.trigger.startswith(self._held):
+            if not last and _may_become(self._held, calls.trigger):
                 return False
             if self._held.startswith(calls.trigger):
                 return self._go(self._first_name)
@@ -223,6 +223,11 @@ class ReplyParser:
         self._gap, self._held = ready[len(bare) :], kept
         self._reasoned = self._reasoned or (kind == "reasoning" and bool(bare))
         self._say(kind, bare)
+
+
+def _may_become(text: str, mark: str) -> bool:
+    """Whether a text is the beginning of a mark, and not yet all of it."""
+    return text != mark and mark.startswith(text)
 
 
 def overlap(text: str, mark: str) -> int:

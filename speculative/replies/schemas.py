@@ -36,6 +36,15 @@ def parameters_of(schema: Any) -> Schema:
     if not isinstance(schema, dict):
         raise BadSchema("must be an object")
     found: Schema = _bare(schema, 0)
+    required = found.get("required", [])
+    if not isinstance(required, list) or not all(
+        isinstance(each, str) for each in _items(required)
+    ):
+        raise BadSchema("has 'required' that is no list of names")
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise BadSchema("holds half a character") from None
     kind = found.setdefault("type", "object")
     if kind != "object" and kind != ["object"]:
         raise BadSchema("must be of the type 'object'")
@@ -55,7 +64,9 @@ def _bare(schema: Any, depth: int) -> Any:
     for name, value in _entries(schema):
         if name in ANNOTATIONS:
             continue
-        if name in MAPS and isinstance(value, dict):
+        if name in MAPS:
+            if not isinstance(value, dict):
+                raise BadSchema(f"has {name!r} that is no object")
             found[name] = {key: _bare(each, depth + 1) for key, each in _entries(value)}
         else:
             found[name] = value if name in VALUES else _bare(value, depth + 1)
