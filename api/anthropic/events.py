@@ -72,7 +72,7 @@ class MessageStop(MessageEvent, frozen=True, tag="message_stop"):
     """The last event."""
 
 
-class Fault(Struct, frozen=True):
+class MessageFault(Struct, frozen=True):
     """What went wrong."""
 
     type: str
@@ -82,4 +82,4 @@ class Fault(Struct, frozen=True):
 class MessageError(MessageEvent, frozen=True, tag="error"):
     """The last event of a message that could not be finished."""
 
-    error: Fault
+    error: MessageFault

@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from draftwerk.api.openai.replies import RequestMetrics
 from draftwerk.api.openai.schema import SpeculationBody
-from draftwerk.api.openai.schema_types import (
+from draftwerk.api.replying.field_types import (
     MESSAGES_MAX,
     NOTHING,
     TOKEN_ID_MAX,
@@ -26,7 +26,7 @@ from draftwerk.api.openai.schema_types import (
     StopString,
     TokenCount,
 )
-from draftwerk.api.openai.tools_schema import TOOLS_MAX, CallId, FunctionName
+from draftwerk.api.replying.tools_schema import TOOLS_MAX, CallId, FunctionName
 
 STOPS_MAX = 16
 

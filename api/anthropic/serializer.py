@@ -11,9 +11,9 @@ from draftwerk.api.anthropic.events import (
     BlockStart,
     BlockStop,
     Ending,
-    Fault,
     MessageDelta,
     MessageError,
+    MessageFault,
     MessageStart,
     MessageStop,
     NewInput,
@@ -32,7 +32,7 @@ from draftwerk.api.anthropic.schema import (
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.openai.replies import RequestMetrics, Usage
 from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata
-from draftwerk.api.openai.tools import call_id_of
+from draftwerk.api.replying.reply_plan import call_id_of
 from draftwerk.speculative.replies.parser import ReplyPart
 
 EMPTY = msgspec.Raw(b"{}")
@@ -72,7 +72,7 @@ class MessageSerializer:
 
     def failure(self, error: ApiError) -> list[msgspec.Struct]:
         """Return the error as the last event."""
-        return [MessageError(Fault(error.reply.error.type, error.message))]
+        return [MessageError(MessageFault(error.reply.error.type, error.message))]
 
     def reply(
         self, choices: Sequence[GatheredChoice], usage: Usage, metrics: RequestMetrics

@@ -19,11 +19,17 @@ from draftwerk.api.anthropic.schema import (
 )
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.openai.grammars import schema_grammar
 from draftwerk.api.openai.schema import SamplingBody
-from draftwerk.api.openai.tools import ReasoningWish, ReplyPlan, ToolWish, plan_reply, tool_wish
-from draftwerk.api.openai.tools_schema import FunctionDefinition
 from draftwerk.api.openai.translate import check_turns, options
+from draftwerk.api.replying.grammars import schema_grammar
+from draftwerk.api.replying.reply_plan import (
+    ReasoningRequest,
+    ReplyPlan,
+    ToolRequest,
+    plan_reply,
+    tool_wish,
+)
+from draftwerk.api.replying.tools_schema import FunctionDefinition
 from draftwerk.speculative.replies.grammar import CallMode
 
 PSEUDO_HEADER = re.compile(r"\Ax-anthropic-[a-z-]+:[^\n]*\n*", re.IGNORECASE)
@@ -41,7 +47,7 @@ def message_plan(body: PromptBody, model: ServedModel) -> ReplyPlan:
     thinking = body.thinking
     enabled = None if thinking is None else thinking.type != "disabled"
     reasons = model.reasoning is not None
-    wish = ReasoningWish(
+    wish = ReasoningRequest(
         effort=config.effort if config is not None and enabled is not False else None,
         enabled=enabled if reasons else None,
         budget=thinking.budget_tokens if thinking is not None and enabled and reasons else None,
@@ -52,7 +58,7 @@ def message_plan(body: PromptBody, model: ServedModel) -> ReplyPlan:
     return plan_reply(_tools(body), wish, text, path, model)
 
 
-def _tools(body: PromptBody) -> ToolWish:
+def _tools(body: PromptBody) -> ToolRequest:
     definitions = tuple(
         FunctionDefinition(each.name, each.description, each.input_schema)
         for each in body.tools or ()

@@ -30,7 +30,6 @@ from draftwerk.api.openai.responses import (
 from draftwerk.api.openai.responses_schema import DeletedResponse, ResponseObject, ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody, OpenAIBody
 from draftwerk.api.openai.serializer import ReplyMetadata
-from draftwerk.api.openai.tools import ReplyPlan
 from draftwerk.api.openai.translate import (
     chat_options,
     chat_plan,
@@ -40,6 +39,7 @@ from draftwerk.api.openai.translate import (
     grammar_field,
     tier_of,
 )
+from draftwerk.api.replying.reply_plan import ReplyPlan
 
 ENCODE_S = 10.0
 """As long as the engine waits for a prompt's tokens."""

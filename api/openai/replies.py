@@ -2,8 +2,8 @@
 
 from msgspec import UNSET, Struct, UnsetType
 
-from draftwerk.api.openai.schema_types import ServiceTier
-from draftwerk.api.openai.tools_schema import CalledFunction
+from draftwerk.api.replying.field_types import ServiceTier
+from draftwerk.api.replying.tools_schema import CalledFunction
 
 
 class PromptDetails(Struct, frozen=True):

@@ -7,9 +7,9 @@ import msgspec
 from draftwerk.actors.messages import ChatMessage
 from draftwerk.api.core.errors import refused
 from draftwerk.api.openai.responses_schema import InputMessage, ResponsesBody
-from draftwerk.api.openai.tools import tool_call
-from draftwerk.api.openai.tools_schema import CalledFunction
 from draftwerk.api.openai.translate import check_message, check_turns, plain
+from draftwerk.api.replying.reply_plan import tool_call
+from draftwerk.api.replying.tools_schema import CalledFunction
 
 ROLES = {"developer": "system"}
 

@@ -22,14 +22,14 @@ from draftwerk.api.openai.responses_events import (
 )
 from draftwerk.api.openai.responses_schema import (
     FunctionCallItem,
-    OutputItem,
     OutputMessage,
     OutputText,
     ReasoningItem,
     ReasoningPart,
+    ResponseItem,
 )
 from draftwerk.api.openai.serializer import ReplyMetadata, token_logprobs
-from draftwerk.api.openai.tools import call_id_of
+from draftwerk.api.replying.reply_plan import call_id_of
 from draftwerk.speculative.replies.parser import ReplyPart
 
 Number = tuple[int, str | UnsetType]
@@ -42,7 +42,7 @@ class OutputItems:
 
     metadata: ReplyMetadata
     number: Callable[[], Number]
-    done: list[OutputItem] = field(default_factory=list[OutputItem])
+    done: list[ResponseItem] = field(default_factory=list[ResponseItem])
     kind: str = ""
     text: str = ""
     """Of the item that grows."""
@@ -164,7 +164,7 @@ class OutputItems:
         self.kind = ""
         return said
 
-    def _text_done(self, item: OutputItem) -> Sequence[msgspec.Struct]:
+    def _text_done(self, item: ResponseItem) -> Sequence[msgspec.Struct]:
         item_id, index = self.item_id, self.index
         match item:
             case OutputMessage(content=(part,)):
@@ -213,7 +213,7 @@ class OutputItems:
         found = self.metadata.id.replace("resp_", prefix, 1)
         return found if self.kind != "call" else f"{found}_{self.call_count}"
 
-    def _item(self, status: str) -> OutputItem:
+    def _item(self, status: str) -> ResponseItem:
         started = status != "in_progress"
         if self.kind == "call":
             call_id = call_id_of(self.metadata.id, 0, self.call_count - 1)

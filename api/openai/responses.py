@@ -10,7 +10,6 @@ from msgspec import UNSET, UnsetType
 from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Options, ToolCall
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.openai.grammars import flat_grammar_of, text_grammar
 from draftwerk.api.openai.replies import RequestMetrics, Usage
 from draftwerk.api.openai.response_items import OutputItems
 from draftwerk.api.openai.responses_events import (
@@ -35,16 +34,17 @@ from draftwerk.api.openai.responses_schema import (
 )
 from draftwerk.api.openai.schema import FlatFormat
 from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata
-from draftwerk.api.openai.tools import (
-    ReasoningWish,
+from draftwerk.api.openai.translate import neutral_temperature, options, tier_of
+from draftwerk.api.replying.grammars import flat_grammar_of, text_grammar
+from draftwerk.api.replying.reply_plan import (
+    ReasoningRequest,
     ReplyPlan,
     call_id_of,
     flat_wish,
     plan_reply,
     reasoning_of,
 )
-from draftwerk.api.openai.tools_schema import FlatTool
-from draftwerk.api.openai.translate import neutral_temperature, options, tier_of
+from draftwerk.api.replying.tools_schema import FlatTool
 
 LOGPROBS = "message.output_text.logprobs"
 ORIGINS = "token_origins"
@@ -72,7 +72,7 @@ def responses_prompt(
 def responses_plan(body: ResponsesBody, model: ServedModel) -> ReplyPlan:
     """Return what a response must be."""
     wish = flat_wish(body.tools, body.tool_choice, body.parallel_tool_calls)
-    reasoning = ReasoningWish(
+    reasoning = ReasoningRequest(
         body.reasoning.effort if body.reasoning else None,
         budget=body.thinking_budget,
         variables=reasoning_of(body.chat_template_kwargs).variables,

@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from draftwerk.api.core.errors import ErrorBody
 from draftwerk.api.openai.replies import TokenLogprob
-from draftwerk.api.openai.responses_schema import OutputItem, OutputText, ResponseObject
+from draftwerk.api.openai.responses_schema import OutputText, ResponseItem, ResponseObject
 
 
 class ServerEvent(Struct, frozen=True, tag_field="type"):
@@ -53,7 +53,7 @@ class ResponseFailed(ResponseEvent, frozen=True, tag="response.failed"):
 class ItemEvent(ServerEvent, frozen=True, kw_only=True):
     """An event about an item of the output."""
 
-    item: OutputItem
+    item: ResponseItem
     """The item as of this event."""
     output_index: int = 0
     """Number of the item in the response's output."""

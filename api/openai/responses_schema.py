@@ -13,7 +13,7 @@ from draftwerk.api.openai.schema import (
     SamplingBody,
     TemplateVariables,
 )
-from draftwerk.api.openai.schema_types import (
+from draftwerk.api.replying.field_types import (
     MESSAGES_MAX,
     NOTHING,
     BodyText,
@@ -24,7 +24,7 @@ from draftwerk.api.openai.schema_types import (
     TokenCount,
     Verbosity,
 )
-from draftwerk.api.openai.tools_schema import (
+from draftwerk.api.replying.tools_schema import (
     CallId,
     FlatToolChoice,
     FlatTools,
@@ -222,7 +222,7 @@ class ReasoningItem(Struct, frozen=True, tag_field="type", tag="reasoning"):
     """Always empty: nothing is summed up."""
 
 
-OutputItem = OutputMessage | FunctionCallItem | ReasoningItem
+ResponseItem = OutputMessage | FunctionCallItem | ReasoningItem
 
 
 class InputDetails(Struct, frozen=True):
@@ -306,7 +306,7 @@ class ResponseObject(Struct, frozen=True, kw_only=True):
     completed_at: int | None = None
     status: str
     model: str
-    output: tuple[OutputItem, ...] = ()
+    output: tuple[ResponseItem, ...] = ()
     error: ResponseFault | None = None
     incomplete_details: IncompleteDetails | None = None
     instructions: str | None = None

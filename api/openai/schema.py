@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from draftwerk.api.openai.schema_types import (
+from draftwerk.api.replying.field_types import (
     BAD_WORDS_MAX,
     BEAM_WIDTH_MAX,
     BIAS_MAX,
@@ -46,7 +46,7 @@ from draftwerk.api.openai.schema_types import (
     TokenIds,
     Verbosity,
 )
-from draftwerk.api.openai.tools_schema import (
+from draftwerk.api.replying.tools_schema import (
     TOOLS_MAX,
     CallId,
     ChatToolChoice,

@@ -9,9 +9,9 @@ from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.core.errors import ApiError
-from draftwerk.api.openai.answers import AnswerParts
 from draftwerk.api.openai.replies import RequestMetrics, TokenLogprob, TopLogprob, Usage
-from draftwerk.api.openai.schema_types import ServiceTier
+from draftwerk.api.replying.answers import AnswerParts
+from draftwerk.api.replying.field_types import ServiceTier
 
 
 class ReplyMetadata(msgspec.Struct, frozen=True):

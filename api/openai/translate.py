@@ -8,7 +8,6 @@ from msgspec import UNSET, Struct, UnsetType
 from draftwerk.actors.messages import Chat, ChatMessage, Options, Prompt, Scalar, Speculation
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.openai.grammars import check_conflicts, grammar_of, text_grammar
 from draftwerk.api.openai.schema import (
     ChatBody,
     CompletionBody,
@@ -19,9 +18,10 @@ from draftwerk.api.openai.schema import (
     SpeculationBody,
     refused_fields,
 )
-from draftwerk.api.openai.schema_types import PROMPTS_MAX, ServiceTier
-from draftwerk.api.openai.tools import (
-    ReasoningWish,
+from draftwerk.api.replying.field_types import PROMPTS_MAX, ServiceTier
+from draftwerk.api.replying.grammars import check_conflicts, grammar_of, text_grammar
+from draftwerk.api.replying.reply_plan import (
+    ReasoningRequest,
     ReplyPlan,
     chat_wish,
     plan_reply,
@@ -124,7 +124,7 @@ def completion_prompts(body: CompletionBody) -> list[Prompt]:
 def chat_plan(body: ChatBody, model: ServedModel) -> ReplyPlan:
     """Return what the reply of a chat request must be."""
     wish = chat_wish(body.tools, body.tool_choice, body.parallel_tool_calls)
-    reasoning = ReasoningWish(
+    reasoning = ReasoningRequest(
         body.reasoning_effort,
         budget=body.thinking_budget,
         variables=reasoning_of(body.chat_template_kwargs).variables,

@@ -13,8 +13,8 @@ from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.endpoints import body_of, encoded, state_of
 from draftwerk.api.openai.schema import DetokenizeBody, TokenizeBody
-from draftwerk.api.openai.tools import chat_wish, plan_reply, reasoning_of
 from draftwerk.api.openai.translate import chat_prompt, check_model
+from draftwerk.api.replying.reply_plan import chat_wish, plan_reply, reasoning_of
 from draftwerk.api.service.capabilities import capabilities
 from draftwerk.api.service.metrics import registry
 from draftwerk.api.service.openapi import document

@@ -3,7 +3,7 @@
     python -m draftwerk serve --tool-format hermes
     python -m benchmarks.speed.agents http://127.0.0.1:8000
 
-The session is recorded once, from this file alone: the same tools, questions and results every time;
+The session is recorded once, from this file alone: the same tools, questions and results each time;
 its answers are the server's. Each turn sends everything again, as agents do.
 """
 
@@ -17,20 +17,20 @@ import httpx
 
 TURNS = 20
 SEEDS = 8
-Body = dict[str, Any]
-Usage = Mapping[str, Any]
+AgentBody = dict[str, Any]
+JsonCounts = Mapping[str, Any]
 
 SUBJECTS = ("file", "directory", "branch", "issue", "test", "service", "table", "message")
 VERBS = ("read", "list", "create", "search", "delete", "update")
 
 
-def tools(count: int = 24) -> list[Body]:
+def tools(count: int = 19) -> list[AgentBody]:
     """Return tools as long as those of coding agents."""
     names = [(verb, subject) for subject in SUBJECTS for verb in VERBS][:count]
     return [_tool(verb, subject) for verb, subject in names]
 
 
-def _tool(verb: str, subject: str) -> Body:
+def _tool(verb: str, subject: str) -> AgentBody:
     about = f"Use it to {verb} a {subject} of the project. Give the name as it stands there. "
     parameters = {
         "type": "object",
@@ -52,9 +52,9 @@ def result_of(turn: int) -> str:
     return "\n".join(f"line {turn * 12 + n}: value {turn * n % 17}, ok" for n in range(12))
 
 
-def session(client: httpx.Client, model: str) -> Iterator[tuple[int, Usage, Body, float]]:
+def session(client: httpx.Client, model: str) -> Iterator[tuple[int, JsonCounts, AgentBody, float]]:
     """Run the session; yields each turn's number, usage, metrics and seconds."""
-    messages: list[Body] = [
+    messages: list[AgentBody] = [
         {"role": "system", "content": "You are a coding agent. Call tools until all is done."},
         {"role": "user", "content": "Make the tests of the project pass."},
     ]

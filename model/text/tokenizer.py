@@ -60,7 +60,7 @@ CONTEXT_COUNT = 8
 """Prompt tokens given to a decoder as the text before."""
 
 
-class Call(Protocol):
+class EarlierCall(Protocol):
     """A call of a tool in an earlier answer."""
 
     @property
@@ -91,7 +91,7 @@ class Turn(Protocol):
         ...
 
     @property
-    def calls(self) -> Sequence[Call]: ...
+    def calls(self) -> Sequence[EarlierCall]: ...
     @property
     def call_id(self) -> str:
         """Of a tool's result: the call it belongs to."""
@@ -288,7 +288,7 @@ class TextTokenizer:
         return b"" if piece is None else _piece_bytes(piece)
 
 
-def _call_of(call: Call, as_text: bool) -> dict[str, Any]:
+def _call_of(call: EarlierCall, as_text: bool) -> dict[str, Any]:
     """Return a call as templates take it."""
     arguments = call.arguments if as_text else json.loads(call.arguments)
     function = {"name": call.name, "arguments": arguments}

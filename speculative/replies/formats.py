@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-Shape = Literal["json", "xml", "python"]
+ArgumentShape = Literal["json", "xml", "python"]
 CALLS_MAX = 16
 """Calls in one reply: a small model that is allowed any number would go on for ever."""
 
@@ -37,7 +37,7 @@ class ArgumentFormat(Struct, frozen=True):
 class CallFormat(Struct, frozen=True):
     """How calls are written, and what in it are single tokens."""
 
-    shape: Shape
+    shape: ArgumentShape
     """`json`: the arguments are one JSON object; `xml`, `python`: each has its name and value."""
     trigger: str
     """The beginning of `begin`, which plain text never contains."""

@@ -13,15 +13,16 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from draftwerk.speculative.replies.formats import CALLS_MAX, CallFormat, ReplyFormat
-from draftwerk.speculative.replies.schemas import (
+from draftwerk.speculative.replies.argument_schemas import (
     BadSchema,
-    Schema,
+    JsonObjectSchema,
+    as_object,
     definitions_of,
     is_bare_string,
     json_rule,
     listed_properties,
 )
+from draftwerk.speculative.replies.formats import CALLS_MAX, CallFormat, ReplyFormat
 from draftwerk.speculative.sampling.params import Grammar
 
 CallMode = Literal["auto", "required", "none"]
@@ -30,11 +31,11 @@ META = frozenset("\\.+*?()|[]{}^$/-&~#")
 """Characters with a meaning of their own in a regular expression."""
 
 
-class Function(Struct, frozen=True):
+class ToolFunction(Struct, frozen=True):
     """A function that may be called."""
 
     name: str
-    parameters: Schema
+    parameters: JsonObjectSchema
     """The JSON schema of its arguments, without annotations."""
 
 
@@ -43,7 +44,7 @@ class ReplyRules(Struct, frozen=True):
 
     form: ReplyFormat
     mode: CallMode = "auto"
-    functions: tuple[Function, ...] = ()
+    functions: tuple[ToolFunction, ...] = ()
     """Those that may be called."""
     parallel: bool = True
     """Whether one reply may hold several calls."""
@@ -54,16 +55,15 @@ class ReplyRules(Struct, frozen=True):
     reasoning_required: bool = False
 
 
-def raw_strings(form: CallFormat, functions: Sequence[Function]) -> tuple[tuple[str, str], ...]:
+def raw_strings(form: CallFormat, functions: Sequence[ToolFunction]) -> tuple[tuple[str, str], ...]:
     """Return the arguments that an XML-like format writes without quotes."""
     if form.shape != "xml":
         return ()
-    return tuple(
-        (each.name, name)
-        for each in functions
-        for name, schema in (each.parameters.get("properties") or {}).items()
-        if is_bare_string(schema)
-    )
+    found: list[tuple[str, str]] = []
+    for each in functions:
+        properties: JsonObjectSchema = each.parameters.get("properties") or {}
+        found += [(each.name, name) for name in properties if is_bare_string(properties[name])]
+    return tuple(found)
 
 
 def reply_grammar(rules: ReplyRules) -> Grammar:
@@ -169,7 +169,7 @@ class _Rules:
             more = f" ({self.literal(calls.again)} call){{0,{CALLS_MAX - 1}}}"
         return f"call{more} {self.literal(calls.end)}"
 
-    def _function(self, calls: CallFormat, index: int, function: Function) -> None:
+    def _function(self, calls: CallFormat, index: int, function: ToolFunction) -> None:
         head = self.literal(function.name + calls.middle)
         if calls.shape == "json":
             self.lines.append(f"args_{index}: {json_rule(function.parameters, {})}")
@@ -178,7 +178,7 @@ class _Rules:
             inner = self._listed(calls, index, function)
         self.lines.append(f"call_{index}: {head} {inner} {self.literal(calls.close)}")
 
-    def _listed(self, calls: CallFormat, index: int, function: Function) -> str:
+    def _listed(self, calls: CallFormat, index: int, function: ToolFunction) -> str:
         """Write rules for arguments that come one by one, in the schema's order.
 
         `first_I_N` stands before any argument, `more_I_N` behind one.
@@ -209,7 +209,9 @@ class _Rules:
         self.lines.append(f'more_{index}_{count}: ""')
         return f"first_{index}_0"
 
-    def _value(self, calls: CallFormat, index: str, schema: Any, definitions: Schema) -> str:
+    def _value(
+        self, calls: CallFormat, index: str, schema: Any, definitions: JsonObjectSchema
+    ) -> str:
         """Return the rules' text for one value and what closes it."""
         close = calls.arguments.close
         if is_bare_string(schema):
@@ -223,7 +225,7 @@ class _Rules:
             self.lines.append(f"value_{index}: {json_rule(schema, definitions)}")
         return f"value_{index} {self.literal(close)}"
 
-    def _raw_string(self, close: str, index: str, schema: Schema) -> str:
+    def _raw_string(self, close: str, index: str, schema: JsonObjectSchema) -> str:
         listed = _listed_values(schema)
         if listed is not None:
             if any((each + close).find(close) < len(each) for each in listed):
@@ -242,7 +244,7 @@ class _Rules:
         self.lines.append(f"value_{index}[lazy]: /{some}{escaped_pattern(close)}/")
         return f"value_{index}"
 
-    def _python_string(self, calls: CallFormat, index: str, schema: Schema) -> str:
+    def _python_string(self, calls: CallFormat, index: str, schema: JsonObjectSchema) -> str:
         quote = calls.arguments.quote or '"'
         listed = _listed_values(schema)
         if listed is not None:
@@ -286,7 +288,7 @@ def _is_writable(calls: CallFormat, name: str) -> bool:
     )
 
 
-def _listed_values(schema: Schema) -> list[str] | None:
+def _listed_values(schema: JsonObjectSchema) -> list[str] | None:
     """Return the strings that a bare string may be, None for any."""
     if "const" in schema:
         return [schema["const"]]
@@ -295,11 +297,12 @@ def _listed_values(schema: Schema) -> list[str] | None:
 
 def _scalar_words(schema: Any) -> str | None:
     """Return Python's words for a truth value or for nothing, None for any other type."""
-    kind = schema.get("type") if isinstance(schema, dict) and len(schema) == 1 else None
+    words = as_object(schema) or {}
+    kind = words.get("type") if len(words) == 1 else None
     return {"boolean": '"True" | "False"', "null": '"None"'}.get(str(kind))
 
 
-def _counted(pattern: str, schema: Schema) -> str:
+def _counted(pattern: str, schema: JsonObjectSchema) -> str:
     least, most = schema.get("minLength", 0), schema.get("maxLength", "")
     return f"{pattern}*" if not least and most == "" else f"{pattern}{{{least},{most}}}"
 

@@ -50,7 +50,7 @@ class ReplyParser:
         self._held = ""
         self._gap = ""
         """White space that is text only if text follows it."""
-        self._reasoned = False
+        self._reasoned: bool = False
         """Whether some reasoning was said: white space before it is dropped."""
         self._scanner: ArgumentScanner | None = None
         self._parts: list[ReplyPart] = []

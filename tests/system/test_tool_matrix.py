@@ -26,10 +26,15 @@ from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
+from draftwerk.speculative.replies.argument_schemas import parameters_of
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, ReplyFormat
-from draftwerk.speculative.replies.grammar import CallMode, Function, ReplyRules, reply_grammar
+from draftwerk.speculative.replies.grammar import (
+    CallMode,
+    ReplyRules,
+    ToolFunction,
+    reply_grammar,
+)
 from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_parts
-from draftwerk.speculative.replies.schemas import parameters_of
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.pairwise import pairwise
@@ -141,7 +146,7 @@ class Agents:
         return ReplyFormat(calls, ReasoningFormat(THINKS, SPEAKS, marks))
 
     def options(self, mode: Mode, number: int) -> Options:
-        functions = tuple(Function(each, parameters_of(SCHEMAS[each])) for each in mode.names)
+        functions = tuple(ToolFunction(each, parameters_of(SCHEMAS[each])) for each in mode.names)
         form = self.form()
         if mode.budget is None:
             form = msgspec.structs.replace(form, reasoning=None)

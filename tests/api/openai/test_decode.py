@@ -22,8 +22,8 @@ from draftwerk.api.openai.schema import (
     StreamOptions,
     TokenizeBody,
 )
-from draftwerk.api.openai.schema_types import UNSENT, RefusedField
 from draftwerk.api.openai.translate import completion_prompts
+from draftwerk.api.replying.field_types import UNSENT, RefusedField
 from draftwerk.api.service.endpoints import DETOKENIZE
 from validation import hostile_requests
 

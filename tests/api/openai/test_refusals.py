@@ -11,7 +11,7 @@ import pytest
 
 from draftwerk.api.openai.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
-from draftwerk.api.openai.schema_types import CHOICES_MAX
+from draftwerk.api.replying.field_types import CHOICES_MAX
 from tests.api.conftest import Served
 
 MESSAGES = [{"role": "user", "content": "Hello"}]

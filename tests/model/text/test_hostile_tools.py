@@ -11,12 +11,12 @@ import pytest
 
 from draftwerk.model.text.grammar import BadGrammar
 from draftwerk.model.text.grammar_check import GrammarChecker
+from draftwerk.speculative.replies.argument_schemas import BadSchema, parameters_of
 from draftwerk.speculative.replies.formats import ReplyFormat, written
-from draftwerk.speculative.replies.grammar import Function, reply_grammar
+from draftwerk.speculative.replies.grammar import ToolFunction, reply_grammar
 from draftwerk.speculative.replies.parser import ReplyParser
-from draftwerk.speculative.replies.schemas import BadSchema, parameters_of
+from tests.model.text.call_templates import FAMILIES
 from tests.model.text.test_replies import calls_in, cut, format_of, parsed, rules_of, walk
-from tests.support.call_templates import FAMILIES
 from tests.support.tiny_models import save_tiny_with_text
 
 PATIENCE_S = 20.0
@@ -83,7 +83,9 @@ def test_a_schema_is_refused_with_a_reason_or_obeyed(
     form, schema = format_of(family), HOSTILE[name]
     begun = monotonic()
     try:
-        rules = rules_of(form, functions=(Function("it", parameters_of(schema)),), parallel=False)
+        rules = rules_of(
+            form, functions=(ToolFunction("it", parameters_of(schema)),), parallel=False
+        )
         grammar = reply_grammar(rules)
         checker.check(grammar)
     except (BadSchema, BadGrammar) as error:

@@ -15,20 +15,20 @@ from draftwerk.model.text.call_formats import derived_calls, derived_reasoning
 from draftwerk.model.text.chat_template import ChatTemplate
 from draftwerk.model.text.grammar import BadGrammar, Grammars, Matcher
 from draftwerk.model.text.vocabulary import read_tokenizer
+from draftwerk.speculative.replies.argument_schemas import BadSchema, parameters_of
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, ReplyFormat, written
 from draftwerk.speculative.replies.grammar import (
     CallMode,
-    Function,
     ReplyRules,
+    ToolFunction,
     raw_strings,
     reply_grammar,
 )
 from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart
-from draftwerk.speculative.replies.schemas import BadSchema, parameters_of
 from draftwerk.speculative.sampling.params import Grammar
-from tests.support import call_templates
-from tests.support.call_templates import FAMILIES
-from tests.support.random_schemas import random_schema, random_value
+from tests.model.text import call_templates
+from tests.model.text.call_templates import FAMILIES
+from tests.model.text.random_schemas import random_schema, random_value
 
 END = 2
 ADDED = ("<tool_call>", "</tool_call>", "<think>", "</think>")
@@ -45,7 +45,7 @@ WEATHER = parameters_of(
         "required": ["city"],
     }
 )
-FUNCTIONS = (Function("weather", WEATHER), Function("weather_of", WEATHER))
+FUNCTIONS = (ToolFunction("weather", WEATHER), ToolFunction("weather_of", WEATHER))
 
 
 @cache
@@ -98,7 +98,7 @@ def bits(matcher: Matcher) -> Any:
 def rules_of(
     calls: CallFormat,
     mode: CallMode = "required",
-    functions: tuple[Function, ...] = FUNCTIONS,
+    functions: tuple[ToolFunction, ...] = FUNCTIONS,
     **more: Any,
 ) -> ReplyRules:
     return ReplyRules(
@@ -267,7 +267,7 @@ def test_random_walks_under_random_schemas_end_in_valid_arguments(family: str, s
     form = format_of(family, marked)
     for _ in range(3):
         schema = random_schema(rng)
-        function = Function("it", parameters_of(schema))
+        function = ToolFunction("it", parameters_of(schema))
         rules = rules_of(form, functions=(function,), parallel=False)
         text = walk(reply_grammar(rules), rng, marked)
         parts = parsed(rules.form, cut(text, rng))
@@ -387,7 +387,7 @@ def test_values_survive_every_format_of_arguments() -> None:
     rng = Random(5)
     for family in FAMILIES:
         form = format_of(family)
-        rules = rules_of(form, functions=(Function("it", parameters_of(schema)),))
+        rules = rules_of(form, functions=(ToolFunction("it", parameters_of(schema)),))
         for _ in range(10):
             value = random_value(rng)
             if isinstance(value, str | bool | None):
@@ -408,6 +408,6 @@ def test_a_schema_that_cannot_be_enforced_is_refused_with_the_reason() -> None:
     ):
         with pytest.raises(BadSchema, match=word):
             parameters_of(schema)
-    function = Function("it", parameters_of({"type": "object", "anyOf": [{"required": ["a"]}]}))
+    function = ToolFunction("it", parameters_of({"type": "object", "anyOf": [{"required": ["a"]}]}))
     with pytest.raises(BadSchema, match="anyOf"):
         reply_grammar(rules_of(format_of("coder"), functions=(function,)))

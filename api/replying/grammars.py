@@ -13,7 +13,7 @@ from draftwerk.api.openai.schema import (
     SamplingBody,
     StructuredOutputs,
 )
-from draftwerk.api.openai.schema_types import GRAMMAR_MAX
+from draftwerk.api.replying.field_types import GRAMMAR_MAX
 from draftwerk.speculative.replies.grammar import escaped_pattern
 from draftwerk.speculative.sampling.params import Grammar
 

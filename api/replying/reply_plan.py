@@ -10,8 +10,8 @@ from msgspec import Struct
 from draftwerk.actors.messages import Scalar, ToolCall
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.openai.schema_types import Effort
-from draftwerk.api.openai.tools_schema import (
+from draftwerk.api.replying.field_types import Effort
+from draftwerk.api.replying.tools_schema import (
     CalledFunction,
     ChatTool,
     ChatToolChoice,
@@ -20,15 +20,15 @@ from draftwerk.api.openai.tools_schema import (
     FunctionDefinition,
     Mode,
 )
+from draftwerk.speculative.replies.argument_schemas import BadSchema, parameters_of
 from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.replies.grammar import (
     CallMode,
-    Function,
     ReplyRules,
+    ToolFunction,
     raw_strings,
     reply_grammar,
 )
-from draftwerk.speculative.replies.schemas import BadSchema, parameters_of
 from draftwerk.speculative.sampling.params import Grammar
 
 SCHEMAS_MAX = 256 * 2**10
@@ -39,7 +39,7 @@ EFFORT_TOKENS: dict[Effort, int | None] = {
 """Tokens of reasoning for each effort; None for no bound."""
 
 
-class ToolWish(Struct, frozen=True):
+class ToolRequest(Struct, frozen=True):
     """What a request says of tools, in either protocol's words."""
 
     functions: tuple[FunctionDefinition, ...] = ()
@@ -52,7 +52,7 @@ class ToolWish(Struct, frozen=True):
     path: str = "tools"
 
 
-class ReasoningWish(Struct, frozen=True):
+class ReasoningRequest(Struct, frozen=True):
     """What a request says of reasoning."""
 
     effort: Effort | None = None
@@ -65,9 +65,9 @@ class ReasoningWish(Struct, frozen=True):
     budget_field: str = "thinking_budget"
 
 
-def reasoning_of(variables: Mapping[str, Scalar] | None) -> ReasoningWish:
+def reasoning_of(variables: Mapping[str, Scalar] | None) -> ReasoningRequest:
     """Return what variables of the chat template alone say."""
-    return ReasoningWish(variables=tuple(sorted((variables or {}).items())))
+    return ReasoningRequest(variables=tuple(sorted((variables or {}).items())))
 
 
 class ReplyPlan(Struct, frozen=True):
@@ -85,7 +85,7 @@ def chat_wish(
     tools: Sequence[ChatTool] | None,
     choice: Mode | ChatToolChoice | None,
     parallel: bool | None,
-) -> ToolWish:
+) -> ToolRequest:
     """Return chat's tools and choice."""
     definitions = tuple(each.function for each in tools or ())
     mode, allowed, single = _chat_choice(choice)
@@ -111,7 +111,7 @@ def flat_wish(
     tools: Sequence[FlatTool] | None,
     choice: Mode | FlatToolChoice | None,
     parallel: bool | None,
-) -> ToolWish:
+) -> ToolRequest:
     """Return Responses' tools and choice."""
     mode, allowed, single = _flat_choice(choice)
     return tool_wish(tuple(tools or ()), mode, allowed, parallel is not False and not single)
@@ -136,7 +136,7 @@ def tool_wish(
     mode: CallMode,
     allowed: frozenset[str] | None,
     parallel: bool,
-) -> ToolWish:
+) -> ToolRequest:
     """Return tools and choice; refuses those that contradict each other."""
     names = [each.name for each in definitions]
     if len(set(names)) < len(names):
@@ -147,7 +147,7 @@ def tool_wish(
     if mode == "required" and not definitions:
         raise refused("`tool_choice` needs `tools`.", "tool_choice", "invalid")
     shown = tuple(_shown(each) for each in definitions)
-    return ToolWish(definitions, shown, mode, allowed, parallel)
+    return ToolRequest(definitions, shown, mode, allowed, parallel)
 
 
 def _shown(definition: FunctionDefinition) -> str:
@@ -161,8 +161,8 @@ def _shown(definition: FunctionDefinition) -> str:
 
 
 def plan_reply(
-    wish: ToolWish,
-    reasoning: ReasoningWish,
+    wish: ToolRequest,
+    reasoning: ReasoningRequest,
     text: Grammar | None,
     text_field: str,
     model: ServedModel,
@@ -203,7 +203,7 @@ def plan_reply(
     )
 
 
-def _check_tools(wish: ToolWish, model: ServedModel) -> None:
+def _check_tools(wish: ToolRequest, model: ServedModel) -> None:
     if wish.functions and model.calls is None:
         said = (
             "`tools` is not supported by this server for this model, whose chat template has no "
@@ -212,13 +212,13 @@ def _check_tools(wish: ToolWish, model: ServedModel) -> None:
         raise refused(said, wish.path, "unsupported")
 
 
-def _functions(wish: ToolWish) -> tuple[Function, ...]:
+def _functions(wish: ToolRequest) -> tuple[ToolFunction, ...]:
     """Return the functions that may be called, their schemas read."""
     size = sum(len(each.schema) for each in wish.functions)
     if size > SCHEMAS_MAX:
         said = f"The schemas in `{wish.path}` are longer than {SCHEMAS_MAX} bytes together."
         raise refused(said, wish.path, "invalid")
-    found: list[Function] = []
+    found: list[ToolFunction] = []
     for index, each in enumerate(wish.functions):
         try:
             parameters = parameters_of(msgspec.json.decode(each.schema))
@@ -229,11 +229,11 @@ def _functions(wish: ToolWish) -> tuple[Function, ...]:
             path = f"{wish.path}[{index}].parameters"
             raise refused(f"`{path}` cannot be read.", path, "invalid") from None
         if wish.allowed is None or each.name in wish.allowed:
-            found.append(Function(each.name, parameters))
+            found.append(ToolFunction(each.name, parameters))
     return tuple(found)
 
 
-def _bad_schema(wish: ToolWish, words: str) -> ApiError:
+def _bad_schema(wish: ToolRequest, words: str) -> ApiError:
     return refused(f"A schema in `{wish.path}` {words}.", wish.path, "unsupported")
 
 
@@ -241,7 +241,7 @@ def _bad_schema(wish: ToolWish, words: str) -> ApiError:
 
 
 def _reasoning(
-    wish: ReasoningWish, model: ServedModel
+    wish: ReasoningRequest, model: ServedModel
 ) -> tuple[tuple[tuple[str, Scalar], ...], bool, int | None]:
     """Return the template's variables, whether the model reasons, and its budget in tokens."""
     _check_variables(wish, model)
@@ -283,7 +283,7 @@ def _reasoning(
     return tuple(sorted(values.items())), reasons, budget
 
 
-def _check_variables(wish: ReasoningWish, model: ServedModel) -> None:
+def _check_variables(wish: ReasoningRequest, model: ServedModel) -> None:
     for name, _ in wish.variables:
         if name not in model.variables:
             known = ", ".join(model.variables) or "none"

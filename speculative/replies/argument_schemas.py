@@ -26,16 +26,16 @@ class BadSchema(ValueError):
     """A schema of arguments that cannot be enforced, with the reason in words for the client."""
 
 
-Schema = dict[str, Any]
+JsonObjectSchema = dict[str, Any]
 
 
-def parameters_of(schema: Any) -> Schema:
+def parameters_of(schema: Any) -> JsonObjectSchema:
     """Return the schema of a function's arguments without annotations. Raises BadSchema."""
     if schema is None:
         return {"type": "object", "properties": {}, "additionalProperties": False}
     if not isinstance(schema, dict):
         raise BadSchema("must be an object")
-    found: Schema = _bare(schema, 0)
+    found: JsonObjectSchema = _bare(schema, 0)
     required = found.get("required", [])
     if not isinstance(required, list) or not all(
         isinstance(each, str) for each in _items(required)
@@ -60,7 +60,7 @@ def _bare(schema: Any, depth: int) -> Any:
         return [_bare(each, depth + 1) for each in _items(schema)]
     if not isinstance(schema, dict):
         return schema
-    found: Schema = {}
+    found: JsonObjectSchema = {}
     for name, value in _entries(schema):
         if name in ANNOTATIONS:
             continue
@@ -81,19 +81,28 @@ def _items(value: Any) -> Iterator[Any]:
     yield from value
 
 
-def json_rule(schema: Any, definitions: Schema) -> str:
+def as_object(schema: Any) -> JsonObjectSchema | None:
+    """Return a schema that is an object; None for the schemas `true` and `false`."""
+    if not isinstance(schema, dict):
+        return None
+    found: JsonObjectSchema = schema
+    return found
+
+
+def json_rule(schema: Any, definitions: JsonObjectSchema) -> str:
     """Return a schema as a grammar's inline JSON, written as templates write it."""
-    whole = schema if isinstance(schema, dict) else {"allOf": [schema]}
-    text: Schema = {**definitions, **whole, "x-guidance": LAYOUT}
+    whole = as_object(schema)
+    whole = {"allOf": [schema]} if whole is None else whole
+    text: JsonObjectSchema = {**definitions, **whole, "x-guidance": LAYOUT}
     return "%json " + json.dumps(text, ensure_ascii=False)
 
 
-def definitions_of(parameters: Schema) -> Schema:
+def definitions_of(parameters: JsonObjectSchema) -> JsonObjectSchema:
     """Return what references inside a property may mean."""
     return {name: parameters[name] for name in ("$defs", "definitions") if name in parameters}
 
 
-def listed_properties(parameters: Schema) -> tuple[Schema, frozenset[str]]:
+def listed_properties(parameters: JsonObjectSchema) -> tuple[JsonObjectSchema, frozenset[str]]:
     """Return properties and the names of required ones, of arguments written one by one.
 
     Raises BadSchema for conditions over several arguments.
@@ -101,7 +110,7 @@ def listed_properties(parameters: Schema) -> tuple[Schema, frozenset[str]]:
     odd = sorted(parameters.keys() - CLOSABLE - {"additionalProperties"})
     if odd:
         raise BadSchema(f"has {odd[0]!r}, which this model's format of calls has no way to obey")
-    properties: Schema = parameters.get("properties") or {}
+    properties: JsonObjectSchema = parameters.get("properties") or {}
     required = frozenset(parameters.get("required") or ())
     if unknown := sorted(required - properties.keys()):
         raise BadSchema(f"requires {unknown[0]!r}, which is no property")
@@ -110,9 +119,9 @@ def listed_properties(parameters: Schema) -> tuple[Schema, frozenset[str]]:
 
 def is_bare_string(schema: Any) -> bool:
     """Whether a property's values are strings restricted by nothing but length or a list."""
-    if not isinstance(schema, dict):
+    words = as_object(schema)
+    if words is None:
         return False
-    words: Schema = schema
     listed: list[Any] = [*words.get("enum", ()), *([words["const"]] if "const" in words else ())]
     texts = all(isinstance(each, str) for each in listed)
     by_list = bool(listed) and "type" not in words
