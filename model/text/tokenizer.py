@@ -5,11 +5,10 @@ Results equal those of Transformers for the same `tokenizer.json` and chat templ
 
 import json
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import jinja2
 import msgspec
@@ -26,6 +25,7 @@ from draftwerk.model.text.chat_template import ChatTemplate, TemplateMessage, Te
 from draftwerk.model.text.decode_stream import ByteStream, DecodeStream, WindowStream, byte_alphabet
 from draftwerk.model.text.grammar_check import GrammarChecker
 from draftwerk.model.text.own_tools import OWN_FORMATS, OwnFormat, worded
+from draftwerk.model.text.turns import Turn, call_of, joined, marks_of, short_id, split_at
 from draftwerk.model.text.vocabulary import read_tokenizer, token_count
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
 from draftwerk.speculative.sampling.params import Grammar
@@ -41,8 +41,6 @@ SPECIAL_NAMES = (
     "mask_token",
 )
 """What a chat template may name."""
-MARK, MARK_END = "\ue000", "\ue001"
-"""Characters for private use, which templates pass on and clients do not write."""
 REASONING_WORDS = ("<think>", "enable_thinking", "reasoning_effort")
 VARIABLES = (
     "enable_thinking",
@@ -53,54 +51,8 @@ VARIABLES = (
     "thinking_budget",
 )
 """What requests may give a chat template that asks for it, besides messages and tools."""
-CALL_ID = re.compile(r"[A-Za-z0-9]{9}$")
-CALL_ID_LENGTH = 9
-"""Letters and digits, as the templates that check them demand."""
 CONTEXT_COUNT = 8
 """Prompt tokens given to a decoder as the text before."""
-
-
-class EarlierCall(Protocol):
-    """A call of a tool in an earlier answer."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def arguments(self) -> str:
-        """One object in JSON."""
-        ...
-
-
-class Turn(Protocol):
-    """A message of a conversation."""
-
-    @property
-    def role(self) -> str: ...
-    @property
-    def content(self) -> str: ...
-    @property
-    def name(self) -> str:
-        """Of the participant; empty for none."""
-        ...
-
-    @property
-    def tokens(self) -> Sequence[int]:
-        """What an earlier answer was generated as; empty where that is not known."""
-        ...
-
-    @property
-    def calls(self) -> Sequence[EarlierCall]: ...
-    @property
-    def call_id(self) -> str:
-        """Of a tool's result: the call it belongs to."""
-        ...
-
-    @property
-    def reasoning(self) -> str:
-        """What came before an earlier answer, where that is known."""
-        ...
 
 
 class TextTokenizer:
@@ -221,7 +173,7 @@ class TextTokenizer:
             message["tool_call_id"] = short_id(turn.call_id)
         if turn.calls:
             as_text = self.call_format is not None and self.call_format.arguments_as_text
-            message["tool_calls"] = [_call_of(each, as_text) for each in turn.calls]
+            message["tool_calls"] = [call_of(each, as_text) for each in turn.calls]
         return message
 
     def _written(self, turn: Turn) -> str:
@@ -286,44 +238,6 @@ class TextTokenizer:
             return self._bytes.get(token, b"")
         piece = self.tokenizer.id_to_token(token)
         return b"" if piece is None else _piece_bytes(piece)
-
-
-def _call_of(call: EarlierCall, as_text: bool) -> dict[str, Any]:
-    """Return a call as templates take it."""
-    arguments = call.arguments if as_text else json.loads(call.arguments)
-    function = {"name": call.name, "arguments": arguments}
-    return {"id": short_id(call.id), "type": "function", "function": function}
-
-
-def short_id(call_id: str) -> str:
-    """Return the nine letters and digits that a call's id ends in, or that stand for it."""
-    found = CALL_ID.search(call_id)
-    return found[0] if found else sha256(call_id.encode()).hexdigest()[:CALL_ID_LENGTH]
-
-
-def marks_of(messages: Sequence[Turn], known: Set[int]) -> dict[int, str]:
-    """Return a stand-in for the text of each turn whose tokens are known: one that is nowhere."""
-    mark = MARK
-    while any(mark in turn.content for turn in messages):
-        mark += MARK
-    return {at: f"{mark}{at}{MARK_END}" for at in sorted(known)}
-
-
-def split_at(text: str, marks: Sequence[str]) -> list[str] | None:
-    """Return what is between the marks, None unless each is there once and in order."""
-    pieces: list[str] = []
-    for mark in marks:
-        piece, found, text = text.partition(mark)
-        if not found or mark in text:
-            return None
-        pieces.append(piece)
-    return [*pieces, text]
-
-
-def joined(pieces: Sequence[str], between: Sequence[str]) -> str:
-    """Return pieces with something between each two."""
-    pairs = zip(pieces, [*between, ""], strict=True)
-    return "".join(piece + text for piece, text in pairs)
 
 
 def _chat_template(directory: Path, config: dict[str, Any]) -> ChatTemplate | None:

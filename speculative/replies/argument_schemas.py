@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 DEPTH_MAX = 64
 """Of schemas within schemas."""
@@ -83,10 +83,7 @@ def _items(value: Any) -> Iterator[Any]:
 
 def as_object(schema: Any) -> JsonObjectSchema | None:
     """Return a schema that is an object; None for the schemas `true` and `false`."""
-    if not isinstance(schema, dict):
-        return None
-    found: JsonObjectSchema = schema
-    return found
+    return cast("JsonObjectSchema", schema) if isinstance(schema, dict) else None
 
 
 def json_rule(schema: Any, definitions: JsonObjectSchema) -> str:
