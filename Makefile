@@ -37,7 +37,7 @@ lint: $(SETUP_DEV)
 	@$(SIDE_BY_SIDE) types style imports
 
 fast:
-	$(PYTEST) $(FAST) -q --no-torch
+	$(PYTEST) $(FAST) -q --no-torch -n $(WORKERS) --dist loadfile
 
 style:
 	$(BIN)/ruff format --check --quiet .
@@ -48,7 +48,7 @@ imports:
 	$(BIN)/lint-imports --no-logo
 
 types:
-	$(BIN)/pyright --project pyproject.toml
+	$(BIN)/python -m validation.type_check
 
 format: $(SETUP_DEV)
 	$(BIN)/ruff format .

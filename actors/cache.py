@@ -60,7 +60,7 @@ class Cache:
             messages = await receive_all(self.inbox)
             with self.trace.span("cache", "commit and plan"):
                 results = [self._handle(message) for message in messages]
-                while (round_ := self.scheduler.plan()) is not None:
+                while (round_ := self.scheduler.plan(self.clock())) is not None:
                     # A round has one of `pipeline_depth` slots and the mailbox holds
                     # `pipeline_depth`: never full.
                     self.draft.send_nowait(round_)
@@ -94,14 +94,14 @@ class Cache:
         if self.scheduler.idle:
             self.progress_at = self.clock()
         if encoded.options.beam_width > 1:
-            self.scheduler.submit(self._search(encoded))
+            self._submit(self._search(encoded))
         else:
             for sequence in expand(
                 self._sequence(encoded, choice)
                 for choice in range(encoded.options.choices)
                 if choice not in encoded.ended
             ):
-                self.scheduler.submit(sequence)
+                self._submit(sequence)
         return Opened(
             request_id=encoded.request_id,
             prompt=encoded.tokens,
@@ -109,6 +109,10 @@ class Cache:
             committed=encoded.committed,
             ended=encoded.ended,
         )
+
+    def _submit(self, sequence: Sequence) -> None:
+        sequence.arrived_s = self.clock()
+        self.scheduler.submit(sequence)
 
     def _search(self, encoded: Encoded) -> Sequence:
         """Return the one sequence that all branches of a beam search will come from."""

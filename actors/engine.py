@@ -27,6 +27,7 @@ from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.ledger import Ledger
 from draftwerk.actors.mailbox import Inbox, mailbox
 from draftwerk.actors.messages import (
+    CHOICES_MAX,
     CacheMessage,
     DetokenizerMessage,
     Event,
@@ -36,6 +37,7 @@ from draftwerk.actors.messages import (
     Submit,
     TokenizerMessage,
 )
+from draftwerk.actors.monitoring.device_clock import DeviceClock
 from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import Snapshot
@@ -47,12 +49,12 @@ from draftwerk.actors.verifier import Verifier
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.drafting.step_cost import StepCost
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 
 M = TypeVar("M")
-CHOICES_MAX = 16
 MAILBOXES = ("tokenizer", "cache", "draft", "verifier", "detokenizer", "ledger")
 """By the name of the reader, in the order the data flows."""
 WAITS_S = (
@@ -91,6 +93,8 @@ class EngineParts:
     requests_max: int = 256
     name_secret: bytes = b""
     """Keys the names of cached blocks."""
+    step_costs: tuple[tuple[int, float], ...] = ()
+    """Measured steps of the target, (tokens, ms)."""
     worker: Worker = THREADS
     """Where prompts are tokenized."""
     restarts: Callable[[], RestartLimit] = RestartLimit
@@ -114,12 +118,23 @@ class Port(Generic[M]):
         self.inbox.close()
 
 
+@dataclass(slots=True)
+class Measurements:
+    """What is counted and learnt across all pipelines."""
+
+    step_cost: StepCost
+    stats: SchedulerStats = field(default_factory=SchedulerStats)
+    waits: dict[str, Histogram] = field(
+        default_factory=lambda: {name: Histogram(WAITS_S) for name in MAILBOXES}
+    )
+    device_clock: DeviceClock = field(default_factory=DeviceClock)
+
+
 class Pipeline:
     """One generation of actors and their mailboxes; after a crash comes the next."""
 
-    def __init__(
-        self, parts: EngineParts, stats: SchedulerStats, waits: dict[str, Histogram]
-    ) -> None:
+    def __init__(self, parts: EngineParts, measurements: Measurements) -> None:
+        waits = measurements.waits
         pipeline_depth = parts.limits.pipeline_depth
         # A live request sends one Submit, a Cancel for each choice at most, and one for the whole.
         messages_max = parts.requests_max * (CHOICES_MAX + 2)
@@ -157,7 +172,12 @@ class Pipeline:
             self.to_cache.inbox,
             self.to_draft.outbox,
             self.to_detokenizer.outbox,
-            Scheduler(BlockPool(parts.block_count, parts.block_size), parts.limits, stats),
+            Scheduler(
+                BlockPool(parts.block_count, parts.block_size),
+                parts.limits,
+                measurements.stats,
+                measurements.step_cost,
+            ),
             BlockNamer(parts.name_secret),
             parts.stop_token_ids,
             parts.tokens_max,
@@ -175,6 +195,7 @@ class Pipeline:
             self.to_cache.outbox,
             parts.target(),
             parts.trace,
+            measurements.device_clock,
         )
         self.detokenizer = Detokenizer(
             self.to_detokenizer.inbox,
@@ -232,9 +253,8 @@ class Engine:
 
     def __init__(self, parts: EngineParts) -> None:
         self._parts = parts
-        self._stats = SchedulerStats()
-        self._waits = {name: Histogram(WAITS_S) for name in MAILBOXES}
-        self._pipeline = Pipeline(parts, self._stats, self._waits)
+        self._measurements = Measurements(StepCost(parts.step_costs))
+        self._pipeline = Pipeline(parts, self._measurements)
         self._ledger = Ledger(send=self._send, on_closed=self._on_closed)
         self._drain_rate = DrainRate()
         self._restarts = 0
@@ -270,7 +290,7 @@ class Engine:
 
     def snapshot(self) -> Snapshot:
         """Return the state and the counters of this moment."""
-        scheduler = self._pipeline.cache.scheduler
+        scheduler, found = self._pipeline.cache.scheduler, self._measurements
         return Snapshot(
             running=scheduler.running,
             waiting=scheduler.waiting,
@@ -279,14 +299,16 @@ class Engine:
             blocks_cached=scheduler.pool.cached,
             restarts=self._restarts,
             mailbox_depths={name: port.inbox.depth for name, port in self._pipeline.ports.items()},
-            mailbox_waits={name: waits.copy() for name, waits in self._waits.items()},
+            mailbox_waits={name: waits.copy() for name, waits in found.waits.items()},
             progress_age_s=self._pipeline.cache.progress_age_s(),
             actor_ages_s=self._parts.trace.ages_s(),
             target_up=self._running and self._pipeline.verifier.up,
             draft_up=self._pipeline.drafter.up,
             draining=bool(self._closed_to),
             audits=dict(self._parts.audit.counts),
-            **self._stats.as_dict(),
+            device_busy_s=dict(found.device_clock.busy_s),
+            device_gaps=found.device_clock.gaps.copy(),
+            **found.stats.as_dict(),
         )
 
     def trace(self) -> list[dict[str, object]]:
@@ -324,14 +346,14 @@ class Engine:
                     raise
                 await anyio.sleep(pause_s)
                 self._restarts += 1
-                self._pipeline = Pipeline(self._parts, self._stats, self._waits)
+                self._pipeline = Pipeline(self._parts, self._measurements)
                 # A model that did not even come up was not failed by any request.
                 self._ledger.resubmit(cache.scheduler.computed_counts() if had_model else {})
             except BaseExceptionGroup as group:
                 raise without_bugs(group) from None
 
     def stop(self, reason: str) -> None:
-        """Take no more requests, and give everyone still waiting a last word."""
+        """Take no more requests, and end each one that still waits with its last event."""
         self._closed_to = reason
         self._ledger.fail(reason)
 
@@ -390,7 +412,7 @@ def leaves(error: BaseException) -> list[BaseException]:
 
 @asynccontextmanager
 async def running(parts: EngineParts) -> AsyncGenerator[Engine]:
-    """Run an engine for the length of the block; who still waits at its end gets a last word."""
+    """Run an engine for the length of the block; requests that wait at its end get a last event."""
     engine = Engine(parts)
     try:
         async with anyio.create_task_group() as tasks:

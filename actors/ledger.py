@@ -62,7 +62,7 @@ class Entry:
 
     @property
     def over(self) -> bool:
-        """Whether the client has had the last word."""
+        """Whether the client has had the last event."""
         return len(self.ended) == len(self.committed)
 
     def record(self, event: Event) -> None:
@@ -129,7 +129,7 @@ class Ledger:
         return entry
 
     def leave(self, entry: Entry) -> None:
-        """Cancel what is left of a request whose client has gone or has had the last word."""
+        """Cancel what is left of a request whose client has gone or has had the last event."""
         if self.entries.get(entry.submit.request_id) is entry and not entry.cancelled:
             entry.cancelled = True
             self.send(Cancel(request_id=entry.submit.request_id))
@@ -151,11 +151,11 @@ class Ledger:
                 assert_never(message)
 
     def resubmit(self, computed_counts: Mapping[str, ComputedCount]) -> None:
-        """Send every request that still matters to a new generation of actors.
+        """Resubmit every live request to new actors, after the old ones ended in a crash.
 
-        `computed_counts` has the tokens that the last ones had computed with those that may be the
-        cause. A request that was one of them several times at the same position is taken for the
-        cause and fails, so that the others can finish.
+        `computed_counts` has, by request id, how far each request had come that was in the step of
+        the crash, and so may be its cause. One that was there several times at the same position is
+        taken for the cause and fails, so that the others can finish.
         """
         for entry in list(self.entries.values()):
             if (found := computed_counts.get(entry.submit.request_id)) is not None:

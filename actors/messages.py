@@ -75,6 +75,10 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The text the client expects."""
 
 
+CHOICES_MAX = 16
+"""Texts for one prompt at most."""
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How one request is decoded; the API has checked the numbers."""
 

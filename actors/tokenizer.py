@@ -24,6 +24,8 @@ from draftwerk.actors.messages import (
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.text import TextTools
 
+TEXTS_AT_ONCE = 4
+"""Requests that are encoded at once: one long text does not delay the others."""
 GRAMMAR_FIELD = "response_format"
 R = TypeVar("R")
 
@@ -61,18 +63,38 @@ class Tokenizer:
     limits: TextLimits
     worker: Worker
     trace: Trace = field(default_factory=Trace)
+    _room: anyio.Semaphore = field(
+        default_factory=lambda: anyio.Semaphore(TEXTS_AT_ONCE, fast_acquire=True)
+    )
+    _held: dict[str, list[Cancel]] = field(default_factory=dict[str, list[Cancel]])
+    """Of requests that are being encoded, the cancels that came since: none overtakes its own."""
 
     async def run(self) -> None:
-        """Encode one request after the other, so that no Cancel overtakes its request."""
-        async for message in self.inbox:
-            match message:
-                case Submit():
-                    with self.trace.span("tokenizer", message.request_id):
-                        await self._submit(message)
-                case Cancel():
-                    self.cache.send_nowait(message)
-                case _:
-                    assert_never(message)
+        """Encode a few requests at once; nothing waits behind the text of another."""
+        async with anyio.create_task_group() as encoders:
+            async for message in self.inbox:
+                match message:
+                    case Submit():
+                        self._held[message.request_id] = []
+                        encoders.start_soon(self._serve, message)
+                    case Cancel():
+                        self._cancel(message)
+                    case _:
+                        assert_never(message)
+
+    async def _serve(self, submit: Submit) -> None:
+        async with self._room:
+            with self.trace.span("tokenizer", submit.request_id):
+                await self._submit(submit)
+        for cancel in self._held.pop(submit.request_id):
+            self.cache.send_nowait(cancel)
+
+    def _cancel(self, cancel: Cancel) -> None:
+        held = self._held.get(cancel.request_id)
+        if held is None:
+            self.cache.send_nowait(cancel)
+        else:
+            held.append(cancel)
 
     async def _submit(self, submit: Submit) -> None:
         try:

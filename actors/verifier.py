@@ -7,6 +7,7 @@ import anyio
 from draftwerk.actors.devices.device import Device
 from draftwerk.actors.mailbox import Inbox, Outbox
 from draftwerk.actors.messages import CacheMessage, Decided
+from draftwerk.actors.monitoring.device_clock import DeviceClock
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 
@@ -17,6 +18,7 @@ class Verifier:
     cache: Outbox[CacheMessage]
     model: Device[Proposal, Verdict]
     trace: Trace = field(default_factory=Trace)
+    device_clock: DeviceClock = field(default_factory=DeviceClock)
     up: bool = False
     """Whether the model was there when the actor began; nothing else survives its loss."""
 
@@ -31,6 +33,7 @@ class Verifier:
             async for proposal in self.inbox:
                 with self.trace.span("verifier", f"step {proposal.round.round_id}"):
                     verdict = await self.model.run(proposal)
+                self.device_clock.observe(verdict.round_id, verdict.report, self.trace)
                 # The cache's mailbox has a place for every round under way: never full.
                 self.cache.send_nowait(Decided(verdict=verdict, drafts=proposal.drafts))
             beside.cancel_scope.cancel()

@@ -65,7 +65,18 @@ def entrants(given: argparse.Namespace, dtype: str) -> list[KernelServer]:
 
 
 def _own(name: str, dtype: str, env: dict[str, str], folder: str) -> KernelServer:
-    command = [sys.executable, "-m", "draftwerk", "serve", "--dtype", dtype, "--port", "{port}"]
+    # Not the working directory: its package would hide another checkout's.
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "draftwerk",
+        "serve",
+        "--dtype",
+        dtype,
+        "--port",
+        "{port}",
+    ]
     return KernelServer(name, command, {**env, "PYTHONPATH": folder})
 
 

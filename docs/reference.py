@@ -22,6 +22,7 @@ from draftwerk.api.openai import responses_events
 from draftwerk.api.openai.decode import alternatives, described, items
 from draftwerk.api.service.metrics import MetricsCollector
 from draftwerk.api.service.openapi import OPERATIONS, Operation
+from draftwerk.speculative.sources.registry import SOURCES
 
 PATH = Path("docs/reference.md")
 HEAD = """# Reference
@@ -37,6 +38,7 @@ def reference() -> str:
         [
             HEAD,
             *_settings(),
+            *_sources(),
             *_commands(),
             *_endpoints(),
             *_events(),
@@ -72,6 +74,23 @@ def _settings() -> Iterator[str]:
         for field in fields_of(Settings).values()
     ]
     yield from table(("flag", "variable", "key", "values", "default", "meaning"), rows)
+
+
+def _sources() -> Iterator[str]:
+    yield "## Draft sources\n"
+    yield "`speculate` chooses from them by name, and so does `speculation.methods` of a request."
+    yield "Token origins and metrics have the same names.\n"
+    yield from table(
+        ("name", "what it drafts", "chosen by"),
+        [
+            (
+                f"`{spec.name}`",
+                spec.meaning,
+                "`speculate`" if spec.is_setting else "a field of the request",
+            )
+            for spec in SOURCES
+        ],
+    )
 
 
 def _values(field: SettingField) -> str:

@@ -138,6 +138,7 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
         proposer=lambda: Proposer(models.methods, models.ready.step_costs, memories, noise, policy),
         # Admission lets in as many as the settings say; some of those before are still leaving.
         requests_max=2 * settings.requests_max,
+        step_costs=models.ready.step_costs,
         name_secret=token_bytes(32),
         audit=Audit(settings.audit),
     )

@@ -35,6 +35,7 @@ class EngineKeywords(TypedDict, total=False):
     block_size: int
     requests_max: int
     silence_s: float
+    slo: tuple[str, ...]
     audit: float
 
 

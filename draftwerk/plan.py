@@ -6,10 +6,10 @@ from typing import Protocol
 
 from draftwerk.api.core.config import ConfigError, EngineSettings, bytes_of
 from draftwerk.machine.host import memory_bytes
+from draftwerk.slo import read_promise
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.sources.registry import SETTINGS, WITHOUT_MODEL
 
-SOURCES = ("ngram", "suffix", "store", "recycle", "grammar", "head")
-"""Draft sources that need no second model, in the order of the documentation."""
 SUCCESSORS = 16
 """Best next tokens that the target reports of each node, for token recycling."""
 DRAFT_MAX = 15
@@ -101,7 +101,9 @@ def plan(
         block_size=block_size,
         dtype=dtype,
         methods=methods,
-        limits=RoundLimits(draft_max=DRAFT_MAX if methods else 0),
+        limits=RoundLimits(
+            draft_max=DRAFT_MAX if methods else 0, promise=read_promise(settings.slo)
+        ),
     )
 
 
@@ -124,7 +126,7 @@ def head_bytes(head_size: int, dtype: str, kv_dtype: str) -> int:
 
 def sources(speculate: str, draft_model: bool) -> tuple[str, ...]:
     """Return the draft sources that `--speculate` names. Raises ConfigError for an unknown one."""
-    known = (*SOURCES, "draft") if draft_model else SOURCES
+    known = SETTINGS if draft_model else WITHOUT_MODEL
     if speculate == "off":
         return ()
     if speculate == "auto":

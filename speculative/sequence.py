@@ -39,6 +39,11 @@ class Sequence:
     draft_max: int
     """Drafted tokens per round at most; 0 means no speculation."""
     priority: int = 0
+    """Lower is sooner."""
+    rank: int = 0
+    """Its place among all sequences, set when it is submitted: priority, softened by age."""
+    arrived_s: float = 0.0
+    """On the engine's clock; what is promised is counted from here."""
     methods: tuple[str, ...] | None = None
     name_space: str = ""
     prediction: tuple[int, ...] = ()

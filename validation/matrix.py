@@ -42,6 +42,7 @@ from draftwerk.speculative.drafting.rationing import Choice, RationedRow
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round, Row, chain
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.support.proposing import Reckless
 from tests.support.toy import ToyText
 
@@ -88,7 +89,7 @@ PAIRWISE: dict[str, Sampling] = {
 }
 """Every parameter of `SAMPLINGS` in few distributions, so that each meets every way of drafting in
 less time."""
-SOURCES = ("ngram", "suffix", "store", "recycle", "head")
+SOURCES = tuple(name for name in WITHOUT_MODEL if name != "grammar")
 
 
 @dataclass(slots=True)

@@ -30,10 +30,11 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
-from draftwerk.plan import SOURCES, SUCCESSORS
+from draftwerk.plan import SUCCESSORS
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 
 AT_ONCE = 8
 FLAT = ((1, 1000.0), (64, 1001.0))
@@ -210,7 +211,7 @@ async def engine(model: str | None) -> AsyncGenerator[Engine]:
         block_size=BLOCK_SIZE,
         context_max=card.context_max,
         stop_token_ids=card.eos_token_ids,
-        proposer=lambda: Proposer(SOURCES, FLAT),
+        proposer=lambda: Proposer(WITHOUT_MODEL, FLAT),
         limits=RoundLimits(rows_max=AT_ONCE, tokens_max=256),
     )
     async with running(parts) as one:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from draftwerk.actors.monitoring.device_clock import GAPS_S
 from draftwerk.actors.monitoring.histogram import Histogram
 
 
@@ -22,6 +23,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int = 0
     device_ms: float = 0.0
     """Time that the target's device spent in steps."""
+    device_busy_s: dict[str, float] = {}
+    """Seconds that it was computing, by stage of a step."""
+    device_gaps: Histogram = Histogram(GAPS_S)
+    """How long it waited between steps while there was work, in seconds."""
     drafts: int = 0
     """Rows that carried at least one drafted token."""
     draft_tokens: int = 0

@@ -44,6 +44,10 @@ class Trace:
             del self._open[serial]
             self.spans.append(Span(actor, what, begun, self.clock()))
 
+    def add(self, actor: str, what: str, begun: float, ended: float) -> None:
+        """Record something that was timed elsewhere, by the same clock."""
+        self.spans.append(Span(actor, what, begun, ended))
+
     def ages_s(self) -> dict[str, float]:
         """Return how long each actor has been at the work it is doing; 0 for one that waits."""
         ages: dict[str, float] = dict.fromkeys(ACTORS, 0.0)

@@ -10,10 +10,9 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
 
-COLOURS = {
-    "ngram": 34, "suffix": 32, "store": 92, "recycle": 33, "draft": 35, "prediction": 36,
-    "grammar": 93, "head": 96,
-}  # fmt: skip
+from draftwerk.speculative.sources.registry import SOURCES
+
+COLOURS = {spec.name: spec.colour.sgr for spec in SOURCES}
 """SGR codes of the draft sources; the target's own tokens have no colour."""
 HELP = "/new starts over, /seed N keeps to one seed, /quit ends; Ctrl-C stops an answer."
 TIMEOUT_S = 600

@@ -38,7 +38,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def findings(settings: Settings, kernels: Callable[[], str]) -> Iterator[Finding]:
-    """Look at everything; `kernels` names the native ones, and how they were obtained."""
+    """Check this machine and the settings; `kernels` names the native kernels and their origin."""
     yield _python()
     for package in NEEDED:
         yield _package(package)

@@ -13,6 +13,9 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from draftwerk.slo import read_promise
+from draftwerk.speculative.sources.registry import SETTINGS
+
 PREFIX = "DRAFTWERK_"
 ELSEWHERE = (PREFIX + "CONFIG", PREFIX + "ISA")
 """Variables that are no settings: where the settings are, and which kernels this machine runs."""
@@ -60,7 +63,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     speculate: Annotated[
         str,
         Meta(
-            description="auto, off, or a list of ngram,suffix,store,recycle,grammar,head,draft",
+            description=f"auto, off, or a list of {','.join(SETTINGS)}",
             extra={"metavar": "HOW"},
         ),
     ] = "auto"
@@ -108,6 +111,13 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     silence_s: Annotated[
         float, Meta(ge=2, le=3600, description="without a beat before a model process is replaced")
     ] = 8.0
+    slo: Annotated[
+        Strings,
+        Meta(
+            description="what readers are promised, such as ttft=1s or tpot=50ms; may be repeated",
+            extra={"metavar": "OBJECTIVE"},
+        ),
+    ] = ()
     audit: Annotated[
         float,
         Meta(ge=0, le=1, description="share of finished requests to decode again when idle"),
@@ -207,6 +217,10 @@ def check_engine(settings: EngineSettings) -> None:
         raise ConfigError(
             f"audit compares texts, and verify {settings.verify} does not say the same one twice"
         )
+    try:
+        read_promise(settings.slo)
+    except ValueError as error:
+        raise ConfigError(f"slo: {error}") from None
     if settings.draft_head not in ("auto", "off") and not Path(settings.draft_head).is_file():
         raise ConfigError(f"draft_head: there is no file {settings.draft_head}; or auto, or off")
 

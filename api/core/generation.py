@@ -39,17 +39,17 @@ class Generation:
     """How it ended; cancelled until it has."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def take(self, idle_s: float | None = None) -> list[GenerationEvent]:
-        """Return what has come since the last call, waiting for something; [] after `idle_s`."""
+    async def take(self) -> list[GenerationEvent]:
+        """Return what has come since the last call, waiting for something; [] if woken."""
         if not self.pending:
-            try:
-                async with asyncio.timeout(idle_s):
-                    await self.ready.wait()
-            except TimeoutError:
-                return []
+            await self.ready.wait()
         events, self.pending = self.pending, []
         self.ready.clear()
         return events
+
+    def wake(self) -> None:
+        """Let `take` return, though nothing has come."""
+        self.ready.set()
 
     async def events(self) -> AsyncIterator[GenerationEvent]:
         """Yield every event, for readers that need only the whole."""
@@ -63,7 +63,7 @@ class Generation:
         return self.finished and not self.pending
 
     def put(self, event: Event) -> None:
-        """Add an event behind the others; after the last word there is none."""
+        """Add an event behind the others; after the last there is none."""
         if self.finished:
             return
         self.timer.observe(event)
@@ -84,7 +84,7 @@ class Generation:
         self.ready.set()
 
     def abort(self, reason: str, kind: str = "failed") -> None:
-        """End the request with an error as its last word."""
+        """End the request with an error as its last event."""
         self.put(Failed(request_id=self.request_id, kind=kind, reason=reason))
 
     def _merge(self, delta: Delta) -> None:
@@ -139,7 +139,7 @@ async def opened(
 
 
 async def _pump(source: AsyncIterator[Event], generation: Generation, offset: int) -> None:
-    """Move one prompt's events over; an engine that breaks becomes the request's last word."""
+    """Move one prompt's events over; an engine that breaks is the request's last event."""
     try:
         async for event in source:
             generation.put(_renumbered(event, offset) if offset else event)

@@ -102,6 +102,11 @@ class RequestTimer:
         """Tokens seen so far, of all choices."""
         return sum(times.count for times in self.choice_times.values())
 
+    def first_token_s(self) -> float | None:
+        """Return the time from arrival to the first token of any choice, None without one."""
+        firsts = [times.first for times in self.choice_times.values()]
+        return min(firsts) - self.arrived if firsts else None
+
     def mean_between_s(self) -> float | None:
         """Return the mean time between tokens of one choice, None where none followed a first."""
         rest = sum(times.count - times.first_count for times in self.choice_times.values())

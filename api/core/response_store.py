@@ -74,10 +74,10 @@ class KeptResponses:
 
 @dataclass(slots=True)
 class ResponseStore:
-    """What is kept of each API key; there are as many as the settings name."""
+    """The stored responses of each API key, which other keys cannot reach."""
 
     count_max: int
-    """For each key; 0 keeps nothing."""
+    """Responses stored for each key at most; 0 stores none."""
     tenants: dict[str, KeptResponses] = field(default_factory=dict[str, KeptResponses])
 
     def of(self, tenant: str) -> KeptResponses:

@@ -24,6 +24,7 @@ from draftwerk.api.core.memory import MemoryGuard
 from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.request_timer import Clock, RequestTimer
 from draftwerk.api.core.response_store import ResponseStore
+from draftwerk.slo import Promise, read_promise
 
 SEED_BITS = 53
 """Of the seeds we choose: as many as a JSON number keeps in every language."""
@@ -60,6 +61,9 @@ class ServerState:
     histograms: Histograms = field(default_factory=Histograms)
     outcomes: Counter[str] = field(default_factory=Counter[str])
     """Requests by how they ended: stop, length, refused, failed, cancelled, overloaded…"""
+    promise: Promise = field(init=False)
+    promises: Counter[str] = field(default_factory=Counter[str])
+    """Finished requests by whether what was promised was kept: kept, broken."""
     live: set[Generation] = field(default_factory=set[Generation])
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while no generation is live; read it through `wait_idle`."""
@@ -75,6 +79,7 @@ class ServerState:
 
     def __post_init__(self) -> None:
         limits = self.settings
+        self.promise = read_promise(limits.slo)
         self.admission = Admission(
             limits.requests_max, limits.queue_max, limits.queue_wait_s, self.clock
         )
@@ -166,6 +171,7 @@ class ServerState:
         self.outcomes[outcome] += 1
         if outcome in ("stop", "length"):
             timer.finish()
+            self._count_promise(timer)
         usage, times = timer.usage(), timer.metrics()
         speculation = times.speculative_decoding
         log.info(
@@ -184,6 +190,12 @@ class ServerState:
         if self.settings.log_prompts:
             log.info("id=%s prompts=%r", call.request_id, call.prompts)
 
+    def _count_promise(self, timer: RequestTimer) -> None:
+        ttft_s = timer.first_token_s()
+        if self.promise and ttft_s is not None:
+            kept = self.promise.is_kept(ttft_s, timer.mean_between_s())
+            self.promises["kept" if kept else "broken"] += 1
+
 
 def printable(text: str) -> str:
     """Return what a client wrote so that it stays a part of one line."""
@@ -196,7 +208,7 @@ def signed(seed: int) -> int:
 
 
 def error_of(failed: Failed, call: Call) -> ApiError:
-    """Return the HTTP error that a request's last word stands for."""
+    """Return the HTTP error that a request's last event stands for."""
     if failed.kind == "refused":
         field = call.names.get(failed.field, failed.field)
         return ApiError(400, failed.reason, param=field or None, code="refused")

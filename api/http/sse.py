@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 from starlette.types import Receive, Scope, Send
@@ -13,6 +13,7 @@ from draftwerk.api.core.errors import ApiError, internal, response
 from draftwerk.api.core.generation import Generation
 from draftwerk.api.core.state import Call, ServerState, error_of
 from draftwerk.api.http.connection import ClientGoneError, SlowClientError, while_connected
+from draftwerk.api.http.deadline import Deadline
 from draftwerk.api.http.http_protocol import abort_of
 from draftwerk.api.openai.replies import Usage
 from draftwerk.api.openai.serializer import GatheredChoice, Serializer
@@ -89,13 +90,44 @@ class EventStream:
     send: Send
     unwatch: Callable[[], bool]
     started: bool = False
+    idle: Deadline = field(init=False)
+    """Of waiting for events: then a comment is sent."""
+    writing: Deadline = field(init=False)
+    """Of waiting for the client to read."""
+    _stalled: bool = False
+
+    def __post_init__(self) -> None:
+        settings, task = self.answer.state.settings, asyncio.current_task()
+        assert task is not None
+
+        def stalled() -> None:
+            self._stalled = True
+            task.cancel()
+
+        self.idle = Deadline(settings.keep_alive_s, self.generation.wake)
+        self.writing = Deadline(settings.write_deadline_s, stalled)
 
     async def run(self) -> None:
-        """Send events as they come until the last word, comments while nothing comes."""
-        generation, idle_s = self.generation, self.answer.state.settings.keep_alive_s
+        """Send each event as it comes, to the last; a comment whenever none comes for long."""
+        try:
+            await self._run()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            # Not if somebody else cancels as well.
+            if self._stalled and task is not None and not task.uncancel():
+                raise SlowClientError from None
+            raise
+        finally:
+            self.idle.close()
+            self.writing.close()
+
+    async def _run(self) -> None:
+        generation = self.generation
         try:
             while not generation.over:
-                events = await generation.take(idle_s)
+                self.idle.begin()
+                events = await generation.take()
+                self.idle.end()
                 if not self.started:
                     if events and isinstance(events[0], Failed):
                         raise error_of(events[0], self.answer.call)
@@ -134,11 +166,9 @@ class EventStream:
             await self._write(framed(chunk))
 
     async def _write(self, body: bytes, more: bool = True) -> None:
-        try:
-            async with asyncio.timeout(self.answer.state.settings.write_deadline_s):
-                await self.send({"type": "http.response.body", "body": body, "more_body": more})
-        except TimeoutError:
-            raise SlowClientError from None
+        self.writing.begin()
+        await self.send({"type": "http.response.body", "body": body, "more_body": more})
+        self.writing.end()
 
     def _usage(self) -> Usage | None:
         count = self.answer.prompt_count

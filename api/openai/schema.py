@@ -12,12 +12,11 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from draftwerk.actors.messages import CHOICES_MAX
 from draftwerk.api.replying.field_types import (
     BAD_WORDS_MAX,
-    BEAM_WIDTH_MAX,
     BIAS_MAX,
     CHOICE_WORDS_MAX,
-    CHOICES_MAX,
     GRAMMAR_MAX,
     MESSAGES_MAX,
     NOTHING,
@@ -54,6 +53,7 @@ from draftwerk.api.replying.tools_schema import (
     MessageCall,
     Mode,
 )
+from draftwerk.speculative.beams.decisions import WIDTH_MAX
 
 TemplateNumber = Annotated[int, Meta(ge=-(2**31), le=2**31)]
 TemplateText = Annotated[str, Meta(max_length=64)]
@@ -189,7 +189,7 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
     service_tier: ServiceTier | None = None
     """Where `priority` is not given: flex comes after the others, priority and fast before."""
     cache_salt: Salt | None = None
-    beam_width: Annotated[int, Meta(ge=1, le=BEAM_WIDTH_MAX)] | None = None
+    beam_width: Annotated[int, Meta(ge=1, le=WIDTH_MAX)] | None = None
     length_penalty: Annotated[float, Meta(ge=-10, le=10)] | None = None
     early_stopping: bool | None = None
     priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None

@@ -6,12 +6,9 @@ import msgspec
 from msgspec import Meta
 
 BAD_WORDS_MAX = 64
-BEAM_WIDTH_MAX = 16
 BIAS_MAX = 1024
 CHOICE_WORDS_MAX = 1024
 STOP_TOKENS_MAX = 16
-CHOICES_MAX = 16
-"""As many as the engine takes for one prompt."""
 GRAMMAR_MAX = 64 * 2**10
 """Characters of a schema, regular expression or grammar."""
 MESSAGES_MAX = 4096

@@ -122,10 +122,12 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         yield _counter("draftwerk_" + name, text, value, {})
     for name, text, label, values in (
         ("requests", "Requests by how they ended.", "outcome", state.outcomes),
+        ("slo_requests", "Finished requests by what --slo promises.", "promise", state.promises),
         ("accepted_tokens", "Accepted tokens.", "source", snapshot.accepted_by_source),
         ("draft_tokens", "Drafted tokens.", "source", snapshot.drafted_by_source),
         ("drafts", "Rows that a source drafted for.", "source", snapshot.drafts_by_source),
         ("audits", "Requests decoded again, by outcome.", "outcome", snapshot.audits),
+        ("device_busy_seconds", "Computing, by stage.", "stage", snapshot.device_busy_s),
     ):
         yield _split("draftwerk_" + name, text, label, values, {})
     devices = {"target": snapshot.target_up}
@@ -148,6 +150,8 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     for actor, histogram in snapshot.mailbox_waits.items():
         waits.add_metric([actor], histogram.cumulative(), histogram.total)
     yield waits
+    gap = "From a step's end to the next forward pass, with work."
+    yield _histogram("draftwerk_device_gap_seconds", gap, snapshot.device_gaps, {})
     lag = "How late the event loop wakes."
     yield _histogram("draftwerk_event_loop_lag_seconds", lag, state.histograms.loop_lag, {})
 
@@ -177,7 +181,7 @@ def _counter(name: str, text: str, value: float, labels: dict[str, str]) -> Metr
 
 
 def _split(
-    name: str, text: str, label: str, values: dict[str, int], labels: dict[str, str]
+    name: str, text: str, label: str, values: Mapping[str, float], labels: dict[str, str]
 ) -> Metric:
     """Return a counter with one more label, a value for each of its words."""
     family = CounterMetricFamily(name, text, labels=[*labels, label])

@@ -1,13 +1,15 @@
 """What the engine adds to the device's time, and what batching gains; `--help` has the knobs.
 
-From when every sequence has its first token until one has its last, a round's wall time is the
-model process's time, the draft sources' time, and the engine's: planning, messages, process hops,
-detokenizing, all of it that the device does not hide. Every request has a tenant of its own, so
-that none drafts from another's text.
+From when every sequence has its first token until one has its last, the model process's clock says
+how long a step computes and how long the device then waits for the next one: the gap, which is all
+of planning, drafting, messages, process hops and layout that the device does not hide. Every
+request has a tenant of its own, so that none drafts from another's text.
 """
 
 import argparse
 from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -71,27 +73,42 @@ class TimedBatch:
 
 def names(count: int, label: str) -> list[str]:
     """Return as many different topics."""
-    return [f"{topic} ({label})" for topic in TOPICS.split()[:count]]
+    topics = TOPICS.split()
+    return [f"{topics[n % len(topics)]} ({label}, {n})" for n in range(count)]
 
 
 class Overhead(NamedTuple):
-    """A round's mean time while all sequences decode, in ms."""
+    """A stretch in which all sequences decode; times in ms."""
 
     sequences: int
-    rounds: int
     wall: float
+    """A round's mean time."""
     device: float
+    """Of it, the device's, reading and laying out the rows included."""
     drafting: float
+    """Of it, the draft sources'."""
+    steps: list[tuple[float, float]]
+    """When each step began to compute, and when it ended."""
     token_rate: float
 
     @property
-    def engine(self) -> float:
-        return self.wall - self.device - self.drafting
+    def gaps(self) -> list[float]:
+        """From each step's end to the beginning of the next."""
+        return [begun - ended for (_, ended), (begun, _) in pairwise(self.steps)]
+
+    @property
+    def busy(self) -> float:
+        """Return the share of the time that the device was computing."""
+        computing = sum(ended - begun for begun, ended in self.steps)
+        return computing / (computing + sum(self.gaps))
 
     def __str__(self) -> str:
+        gaps = sorted(self.gaps)
+        p50, p99 = (gaps[int(share * (len(gaps) - 1))] for share in (0.5, 0.99))
+        step = median(ended - begun for begun, ended in self.steps)
         return (
-            f"{self.sequences:9d} {self.rounds:6d} {self.wall:9.2f} {self.device:10.2f} "
-            f"{self.drafting:12.3f} {self.engine:10.3f} {self.token_rate:8.1f}"
+            f"{self.sequences:9d} {len(self.steps):6d} {self.wall:8.2f} {step:8.2f} "
+            f"{p50:8.3f} {p99:8.3f} {self.busy:6.3f} {self.drafting:9.3f} {self.token_rate:8.1f}"
         )
 
 
@@ -102,9 +119,15 @@ async def overhead(running: Engine, sequences: int, tokens: int) -> Overhead:
     (begun, before), (ended, after) = batch.stretch
     rounds = after.rounds - before.rounds
     wall_ms = 1e3 * (ended - begun) / rounds
-    device_ms = (after.device_ms - before.device_ms) / rounds
-    drafting_ms = span_ms(running, "draft", begun, ended) / rounds
-    return Overhead(sequences, rounds, wall_ms, device_ms, drafting_ms, batch.token_rate)
+    drafting = spans(running, "draft", begun, ended)
+    return Overhead(
+        sequences,
+        wall_ms,
+        (after.device_ms - before.device_ms) / rounds,
+        sum(last - first for first, last in drafting) / rounds,
+        spans(running, "device", begun, ended),
+        batch.token_rate,
+    )
 
 
 async def batching(running: Engine, tokens: int) -> float:
@@ -117,26 +140,24 @@ async def batching(running: Engine, tokens: int) -> float:
     return sum(one.seconds for one in in_turn) / at_once.seconds
 
 
-def span_ms(running: Engine, actor: str, begun: float, ended: float) -> float:
-    """Return how long an actor worked between two moments."""
+def spans(running: Engine, actor: str, begun: float, ended: float) -> list[tuple[float, float]]:
+    """Return when an actor's spans between two moments began and ended, in ms."""
     events: list[dict[str, Any]] = running.trace()
     line = next(one["tid"] for one in events if one["ph"] == "M" and one["args"]["name"] == actor)
-    return 1e-3 * sum(
-        one["dur"]
+    return [
+        (1e-3 * one["ts"], 1e-3 * (one["ts"] + one["dur"]))
         for one in events
         if one["ph"] == "X" and one["tid"] == line and 1e6 * begun <= one["ts"] < 1e6 * ended
-    )
+    ]
 
 
 async def main(arguments: argparse.Namespace) -> None:
     settings = Settings(dtype=arguments.dtype, speculate=arguments.speculate)
     async with engine(settings) as running:
         await TimedBatch(["warmth"], 16).run(running)
-        print(
-            "sequences rounds  wall ms  device ms  drafting ms  engine ms    tok/s   (ms a round)"
-        )
-        for sequences in (1, 8, 16):
-            print(await overhead(running, sequences, arguments.tokens))
+        print("sequences rounds  wall ms  step ms  gap p50  gap p99   busy  drafting    tok/s")
+        for sequences in arguments.sequences:
+            print(await overhead(running, sequences, arguments.tokens), flush=True)
         ratio = await batching(running, arguments.tokens)
         print(f"16 at once are {ratio:.1f} times as fast as 16 in turn")
 
@@ -146,6 +167,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--speculate", default="auto")
     parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--sequences", type=int, nargs="+", default=[1, 8, 16, 64])
     return parser.parse_args()
 
 

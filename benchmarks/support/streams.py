@@ -56,7 +56,7 @@ def streams(count: int, tokens: int) -> list[Stream]:
 
 
 async def run(http: aiohttp.ClientSession, url: str, stream: Stream) -> None:
-    """Read one stream to its end; its texts and its last word are in it then."""
+    """Read one stream to its end, for its texts and its last event."""
     match stream.kind:
         case "sse":
             await _sse(http, url + "/v1/chat/completions", stream)

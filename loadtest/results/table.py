@@ -4,6 +4,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from draftwerk.loadtest.measure.device import device_use
 from draftwerk.loadtest.measure.quantiles import LEVELS, Quantiles
 from draftwerk.loadtest.measure.summary import Summary, failure_lines
 from draftwerk.loadtest.results.result import Run, Sweep
@@ -53,12 +54,19 @@ def run_text(run: Run) -> str:
     """Return the whole table of one run."""
     parts = [
         *_facts(run.summary),
+        *_device(run),
         "",
         aligned(latency_lines(run.summary)),
         "",
         *(f"warning: {line}" for line in run.warnings),
     ]
     return "\n".join(parts).rstrip()
+
+
+def _device(run: Run) -> Iterator[str]:
+    use = device_use(run.server.growth) if run.server else None
+    if use is not None:
+        yield f"device       {use.busy:.1%} busy, {use.gap_ms:.2f} ms between steps on average"
 
 
 def _facts(summary: Summary) -> Iterator[str]:

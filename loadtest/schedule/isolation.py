@@ -23,8 +23,10 @@ SEEDS_APART = 1000
 
 @dataclass(slots=True, kw_only=True)
 class Isolation:
-    """Places the runs of one sweep; `key` separates its salts from another sweep's. `distinct` is
-    how many questions the workload has; None means as many as are sent.
+    """Chooses seed, questions and cache salt of each run of a sweep: none meets another's cache.
+
+    `key` separates its salts from another sweep's. `distinct` is how many questions the workload
+    has; None means as many as are sent.
     """
 
     key: str

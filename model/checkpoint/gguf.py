@@ -84,6 +84,7 @@ def convert(path: Path, directory: Path, progress: OnProgress) -> None:
         source = _open(path)
         config = hf_config(source)
         shapes = _shapes(source)
+        _check_formats(source)
         check_supported(config)
         check_rope(config)
         check_tensors(
@@ -193,6 +194,19 @@ def _shapes(source: GgufSource) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def _check_formats(source: GgufSource) -> None:
+    """Refuse a format that the library cannot read, before anything is written.
+
+    Its list is private, so a row of one tensor of each format is tried.
+    """
+    tensors = (each for each in source.reader.tensors if each.name != ROPE_DIVISORS)
+    for kind, tensor in {each.tensor_type: each for each in tensors}.items():
+        try:
+            dequantize(tensor.data.reshape(-1, tensor.data.shape[-1])[:1], kind)
+        except NotImplementedError as error:
+            raise Refused(f"GGUF tensor {tensor.name} is {kind.name}: not supported") from error
+
+
 def _name(name: str) -> str:
     """Translate `blk.3.attn_q.weight` to `model.layers.3.self_attn.q_proj.weight`."""
     *parts, kind = name.split(".")
@@ -212,11 +226,7 @@ def _tensors(source: GgufSource, config: dict[str, Any]) -> Iterator[NDArray[np.
     for tensor in source.reader.tensors:
         if tensor.name == ROPE_DIVISORS:
             continue
-        try:
-            values = dequantize(tensor.data, tensor.tensor_type)
-        except NotImplementedError as error:
-            kind = tensor.tensor_type.name
-            raise Refused(f"GGUF tensor {tensor.name} is {kind}: not supported") from error
+        values = dequantize(tensor.data, tensor.tensor_type)
         kind = tensor.name.split(".")[-2]
         if source.architecture == "llama" and kind in heads:
             values = _unpermuted(values, heads[kind])

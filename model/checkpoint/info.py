@@ -68,7 +68,7 @@ def read_generation(directory: Path) -> Json:
 
 
 def end_tokens(hf: Json, generation: Json) -> tuple[int, ...]:
-    """Return the tokens that end a text; `generation_config.json` has the last word."""
+    """Return the tokens that end a text; `generation_config.json` goes before `config.json`."""
     own, last = (_tokens(each.get("eos_token_id"), hf["vocab_size"]) for each in (hf, generation))
     return (own or ()) if last is None else last
 

@@ -32,6 +32,6 @@ class ChainDrafter(Protocol):
     def begin(self, logits: Tensor, wanted: Sequence[Wanted]) -> Callable[[], list[list[int]]]:
         """Queue the chains that follow these logits; return what awaits their tokens.
 
-        A chain ends before the token that would follow what are no numbers.
+        A chain ends before a token whose logits are not finite.
         """
         ...

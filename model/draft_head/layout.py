@@ -15,9 +15,6 @@ Written by `native/source/draft_head/draft_tree.cpp` and `gpu/draft_tree.py`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from draftwerk.speculative.protocol.rounds import HeadNode
 
 NO_NODE = -2
@@ -49,17 +46,6 @@ class TreeLayout:
     def fields(self) -> int:
         """Numbers of a slot."""
         return BEST_TOKENS + 2 * self.best
-
-    def pack(self, trees: Sequence[Sequence[HeadNode]]) -> NDArray[np.int32]:
-        """Return [rows, slots, fields] numbers of trees, each node in the slot of its index."""
-        numbers = np.full((len(trees), self.slots, self.fields), NO_NODE, np.int32)
-        for row, tree in zip(numbers, trees, strict=True):
-            for slot, node in zip(row, tree, strict=False):
-                count = len(node.best)
-                slot[PARENT], slot[TOKEN] = node.parent, node.token
-                slot[BEST_TOKENS : BEST_TOKENS + count] = node.best
-                slot[self.losses : self.losses + count] = node.losses
-        return numbers
 
     def unpack(self, numbers: Sequence[int]) -> list[tuple[HeadNode, ...]]:
         """Return the trees of rows * slots * fields numbers, one after the other."""

@@ -31,7 +31,7 @@ from draftwerk.model.gpu.transfer import to_device, to_host
 from draftwerk.speculative.protocol.frames import OnProgress
 
 BROKEN = -1
-"""In place of a token where the logits are no numbers."""
+"""In place of a token where the logits are not finite."""
 
 
 @triton.jit
@@ -242,6 +242,6 @@ class GpuChains:
 
 
 def _cut(backwards: list[int]) -> list[int]:
-    """Return a row's tokens in their order, up to where there were no numbers."""
+    """Return a row's tokens in their order, up to where logits were not finite."""
     tokens = backwards[::-1]
     return tokens[: tokens.index(BROKEN)] if BROKEN in tokens else tokens

@@ -132,7 +132,7 @@ def pages_for(config: ModelConfig, model: NativeForward) -> Pages:
 
 
 def interleaved(runs: list[Callable[[], object]], rounds: int) -> list[list[float]]:
-    """Return sorted milliseconds of each run, taken in turns."""
+    """Time all runs in turns, `rounds` times; return the sorted milliseconds of each."""
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(rounds):
         for run, taken in zip(runs, times, strict=True):
@@ -149,7 +149,7 @@ def spread(times: list[float]) -> tuple[float, float, float]:
 
 
 class Line(NamedTuple):
-    """One size of step; milliseconds, and medians unless said."""
+    """A line of the table: what steps of one size take, as medians in milliseconds."""
 
     tokens: int
     step: tuple[float, float, float]

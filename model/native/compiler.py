@@ -45,7 +45,7 @@ class Compiler(NamedTuple):
 
 
 def find_compiler(environment: Mapping[str, str] = os.environ) -> Compiler | None:
-    """Return the compiler that is there, a system's before Zig; None without one.
+    """Return the compiler that CXX names, a system compiler, or Zig, in this order; None without.
 
     Raises NativeUnavailable if CXX names one that is not there.
     """

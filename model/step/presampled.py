@@ -56,7 +56,7 @@ class Presampled:
     """What is known of a round's logits, by their row."""
 
     broken: frozenset[int]
-    """Rows that are no numbers."""
+    """Rows whose logits are not finite."""
     tokens: Mapping[int, int] = field(default_factory=dict[int, int])
     """The seeded target's; a row that is missing must be asked later."""
     best: Mapping[int, TopTokens] = field(default_factory=dict[int, TopTokens])
@@ -72,7 +72,10 @@ NOTHING_PRESAMPLED = Presampled(frozenset())
 
 
 class Presample(Protocol):
-    """Answer what costs little to answer at once; which rows are no numbers in any case."""
+    """Sample before the tree walk what costs little to sample in one launch.
+
+    Rows whose logits are not finite are found in any case.
+    """
 
     def __call__(self, logits: Tensor, questions: RoundRequests, /) -> Presampled: ...
 

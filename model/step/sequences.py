@@ -96,7 +96,7 @@ class CachedSequences:
                 assert sequence.logit_edits.length == len(sequence.tokens) - sequence.prompt_count
 
     def read(self, row: Row) -> CachedSequence:
-        """Take in a row's opening and news.
+        """Take in a row's new sequence and new token ids.
 
         Raises BadRow for a sequence never opened, or one whose grammar cannot be followed.
         """
@@ -116,7 +116,7 @@ class CachedSequences:
         return sequence
 
     def _cached(self, new_sequence: NewSequence) -> CachedSequence:
-        """Return the state that an opening stands for."""
+        """Return the state that a new sequence begins with."""
         sampling, matcher = new_sequence.sampling, None
         if sampling.grammar is not None:
             if self.grammars is None:

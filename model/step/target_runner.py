@@ -36,9 +36,8 @@ class StepAnswers(NamedTuple):
     presampled: Presampled
     rows: list[WalkedRow]
     """Those that came through, then those that failed."""
-
-
-NO_ANSWERS = StepAnswers(NOTHING_PRESAMPLED, [])
+    forwarded_at: float
+    """When the forward pass had ended, by the runner's clock."""
 
 
 class TargetRunner:
@@ -59,6 +58,7 @@ class TargetRunner:
         self.successor_count = successor_count
         self.clock = clock
         self.cached_sequences = CachedSequences(parts.grammars)
+        self._ended: float | None = None  # when the step before ended
 
     def step(self, proposal: Proposal) -> Verdict:
         """Compute one round; a row that cannot be computed fails alone."""
@@ -77,7 +77,12 @@ class TargetRunner:
 
         # 3 - 7. Run the model and follow its answers, where there is anything to compute.
         plans = [plan for plan in rows if isinstance(plan, RowPlan) and plan.row.samples]
-        answers = self._compute(builder, plans) if builder.tokens else NO_ANSWERS
+        laid_out = self.clock()
+        answers = (
+            self._compute(builder, plans)
+            if builder.tokens
+            else StepAnswers(NOTHING_PRESAMPLED, [], laid_out)
+        )
         computed = self.clock()
 
         # 8. Run the draft head from where the rows end: its drafts are for the next round.
@@ -89,6 +94,8 @@ class TargetRunner:
         for row in answers.rows:
             number = row.walk.plan.number
             decisions[number] = _decision(row, drafts.get(number, NO_HEAD_DRAFT))
+        before, self._ended = self._ended, self.clock()
+        gap_ms = (laid_out - before) * 1e3 if round_.continuous and before is not None else None
         return Verdict(
             round_id=round_.round_id,
             pipeline_slot=round_.pipeline_slot,
@@ -97,7 +104,11 @@ class TargetRunner:
                 token_count=len(builder.tokens),
                 device_ms=(computed - begun) * 1e3,
                 head_rows=sum(map(_head_rows, decisions)),
-                head_ms=(self.clock() - computed) * 1e3,
+                head_ms=(self._ended - computed) * 1e3,
+                forward_ms=(answers.forwarded_at - laid_out) * 1e3,
+                sample_ms=(computed - answers.forwarded_at) * 1e3,
+                gap_ms=gap_ms,
+                begun_s=begun,
             ),
         )
 
@@ -105,6 +116,7 @@ class TargetRunner:
         """Do what needs the round's logits."""
         # 3. Forward: one row of logits for the last known token and every node of a sampling row.
         logits = self.parts.run(builder)
+        forwarded_at = self.clock()
 
         # 4. Presample: what the backend answers at once, for nodes that may never be reached.
         presampled = self.backend.presample(logits, self._round_requests(plans))
@@ -124,7 +136,7 @@ class TargetRunner:
         whole = [walk for walk in walks if not walk.error]
         failed = [WalkedRow(walk, NO_REPORT) for walk in walks if walk.error]
         reports = report_rows(self.backend, logits, whole, presampled.best, self.successor_count)
-        return StepAnswers(presampled, [*map(WalkedRow, whole, reports), *failed])
+        return StepAnswers(presampled, [*map(WalkedRow, whole, reports), *failed], forwarded_at)
 
     def _read(self, builder: BatchBuilder, number: int, row: Row, draft: Draft) -> RowPlan | BadRow:
         """Take in a row and lay it out, or say what is wrong with it."""

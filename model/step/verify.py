@@ -1,7 +1,7 @@
 """How a round's rows find the tokens that they commit, from the logits of their nodes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from draftwerk.model.step.presampled import Presampled
 from draftwerk.model.step.row_plan import RowPlan
 from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.model.text.grammar import BadGrammar
+from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sampling.verification import (
     DISTRIBUTION_MAX,
     UniformUse,
@@ -82,7 +83,7 @@ def _tokens(
 
 
 class Drawn:
-    """A classical rule, for chains that come with the distributions they were drawn from."""
+    """Rejection sampling by one of its rules, for chains with their draft distributions."""
 
     def __init__(self, rule: Verify) -> None:
         self._rule: Verify = rule
@@ -98,35 +99,61 @@ class Drawn:
 
     def _walk(self, logits: Tensor, walk: TreeWalk) -> None:
         plan = walk.plan
-        draft, stop, sampling = plan.draft, plan.row.stop, plan.sequence.sampling
-        nodes = range(len(draft.tokens) + 1)
-        requests = [
-            plan.sequence.sampling_request(plan.first + n, list(draft.tokens[:n])) for n in nodes
+        tokens, stop, sampling = plan.draft.tokens, plan.row.stop, plan.sequence.sampling
+        targets = [
+            target_distribution(
+                logits, plan.sequence.sampling_request(plan.first + n, list(tokens[:n]))
+            )
+            for n in range(len(tokens) + 1)
         ]
-        targets = [target_distribution(logits, request) for request in requests]
-        outcomes = [[token for token, _ in distribution] for distribution in draft.distributions]
-        # One outcome more stands for all tokens that could not have been drafted.
-        drafted = [
-            [*(chance for _, chance in distribution), 0.0] for distribution in draft.distributions
-        ]
-        wanted = [
-            _gathered(distribution, found)
-            for distribution, found in zip(targets, outcomes, strict=False)
-        ]
-        indices = [found.index(t) for found, t in zip(outcomes, draft.tokens, strict=True)]
+        chain = Chain.of(plan.draft, targets)
         uniform = uniform_of(sampling, stop, 0, UniformUse.ACCEPTS)
-        accepted, distribution = verify_chain(self._rule, indices, drafted, wanted, uniform)
+        accepted, residual = verify_chain(
+            self._rule, chain.indices, chain.drafted, chain.wanted, uniform
+        )
         last = uniform_of(sampling, stop, 0, UniformUse.LAST)
-        if not distribution:
+        if not residual:
             walk.take(accepted, drawn(targets[accepted], last))
             return
-        index = drawn(torch.tensor(distribution, dtype=torch.float64), last)
-        if index < len(outcomes[accepted]):
-            walk.take(accepted, outcomes[accepted][index])
+        support = chain.supports[accepted]
+        index = drawn(torch.tensor(residual, dtype=torch.float64), last)
+        if index < len(support):
+            walk.take(accepted, support[index])
             return
-        outside = targets[accepted].clone()
-        outside[outcomes[accepted]] = 0.0
-        walk.take(accepted, drawn(outside, uniform_of(sampling, stop, 0, UniformUse.OUTSIDE)))
+        others = targets[accepted].clone()
+        others[support] = 0.0
+        walk.take(accepted, drawn(others, uniform_of(sampling, stop, 0, UniformUse.OUTSIDE)))
+
+
+class Chain(NamedTuple):
+    """A drafted chain, with what each token was drawn from and what the target would draw from.
+
+    A distribution has an outcome for each token of the node's support, and one more, the others:
+    all tokens that could not have been drafted.
+    """
+
+    supports: list[list[int]]
+    """By node, the tokens that could have been drafted."""
+    indices: list[int]
+    """By node, the outcome that was drafted."""
+    drafted: list[list[float]]
+    """By node, the chances of the outcomes in the draft; 0 for the others."""
+    wanted: list[list[float]]
+    """By node, the same in the target."""
+
+    @classmethod
+    def of(cls, draft: Draft, targets: Sequence[Tensor]) -> "Chain":
+        """Return a draft's chain; `targets` are [vocab], of every node and of what follows."""
+        supports = [[token for token, _ in pairs] for pairs in draft.distributions]
+        return cls(
+            supports,
+            [support.index(token) for support, token in zip(supports, draft.tokens, strict=True)],
+            [[*(chance for _, chance in pairs), 0.0] for pairs in draft.distributions],
+            [
+                _gathered(distribution, support)
+                for distribution, support in zip(targets, supports, strict=False)
+            ],
+        )
 
 
 def target_distribution(logits: Tensor, request: SamplingRequest) -> Tensor:
@@ -157,6 +184,7 @@ def drawn(weights: Tensor, uniform: float) -> int:
 
 
 def _gathered(distribution: Tensor, tokens: list[int]) -> list[float]:
+    """Return the chances of some tokens, and of all others together."""
     chances: list[float] = distribution[tokens].tolist()
     return [*chances, max(0.0, float(distribution.sum()) - sum(chances))]
 

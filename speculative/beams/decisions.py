@@ -1,6 +1,6 @@
 """Beam search as decisions over plain data: exactly `transformers.generate(num_beams=width)`.
 
-    live hypotheses --offers--> ranked candidates --> live (the best that go on)
+    live hypotheses --next tokens--> ranked candidates --> live (the best that go on)
                                                   └-> finished (ended among the first `width`)
 
 It is the search of Transformers 5 (`_beam_search`), quirks included: only a candidate among the
@@ -16,6 +16,7 @@ from math import inf
 import msgspec
 
 WIDTH_MAX = 16
+"""Live hypotheses of a search at most."""
 
 Candidate = tuple[int, float]
 """A next token and its log-probability, after penalties and bias."""
@@ -88,7 +89,7 @@ class Beams:
         return len(self.live[0].tokens)
 
     def is_certain(self, candidates: Sequence[tuple[Candidate, ...] | None]) -> bool:
-        """Return whether the offers that are known decide the next step.
+        """Return whether the candidates that are known decide the next step.
 
         They do if a whole beam of them beats every hypothesis of which they are not known: a text
         never becomes likelier by growing.
@@ -190,9 +191,3 @@ def common_prefix(texts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     first, last = min(texts), max(texts)  # whatever these two share, those between share too
     length = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), None)
     return first[:length] if length is not None else first[: min(len(first), len(last))]
-
-
-def best_candidates(logprobs: Sequence[float], count: int) -> tuple[Candidate, ...]:
-    """Return the `count` best next tokens of a whole vocabulary, best first, equals by token."""
-    order = sorted(range(len(logprobs)), key=lambda token: (-logprobs[token], token))
-    return tuple((token, logprobs[token]) for token in order[:count])

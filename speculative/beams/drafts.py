@@ -8,11 +8,18 @@ candidates after the others are then known, and the next round drafts only after
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
-from math import exp
 from operator import itemgetter
 from typing import NamedTuple
 
 from draftwerk.speculative.beams.memory import CANDIDATES_MAX, BeamMemory, RankedCandidates
+from draftwerk.speculative.beams.survival import (
+    KNOWN,
+    PRICE_MAX,
+    SURENESS,
+    NodeCost,
+    chance,
+    leads,
+)
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, NO_FEEDBACK, Draft, Round, Row
 from draftwerk.speculative.sources.ngram_index import GAP, PAD, Occurrences
 
@@ -22,28 +29,13 @@ NODES_MAX = 32
 """Most nodes of all trees of a search: larger rounds delay the other requests."""
 SPARE = 3
 """Nodes of a level beyond the beam's width."""
-EDGES = (1.2, 0.6, 0.4, 0.35, 0.2, 0.15, 0.1)
-SLOPES = (1.1, 1.6, 1.9, 2.1, 3.0, 3.0, 6.0)
-DOUBTS = (1.0, 1.0, 0.9, 0.8, 0.6, 0.6, 0.0)
-"""Counted, by how surely it is known what follows a node: the lead over its rivals, in nats, with
-which a candidate survives half the time, the slope of its log-odds, and how much it depends on the
-accuracy of guesses. The index is the number of tokens of context after which the target was
-evaluated in this search."""
-KNOWN = 6
-"""The index for candidates that the target itself computed: only other branches are uncertain."""
-LEAD_MAX = 5.0
-"""Nats; more is no surer."""
 ACCURACY_START = 0.6
 ACCURACY_WEIGHT = 10.0
 """Weight of the initial accuracy, in levels."""
 ACCURACY_DECAY = 0.95
-CHANCE_MIN = 0.06
-"""Of a node, however little it costs."""
-PRICE_MAX = 0.3
-"""Above it nothing is drafted: a whole level that sure is rare, and looking for it takes time."""
 
 
-class _Leaf(NamedTuple):
+class Leaf(NamedTuple):
     """The end of a path that may grow."""
 
     score: float
@@ -56,14 +48,14 @@ class _Leaf(NamedTuple):
     """The draft head's candidates after it."""
 
 
-class _Candidate(NamedTuple):
+class GuessedCandidate(NamedTuple):
     """A token that could follow a tip."""
 
     score: float
-    leaf: _Leaf
+    leaf: Leaf
     token: int
     sureness: int
-    """An index of EDGES."""
+    """An index of `SURENESS`."""
 
 
 class _LevelEstimate(NamedTuple):
@@ -145,12 +137,12 @@ class BeamDrafts:
         """
         branches = [row.branch for row in rows if row.branch is not None]
         search = self._searches[branches[0].group_id]
-        node_cost = _NodeCost(branches[0].width, max(load, len(rows)), len(rows), costs)
+        node_cost = NodeCost(branches[0].width, max(load, len(rows)), len(rows), costs)
         if node_cost.price(0) > PRICE_MAX:
             return [NO_FEEDBACK] * len(rows)
         search.memory.index()
         leaves = [
-            _Leaf(
+            Leaf(
                 branch.score,
                 number,
                 -1,
@@ -160,7 +152,7 @@ class BeamDrafts:
             )
             for number, (row, branch) in enumerate(zip(rows, branches, strict=True))
         ]
-        builder = _TreeBuilder(search, rows, node_cost)
+        builder = TreeBuilder(search, rows, node_cost)
         builder.grow(leaves)
         search.estimates = builder.estimates
         return builder.drafts()
@@ -171,43 +163,13 @@ class BeamDrafts:
         assert all(len(tail) == PAD for tail in self._tails.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _NodeCost:
-    """What a node costs a round, as the chance to survive that it must have.
-
-    A step that is saved saves the search's share of a round, since the other rows need theirs
-    anyway; one survivor saves 1 / width of that, since a step needs as many as the beam is wide.
-    """
-
-    width: int
-    load: int
-    """Tokens of the round before the draft trees: a search's are at least as many as its branches,
-    if not in this round, then in the next."""
-    rows: int
-    costs: Sequence[float]
-    """Of a round in ms, by its tokens."""
-
-    def price(self, nodes: int) -> float:
-        """Return the chance that a node needs beside as many.
-
-        The slope is taken over many tokens, since the curve is learnt from noisy steps.
-        """
-        start = self.load + nodes
-        more = min(2 * self.rows, len(self.costs) - 1 - start)
-        if more < 1:
-            return 1.0
-        slope = (self.costs[start + more] - self.costs[start]) / more
-        share = self.rows / self.load * self.costs[self.load]
-        return max(CHANCE_MIN, self.width * slope / share)
-
-
 @dataclass(slots=True)
-class _TreeBuilder:
+class TreeBuilder:
     """The draft trees of one search as they grow."""
 
     search: _Search
     rows: Sequence[Row]
-    node_cost: _NodeCost
+    node_cost: NodeCost
     nodes: list[list[tuple[int, int]]] = field(init=False)
     """By row, the (token, parent) of each node."""
     estimates: list[_LevelEstimate] = field(default_factory=list[_LevelEstimate])
@@ -219,18 +181,18 @@ class _TreeBuilder:
     def __post_init__(self) -> None:
         self.nodes = [[] for _ in self.rows]
 
-    def grow(self, leaves: list[_Leaf]) -> None:
+    def grow(self, leaves: list[Leaf]) -> None:
         """Add level after level, as long as all that a step needs may be there.
 
         A last level that is not whole still spares the next round; alone, it would save no step.
         """
         reached = 1.0
         while len(self.estimates) < DEPTH_MAX:
-            candidates = self._candidates(leaves)
+            candidates = self.guessed(leaves)
             if len(candidates) < min(self.width, len(leaves)):
                 return
             best = candidates[: self.width]
-            guessed = sum(DOUBTS[one.sureness] for one in best) / len(best)
+            guessed = sum(SURENESS[one.sureness].doubt for one in best) / len(best)
             leaves, suffices = self._level(candidates, reached)
             if len(leaves) < self.width and not self.estimates:
                 self.nodes = [[] for _ in self.rows]
@@ -244,44 +206,40 @@ class _TreeBuilder:
         """Return the draft tree of each row."""
         return [_draft(nodes) for nodes in self.nodes]
 
-    def _candidates(self, leaves: list[_Leaf]) -> list[_Candidate]:
+    def guessed(self, leaves: list[Leaf]) -> list[GuessedCandidate]:
         """Return what may follow: the likeliest, best first, as many as are looked at."""
         memory = self.search.memory
-        found: list[_Candidate] = []
+        found: list[GuessedCandidate] = []
         for leaf in leaves:
             candidates, sureness = leaf.known[:CANDIDATES_MAX], KNOWN
             if not candidates:
                 candidates, sureness = memory.guess(leaf.tail, leaf.head_candidates)
             for token, logprob in candidates:
-                found.append(_Candidate(leaf.score + logprob, leaf, token, sureness))
+                found.append(GuessedCandidate(leaf.score + logprob, leaf, token, sureness))
         return nlargest(self.width + SPARE + 1, found, key=itemgetter(0))
 
-    def _level(self, candidates: list[_Candidate], reached: float) -> tuple[list[_Leaf], float]:
+    def _level(
+        self, candidates: list[GuessedCandidate], reached: float
+    ) -> tuple[list[Leaf], float]:
         """Add the candidates likelier than their price; return them and the chance that they
-        suffice.
-
-        What decides is how far a candidate's score is from that of the last one to survive, or of
-        the first not to.
+        suffice, that is, that none of the others survives.
         """
-        width = self.width
-        last = candidates[min(width, len(candidates)) - 1].score
-        first_out = candidates[width].score if len(candidates) > width else -float("inf")
-        leaves: list[_Leaf] = []
+        leaves: list[Leaf] = []
         suffices = 1.0
         size = sum(map(len, self.nodes))
         price = self.node_cost.price(size) / reached
-        for rank, (score, leaf, token, sureness) in enumerate(candidates):
-            lead = min(score - (first_out if rank < width else last), LEAD_MAX)
-            chance = _chance(lead, sureness)
+        ahead = leads([one.score for one in candidates], self.width)
+        for (score, leaf, token, sureness), lead in zip(candidates, ahead, strict=True):
+            survives = chance(lead, sureness)
             nodes = self.nodes[leaf.row]
             if (
-                chance < price
+                survives < price
                 or len(nodes) >= self.rows[leaf.row].draft_max
                 or size + len(leaves) >= NODES_MAX
             ):
-                suffices *= 1.0 - chance
+                suffices *= 1.0 - survives
                 continue
-            leaves.append(_Leaf(score, leaf.row, len(nodes), [*leaf.tail[1:], token]))
+            leaves.append(Leaf(score, leaf.row, len(nodes), [*leaf.tail[1:], token]))
             nodes.append((token, leaf.node))
         return leaves, suffices
 
@@ -289,8 +247,3 @@ class _TreeBuilder:
 def _draft(nodes: list[tuple[int, int]]) -> Draft:
     tokens, parents = tuple(token for token, _ in nodes), tuple(parent for _, parent in nodes)
     return Draft(tokens, parents, (SOURCE,) * len(nodes)) if nodes else NO_DRAFT
-
-
-def _chance(lead: float, sureness: int) -> float:
-    """Return how likely a candidate with this lead over its rivals is to survive."""
-    return 1.0 / (1.0 + exp(-SLOPES[sureness] * (lead - EDGES[sureness])))

@@ -88,7 +88,7 @@ class GroupRows:
 
 
 def with_tokens(new_sequence: NewSequence, tokens: list[int]) -> NewSequence:
-    """Return the opening of another text of the same request."""
+    """Return the new-sequence data of another text of the same request."""
     return msgspec.structs.replace(new_sequence, tokens=tuple(tokens))
 
 

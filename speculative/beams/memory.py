@@ -15,9 +15,9 @@ from draftwerk.speculative.sources.ngram_index import INDEX_MAX, Occurrences
 ORDERS = 5
 """Most tokens of context."""
 CLOSER = 2.0
-"""Each token more that agrees makes what was offered count so many times as much."""
+"""Each token more that agrees makes the candidates count so many times as much."""
 COPIES = (0.4, 0.8, 1.6, 6.0, 6.0)
-"""What followed in the prompt, by the level of the match, beside what was offered after one."""
+"""What followed in the prompt, by the level of the match, beside candidates after one token."""
 HEAD_WEIGHT = 1.0
 """Weight of the draft head's candidates, beside the same."""
 CANDIDATES_MAX = 8
@@ -29,7 +29,7 @@ _Chances = tuple[tuple[int, float], ...]
 
 
 class _Context:
-    """What was offered after some tokens, and the same with one token more in front."""
+    """The candidates after some tokens, and after the same with one token more in front."""
 
     __slots__ = ("before", "chosen_from")
 
@@ -91,7 +91,7 @@ class BeamMemory:
         return found, orders
 
     def _seen_candidates(self, tail: list[int]) -> Iterable[tuple[_Chances, float, int]]:
-        """Yield what was offered after the last tokens, its weight, and how many they are."""
+        """Yield candidates after the last tokens, their weight, and how many tokens agree."""
         context, weight = self._root, 1.0
         last: _Chances = ()
         held = 0.0

@@ -54,7 +54,7 @@ class SampledBeams(Beams):
     def _grown(
         self, candidates: Sequence[tuple[Candidate, ...]]
     ) -> list[tuple[float, int, Hypothesis]]:
-        """Return (perturbed score, parent, text) of every child on offer."""
+        """Return (perturbed score, parent, text) of every candidate's text."""
         found: list[tuple[float, int, Hypothesis]] = []
         for number, (parent, chosen_from) in enumerate(zip(self.live, candidates, strict=True)):
             scores = perturbed(self.rules, parent, chosen_from)
@@ -70,7 +70,7 @@ def perturbed(
 ) -> list[float]:
     """Return each child's perturbed score; the largest is the parent's.
 
-    The one with the largest noise must be on offer.
+    The one with the largest noise must be among the candidates.
     """
     if not chosen_from:
         return []

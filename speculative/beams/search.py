@@ -4,7 +4,7 @@
       └── members, one a hypothesis    share its blocks; all are in a round, or none
 
 A round verifies the draft trees behind all members at once. As long as every survivor
-of a step is one of its nodes, the next step's offers are known too, so one round takes as many
+of a step is one of its nodes, the next step's candidates are known too, so one round takes as many
 exact steps as the trees cover. Then each survivor forks its parent's table; the KV of its path
 waits in the parent's tree slots, until the next round copies shared blocks and moves the slots.
 """
@@ -206,7 +206,7 @@ class BeamSearch:
         return self._summary(parts, best)
 
     def _look(self, parts: list[VerifiedRow]) -> None:
-        """Note what was offered after which tokens, for the draft sources."""
+        """Note the candidates after each token, for the draft sources."""
         few = min(self.beams.rules.width + SEEN_MORE, SEEN_MAX)
         for member, (_, decision, draft) in zip(self.members, parts, strict=True):
             tails = [tuple(member.tokens[-ORDERS:])]

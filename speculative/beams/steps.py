@@ -16,7 +16,7 @@ class BeamPosition(NamedTuple):
     """Where one survivor ends in the draft trees."""
 
     tip: TreePosition
-    """Where its last token was offered."""
+    """The node after which its last token was a candidate."""
     position: TreePosition | None
     """Where its last token is, if that was a node."""
     known: tuple[Candidate, ...] | None
@@ -56,7 +56,7 @@ def take_steps(
 
 
 def with_known(decision: Decision, known: tuple[Candidate, ...]) -> Decision:
-    """Return a decision that begins with what was offered after the last known token."""
+    """Return a decision that begins with the candidates after the last known token."""
     return replace(decision, candidates=(known, *decision.candidates)) if known else decision
 
 

@@ -31,14 +31,14 @@ class Breaker:
         return self.period > 0 and not self._paid
 
     def allows(self) -> bool:
-        """Return whether to ask in this round; call it once a round."""
+        """Return whether the sequence's draft sources may run; call it once a round."""
         if self._skip:
             self._skip -= 1
             return False
         return True
 
     def learn(self, paid: bool) -> None:
-        """Take in whether asking led to anything."""
+        """Record whether a round's drafts were worth verifying."""
         if paid:
             self._vain = self._skip = 0
             self._paid += 1

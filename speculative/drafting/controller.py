@@ -9,12 +9,13 @@ from draftwerk.speculative.drafting.token_weights import token_weights
 from draftwerk.speculative.sources.acceptance import (
     DEPTHS,
     DRAFT,
-    NAMES,
     PER_SOURCE,
+    SOURCE_COUNT,
     AcceptanceStats,
     SequenceAcceptance,
     kind,
 )
+from draftwerk.speculative.sources.registry import PRIORS
 from draftwerk.speculative.sources.tree import DraftTree
 
 MODEL_MAX = 8
@@ -58,7 +59,7 @@ class Controller:
     """Estimates acceptance and step costs, and chooses drafts by them."""
 
     def __init__(self, measured: Iterable[tuple[int, float]] = ()) -> None:
-        self._greedy, self._sampled = AcceptanceStats(), AcceptanceStats()
+        self._greedy, self._sampled = AcceptanceStats(PRIORS), AcceptanceStats(PRIORS)
         self.cost = StepCost(measured)
         self._model_ms = 0.0
         """Cost of one token from the draft model, for all rows together; 0 while unknown."""
@@ -77,8 +78,8 @@ class Controller:
         truths = dict(
             zip([-1, *path], new_token_ids, strict=False)
         )  # what followed each right node
-        expected = [0.0] * len(NAMES)
-        hits = [0] * len(NAMES)
+        expected = [0.0] * SOURCE_COUNT
+        hits = [0] * SOURCE_COUNT
         acceptance, parents, tokens = tree.acceptance, tree.parents, tree.tokens
         for node, cell in zip(tree.credit_nodes, tree.credit_cells, strict=True):
             truth = truths.get(parents[node])

@@ -23,14 +23,10 @@ from draftwerk.speculative.protocol.rounds import (
 from draftwerk.speculative.sampling.gumbel import Gumbels, gumbels
 from draftwerk.speculative.sources.draft_head import HeadSource
 from draftwerk.speculative.sources.grammar import GrammarSource
-from draftwerk.speculative.sources.ngram import NgramSource
 from draftwerk.speculative.sources.ngram_index import INDEX_MAX, Occurrences, SequenceText
-from draftwerk.speculative.sources.prediction import PredictionSource
-from draftwerk.speculative.sources.recycle import RecycleSource
+from draftwerk.speculative.sources.registry import SourceInputs, make_sources
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
-from draftwerk.speculative.sources.source import DraftSource
-from draftwerk.speculative.sources.store import Memories, StoreSource
-from draftwerk.speculative.sources.suffix import SuffixSource
+from draftwerk.speculative.sources.store import Memories
 from draftwerk.speculative.sources.tree import NODES_MAX, DraftTree
 
 DEPTH_MIN = 4
@@ -51,7 +47,7 @@ class Proposer:
         """Run these sources; `measured` are steps of the target, (tokens, ms)."""
         self._policy = policy
         self._noise = noise
-        self._methods = frozenset(methods) | {"draft", "prediction"}
+        self._methods = frozenset(methods) | {"draft"}
         self._controller = Controller(measured)
         self._memories = Memories() if memories is None else memories
         self._sequences: dict[int, DraftedSequence] = {}
@@ -223,28 +219,17 @@ class Proposer:
             else self._methods & {*new_sequence.methods}
         )
         noise = SequenceNoise(new_sequence.sampling, self._noise)
-        sources: list[DraftSource] = []
-        if new_sequence.prediction:
-            output = new_sequence.tokens[new_sequence.prompt_count :]
-            sources.append(PredictionSource(text, new_sequence.prediction, output))
-        if "ngram" in allowed:
-            sources.append(NgramSource(text))
-        if "suffix" in allowed:
-            sources.append(SuffixSource(text, noise))
-        if "store" in allowed:
-            sources.append(StoreSource(text, memory.store, noise))
-        if "recycle" in allowed:
-            sources.append(RecycleSource(text, memory.successors, noise))
-        head = None
-        if "head" in allowed:
-            head = HeadSource(text, noise)
-            sources.append(head)
-        grammar = None
-        if new_sequence.sampling.grammar is not None and "grammar" in allowed:
-            grammar = GrammarSource()
-            sources.insert(0, grammar)
-        takes_model, opened = "draft" in allowed, len(new_sequence.tokens)
-        return DraftedSequence(text, noise, sources, memory, opened, takes_model, grammar, head)
+        sources = make_sources(SourceInputs(new_sequence, text, noise, memory), allowed)
+        return DraftedSequence(
+            text,
+            noise,
+            sources,
+            memory,
+            opened=len(new_sequence.tokens),
+            takes_model="draft" in allowed,
+            grammar=next((each for each in sources if isinstance(each, GrammarSource)), None),
+            head=next((each for each in sources if isinstance(each, HeadSource)), None),
+        )
 
     def _forget(self, sequence_id: int) -> None:
         """Forget a sequence; its output goes to the store.

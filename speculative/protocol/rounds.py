@@ -70,7 +70,12 @@ NOTHING_LEARNED = Feedback()
 
 
 class StepReport(Plain, frozen=True):
-    """What a step cost: how the controller learns T(N). The scheduler hands it on unopened."""
+    """What a step cost: how the controller learns T(N). The scheduler hands it on unopened.
+
+    begun        forward                          ended
+    | read, lay out | forward | sample, walk | head |  ... gap ...  | forward of the next step
+    |<------------ device_ms -------------->|
+    """
 
     token_count: int = 0
     """Tokens computed in the step, drafts included."""
@@ -79,6 +84,19 @@ class StepReport(Plain, frozen=True):
     """Places that the draft head ran for: rows, and survivors of beam searches."""
     head_ms: float = 0.0
     """Time of the draft head after the step, where it did not run beside it."""
+    forward_ms: float = 0.0
+    """Of device_ms, the forward pass; on a GPU, what its launch takes the host."""
+    sample_ms: float = 0.0
+    """Of device_ms, what follows the forward pass: sampling, the walk and the row reports."""
+    gap_ms: float | None = None
+    """From the end of the step before to the forward pass, if there was work all the time."""
+    begun_s: float = 0.0
+    """When the step began, on the monotonic clock that the processes of a machine share."""
+
+    @property
+    def busy_ms(self) -> float:
+        """Time that the device was computing."""
+        return self.forward_ms + self.sample_ms + self.head_ms
 
 
 NO_STEP = StepReport()
@@ -113,7 +131,7 @@ class Branch(Plain, frozen=True, kw_only=True):
     width: int = 1
     """Branches that survive a step."""
     seen: tuple[Seen, ...] = ()
-    """What the group's previous rows were offered, in the first row alone: for draft sources."""
+    """The candidates of the group's previous rows, in the first row alone: for draft sources."""
     known: tuple[tuple[int, float], ...] = ()
     """The candidates after the last known token, if an earlier draft tree computed them."""
     head_candidates: tuple[tuple[int, float], ...] = ()
@@ -166,6 +184,9 @@ class Round(Plain, frozen=True, kw_only=True):
     anything is written."""
     occupancy: float = 1.0
     """How likely a row that ends is replaced by a waiting request."""
+    continuous: bool = False
+    """Whether there was work at every moment since the previous round: then the device's wait for
+    this one is a gap."""
 
 
 class Draft(Plain, frozen=True):

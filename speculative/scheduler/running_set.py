@@ -3,8 +3,17 @@
 waiting --enter--> running --end-->
    ^                  |
    +---- preempt -----+      (its blocks go home; the prefix index makes coming back cheap)
+
+One order rules the queue, preemption and the return from it:
+
+    rank = priority * AGING_ROUNDS + (the round in which it was submitted)
+
+The least rank goes first and gives way last. As a rank never changes and later sequences have
+larger ones, every sequence comes to be the least in the end: none starves, and none is preempted
+for one that it will be preempted by.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -14,6 +23,9 @@ from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.drafting.token_weights import Occupancy
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.sequence import Sequence
+
+AGING_ROUNDS = 256
+"""Rounds for which a sequence goes before those of the next less urgent priority."""
 
 
 class ComputedCount(NamedTuple):
@@ -26,7 +38,7 @@ class ComputedCount(NamedTuple):
 
 
 class RunningSet:
-    """Every live sequence: running ones in order of admission, waiting ones in queue order."""
+    """Every live sequence: running ones in order of admission, waiting ones by rank."""
 
     def __init__(self, pool: BlockPool, stats: SchedulerStats) -> None:
         self.pool = pool
@@ -35,19 +47,22 @@ class RunningSet:
         self.running: OrderedDict[int, Sequence] = OrderedDict()
         self._finished_ids: list[int] = []
         self._occupancy = Occupancy()
+        self._refused = (0, 0)  # the last that found no room, and the blocks available then
 
     def submit(self, sequence: Sequence) -> None:
-        """Queue a sequence behind those of its priority."""
-        index = len(self.waiting)
-        while index and self.waiting[index - 1].priority > sequence.priority:
-            index -= 1
-        self.waiting.insert(index, sequence)
+        """Queue a sequence by its rank."""
+        sequence.rank = sequence.priority * AGING_ROUNDS + self.stats.rounds
+        self.waiting.insert(bisect_right(self.waiting, sequence.rank, key=_rank), sequence)
 
     def enter(self, sequence: Sequence) -> bool:
         """Run a sequence: find its prefix, take blocks for the rest; or leave it as it was."""
+        attempt = sequence.sequence_id, self.pool.available
+        if attempt == self._refused:
+            return False  # its prefix need not be named again while nothing has become free
         found = sequence.table.match(sequence.tokens)
         if not sequence.table.reserve(len(sequence.tokens)) or self._is_cramped(sequence):
             sequence.table.release()
+            self._refused = sequence.sequence_id, self.pool.available
             return False
         sequence.computed = found
         sequence.sent_count = 0
@@ -63,14 +78,14 @@ class RunningSet:
         return True
 
     def free(self, sequence: Sequence, count: int) -> bool:
-        """Make blocks available, at the cost of the youngest; False if that was the sequence."""
+        """Make blocks available at the cost of the last by rank; False if that was the sequence."""
         while self.pool.available < count:
             if not self._give_way(sequence):
                 return False
         return True
 
     def make_room(self, sequence: Sequence, stop: int, draft_max: int) -> bool:
-        """Reserve a row's slots; drafts are given up first, then the youngest's blocks."""
+        """Reserve a row's slots; drafts are given up first, then the blocks of the last by rank."""
         if sequence.table.reserve(stop + draft_max):
             return True
         while not sequence.table.reserve(stop):
@@ -79,12 +94,42 @@ class RunningSet:
         return True
 
     def preempt(self, sequence: Sequence) -> None:
-        """Send a running sequence back to the queue's head; its text is kept, its KV is not."""
+        """Send a running sequence back to its place in the queue; its text is kept, its KV not."""
         self.stats.preemptions += 1
         sequence.tally.preemptions += 1
         self._leave(sequence)
         sequence.computed = 0
-        self.waiting.appendleft(sequence)
+        self.put_back([sequence])
+
+    def make_way(self, rows_max: int) -> None:
+        """Let the first that waits enter at the cost of less urgent sequences, if it can then."""
+        first = next((s for s in self.waiting if s.leader is None or s.leader.prefilled), None)
+        if first is None:
+            return
+        victims = [
+            sequence
+            for sequence in self._may_give_way()
+            if sequence.priority > first.priority and sequence.rank > first.rank
+        ]
+        need = self.pool.blocks_for(len(first.tokens))
+        if first.search is not None:
+            need += first.search.tail_blocks(first, self.pool)
+        # An upper bound: a block that several share does not become free with each of them.
+        held = sum(len(table.blocks) for victim in victims for table in _tables(victim))
+        if not victims or self.pool.available + held < need:
+            return
+        for victim in victims:
+            if self.pool.available >= need and len(self.running) < rows_max:
+                break
+            self.preempt(victim)
+        # At once, before rows that are already running take the blocks for their drafts.
+        if len(self.running) < rows_max and self.enter(first):
+            self.waiting.remove(first)
+
+    def put_back(self, blocked: Iterable[Sequence]) -> None:
+        """Return sequences that could not enter, in their order, to their places in the queue."""
+        for sequence in reversed([*blocked]):
+            self.waiting.insert(bisect_left(self.waiting, sequence.rank, key=_rank), sequence)
 
     def end(self, sequence: Sequence) -> None:
         """Remove a sequence, running or waiting."""
@@ -121,6 +166,8 @@ class RunningSet:
     def check(self) -> None:
         """Assert every invariant: each block's holders are the tables that name it."""
         self.pool.check()
+        ranks = [sequence.rank for sequence in self.waiting]
+        assert ranks == sorted(ranks), "the queue is out of order"
         holders = [0] * self.pool.capacity
         for sequence in self.running.values():
             assert sequence.computed <= len(sequence.tokens), "more KV than tokens"
@@ -144,11 +191,17 @@ class RunningSet:
         return self.pool.available < sequence.search.tail_blocks(sequence, self.pool)
 
     def _give_way(self, asking: Sequence) -> bool:
-        """Preempt the last admitted that is in no round; False if there is none, or it asked."""
-        victim = next((s for s in reversed(self.running.values()) if not s.in_flight), None)
+        """Preempt the last by rank that is in no round; False if there is none, or it asked."""
+        victim = next(iter(self._may_give_way()), None)
         if victim is not None:
             self.preempt(victim)
         return victim is not None and victim is not asking
+
+    def _may_give_way(self) -> list[Sequence]:
+        """Return the running sequences that are in no round: the last by rank first, and of equal
+        ones the last admitted."""
+        free = [sequence for sequence in self.running.values() if not sequence.in_flight]
+        return sorted(reversed(free), key=_rank, reverse=True)
 
     def _leave(self, sequence: Sequence) -> None:
         del self.running[sequence.sequence_id]
@@ -158,6 +211,10 @@ class RunningSet:
         if sequence.sent_count:
             self._finished_ids.append(sequence.sequence_id)
             sequence.sent_count = 0
+
+
+def _rank(sequence: Sequence) -> int:
+    return sequence.rank
 
 
 def _tables(sequence: Sequence) -> list[BlockTable]:

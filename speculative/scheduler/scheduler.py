@@ -5,6 +5,7 @@ Continuous batching with chunked prefill: every round mixes verify rows and prom
 running --plan--> in flight --commit--> running --> ended
 """
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -13,8 +14,10 @@ import msgspec
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.tables import BlockCopy
+from draftwerk.slo import NOTHING_PROMISED, Promise
 from draftwerk.speculative.beams.members import VerifiedRow
 from draftwerk.speculative.beams.search import SEARCH_ROOM
+from draftwerk.speculative.drafting.step_cost import StepCost
 from draftwerk.speculative.protocol.rounds import (
     NO_STEP,
     NOTHING_LEARNED,
@@ -24,6 +27,7 @@ from draftwerk.speculative.protocol.rounds import (
     Row,
     Verdict,
 )
+from draftwerk.speculative.scheduler.round_budget import RoundBudget, UnreadPrompt
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.sequence import Sequence, SequenceProgress, origins
@@ -43,12 +47,15 @@ class RoundLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens computed in a round, drafts included."""
     draft_max: int = 7
     """Drafted tokens in a row."""
+    promise: Promise = NOTHING_PROMISED
+    """What a round's size must keep."""
 
 
 @dataclass(slots=True)
 class _Plan:
     """A round in the making."""
 
+    tokens_max: int
     tokens_left: int
     rows: list[Row] = field(default_factory=list[Row])
     members: list[Sequence] = field(default_factory=list[Sequence])
@@ -60,15 +67,22 @@ class Scheduler:
     """Every scheduling decision, and nothing else: no clock, no device, no event loop."""
 
     def __init__(
-        self, pool: BlockPool, limits: RoundLimits, stats: SchedulerStats | None = None
+        self,
+        pool: BlockPool,
+        limits: RoundLimits,
+        stats: SchedulerStats | None = None,
+        cost: StepCost | None = None,
     ) -> None:
-        """`stats` go on counting across schedulers, where there is more than one in turn."""
+        """`stats` and `cost` are of all schedulers, where there is more than one in turn."""
         self.pool = pool
         self.limits = limits
         self.stats = SchedulerStats() if stats is None else stats
         self.running_set = RunningSet(pool, self.stats)
+        self.cost = StepCost() if cost is None else cost
+        self._budget = RoundBudget(limits.tokens_max, limits.promise, self.cost)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
         self._report = NO_STEP  # of the step before, until the next round
+        self._continuous = False  # whether there was work ever since a round was in flight
 
     @property
     def waiting(self) -> int:
@@ -83,7 +97,7 @@ class Scheduler:
         return not (self.running_set.waiting or self.running_set.running)
 
     def submit(self, sequence: Sequence) -> None:
-        """Queue a sequence behind those of its priority."""
+        """Queue a sequence: by its priority, then by its age."""
         self.running_set.submit(sequence)
 
     def cancel(self, request_id: str, choice: int | None = None) -> None:
@@ -94,18 +108,23 @@ class Scheduler:
                 if not sequence.in_flight:
                     self.running_set.end(sequence)
 
-    def plan(self) -> Round | None:
-        """Return the next round, or None if every pipeline slot is busy or nothing can run."""
+    def plan(self, now_s: float = 0.0) -> Round | None:
+        """Return the next round, or None if every pipeline slot is busy or nothing can run.
+
+        `now_s` is of the clock that sequences arrived by; what was promised is counted from there.
+        """
         pipeline_slot = next(
             (n for n in range(self.limits.pipeline_depth) if n not in self._rounds), None
         )
         if pipeline_slot is None:
             return None
-        plan = _Plan(self.limits.tokens_max)
+        self.running_set.make_way(self.limits.rows_max)
         ready = [s for s in self.running_set.running.values() if not s.in_flight]
-        self._plan_decoding(plan, [s for s in ready if s.pending == 1])
-        self._plan_prefill(plan, [s for s in ready if s.pending > 1])
-        self._admit(plan)
+        decoding = [s for s in ready if s.pending == 1]
+        tokens_max = self._budget.tokens(now_s, sum(map(_row_count, decoding)), self._unread())
+        plan = _Plan(tokens_max, tokens_max)
+        self._plan_decoding(plan, decoding)
+        self._plan_prompts(plan, [s for s in ready if s.pending > 1])
         if not plan.rows:
             return None
         self.stats.rounds += 1
@@ -118,8 +137,10 @@ class Scheduler:
             moves=tuple(plan.moves),
             occupancy=self.running_set.occupancy(),
             report=self._report,
+            continuous=self._continuous,
         )
         self._rounds[pipeline_slot] = round_, plan.members
+        self._continuous = True
         return round_
 
     def computed_counts(self) -> dict[str, ComputedCount]:
@@ -130,7 +151,8 @@ class Scheduler:
         """Apply a verdict; returns the progress of every sequence that was not cancelled."""
         round_, members = self._rounds.pop(verdict.pipeline_slot)
         assert round_.round_id == verdict.round_id, "a verdict for another round"
-        self._report = verdict.report
+        self._report = report = verdict.report
+        self.cost.learn(report.token_count, report.device_ms + report.head_ms)
         self.stats.count_step(verdict.report)
         updates: list[SequenceProgress] = []
         searches: dict[Sequence, list[VerifiedRow]] = {}
@@ -152,6 +174,7 @@ class Scheduler:
                 sequence.table.commit(sequence.tokens, sequence.computed)
         for sequence, parts in searches.items():
             updates.extend(self._advance_search(sequence, parts))
+        self._continuous = not self.idle
         return updates
 
     def check(self) -> None:
@@ -163,37 +186,45 @@ class Scheduler:
 
     # --- planning ---------------------------------------------------------------------------
 
+    def _unread(self) -> list[UnreadPrompt]:
+        """Return the prompts that are read or wait to be, in the order of reading."""
+        if not self.limits.promise.ttft:
+            return []
+        reading = [s for s in self.running_set.running.values() if s.unread > 1]
+        ordered = chain(sorted(reading, key=lambda one: one.rank), self.running_set.waiting)
+        return [UnreadPrompt(one.arrived_s, one.unread) for one in ordered if not one.generated]
+
     def _plan_decoding(self, plan: _Plan, ready: list[Sequence]) -> None:
         """Give every decoding sequence its row, then share what is left among their drafts."""
         rows = sum(map(_row_count, ready))
-        room = self._draft_room(rows)
+        room = self._draft_room(plan, rows)
         for sequence in ready:
             if plan.tokens_left < 1:
                 return
             if sequence.sequence_id not in self.running_set.running:
                 continue  # an earlier row has preempted it
             if sequence.search is not None:
-                self._add_search(plan, sequence, self._draft_room(rows, SEARCH_ROOM))
+                self._add_search(plan, sequence, self._draft_room(plan, rows, SEARCH_ROOM))
             else:
                 free = self._free_slots(sequence, rows)
                 draft_max = min(room, sequence.draft_room(), plan.tokens_left - 1, free)
                 self._add_row(plan, sequence, 1, draft_max)
 
-    def _draft_room(self, row_count: int, factor: int = 1) -> int:
+    def _draft_room(self, plan: _Plan, row_count: int, factor: int = 1) -> int:
         """Return how many drafts each row may carry: the budget is shared evenly.
 
         Room is taken whether or not a draft fills it, so prompts that wait come first: with many
         rows, half a round kept for drafts would double the rounds that the prompts take. An eighth
         is left, so that drafts do not starve either.
         """
-        most = self.limits.tokens_max
-        budget = max(most // DRAFT_SHARE, most - self._wanted())
+        most = plan.tokens_max
+        budget = max(most // DRAFT_SHARE, most - self._wanted(most))
         share = max(0, budget // max(1, row_count) - 1)
         return min(factor * self.limits.draft_max, share)
 
-    def _wanted(self) -> int:
+    def _wanted(self, most: int) -> int:
         """Return how many tokens prompts could have read in this round, up to all of it."""
-        running, most, wanted = self.running_set.running, self.limits.tokens_max, 0
+        running, wanted = self.running_set.running, 0
         enters = self.running_set.waiting if len(running) < self.limits.rows_max else ()
         for sequence in chain(running.values(), enters):
             if sequence.pending > 1 and not sequence.in_flight:
@@ -212,30 +243,41 @@ class Scheduler:
         held = max(self.pool.blocks_for(known), len(sequence.table.blocks))
         return held * size - known + self.pool.available // (2 * row_count) * size
 
-    def _plan_prefill(self, plan: _Plan, ready: list[Sequence]) -> None:
-        for sequence in ready:
-            if plan.tokens_left < 1:
-                return
-            if sequence.sequence_id in self.running_set.running:
-                self._add_row(plan, sequence, min(sequence.unread, plan.tokens_left), 0)
-
-    def _admit(self, plan: _Plan) -> None:
-        """Start waiting sequences while there is room for all that is known of them."""
+    def _plan_prompts(self, plan: _Plan, ready: Iterable[Sequence]) -> None:
+        """Read prompts in the order of rank, and let waiting sequences enter in their turn."""
         waiting, running = self.running_set.waiting, self.running_set.running
+        reading = deque(sorted(ready, key=lambda sequence: sequence.rank))
         blocked: list[Sequence] = []
-        while waiting and plan.tokens_left > 0 and len(running) < self.limits.rows_max:
-            sequence = waiting.popleft()
-            if sequence.leader is not None and not sequence.leader.prefilled:
-                blocked.append(sequence)
-                continue
-            if not self.running_set.enter(sequence):
-                blocked.append(sequence)
-                break
-            if sequence.unread:
-                self._add_row(plan, sequence, min(sequence.unread, plan.tokens_left), 0)
+        may_enter = True
+        while plan.tokens_left > 0:
+            may_enter = may_enter and len(running) < self.limits.rows_max
+            if waiting and may_enter and not (reading and reading[0].rank <= waiting[0].rank):
+                sequence = waiting.popleft()
+                if sequence.leader is not None and not sequence.leader.prefilled:
+                    blocked.append(sequence)
+                elif self.running_set.enter(sequence):
+                    self._begin(plan, sequence)
+                else:
+                    blocked.append(sequence)
+                    may_enter = False  # nobody overtakes a sequence that finds no room
+            elif reading:
+                sequence = reading.popleft()
+                if sequence.sequence_id in running:
+                    self._add_chunk(plan, sequence)
             else:
-                self._add_search(plan, sequence, 0)
-        waiting.extendleft(reversed(blocked))
+                break
+        self.running_set.put_back(blocked)
+
+    def _begin(self, plan: _Plan, sequence: Sequence) -> None:
+        """Add the first row of a sequence, which has all of its known tokens' blocks."""
+        if sequence.unread:
+            self._add_chunk(plan, sequence)
+        else:
+            self._add_search(plan, sequence, 0)
+
+    def _add_chunk(self, plan: _Plan, sequence: Sequence) -> None:
+        """Add as much of a prompt as the round still has room for."""
+        self._add_row(plan, sequence, min(sequence.unread, plan.tokens_left), 0)
 
     def _add_row(self, plan: _Plan, sequence: Sequence, count: int, draft_max: int) -> None:
         """Add a row of `count` known tokens if blocks can be had, with as many drafts as fit."""

@@ -5,9 +5,11 @@ A verdict updates every source that proposed a node, verified or not: the commit
 proposals were right, so nothing is censored and no bandit algorithm is needed.
 """
 
-PREDICTION, NGRAM, SUFFIX, STORE, RECYCLE, DRAFT, GRAMMAR, HEAD = range(8)
-NAMES = ("prediction", "ngram", "suffix", "store", "recycle", "draft", "grammar", "head")
-"""By source number; these are the names that requests, metrics and token origins use."""
+from collections.abc import Mapping, Sequence
+
+GRAMMAR, PREDICTION, NGRAM, SUFFIX, STORE, RECYCLE, HEAD, DRAFT = range(8)
+"""The numbers of the sources; `registry.SOURCES` has a row for each."""
+SOURCE_COUNT = 8
 
 DEPTHS = 8
 """Depths that have statistics of their own; deeper nodes share the last."""
@@ -16,7 +18,9 @@ BUCKETS = 32
 PER_SOURCE = BUCKETS * DEPTHS
 
 PRIOR_WEIGHT = 6
-"""Observations that a prior is worth."""
+"""Observations that a prior is worth: a few dozen guesses correct a wrong one."""
+UNKNOWN = 0.3
+"""Prior of a bucket that a source's row does not list."""
 WEIGHT_MAX = 300
 """Observations after which old ones fade."""
 SEQUENCE_WEIGHT = 4.0
@@ -36,47 +40,19 @@ def source_of(cell: int) -> int:
     return cell // PER_SOURCE
 
 
-def _priors() -> list[float]:
-    """Return the chances to start with, by cell; a few dozen guesses correct a wrong one."""
-    by_bucket: dict[int, list[float]] = {
-        PREDICTION: [0.25, 0.35, 0.4, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.8],
-        NGRAM: [0.3, 0.4, 0.5, 0.7, 0.85],
-        # Five match lengths, each with four levels of agreement between the places that match.
-        SUFFIX: [
-            base * share for base in (0.5, 0.6, 0.7, 0.85, 0.95) for share in (0.2, 0.4, 0.7, 0.9)
-        ],
-        STORE: [
-            base * share for base in (0.4, 0.5, 0.7, 0.85, 0.95) for share in (0.2, 0.4, 0.7, 0.9)
-        ],
-        # Eight bands of scores: of the best successor and the others, without noise and with it.
-        RECYCLE: [
-            *(0.05, 0.08, 0.12, 0.19, 0.3, 0.4, 0.5, 0.5),
-            *(0.01, 0.03, 0.12, 0.15, 0.2, 0.2, 0.2, 0.2),
-            *(0.03, 0.06, 0.15, 0.2, 0.27, 0.35, 0.52, 0.5),
-            *(0.02, 0.045, 0.075, 0.1, 0.13, 0.13, 0.13, 0.13),
-        ],
-        HEAD: [
-            *(0.03, 0.05, 0.1, 0.25, 0.5, 0.7, 0.9, 0.9),
-            *(0.01, 0.03, 0.08, 0.2, 0.3, 0.3, 0.3, 0.3),
-            *(0.1, 0.15, 0.25, 0.35, 0.45, 0.55, 0.7, 0.7),
-            *(0.03, 0.05, 0.08, 0.12, 0.15, 0.18, 0.2, 0.2),
-        ],
-        DRAFT: [0.65],
-        GRAMMAR: [1.0],
-    }
-    chances = [0.3] * (len(NAMES) * PER_SOURCE)
-    for source, buckets in by_bucket.items():
-        for bucket, chance in enumerate(buckets):
-            first = kind(source, bucket)
-            chances[first : first + DEPTHS] = [chance] * DEPTHS
-    return chances
-
-
 class AcceptanceStats:
     """The chances of every cell, shared by all sequences."""
 
-    def __init__(self) -> None:
-        self.chances = _priors()
+    def __init__(self, priors: Mapping[str, Sequence[float]]) -> None:
+        """Start from these chances by source name, in the order of source numbers, and bucket."""
+        self.names = tuple(priors)
+        """By source number."""
+        assert len(self.names) == SOURCE_COUNT
+        self.chances = [UNKNOWN] * (SOURCE_COUNT * PER_SOURCE)
+        for source, chances in enumerate(priors.values()):
+            for bucket, chance in enumerate(chances):
+                first = kind(source, bucket)
+                self.chances[first : first + DEPTHS] = [chance] * DEPTHS
         self._weights = [PRIOR_WEIGHT] * len(self.chances)
 
     def learn(self, cell: int, hit: bool) -> None:
@@ -98,9 +74,9 @@ class SequenceAcceptance:
     __slots__ = ("_expected", "_hits", "factors")
 
     def __init__(self) -> None:
-        self.factors = [1.0] * len(NAMES)
-        self._hits = [SEQUENCE_WEIGHT] * len(NAMES)
-        self._expected = [SEQUENCE_WEIGHT] * len(NAMES)
+        self.factors = [1.0] * SOURCE_COUNT
+        self._hits = [SEQUENCE_WEIGHT] * SOURCE_COUNT
+        self._expected = [SEQUENCE_WEIGHT] * SOURCE_COUNT
 
     def learn(self, source: int, expected: float, hits: int) -> None:
         """Take in one round: hits, and what the chances that all sequences share had promised."""

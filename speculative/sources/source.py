@@ -6,7 +6,7 @@ from draftwerk.speculative.sources.tree import DraftTree
 
 
 class DraftSource(Protocol):
-    """Guesses one sequence's next tokens; `acceptance.NAMES` lists the sources."""
+    """Guesses one sequence's next tokens; `registry.SOURCES` lists the sources."""
 
     def learn(self, new_token_ids: tuple[int, ...]) -> None:
         """Take in committed tokens; the sequence's `SequenceText` has them already."""

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, NO_FEEDBACK, Draft
 from draftwerk.speculative.sources.acceptance import (
     DEPTHS,
-    NAMES,
     PREDICTION,
     AcceptanceStats,
     SequenceAcceptance,
@@ -134,10 +133,11 @@ class DraftTree:
             indices = {node: index for index, node in enumerate(nodes)}
             indices[-1] = -1
             parents = [indices[self.parents[node]] for node in nodes]
+        names = self.acceptance.names
         return Draft(
             tuple([self.tokens[node] for node in nodes]),
             tuple(parents),
-            tuple([NAMES[self.owners[node]] for node in nodes]),
+            tuple([names[self.owners[node]] for node in nodes]),
             wants_topk=wants_topk,
         )
 

@@ -12,13 +12,12 @@ from random import Random
 from textwrap import dedent
 from typing import Any
 
-import anyio
 import pytest
 
 from draftwerk.actors import stops
 from draftwerk.actors.detokenizer import Detokenizer
 from draftwerk.actors.ledger import Entry, Ledger
-from draftwerk.actors.messages import Cancel, Delivery, Generated, Opened, Submit
+from draftwerk.actors.messages import Cancel, Delivery, Generated, Opened
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.actors.stops import StopScanner
 from draftwerk.actors.tokenizer import Tokenizer
@@ -28,12 +27,14 @@ from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.sampling import gumbel as noise
 from draftwerk.speculative.sampling import params as sampling
 from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 from draftwerk.speculative.sequence import Sequence
 from tests.actors import test_detokenizer, test_engine, test_ledger, test_stops, test_tokenizer
 from tests.cache import tables_world
 from tests.speculative.sampling import test_distribution as test_distribution
+from tests.speculative.scheduler import test_priority, test_round_budget
 from tests.speculative.scheduler.scheduler_world import story
 from tests.support import toy
 from tests.support.simulation import Setting, run
@@ -112,19 +113,6 @@ def slip(owner: Any, name: str, right: str, wrong: str) -> Plant:
         monkeypatch.setattr(owner, name, made[name])
 
     return plant
-
-
-def cancels_overtake(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run(self: Tokenizer) -> None:
-        async with anyio.create_task_group() as tasks:
-            async for message in self.inbox:
-                match message:
-                    case Submit():
-                        tasks.start_soon(self._submit, message)
-                    case Cancel():
-                        self.cache.send_nowait(message)
-
-    monkeypatch.setattr(Tokenizer, "run", run)
 
 
 def endings_travel_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,8 +250,43 @@ BUGS = [
     ),
     Bug(
         "a row that is in flight is preempted",
-        slip(RunningSet, "_give_way", "if not s.in_flight", "if True"),
+        slip(RunningSet, "_may_give_way", "if not sequence.in_flight", "if True"),
         stories,
+    ),
+    Bug(
+        "the first in rank gives way",
+        slip(RunningSet, "_may_give_way", "reverse=True", "reverse=False"),
+        test_priority.test_the_least_urgent_makes_room_though_it_is_older,
+    ),
+    Bug(
+        "priority is forgotten",
+        slip(RunningSet, "submit", "sequence.priority * AGING_ROUNDS", "0"),
+        test_priority.test_the_queue_is_in_order_of_priority_and_then_of_arrival,
+    ),
+    Bug(
+        "age does not count",
+        slip(RunningSet, "submit", "+ self.stats.rounds", "+ 0"),
+        test_priority.test_a_low_priority_waits_for_so_many_rounds_of_urgent_work_and_no_longer,
+    ),
+    Bug(
+        "a preempted sequence goes to the queue's head",
+        slip(RunningSet, "put_back", "bisect_left(self.waiting, sequence.rank, key=_rank)", "0"),
+        test_priority.test_a_preempted_sequence_does_not_overtake_a_more_urgent_one,
+    ),
+    Bug(
+        "an urgent request preempts its equals",
+        slip(RunningSet, "make_way", "sequence.priority > first.priority and", ""),
+        test_priority.test_a_choice_that_waited_for_its_sibling_preempts_no_equal,
+    ),
+    Bug(
+        "a round takes longer than was promised",
+        slip(RoundBudget, "tokens", "self.promise.tpot, 1", "2 * self.promise.tpot, 1"),
+        test_round_budget.test_a_round_takes_no_longer_than_readers_were_promised,
+    ),
+    Bug(
+        "a prompt that is late either way delays all others",
+        slip(RoundBudget, "_is_saved", "fast_s <= left_s < slow_s", "left_s < slow_s"),
+        test_round_budget.test_a_first_token_in_danger_takes_the_largest_round,
     ),
     Bug(
         "drafts get slots without blocks",
@@ -272,9 +295,7 @@ BUGS = [
     ),
     Bug(
         "a long prompt overruns the round",
-        slip(
-            Scheduler, "_plan_prefill", "min(sequence.unread, plan.tokens_left)", "sequence.pending"
-        ),
+        slip(Scheduler, "_add_chunk", "min(sequence.unread, plan.tokens_left)", "sequence.pending"),
         stories,
     ),
     Bug(
@@ -391,8 +412,13 @@ BUGS = [
     ),
     Bug(
         "a cancel overtakes its request",
-        cancels_overtake,
+        slip(Tokenizer, "_cancel", "if held is None", "if True"),
         lambda: test_tokenizer.test_no_cancel_overtakes_its_request("trio"),
+    ),
+    Bug(
+        "a cancel that was held back is lost",
+        slip(Tokenizer, "_serve", "self.cache.send_nowait(cancel)", "pass"),
+        simulations(),
     ),
     Bug(
         "a stop string's beginning leaks",

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from draftwerk.slo import Promise
 from tests.support.simulation import Setting, run
 
 
@@ -26,6 +27,15 @@ def test_every_request_has_one_last_word_and_the_plain_text(pipeline_depth: int)
         "search left",
     ):
         assert counters[happened] > 0, counters
+    assert counters["failed"] == 0
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.05])
+def test_no_promise_changes_a_text(lost: float) -> None:
+    promise = Promise(ttft=0.5, tpot=0.0001)
+    counters = total([Setting(seed, lost=lost, promise=promise) for seed in range(30)])
+    assert counters["finished"] > 50, counters
+    assert counters["preemptions"] > 0, counters
     assert counters["failed"] == 0
 
 

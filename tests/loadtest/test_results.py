@@ -220,3 +220,16 @@ def test_scales_keep_every_value_on_the_paper() -> None:
         ends = sorted((scale.start, scale.stop))
         for value in (-5.0, 0.0, 1.0, 50.0, 1e9):
             assert ends[0] <= scale(max(value, 1e-6)) <= ends[1]
+
+
+def test_a_run_tells_how_busy_the_device_was() -> None:
+    growth = {
+        "draftwerk_device_busy_seconds_total{stage=forward}": 8.0,
+        "draftwerk_device_busy_seconds_total{stage=head}": 1.0,
+        "draftwerk_device_gap_seconds_sum": 1.0,
+        "draftwerk_device_gap_seconds_count": 500.0,
+    }
+    told = run_text(run_of(rows_of(), server=ServerMetrics({}, growth)))
+    assert "device       90.0% busy, 2.00 ms between steps" in told
+    assert "device " not in run_text(run_of(rows_of(), server=ServerMetrics({}, {"x_total": 1.0})))
+    assert "device " not in run_text(run_of(rows_of(), server=None))

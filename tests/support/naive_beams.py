@@ -7,7 +7,7 @@ places score -1e9, as there.
 from collections.abc import Callable, Sequence
 from math import exp, inf, log
 
-from draftwerk.speculative.beams.decisions import BeamRules
+from draftwerk.speculative.beams.decisions import BeamRules, Candidate
 from draftwerk.speculative.sampling.gumbel import gumbel, path_key
 
 NOTHING = -1e9
@@ -83,3 +83,9 @@ def naive_sampled_search(distribution: Distribution, rules: BeamRules) -> list[t
             grown.append((moved, total, (*text, token)))
     whole.sort(reverse=True)
     return [(text, score) for _, score, text in whole[: rules.width]]
+
+
+def best_candidates(logprobs: Sequence[float], count: int) -> tuple[Candidate, ...]:
+    """Return the `count` best next tokens of a whole vocabulary, best first, equals by token."""
+    order = sorted(range(len(logprobs)), key=lambda token: (-logprobs[token], token))
+    return tuple((token, logprobs[token]) for token in order[:count])

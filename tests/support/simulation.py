@@ -20,11 +20,14 @@ from draftwerk.actors.errors import OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Failed, Options, Prompt, Speculation
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
-from draftwerk.speculative.beams.decisions import BeamRules, best_candidates
+from draftwerk.slo import NOTHING_PROMISED, Promise
+from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.sources.registry import WITHOUT_MODEL
+from tests.support.naive_beams import best_candidates
 from tests.support.proposing import Reckless
 from tests.support.simulated_child import Fate, SimulatedChild
 from tests.support.toy import (
@@ -44,7 +47,6 @@ R = TypeVar("R")
 Spawn = Callable[[], Awaitable[SimulatedChild]]
 
 CONTEXT = 64
-METHODS = ("ngram", "suffix", "store", "recycle", "grammar", "head")
 
 
 @dataclass(slots=True)
@@ -189,6 +191,7 @@ class Setting:
     reckless: bool = True
     odd: float = 0.0
     """The share of clients that send what no device can compute."""
+    promise: Promise = NOTHING_PROMISED
 
 
 @dataclass
@@ -237,11 +240,15 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
         context_max=CONTEXT,
         stop_token_ids=(STOP,),
         limits=RoundLimits(
-            pipeline_depth=setting.pipeline_depth, rows_max=5, tokens_max=24, draft_max=6
+            pipeline_depth=setting.pipeline_depth,
+            rows_max=5,
+            tokens_max=24,
+            draft_max=6,
+            promise=setting.promise,
         ),
         requests_max=8,
         worker=SlowWorker(rng),
-        proposer=partial(Reckless if setting.reckless else Proposer, METHODS),
+        proposer=partial(Reckless if setting.reckless else Proposer, WITHOUT_MODEL),
         restarts=lambda: RestartLimit(failures_max=10**6, fruitless_max=10**6, rng=rng),
         trace=FaultyTrace(fate=fates.actors),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import exp, log
 
 from draftwerk.actors.messages import ChatMessage, Scalar
-from draftwerk.speculative.beams.decisions import BeamRules, Candidate, best_candidates
+from draftwerk.speculative.beams.decisions import BeamRules, Candidate
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.protocol.rounds import (
     LOSS_NATS,
@@ -26,7 +26,7 @@ from draftwerk.speculative.protocol.rounds import (
 )
 from draftwerk.speculative.sampling.gumbel import gumbel, path_key
 from draftwerk.speculative.sampling.params import Grammar, Sampling, choose, edited, probabilities
-from tests.support.naive_beams import Text, naive_beam_search
+from tests.support.naive_beams import Text, best_candidates, naive_beam_search
 
 VOCAB = 23
 STOP = 0

@@ -12,7 +12,7 @@ import pytest_asyncio
 from draftwerk.actors.messages import Chat
 from draftwerk.api.cli.chat import COLOURS
 from draftwerk.api.http.page import PAGE, policy
-from draftwerk.speculative.sources.acceptance import NAMES
+from draftwerk.speculative.sources.registry import SOURCES
 from tests.api.conftest import serving
 from tests.api.support import browser
 from tests.api.support.fake_engine import FakeEngine, whole_text
@@ -49,13 +49,21 @@ async def test_the_page_may_run_its_own_script_and_nothing_else() -> None:
         assert forbidden not in reply.text
 
 
+def test_the_page_knows_every_source_of_the_table() -> None:
+    legend = re.search(r"const MEANINGS = \{(.*?)\};", PAGE, re.S)
+    assert legend is not None
+    meanings = dict(re.findall(r'^  (\w+): "(.*)",$', legend[1], re.M))
+    for spec in SOURCES:
+        assert f"[data-origin={spec.name}] {{ --c: var(--{spec.name}); }}" in PAGE
+        assert re.findall(rf"--{spec.name}: (#\w+);", PAGE) == [spec.colour.light, spec.colour.dark]
+        assert meanings.pop(spec.name) == spec.meaning
+    assert meanings.keys() == {"target", "bonus", "corrected"}
+
+
 def test_every_source_has_a_colour_of_its_own() -> None:
-    for source in NAMES:
-        assert f"[data-origin={source}] {{ --c: var(--{source}); }}" in PAGE
-        light, dark = re.findall(rf"--{source}: (#\w+);", PAGE)
-        assert PAGE.count(light) == PAGE.count(dark) == 1
-    assert set(COLOURS) == set(NAMES)
-    assert len(set(COLOURS.values())) == len(NAMES)
+    for spec in SOURCES:
+        assert PAGE.count(spec.colour.light) == PAGE.count(spec.colour.dark) == 1
+    assert len(set(COLOURS.values())) == len(COLOURS) == len(SOURCES)
 
 
 @needs_browser
@@ -356,11 +364,11 @@ async def test_a_system_prompt_may_have_several_lines(chromium: int) -> None:
 async def test_the_legend_explains_every_origin(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         known = set(await page.run("Object.keys(MEANINGS)"))
-        assert known == {*NAMES, "target", "bonus", "corrected"}
+        assert known == {*COLOURS, "target", "bonus", "corrected"}
         await page.run(f"({TYPE})('Hello')")
         await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
         said = await page.run("document.getElementById('legend').textContent")
-        assert "words said before" in said
+        assert "what followed the longest match earlier in the text" in said
 
 
 @needs_browser

@@ -1,5 +1,6 @@
 """A stream and the whole reply have the same content, for any request."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -114,9 +115,10 @@ async def test_nothing_follows_the_last_word() -> None:
     assert generation.outcome == "failed"
 
 
-async def test_an_idle_generation_sends_a_comment_after_a_while() -> None:
+async def test_an_idle_generation_can_be_woken() -> None:
     generation = Generation("id", RequestTimer(lambda: 0.0, Histograms()), 1, 1)
-    assert await generation.take(0.01) == []
+    asyncio.get_running_loop().call_soon(generation.wake)
+    assert await generation.take() == []
 
 
 async def test_leaving_a_generation_leaves_the_engine() -> None:

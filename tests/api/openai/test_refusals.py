@@ -11,7 +11,6 @@ import pytest
 
 from draftwerk.api.openai.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
-from draftwerk.api.replying.field_types import CHOICES_MAX
 from tests.api.conftest import Served
 
 MESSAGES = [{"role": "user", "content": "Hello"}]
@@ -274,12 +273,6 @@ async def test_a_body_over_the_limit_is_refused_unread(served: Served) -> None:
         took, reply = await posted(served, body)
         assert reply.status_code == 413
         assert took < 0.05
-
-
-async def test_the_schema_allows_no_more_choices_than_the_engine() -> None:
-    from draftwerk.actors.engine import CHOICES_MAX as ENGINE_CHOICES_MAX
-
-    assert CHOICES_MAX == ENGINE_CHOICES_MAX
 
 
 async def test_ids_are_taken_from_the_client_only_if_harmless(served: Served) -> None:

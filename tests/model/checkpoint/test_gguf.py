@@ -3,7 +3,9 @@
 import os
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import gguf
 import numpy as np
@@ -30,6 +32,7 @@ def write_gguf(
     architecture: str,
     divisors: np.ndarray | None = None,
     *,
+    more: Mapping[str, np.ndarray] = MappingProxyType({}),
     seed: int = 0,
     words: int = VOCAB,
     padding: int = 0,
@@ -52,6 +55,8 @@ def write_gguf(
     if divisors is not None:
         writer.add_rope_freq_base(THETA)
         writer.add_tensor("rope_freqs.weight", divisors)
+    for name, values in more.items():
+        writer.add_tensor(name, values)
     for key, value in fields.items():
         writer.add_key_value(f"{architecture}.{key}", value, gguf.GGUFValueType.UINT32)
     tensors = dict(model.named_parameters())
@@ -208,6 +213,14 @@ def test_a_cache_folder_that_cannot_be_written_is_named(
     write_gguf(tmp_path / "m.gguf", "llama", "llama")
     with pytest.raises(Refused, match=rf"m.gguf cannot .* {tmp_path}/file/draftwerk: Not a dir"):
         hub.locate(str(tmp_path / "m.gguf"))
+
+
+def test_a_format_that_cannot_be_read_is_refused_before_anything_is_written(tmp_path: Path):
+    bias = np.zeros(96, np.int32)
+    write_gguf(tmp_path / "m.gguf", "llama", "llama", more={"blk.0.ffn_up.bias": bias})
+    with pytest.raises(Refused, match=r"GGUF tensor blk.0.ffn_up.bias is I32: not supported"):
+        gguf_file.convert(tmp_path / "m.gguf", tmp_path, lambda _: None)
+    assert list(tmp_path.iterdir()) == [tmp_path / "m.gguf"]
 
 
 def test_other_architectures_are_refused(tmp_path: Path):

@@ -431,10 +431,33 @@ def test_a_bad_row_fails_alone(bad: Row, draft: Draft, reason: str, directory):
 
 def test_the_verdict_carries_the_steps_cost(directory):
     runner = make_runner(directory)
-    runner.clock = iter([1.0, 1.25, 1.3125]).__next__
-    verdict = runner.step(opened(Sampling(), chain((1, 2), "x")))
-    assert (verdict.report.device_ms, verdict.report.token_count) == (250.0, len(PROMPT) + 2)
-    assert verdict.report.head_ms == 62.5
+    runner.clock = iter([1.0, 1.0625, 1.1875, 1.25, 1.3125]).__next__
+    report = runner.step(opened(Sampling(), chain((1, 2), "x"))).report
+    assert (report.device_ms, report.token_count) == (250.0, len(PROMPT) + 2)
+    assert (report.forward_ms, report.sample_ms, report.head_ms) == (125.0, 62.5, 62.5)
+    assert report.begun_s == 1.0
+    assert report.busy_ms == 250.0
+
+
+@pytest.mark.parametrize("continuous", [True, False])
+def test_a_gap_lasts_from_a_step_to_the_next_forward_pass_while_there_is_work(
+    directory, continuous
+):
+    runner = make_runner(directory)
+    clock = [0.0]
+
+    def tick() -> float:
+        clock[0] += 1.0
+        return clock[0]
+
+    runner.clock = tick  # begun, laid out, forward, computed, ended
+    proposal = opened(Sampling(), NO_DRAFT)
+    first = runner.step(proposal).report
+    round_ = msgspec.structs.replace(proposal.round, continuous=continuous)
+    second = runner.step(msgspec.structs.replace(proposal, round=round_)).report
+    assert first.gap_ms is None, "nothing ran before"
+    # From 5, the end of the first, to 7, where the second is laid out.
+    assert second.gap_ms == (2000.0 if continuous else None)
 
 
 def branch_row(branch: Branch) -> Row:

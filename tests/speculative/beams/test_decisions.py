@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draftwerk.speculative.beams.decisions import BeamRules, Beams, best_candidates, common_prefix
-from tests.support.naive_beams import Distribution, naive_beam_search
+from draftwerk.speculative.beams.decisions import BeamRules, Beams, common_prefix
+from tests.support.naive_beams import Distribution, best_candidates, naive_beam_search
 
 VOCAB = 9
 

@@ -17,6 +17,7 @@ from draftwerk.speculative.sources.acceptance import (
     SequenceAcceptance,
     kind,
 )
+from draftwerk.speculative.sources.registry import PRIORS
 
 
 def flat(tokens: int) -> float:
@@ -173,7 +174,7 @@ def test_a_breaker_always_probes_again(outcomes: list[bool]) -> None:
 @given(st.floats(0.0, 1.0))
 def test_survival_finds_the_true_chance(chance: float) -> None:
     rng = random.Random(0)
-    acceptance = AcceptanceStats()
+    acceptance = AcceptanceStats(PRIORS)
     cell = kind(NGRAM, 2) + 3
     for _ in range(600):
         acceptance.learn(cell, rng.random() < chance)

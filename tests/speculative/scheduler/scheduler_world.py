@@ -12,6 +12,7 @@ from random import Random
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
+from draftwerk.slo import Promise
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Proposal, Round, Row, Verdict
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler, expand
@@ -77,6 +78,7 @@ class World:
         self.wanteds: dict[int, WantedText] = {}
         self.verdicts: deque[tuple[Round, tuple[Draft, ...], Verdict]] = deque()
         self.counters: Counter[str] = Counter()
+        self.now_s = 0.0
 
     # --- what may happen ------------------------------------------------------------------------
 
@@ -132,6 +134,7 @@ class World:
             table=BlockTable(self.scheduler.pool, self.namer, space),
             draft_max=draft_max,
             priority=priority,
+            arrived_s=self.now_s,
         )
         want = plain_text(prompt, sampling, tokens_max)
         reason = "stop" if want[-1] in sampling.stop_token_ids else "length"
@@ -160,7 +163,8 @@ class World:
     def plan(self) -> bool:
         """Plan a round and let the target run it; returns False if there was none."""
         under_way = len(self.verdicts)
-        round_ = self.scheduler.plan()
+        self.now_s += self.rng.choice([0.0, 0.001, 0.1])
+        round_ = self.scheduler.plan(self.now_s)
         if round_ is None:
             assert under_way or self.scheduler.idle, "the scheduler is stuck"
             self.check()
@@ -371,6 +375,10 @@ def story(seed: int, steps: int = 60) -> Counter[str]:
             rows_max=rng.choice([2, 4, 8]),
             tokens_max=rng.choice([1, 5, 12, 30]),
             draft_max=rng.choice([0, 1, 4, 7]),
+            # A step of the toy takes a millisecond, whatever it holds.
+            promise=rng.choice(
+                [Promise(), Promise(tpot=0.0005), Promise(ttft=0.05, tpot=0.0005), Promise(ttft=1)]
+            ),
         ),
     )
     for _ in range(steps):

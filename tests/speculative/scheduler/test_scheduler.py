@@ -391,6 +391,19 @@ def test_the_next_round_carries_the_last_ones_cost() -> None:
     assert planned(world).report == StepReport(token_count=9, device_ms=2.5)
 
 
+def test_a_round_is_continuous_while_there_was_work_since_the_last() -> None:
+    world = make_world()
+    submit(world, tokens_max=2)
+    first = planned(world)
+    assert not first.continuous
+    decide(world, first, Decision(tokens=(5,)))
+    second = planned(world)
+    assert second.continuous
+    decide(world, second, Decision(tokens=(6,)))
+    submit(world)
+    assert not planned(world).continuous, "the device was idle for want of work"
+
+
 def test_no_more_sequences_run_than_rows_are_allowed() -> None:
     world = make_world(rows_max=2)
     for n in range(3):

@@ -10,6 +10,7 @@ from draftwerk.speculative.sources.acceptance import (
 )
 from draftwerk.speculative.sources.draft_head import WIDTHS, HeadSource
 from draftwerk.speculative.sources.ngram_index import SequenceText
+from draftwerk.speculative.sources.registry import PRIORS
 from draftwerk.speculative.sources.sequence_noise import GREEDY, SequenceNoise
 from draftwerk.speculative.sources.tree import DraftTree
 
@@ -26,7 +27,7 @@ def proposed(
 ) -> DraftTree:
     source, tree = (
         HeadSource(SequenceText([3, 9]), key),
-        DraftTree(AcceptanceStats(), SequenceAcceptance()),
+        DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance()),
     )
     source.head_tree = head_tree
     source.propose(tree, depth_max)
@@ -72,7 +73,7 @@ def test_candidates_are_ranked_with_the_noise_of_their_place():
 def test_committed_tokens_outdate_what_was_head_node_before():
     source, tree = (
         HeadSource(SequenceText([3, 9]), GREEDY),
-        DraftTree(AcceptanceStats(), SequenceAcceptance()),
+        DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance()),
     )
     source.head_tree = HEAD_TREE
     source.learn((4,))

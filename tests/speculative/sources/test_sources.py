@@ -16,6 +16,7 @@ from draftwerk.speculative.sources.ngram import NgramSource
 from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.prediction import PredictionSource
 from draftwerk.speculative.sources.recycle import RANKS, WIDTHS, RecycleSource, Successors
+from draftwerk.speculative.sources.registry import PRIORS
 from draftwerk.speculative.sources.sequence_noise import GREEDY, SequenceNoise
 from draftwerk.speculative.sources.source import DraftSource
 from draftwerk.speculative.sources.suffix import SuffixSource
@@ -29,7 +30,7 @@ def known(tokens: list[int]) -> SequenceText:
 
 
 def proposed(source: DraftSource, depth_max: int) -> DraftTree:
-    tree = DraftTree(AcceptanceStats(), SequenceAcceptance())
+    tree = DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance())
     source.propose(tree, depth_max)
     tree.check()
     return tree

@@ -14,6 +14,7 @@ from draftwerk.speculative.sources.acceptance import (
     SequenceAcceptance,
     kind,
 )
+from draftwerk.speculative.sources.registry import PRIORS
 from draftwerk.speculative.sources.tree import NODES_MAX, DraftTree
 from tests.speculative.sources.trees import grown
 
@@ -21,7 +22,7 @@ seeds = st.integers(0, 2**32)
 
 
 def empty() -> DraftTree:
-    return DraftTree(AcceptanceStats(), SequenceAcceptance())
+    return DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance())
 
 
 @given(seeds, st.integers(0, 120), st.integers(1, 6))

@@ -1,0 +1,25 @@
+"""How busy the server's device was, from what its counters grew by during a run."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+BUSY, GAP = "draftwerk_device_busy_seconds_total", "draftwerk_device_gap_seconds"
+
+
+class DeviceUse(NamedTuple):
+    """Of the time in which the server had work."""
+
+    busy: float
+    """The share that its device was computing."""
+    gap_ms: float
+    """The mean wait between two steps."""
+
+
+def device_use(growth: Mapping[str, float]) -> DeviceUse | None:
+    """Return it from the growth of counters by name, None if the server does not count it."""
+    busy_s = sum(value for name, value in growth.items() if name.startswith(BUSY))
+    count = growth.get(f"{GAP}_count", 0.0)
+    if not busy_s or not count:
+        return None
+    gap_s = growth.get(f"{GAP}_sum", 0.0)
+    return DeviceUse(busy_s / (busy_s + gap_s), 1e3 * gap_s / count)

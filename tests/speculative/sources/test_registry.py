@@ -1,0 +1,99 @@
+"""The table of draft sources agrees with their files, numbers and documentation."""
+
+from pathlib import Path
+
+import pytest
+
+from draftwerk.speculative.protocol.rounds import HeadNode, NewSequence, TokenTopK
+from draftwerk.speculative.sampling.params import Grammar, Sampling
+from draftwerk.speculative.sources import acceptance
+from draftwerk.speculative.sources.acceptance import (
+    BUCKETS,
+    SOURCE_COUNT,
+    AcceptanceStats,
+    SequenceAcceptance,
+    kind,
+)
+from draftwerk.speculative.sources.draft_head import HeadSource
+from draftwerk.speculative.sources.grammar import GrammarSource
+from draftwerk.speculative.sources.ngram_index import INDEX_MAX, SequenceText
+from draftwerk.speculative.sources.registry import (
+    PRIORS,
+    SETTINGS,
+    SOURCES,
+    WITHOUT_MODEL,
+    SourceInputs,
+    SourceSpec,
+    make_sources,
+)
+from draftwerk.speculative.sources.sequence_noise import SequenceNoise
+from draftwerk.speculative.sources.store import Memory
+from draftwerk.speculative.sources.tree import DraftTree
+
+TOKENS = (1, 2, 3, 4, 5, 6, 1, 2, 3)
+
+
+def inputs() -> SourceInputs:
+    """Return a sequence for which every source has something to propose."""
+    sampling = Sampling(temperature=0.0, grammar=Grammar("regex", "a"))
+    new = NewSequence(TOKENS, len(TOKENS), sampling, prediction=(4, 5))
+    memory = Memory()
+    memory.store.learn(TOKENS)
+    memory.successors.learn([TokenTopK(3, (4, 7), (0, 9))])
+    text = SequenceText(TOKENS)
+    text.occurrences.index(INDEX_MAX)
+    return SourceInputs(new, text, SequenceNoise(sampling), memory)
+
+
+def test_numbers_of_sources_are_their_rows() -> None:
+    assert len(SOURCES) == SOURCE_COUNT
+    for number, spec in enumerate(SOURCES):
+        assert getattr(acceptance, spec.name.upper()) == number
+
+
+def test_a_row_starts_the_acceptance_of_its_source() -> None:
+    chances = AcceptanceStats(PRIORS).chances
+    for number, spec in enumerate(SOURCES):
+        assert 0 < len(spec.priors) <= BUCKETS
+        for bucket, prior in enumerate(spec.priors):
+            assert 0.0 < prior <= 1.0
+            assert chances[kind(number, bucket)] == prior
+
+
+@pytest.mark.parametrize("spec", [spec for spec in SOURCES if spec.name != "draft"])
+def test_what_a_row_makes_drafts_under_its_name(spec: SourceSpec) -> None:
+    source = spec.make(inputs())
+    assert source is not None
+    if isinstance(source, GrammarSource):
+        source.jump_forward = (4,)
+    if isinstance(source, HeadSource):
+        source.head_tree = (HeadNode(-1, 3, (4, 7), (0, 9)),)
+    tree = DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance())
+    source.propose(tree, 4)
+    draft = tree.draft(list(range(len(tree.tokens))))
+    assert draft.tokens[0] == 4
+    assert set(draft.sources) == {spec.name}
+
+
+def test_a_sequence_has_the_sources_that_are_allowed_and_can_draft() -> None:
+    every = inputs()
+    assert len(make_sources(every, SETTINGS)) == SOURCE_COUNT - 1  # the draft model's come later
+    assert len(make_sources(every, ())) == 1  # a prediction is always the client's wish
+    (prediction, ngram) = make_sources(every, ["ngram"])
+    assert [type(each).__name__ for each in (prediction, ngram)] == [
+        "PredictionSource",
+        "NgramSource",
+    ]
+    plain = every._replace(new_sequence=NewSequence(TOKENS, len(TOKENS), Sampling(temperature=0.0)))
+    assert len(make_sources(plain, SETTINGS)) == SOURCE_COUNT - 3  # no grammar, no prediction
+
+
+def test_names_that_can_be_chosen() -> None:
+    assert set(SETTINGS) == {spec.name for spec in SOURCES} - {"prediction"}
+    assert set(WITHOUT_MODEL) == set(SETTINGS) - {"draft"}
+
+
+def test_the_glossary_names_every_source() -> None:
+    glossary = (Path(__file__).parents[3] / "docs/glossary.md").read_text()
+    for spec in SOURCES:
+        assert f"`{spec.name}`" in glossary
