@@ -53,7 +53,7 @@ class ChatSerializer:
             if reason == "stop" and self.call_counts[event.choice]:
                 reason = "tool_calls"
             choice = ChatChunkChoice(event.choice, delta, None, reason, score=score_of(event))
-        elif delta != ChatDelta(role) or (event.tokens and (metadata.logprobs or metadata.origins)):
+        elif self._has_news(event) or (event.tokens and (metadata.logprobs or metadata.origins)):
             logprobs = chat_logprobs(event.logprobs) if metadata.logprobs else None
             origins = metadata.shown(event.origins)
             choice = ChatChunkChoice(event.choice, delta, logprobs, None, origins)
@@ -67,7 +67,7 @@ class ChatSerializer:
         if not self.metadata.is_parsed:
             if isinstance(event, Ended):
                 return ChatDelta(role, event.text if event.text or role else None)
-            return ChatDelta(role, event.text or (None if not event.tokens else ""))
+            return ChatDelta(role, event.text)
         text = reasoning = ""
         calls: list[CallDelta] = []
         for part in event.parts:
@@ -84,6 +84,12 @@ class ChatSerializer:
                 case "id" | "end":
                     pass
         return ChatDelta(role, text or None, reasoning or None, tuple(calls) or UNSET)
+
+    def _has_news(self, event: Delta) -> bool:
+        """Whether an event says anything: the text may lag behind its tokens."""
+        if not self.metadata.is_parsed:
+            return bool(event.text)
+        return any(part.text for part in event.parts)
 
     def _begun(self, choice: int, name: str) -> CallDelta:
         index = self.call_counts[choice]

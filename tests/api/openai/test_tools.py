@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import openai
 import pytest
 from websockets.asyncio.client import connect
@@ -35,6 +36,10 @@ ANSWERS = {
 
 def ask(text: str) -> list[Any]:
     return [{"role": "user", "content": "!answer " + json.dumps(text, ensure_ascii=False)}]
+
+
+def ask_plainly(number: int) -> list[Any]:
+    return [{"role": "user", "content": f"{number}"}]
 
 
 def submitted(served: Served) -> tuple[Chat, Options]:
@@ -109,6 +114,22 @@ async def test_a_streamed_chat_is_the_same(agent: Served, name: str) -> None:
     reasons = [chunk.choices[0].finish_reason for chunk in chunks]
     assert reasons[-1] == ("tool_calls" if calls else "stop") and not any(reasons[:-1])
     assert [bool(chunk.choices[0].delta.role) for chunk in chunks].count(True) == 1
+    assert all(each.choices[0].delta.model_dump(exclude_none=True) for each in chunks[:-1])
+
+
+async def test_tokens_without_text_yet_have_no_chunk(agent: Served) -> None:
+    for number in range(20):
+        for model in (
+            agent.state.model,
+            msgspec.structs.replace(agent.state.model, reasoning=None),
+        ):
+            agent.state.model = model
+            stream = await agent.openai.chat.completions.create(
+                model=MODEL, messages=ask_plainly(number), stream=True, seed=number
+            )
+            chunks = [chunk async for chunk in stream]
+            said = [chunk.choices[0].delta for chunk in chunks[:-1]]
+            assert all(delta.content for delta in said)
 
 
 @answers
