@@ -22,6 +22,7 @@ from draftwerk.actors.audit import Audit
 from draftwerk.actors.cache import Cache
 from draftwerk.actors.detokenizer import Detokenizer
 from draftwerk.actors.devices.device import Device, DeviceLostError, ThreadWorker, Worker
+from draftwerk.actors.devices.recovering_target import RecoveryStats
 from draftwerk.actors.draft import Drafter
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.ledger import Ledger
@@ -44,6 +45,7 @@ from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.actors.text import TextTools
+from draftwerk.actors.tier_two import BlockStore, Intake, TierTwo, WriteBehind
 from draftwerk.actors.tokenizer import TextLimits, Tokenizer
 from draftwerk.actors.verifier import Verifier
 from draftwerk.cache.blocks import BlockPool
@@ -51,18 +53,23 @@ from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.drafting.step_cost import StepCost
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
+from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 
 M = TypeVar("M")
 MAILBOXES = ("tokenizer", "cache", "draft", "verifier", "detokenizer", "ledger")
 """By the name of the reader, in the order the data flows."""
+INTAKE = "intake"
+"""Between the tokenizer and the cache, where there is a second tier."""
 WAITS_S = (
     0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0,
 )  # fmt: skip
 DEFAULT_LIMITS = RoundLimits()
 THREADS = ThreadWorker()
 INSPECT_S = 5.0
+FLUSH_S = 10.0
+"""For blocks that are not yet in tier two when the server ends."""
 LONG_LIFE_S = 30.0
 """A restart after this long counts as a success, even if no round was committed."""
 
@@ -100,6 +107,12 @@ class EngineParts:
     restarts: Callable[[], RestartLimit] = RestartLimit
     trace: Trace = field(default_factory=Trace)
     audit: Audit = field(default_factory=lambda: Audit(0.0))
+    recoveries: RecoveryStats = field(default_factory=RecoveryStats)
+    """Of the target's device, if it recovers by itself."""
+    store: BlockStore | None = None
+    """Tier two: where blocks are kept that are lost here."""
+    processes: Callable[[], dict[str, int | None]] = dict[str, int | None]
+    """The model processes by what they are for; None for one that is away."""
 
     @property
     def tokens_max(self) -> int:
@@ -123,6 +136,7 @@ class Measurements:
     """What is counted and learnt across all pipelines."""
 
     step_cost: StepCost
+    lengths: TextLengths = field(default_factory=TextLengths)
     stats: SchedulerStats = field(default_factory=SchedulerStats)
     waits: dict[str, Histogram] = field(
         default_factory=lambda: {name: Histogram(WAITS_S) for name in MAILBOXES}
@@ -155,9 +169,36 @@ class Pipeline:
             parts.requests_max * (2 * CHOICES_MAX + 1), waits["ledger"]
         )
 
+        scheduler = Scheduler(
+            BlockPool(parts.block_count, parts.block_size),
+            parts.limits,
+            measurements.stats,
+            measurements.step_cost,
+            measurements.lengths,
+        )
+        namer = BlockNamer(parts.name_secret)
+        # What the cache takes from outside; a store has its blocks loaded before.
+        self.to_intake = self.to_cache
+        self.tier_two: TierTwo | None = None
+        if parts.store is not None:
+            intake_waits = waits.setdefault(INTAKE, Histogram(WAITS_S))
+            self.to_intake = Port[CacheMessage](messages_max, intake_waits)
+            self.tier_two = TierTwo(
+                Intake(
+                    self.to_intake.inbox,
+                    self.to_cache.outbox,
+                    scheduler,
+                    namer,
+                    parts.store,
+                    parts.worker,
+                    parts.trace,
+                ),
+                WriteBehind(scheduler, parts.store, parts.worker),
+            )
+
         self.tokenizer = Tokenizer(
             self.to_tokenizer.inbox,
-            self.to_cache.outbox,
+            self.to_intake.outbox,
             self.to_ledger.outbox,
             parts.text,
             TextLimits(
@@ -172,13 +213,8 @@ class Pipeline:
             self.to_cache.inbox,
             self.to_draft.outbox,
             self.to_detokenizer.outbox,
-            Scheduler(
-                BlockPool(parts.block_count, parts.block_size),
-                parts.limits,
-                measurements.stats,
-                measurements.step_cost,
-            ),
-            BlockNamer(parts.name_secret),
+            scheduler,
+            namer,
             parts.stop_token_ids,
             parts.tokens_max,
             parts.trace,
@@ -215,7 +251,8 @@ class Pipeline:
             self.to_detokenizer,
             self.to_ledger,
         )
-        return dict(zip(MAILBOXES, ports, strict=True))
+        found: dict[str, Port[Any]] = dict(zip(MAILBOXES, ports, strict=True))
+        return found if self.tier_two is None else {**found, INTAKE: self.to_intake}
 
     def check(self) -> None:
         """Assert what must hold between rounds."""
@@ -236,6 +273,8 @@ class Pipeline:
         try:
             async with anyio.create_task_group() as actors:
                 actors.start_soon(self.tokenizer.run)
+                if self.tier_two is not None:
+                    actors.start_soon(self.tier_two.run)
                 actors.start_soon(self.cache.run)
                 actors.start_soon(self.drafter.run)
                 actors.start_soon(self.verifier.run)
@@ -302,14 +341,22 @@ class Engine:
             mailbox_waits={name: waits.copy() for name, waits in found.waits.items()},
             progress_age_s=self._pipeline.cache.progress_age_s(),
             actor_ages_s=self._parts.trace.ages_s(),
-            target_up=self._running and self._pipeline.verifier.up,
+            target_up=self._running and self._pipeline.verifier.is_ready,
             draft_up=self._pipeline.drafter.up,
             draining=bool(self._closed_to),
             audits=dict(self._parts.audit.counts),
             device_busy_s=dict(found.device_clock.busy_s),
             device_gaps=found.device_clock.gaps.copy(),
-            **found.stats.as_dict(),
+            recoveries=self._parts.recoveries.recoveries,
+            processes=self._parts.processes(),
+            store={} if self._parts.store is None else self._parts.store.counters(),
+            **self._counters(),
         )
+
+    def _counters(self) -> dict[str, Any]:
+        counters = self._measurements.stats.as_dict()
+        counters["recomputed_tokens"] += self._parts.recoveries.redone_tokens
+        return counters
 
     def trace(self) -> list[dict[str, object]]:
         """Return what the actors did lately, in Chrome's trace format."""
@@ -356,6 +403,11 @@ class Engine:
         """Take no more requests, and end each one that still waits with its last event."""
         self._closed_to = reason
         self._ledger.fail(reason)
+
+    async def flush(self) -> None:
+        """Keep in tier two what is in the cache and not kept yet."""
+        if self._pipeline.tier_two is not None:
+            await self._pipeline.tier_two.write_behind.flush()
 
     def check(self) -> None:
         """Assert that blocks and tables agree, and that every draft source is sound."""
@@ -419,6 +471,8 @@ async def running(parts: EngineParts) -> AsyncGenerator[Engine]:
             tasks.start_soon(engine.supervise)
             tasks.start_soon(parts.audit.run, engine)
             yield engine
+            with anyio.move_on_after(FLUSH_S):
+                await engine.flush()
             tasks.cancel_scope.cancel()
     finally:
         engine.stop("the server has stopped")

@@ -22,6 +22,11 @@ class Verifier:
     up: bool = False
     """Whether the model was there when the actor began; nothing else survives its loss."""
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the model is there now."""
+        return self.up and self.model.alive
+
     async def run(self) -> None:
         """Have the model ready, then verify rounds; ends if the model is lost while idle."""
         if not self.model.alive:

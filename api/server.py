@@ -26,7 +26,7 @@ from draftwerk.api.core.ports import RunningServer
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.http_protocol import protocols
 from draftwerk.api.http.startup import StartupApp
-from draftwerk.machine.host import resident_bytes
+from draftwerk.machine.host import proportional_bytes
 from draftwerk.speculative.protocol.frames import OnProgress
 
 COLLECTOR = (400, 2, 500)
@@ -226,7 +226,7 @@ async def _watch_lag(state: ServerState) -> None:
 async def _watch_memory(state: ServerState) -> None:
     """Measure what the server and its model processes hold."""
     while True:
-        state.memory.observe(await asyncio.to_thread(resident_bytes, os.getpid()))
+        state.memory.observe(await asyncio.to_thread(proportional_bytes, os.getpid()))
         await asyncio.sleep(MEMORY_PERIOD_S)
 
 

@@ -9,6 +9,24 @@ free + used + cached = capacity, always.
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from typing import Protocol
+
+
+class PoolWatcher(Protocol):
+    """Learns of named blocks before their content goes."""
+
+    def cached(self, block: int, name: bytes) -> None:
+        """Note that no table holds a named block any more."""
+        ...
+
+    def evicted(self, block: int, name: bytes) -> None:
+        """Note that a cached block is about to be used for something else."""
+        ...
+
+    def forgotten(self, name: bytes) -> None:
+        """Note that a name's content must not be served again, wherever it is kept."""
+        ...
 
 
 class BlockPool:
@@ -24,6 +42,7 @@ class BlockPool:
         self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
         self._block_by_name: dict[bytes, int] = {}
         self._name_by_block: dict[int, bytes] = {}
+        self.watcher: PoolWatcher | None = None
 
     @property
     def free(self) -> int:
@@ -51,13 +70,40 @@ class BlockPool:
         if count > self.available:
             return None
         while len(self._free) < count:
-            block, _ = self._cached.popitem(last=False)
-            del self._block_by_name[self._name_by_block.pop(block)]
-            self._free.append(block)
+            self._evict(next(iter(self._cached)))
         blocks = [self._free.pop() for _ in range(count)]
         for block in blocks:
             self._holders[block] = 1
         return blocks
+
+    def adopt(self, name: bytes, avoid: AbstractSet[int]) -> int | None:
+        """Have a cached block of a name whose content comes from elsewhere.
+
+        It is not one of `avoid`, and nobody's: it may be written at once. None if there is none, or
+        the name is known. The longest free goes first, then the least recently used.
+        """
+        if name in self._block_by_name:
+            return None
+        block = next((each for each in self._free if each not in avoid), None)
+        if block is None:
+            block = next((each for each in self._cached if each not in avoid), None)
+            if block is None:
+                return None
+            self._evict(block)
+        self._free.remove(block)
+        self._cached[block] = None
+        self._block_by_name[name] = block
+        self._name_by_block[block] = name
+        return block
+
+    def _evict(self, block: int) -> None:
+        """Make a cached block a free one."""
+        del self._cached[block]
+        name = self._name_by_block.pop(block)
+        del self._block_by_name[name]
+        if self.watcher is not None:
+            self.watcher.evicted(block, name)
+        self._free.append(block)
 
     def hold(self, block: int) -> None:
         """Add a holder to a used or cached block."""
@@ -74,6 +120,8 @@ class BlockPool:
             if self._holders[block] == 0:
                 if block in self._name_by_block:
                     self._cached[block] = None
+                    if self.watcher is not None:
+                        self.watcher.cached(block, self._name_by_block[block])
                 else:
                     self._free.append(block)
 
@@ -92,6 +140,13 @@ class BlockPool:
         name = self._name_by_block.pop(block, None)
         if name is not None:
             del self._block_by_name[name]
+
+    def forget(self, block: int) -> None:
+        """Make a held block unfindable for good, because what is in it is of no use."""
+        name = self._name_by_block.get(block)
+        self.unname(block)
+        if name is not None and self.watcher is not None:
+            self.watcher.forgotten(name)
 
     def find(self, name: bytes) -> int | None:
         """Return the block of that name, used or cached."""

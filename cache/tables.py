@@ -101,7 +101,7 @@ class BlockTable:
     def forget(self) -> None:
         """Remove every block from the prefix index: its content must not be served again."""
         for block in self.blocks:
-            self._pool.unname(block)
+            self._pool.forget(block)
 
     def release(self) -> None:
         """Give back every block; the named ones stay in the pool's cache."""

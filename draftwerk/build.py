@@ -5,32 +5,39 @@
 The server, the Python API, `draftwerk doctor` and the benchmarks all start here.
 """
 
-import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from secrets import token_bytes
-from typing import TypeVar
 
 import anyio
 from anyio import to_thread
 
 from draftwerk.actors.audit import Audit
-from draftwerk.actors.devices.child import spawn
 from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
+from draftwerk.actors.devices.recovering_target import RecoveringTarget, RecoveryStats
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.api.core.config import ConfigError, EngineSettings
 from draftwerk.api.core.ports import RunningServer, ServedModel
-from draftwerk.child_python import python_command
+from draftwerk.cache.store.disk import KEY_BYTES, name_key
+from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.gumbel import fastest
 from draftwerk.model.native.servable import check_servable
 from draftwerk.model.text.tokenizer import TextTokenizer
+from draftwerk.model_processes import (
+    ModelMemory,
+    TargetDevice,
+    device,
+    model_memory,
+    open_store,
+    succeeded,
+    target_device,
+)
 from draftwerk.plan import Plan, available, plan
 from draftwerk.speculative.drafting.policy import KEYED, REJECTION
 from draftwerk.speculative.drafting.proposer import Proposer
@@ -38,10 +45,7 @@ from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sources.store import Memories
 
-W = TypeVar("W")
-R = TypeVar("R")
 Report = Callable[[str], None]
-TargetDevice = ProcessDevice[Proposal, Verdict]
 DraftDevice = ProcessDevice[Round, tuple[Draft, ...]]
 
 
@@ -65,6 +69,21 @@ class LoadedModels:
     """Draft sources of this server, the draft head among them only if the target has one."""
     ready: Ready
     """What the target's process measured."""
+    memory: ModelMemory
+    """What the target's processes share."""
+
+    @property
+    def recoveries(self) -> RecoveryStats:
+        """What the target's device counts, if it recovers by itself."""
+        return self.target.stats if isinstance(self.target, RecoveringTarget) else RecoveryStats()
+
+    def processes(self) -> dict[str, int | None]:
+        """Return the ids of the model processes by what they are for."""
+        target = self.target
+        found = {"target": target.process_id}
+        if isinstance(target, RecoveringTarget):
+            found = target.processes
+        return found if self.draft is None else {**found, "draft": self.draft.process_id}
 
     def fresh_draft(self) -> DraftDevice | None:
         """Return the draft model's device for a new pipeline, if there is one."""
@@ -93,14 +112,20 @@ async def load_models(
     """Run the model processes while the block lasts. Raises ConfigError."""
     target_info, draft_info = await to_thread.run_sync(read_infos, settings, report)
     planned = plan(settings, target_info, draft_info)
-    target = device("target", planned.target_options, Verdict, Proposal, settings.silence_s)
+    memory = model_memory(settings, planned.target_page_bytes)
+    target = target_device(planned.target_options, settings, memory)
     draft = None
+    draft_memory = ModelMemory(weights=SharedMemory.make(0, "draftwerk-draft-weights"))
     if planned.draft_options is not None:
         kind: type[tuple[Draft, ...]] = tuple[Draft, ...]
-        draft = device("draft", planned.draft_options, kind, Round, settings.silence_s)
+        draft = device(
+            "draft", planned.draft_options, kind, Round, settings.silence_s, draft_memory
+        )
     try:
         text = await to_thread.run_sync(read_text, target_info, settings.tool_format)
         ready = await target.start(report)
+        if isinstance(target, RecoveringTarget):
+            target = succeeded(target, planned, settings, ready, memory)
         if draft is not None:
             await draft.start(report)
         yield LoadedModels(
@@ -112,6 +137,7 @@ async def load_models(
             plan=planned,
             methods=available(planned.methods, ready.draft_head, settings.speculate),
             ready=ready,
+            memory=memory,
         )
     except (ModelRefusedError, DeviceLostError) as error:
         raise ConfigError(str(error)) from None
@@ -119,12 +145,17 @@ async def load_models(
         await target.close()
         if draft is not None:
             await draft.close()
+        memory.close()
+        draft_memory.close()
 
 
 async def engine_parts(models: LoadedModels, settings: EngineSettings) -> EngineParts:
     """Return what the engine is made of."""
     noise = await to_thread.run_sync(fastest)
     policy = KEYED if settings.verify == "keyed" else REJECTION
+    store = None
+    if settings.kv_store:
+        store = await to_thread.run_sync(open_store, settings, models.ready, models.memory)
     memories = Memories()  # of finished outputs; they outlive a restart of the actors
     return EngineParts(
         text=models.text,
@@ -138,9 +169,12 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
         proposer=lambda: Proposer(models.methods, models.ready.step_costs, memories, noise, policy),
         # Admission lets in as many as the settings say; some of those before are still leaving.
         requests_max=2 * settings.requests_max,
+        name_secret=token_bytes(KEY_BYTES) if store is None else name_key(store.disk.folder),
+        store=store,
         step_costs=models.ready.step_costs,
-        name_secret=token_bytes(32),
         audit=Audit(settings.audit),
+        recoveries=models.recoveries,
+        processes=models.processes,
     )
 
 
@@ -205,11 +239,3 @@ def read_text(info: ModelInfo, tool_format: str = "auto") -> TextTokenizer:
         return TextTokenizer(Path(info.directory), tool_format)
     except Refused as error:
         raise ConfigError(str(error)) from None
-
-
-def device(
-    role: str, options: dict[str, object], result: type[R], work: type[W], silence_s: float
-) -> ProcessDevice[W, R]:
-    """Return a device whose model process is started with these options."""
-    command = python_command("draftwerk.model.worker", role, json.dumps(options))
-    return ProcessDevice[W, R](partial(spawn, command), result, silence_s)

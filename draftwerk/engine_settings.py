@@ -33,9 +33,12 @@ class EngineKeywords(TypedDict, total=False):
     tool_format: Literal["auto", "hermes", "smollm", "off"]
     exact: bool
     kv_memory: str
+    kv_store: StrPath
+    kv_store_size: str
     block_size: int
     requests_max: int
     silence_s: float
+    spare: Literal["auto", "on", "off"]
     slo: tuple[str, ...]
     audit: float
 
@@ -49,7 +52,8 @@ def settings_of(model: StrPath, keywords: Mapping[str, object]) -> Settings:
         if name in fields_of(Settings):
             raise ConfigError(f"{name!r} is a setting of `draftwerk serve`, not of an LLM")
         raise ConfigError(f"there is no setting {name!r}")
-    given = {"model": model, **keywords}
+    # A program that computes in batches wants its cores for that.
+    given = {"spare": "off", "model": model, **keywords}
     values = {
         name: fspath(cast("PathLike[str]", value)) if isinstance(value, PathLike) else value
         for name, value in given.items()

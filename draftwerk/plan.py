@@ -37,6 +37,8 @@ class Plan:
 
     target_options: dict[str, object]
     draft_options: dict[str, object] | None
+    target_page_bytes: int
+    """Of the target's keys and values, all blocks together."""
     block_count: int
     block_size: int
     dtype: str
@@ -61,11 +63,12 @@ def plan(
         )
     dtype = DTYPE if settings.dtype == "auto" else settings.dtype
     block_size = settings.block_size or BLOCK_SIZE
-    token_bytes = sum(
+    sizes = [
         card.kv_heads_per_token * head_bytes(card.head_size, dtype, settings.kv_dtype)
         for card in (target, draft)
         if card is not None
-    )
+    ]
+    token_bytes = sum(sizes)
     kv_bytes = bytes_of(settings.kv_memory)
     _check_memory(settings, kv_bytes, memory_bytes() if memory is None else memory)
     block_count = kv_bytes // (token_bytes * block_size)
@@ -97,6 +100,7 @@ def plan(
             **options,
         },
         draft_options={"source": settings.draft, **options} if "draft" in methods else None,
+        target_page_bytes=block_count * block_size * sizes[0],
         block_count=block_count,
         block_size=block_size,
         dtype=dtype,

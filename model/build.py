@@ -1,6 +1,7 @@
 """From options to a running model: the factory a device process calls."""
 
 from importlib.util import find_spec
+from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
@@ -8,12 +9,14 @@ import msgspec
 import torch
 
 from draftwerk.machine.host import memory_bytes
-from draftwerk.machine.threads import fastest_count, usable_cpus
+from draftwerk.machine.threads import ALWAYS_ALL, fastest_count, usable_cpus
 from draftwerk.model.attention.choice import Needs, choose_attention
+from draftwerk.model.checkpoint.hub import cache_directory, locate
 from draftwerk.model.checkpoint.loader import Checkpoint, load
+from draftwerk.model.checkpoint.packed_weights import WeightStore, weights_fingerprint
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head import DraftHead, find
-from draftwerk.model.native.build import NativeUnavailable, obtain
+from draftwerk.model.native.build import Library, NativeUnavailable, obtain, source_key
 from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.kv_pages import copy_blocks, move_slots
@@ -23,7 +26,8 @@ from draftwerk.model.native.servable import check_formats
 from draftwerk.model.native.thread_trial import trial_s
 from draftwerk.model.reference.draft_head import TorchStep
 from draftwerk.model.reference.forward import TorchForward, prefer_speed
-from draftwerk.model.reference.kv_pages import allocate
+from draftwerk.model.reference.kv_pages import allocate, page_shape
+from draftwerk.model.reference.shared_pages import page_memory
 from draftwerk.model.step.backend import Backend, BoundHead, LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
@@ -69,6 +73,12 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A file, "auto" for the one that came for this model if one did, or "off"."""
     successor_count: int = 0
     """How many of the best next tokens to report of every node computed."""
+    pages_descriptor: int = -1
+    """Of shared memory for the pages, which the parent owns; -1: the process has its own."""
+    weights_descriptor: int = -1
+    """Of shared memory for packed weights, likewise."""
+    measures: bool = True
+    """Whether steps and memory are measured; one that succeeds another only warms up."""
 
 
 class Built(NamedTuple):
@@ -86,6 +96,8 @@ class Built(NamedTuple):
     """Bytes that every step reads, and the milliseconds that this takes; 0 if not measured."""
     measured_s: float = 0.0
     """What measuring has taken so far."""
+    fingerprint: str = ""
+    """Of everything that decides the bytes of keys and values beside the tokens."""
 
 
 def build(
@@ -137,12 +149,17 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
     _check_kv_dtype(options, "int8")
     kernels = obtain(progress=progress)  # first: it fails before anything large is read
     torch.set_num_threads(1)  # a second pool of spinning threads would fight the first
-    model = load(options.source, None, progress=progress)
+    store = _weight_store(options, kernels)
+    tries_threads = not options.threads and usable_cpus() > ALWAYS_ALL
+    has_matrices = store is None or not store.is_packed or tries_threads
+    model = load(options.source, None, progress=progress, matrices=has_matrices)
     begun = perf_counter()
     threads = options.threads or _threads(model, options.dtype)
     measured_s = perf_counter() - begun
     pool = Pool(threads)
-    forward = NativeForward(model.config, model.weights, options.dtype, pool, options.kv_dtype)
+    forward = NativeForward(
+        model.config, model.weights, options.dtype, pool, options.kv_dtype, store
+    )
     sampler = NativeSampler(pool)
     backend = Backend(
         choose=sampler.choose_many,
@@ -152,13 +169,10 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
         copy_blocks=copy_blocks,
         move_slots=move_slots,
     )
-    pages = allocate(
-        model.config,
-        options.block_count,
-        options.block_size,
+    shared, pages = page_memory(
+        page_shape(model.config, options.block_count, options.block_size, forward.page_width),
         forward.page_dtype,
-        torch.device("cpu"),
-        forward.page_width,
+        options.pages_descriptor,
     )
     head = None
     if weights := _draft_head(options, model):
@@ -171,9 +185,10 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
         backend=backend,
         grammars=_grammars(model),
         draft_head=head,
+        shared=shared,
     )
     begun = perf_counter()
-    reading = forward.reading(READING_S)
+    reading = forward.reading(READING_S) if options.measures else (0, 0.0)
     return Built(
         parts,
         "cpu",
@@ -183,7 +198,34 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
         threads=threads,
         reading=reading,
         measured_s=measured_s + perf_counter() - begun,
+        fingerprint=_page_fingerprint(options, model.directory, _kernel_words(kernels)),
     )
+
+
+def _weight_store(options: ModelOptions, kernels: Library) -> WeightStore | None:
+    """Return where packed weights are shared, if the parent has handed memory over."""
+    if options.weights_descriptor < 0:
+        return None
+    _, directory = locate(options.source)
+    cache = cache_directory()
+    words = (options.dtype, *_kernel_words(kernels))
+    fingerprint = weights_fingerprint(directory, cache, words)
+    if fingerprint is None:
+        return None
+    return WeightStore(options.weights_descriptor, fingerprint, cache)
+
+
+def _kernel_words(kernels: Library) -> tuple[str, str]:
+    return kernels.isa.name, source_key(kernels.isa)
+
+
+def _page_fingerprint(options: ModelOptions, directory: Path, words: tuple[str, ...]) -> str:
+    """Return what tells these pages' bytes from all others; empty where nothing can."""
+    if options.pages_descriptor < 0:
+        return ""
+    words = (options.dtype, options.kv_dtype, str(options.block_size), *words)
+    found = weights_fingerprint(directory, cache_directory(), words)
+    return "" if found is None else found.hex()
 
 
 def _threads(model: Checkpoint, dtype: str) -> int:
@@ -237,7 +279,12 @@ def _torch(
     forward = TorchForward(model.config, model.weights, attention)
     if not options.exact:
         prefer_speed(forward, memory_bytes())
-    pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
+    shared = None
+    if device.type == "cpu":
+        shape = page_shape(model.config, options.block_count, options.block_size)
+        shared, pages = page_memory(shape, dtype, options.pages_descriptor)
+    else:
+        pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
     head = None
     if weights := _draft_head(options, model):
         head = BoundHead(step=TorchStep(weights, model.weights), forward=forward)
@@ -247,9 +294,18 @@ def _torch(
         vocab_size=model.config.vocab_size,
         grammars=_grammars(model),
         draft_head=head,
+        shared=shared,
     )
     kernels = f"none ({why}): torch serves, {TORCH_SLOWNESS}" if why else ""
-    return Built(parts, device.type, name, exact=False, kernels=kernels, threads=threads)
+    return Built(
+        parts,
+        device.type,
+        name,
+        exact=False,
+        kernels=kernels,
+        threads=threads,
+        fingerprint=_page_fingerprint(options, model.directory, (name, torch.__version__)),
+    )
 
 
 def _check_kv_dtype(options: ModelOptions, served: str = "auto") -> None:

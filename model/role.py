@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import torch
@@ -10,6 +10,7 @@ import torch
 from draftwerk.model.build import Built, ModelOptions, build
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.measuring import MEASURING_S, StepCosts, step_costs
+from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
@@ -17,6 +18,8 @@ from draftwerk.speculative.protocol.frames import OnProgress, Ready
 from draftwerk.speculative.protocol.rounds import Draft, NewSequence, Proposal, Round, Row, chain
 from draftwerk.speculative.sampling.params import Sampling
 
+W = TypeVar("W")
+R = TypeVar("R")
 WARM_UP_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 """Tokens in a step: where the cost curve is measured before the first request."""
 ROW_TOKENS = 64
@@ -55,18 +58,49 @@ def build_role(role: str, options: bytes, progress: OnProgress) -> Role:
         # The server compared the vocabularies before it started the processes.
         return Role(
             Round,
-            lambda: DraftRunner(built.parts, verify=decoded.verify).propose,
+            lambda: noting_use(
+                built.parts, DraftRunner(built.parts, verify=decoded.verify).propose, itself
+            ),
             _ready(built, ()),
         )
-    progress("measuring the cost of a step")
-    left_s = max(0.0, MEASURING_S - built.measured_s)
-    costs = _step_costs(TargetRunner(built.parts, decoded.successor_count), decoded, left_s)
+    progress("measuring the cost of a step" if decoded.measures else "warming up")
+    left_s = max(0.0, MEASURING_S - built.measured_s) if decoded.measures else 0.0
+    runner = TargetRunner(built.parts.on_scratch(), decoded.successor_count)
+    costs = _step_costs(runner, decoded, left_s)
     rule = rule_of(decoded.verify)
     return Role(
         Proposal,
-        lambda: TargetRunner(built.parts, decoded.successor_count, rule=rule).step,
+        lambda: noting_use(
+            built.parts,
+            TargetRunner(built.parts, decoded.successor_count, rule=rule).step,
+            round_of,
+        ),
         _ready(built, costs),
     )
+
+
+def noting_use(
+    parts: LoadedModel, step: Callable[[W], R], round_in: Callable[[W], Round]
+) -> Callable[[W], R]:
+    """Return the step; over shared pages it first notes which blocks come into use."""
+    if parts.shared is None:
+        return step
+    huge_pages = parts.shared.huge_pages
+
+    def noting(work: W) -> R:
+        rows = round_in(work).rows
+        huge_pages.use(max((max(row.blocks, default=0) for row in rows), default=0))
+        return step(work)
+
+    return noting
+
+
+def itself(round_: Round) -> Round:
+    return round_
+
+
+def round_of(proposal: Proposal) -> Round:
+    return proposal.round
 
 
 def _step_costs(runner: TargetRunner, options: ModelOptions, budget_s: float) -> StepCosts:
@@ -120,4 +154,6 @@ def _ready(built: Built, costs: StepCosts) -> Ready:
         step_costs=costs,
         weight_bytes=built.reading[0],
         weight_ms=built.reading[1],
+        pages=None if built.parts.shared is None else built.parts.shared.layout,
+        fingerprint=built.fingerprint,
     )

@@ -66,12 +66,20 @@ class ProcessChild:
         await self.process.aclose()
 
 
-async def spawn(command: Sequence[str]) -> ProcessChild:
-    """Start a command with this process's own package on its import path; raises OSError."""
+async def spawn(command: Sequence[str], descriptors: Sequence[int] = ()) -> ProcessChild:
+    """Start a command with this process's own package on its import path; raises OSError.
+
+    It finds each of the descriptors open under the same number.
+    """
     pipe, child_reads, child_writes = FramePipe.make()
     try:
         process = await anyio.open_process(
-            command, stdin=child_reads, stdout=child_writes, stderr=None, env=child_environment()
+            command,
+            stdin=child_reads,
+            stdout=child_writes,
+            stderr=None,
+            env=child_environment(),
+            pass_fds=descriptors,
         )
     except BaseException:
         pipe.close()

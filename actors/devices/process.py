@@ -54,6 +54,8 @@ class ProcessDevice(Generic[W, R]):
     _child: Child | None = None
     _stale: bool = False
     """Whether the child holds sequences of an earlier pipeline."""
+    _is_loading: bool = False
+    """Whether the child is not ready yet."""
     _heard_at: float = 0.0
     """When the child last sent a frame, on the event loop's clock."""
     _one_at_a_time: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
@@ -66,7 +68,7 @@ class ProcessDevice(Generic[W, R]):
     @property
     def alive(self) -> bool:
         """Whether work can be done at once."""
-        return self._child is not None
+        return self._child is not None and not self._is_loading
 
     async def start(self, report: OnProgress = lambda _: None) -> Ready:
         """Start the child and wait until it can work; `report` gets its progress lines.
@@ -74,9 +76,12 @@ class ProcessDevice(Generic[W, R]):
         Raises ModelRefusedError, and DeviceLostError if it dies before.
         """
         self._stale = False
+        self._is_loading = True
         try:
             self._child = await self.spawn()
-            return await self._wait_until_ready(report)
+            ready = await self._wait_until_ready(report)
+            self._is_loading = False
+            return ready
         except BaseException as error:
             await self.close()
             if isinstance(error, LOST):
@@ -99,6 +104,12 @@ class ProcessDevice(Generic[W, R]):
         """Return the device for a new pipeline, without any sequence."""
         self._stale = True
         return self
+
+    def adopt(self, other: "ProcessDevice[W, R]") -> None:
+        """Go on with the child of another device, which has none from then on."""
+        assert self._child is None, "there is a child already"
+        self._child, other._child, self._is_loading = other._child, None, False
+        self._heard_at, self._stale = anyio.current_time(), other._stale
 
     async def run(self, work: W) -> R:
         """Do one step. A step that has begun is never abandoned, only its process is."""
@@ -126,12 +137,18 @@ class ProcessDevice(Generic[W, R]):
             await anyio.sleep(BEAT_S)
             if self._child is None or self._one_at_a_time.locked():
                 continue  # the step under way notices a loss
-            async with self._one_at_a_time:
-                try:
-                    self._listen()
-                except LOST as error:
-                    await self.close()
-                    raise DeviceLostError(f"the idle model process was lost: {error!r}") from error
+            await self.beat()
+
+    async def beat(self) -> None:
+        """Take the beats of an idle child; raises DeviceLostError if it is gone or silent."""
+        async with self._one_at_a_time:
+            if self._child is None:
+                return
+            try:
+                self._listen()
+            except LOST as error:
+                await self.close()
+                raise DeviceLostError(f"the idle model process was lost: {error!r}") from error
 
     def _listen(self) -> None:
         """Take the beats of an idle child, which would fill its pipe in the end."""

@@ -37,8 +37,14 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Rows in whose draft a source had a part."""
     drafted_by_source: dict[str, int] = {}
     recomputed_tokens: int = 0
-    """Computed a second time, after a preemption or a restart."""
+    """Computed a second time, after a preemption, a restart or a recovery."""
     restarts: int = 0
+    recoveries: int = 0
+    """Model processes replaced while every sequence and its KV stayed."""
+    processes: dict[str, int | None] = {}
+    """Ids of the model processes by what they are for; None for one that is away."""
+    store: dict[str, float] = {}
+    """Counters of tier two; empty where there is none."""
     mailbox_depths: dict[str, int] = {}
     mailbox_waits: dict[str, Histogram] = {}
     """How long messages were in each mailbox, in seconds."""

@@ -31,7 +31,7 @@ from draftwerk.api.replying.tools_schema import TOOLS_MAX, CallId, FunctionName
 STOPS_MAX = 16
 
 
-class Text(Struct, frozen=True, tag_field="type", tag="text"):
+class TextInput(Struct, frozen=True, tag_field="type", tag="text"):
     """A text."""
 
     text: BodyText
@@ -49,7 +49,7 @@ class ToolResult(Struct, frozen=True, tag_field="type", tag="tool_result"):
     """What a tool returned."""
 
     tool_use_id: CallId
-    content: BodyText | Annotated[list[Text], Meta(max_length=MESSAGES_MAX)] | None = None
+    content: BodyText | Annotated[list[TextInput], Meta(max_length=MESSAGES_MAX)] | None = None
     is_error: bool | None = None
     """Taken, and not shown to the model: the content says so."""
 
@@ -67,7 +67,7 @@ class RedactedThinking(Struct, frozen=True, tag_field="type", tag="redacted_thin
     data: BodyText
 
 
-Block = Text | ToolUse | ToolResult | Thinking | RedactedThinking
+Block = TextInput | ToolUse | ToolResult | Thinking | RedactedThinking
 Blocks = Annotated[list[Block], Meta(max_length=MESSAGES_MAX)]
 
 
@@ -111,7 +111,7 @@ class PromptBody(Struct, frozen=True, kw_only=True):
 
     model: Name
     messages: Annotated[list[AnthropicMessage], Meta(min_length=1, max_length=MESSAGES_MAX)]
-    system: BodyText | Annotated[list[Text], Meta(max_length=MESSAGES_MAX)] | None = None
+    system: BodyText | Annotated[list[TextInput], Meta(max_length=MESSAGES_MAX)] | None = None
     tools: Annotated[list[AnthropicTool], Meta(max_length=TOOLS_MAX)] | None = None
     tool_choice: AnthropicToolChoice | None = None
     thinking: ThinkingWish | None = None

@@ -12,7 +12,7 @@ from draftwerk.api.anthropic.schema import (
     MessagesBody,
     PromptBody,
     RedactedThinking,
-    Text,
+    TextInput,
     Thinking,
     ToolResult,
     ToolUse,
@@ -84,7 +84,7 @@ def message_prompt(body: PromptBody, plan: ReplyPlan) -> Chat:
     return Chat(tuple(turns), plan.tools, plan.variables)
 
 
-def system_text(system: str | Sequence[Text] | None) -> str:
+def system_text(system: str | Sequence[TextInput] | None) -> str:
     """Return the system prompt without pseudo-headers that change from request to request."""
     texts = [system] if isinstance(system, str) else [each.text for each in system or ()]
     bare = (PSEUDO_HEADER.sub("", text) for text in texts)
@@ -107,7 +107,7 @@ def _turns(message: AnthropicMessage, path: str) -> list[ChatMessage]:
             field = f"{path}.content[{at}]"
             raise refused(f"`{field}` is not of the role {message.role}.", field, "invalid")
         match block:
-            case Text():
+            case TextInput():
                 texts.append(block.text)
             case ToolUse():
                 arguments = msgspec.json.encode(block.input).decode()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from draftwerk.api.core.config import ConfigError, Settings
+from draftwerk.machine.holders import holders
 from draftwerk.machine.host import affinity, cpu_name, memory_bytes
 from draftwerk.machine.quota import quota_cpus
 from draftwerk.machine.threads import usable_cpus
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from draftwerk.speculative.protocol.frames import Ready
 
 GIB = 2**30
+MB = 10**6
 BUSY = 0.4
 """Programs per core: from here on they slow down a server that uses all cores."""
 FREE_TOKENS = 8
@@ -46,6 +48,7 @@ def findings(settings: Settings, kernels: Callable[[], str]) -> Iterator[Finding
     yield Finding("good", "processor", f"{cpu_name()}, {_cpus()}")
     yield _kernels(kernels)
     yield _memory()
+    yield from _holders()
     yield busy(os.getloadavg()[0], os.cpu_count() or 1)
     yield _gpu()
     yield _cache()
@@ -168,6 +171,17 @@ def _memory() -> Finding:
         return Finding("good", "memory", "unknown")
     state = "good" if total >= 4 * GIB else "poor"
     return Finding(state, "memory", f"{total / GIB:.1f} GiB")
+
+
+def _holders() -> Iterator[Finding]:
+    """Yield what each process of a running server holds: its own, shared memory, and files."""
+    for each in holders():
+        words = (
+            f"{each.total_bytes / MB:.0f} MB: {each.own_bytes / MB:.0f} of its own, "
+            f"{each.shared_bytes / MB:.0f} of pages and packed weights, "
+            f"{each.file_bytes / MB:.0f} of files"
+        )
+        yield Finding("good", f"held by {each.role}, process {each.process_id}", words)
 
 
 def busy(load: float, cores: int) -> Finding:

@@ -102,6 +102,15 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         bool, Meta(description="one seed, one text, on a GPU too (always so on a CPU)")
     ] = False
     kv_memory: Annotated[Bytes, Meta(description="memory for the key-value cache")] = "640MiB"
+    kv_store: Annotated[
+        str,
+        Meta(
+            description="a folder that keeps blocks of the key-value cache over restarts; without "
+            "it none are kept",
+            extra={"metavar": "DIR"},
+        ),
+    ] = ""
+    kv_store_size: Annotated[Bytes, Meta(description="what that folder may hold")] = "8GiB"
     block_size: Annotated[
         int, Meta(ge=0, le=4096, description="tokens per cache block; 0 lets the backend say")
     ] = 0
@@ -111,6 +120,13 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     silence_s: Annotated[
         float, Meta(ge=2, le=3600, description="without a beat before a model process is replaced")
     ] = 8.0
+    spare: Annotated[
+        Literal["auto", "on", "off"],
+        Meta(
+            description="whether a second model process stands ready to take over; auto: where "
+            "memory allows"
+        ),
+    ] = "auto"
     slo: Annotated[
         Strings,
         Meta(
@@ -217,6 +233,8 @@ def check_engine(settings: EngineSettings) -> None:
         raise ConfigError(
             f"audit compares texts, and verify {settings.verify} does not say the same one twice"
         )
+    if settings.kv_store and settings.device == "cuda":
+        raise ConfigError("kv_store: a GPU's blocks cannot be kept; it needs device cpu")
     try:
         read_promise(settings.slo)
     except ValueError as error:

@@ -113,7 +113,7 @@ class EventStream:
             await self._run()
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            # Not if somebody else cancels as well.
+            # Not if the task was cancelled from elsewhere as well.
             if self._stalled and task is not None and not task.uncancel():
                 raise SlowClientError from None
             raise

@@ -102,7 +102,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("blocks_cached", "Blocks kept for their prefix alone.", snapshot.blocks_cached),
         ("progress_age_seconds", "Since the last round, with work.", snapshot.progress_age_s),
         ("loop_lag_seconds", "How late the event loop woke last.", state.loop_lag_s),
-        ("memory_bytes", "Resident, of the server and its models.", state.memory.used_bytes),
+        ("memory_bytes", "Of the server and its models (PSS).", state.memory.used_bytes),
         ("draft_acceptance_rate", "Accepted per drafted token.", acceptance),
         # The name until 0.1; goes with the next version.
         ("speculation_goodput_ratio", "Deprecated: draftwerk_draft_acceptance_rate.", acceptance),
@@ -116,6 +116,11 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     for name, text, value in (
         ("rounds", "Device steps.", snapshot.rounds),
         ("actor_restarts", "Actors restarted after a crash.", snapshot.restarts),
+        (
+            "device_recoveries",
+            "Model processes replaced in a round.",
+            snapshot.recoveries,
+        ),
         ("recomputed_tokens", "Computed a second time.", snapshot.recomputed_tokens),
         ("wasted_draft_tokens", "Drafted tokens that were not accepted.", wasted),
     ):
@@ -133,6 +138,9 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     devices = {"target": snapshot.target_up}
     if snapshot.draft_up is not None:
         devices["draft"] = snapshot.draft_up
+    if "spare" in snapshot.processes:
+        devices["spare"] = snapshot.processes["spare"] is not None
+    processes = {name: each for name, each in snapshot.processes.items() if each is not None}
     lengths = {
         source: snapshot.accepted_by_source.get(source, 0) / count
         for source, count in snapshot.drafts_by_source.items()
@@ -142,8 +150,10 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("mailbox_depth", "Messages waiting for an actor.", "actor", snapshot.mailbox_depths),
         ("actor_age_seconds", "At the work it is doing.", "actor", snapshot.actor_ages_s),
         ("device_up", "Whether a model is there.", "device", devices),
+        ("device_process", "The id of a model's process.", "device", processes),
     ):
         yield _gauges("draftwerk_" + name, text, label, values)
+    yield from _store(snapshot.store)
     waits = HistogramMetricFamily(
         "draftwerk_mailbox_wait_seconds", "Until an actor took a message.", labels=["actor"]
     )
@@ -154,6 +164,27 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     yield _histogram("draftwerk_device_gap_seconds", gap, snapshot.device_gaps, {})
     lag = "How late the event loop wakes."
     yield _histogram("draftwerk_event_loop_lag_seconds", lag, state.histograms.loop_lag, {})
+
+
+def _store(counters: Mapping[str, float]) -> Iterator[Metric]:
+    """Yield what tier two counts, where there is one."""
+    if not counters:
+        return
+    for name, text in (
+        ("hits", "Blocks loaded from the store."),
+        ("misses", "Blocks that the store did not have after all."),
+        ("refused", "Records that were cut, altered or another's."),
+        ("writes", "Blocks written to the store."),
+        ("failed_writes", "Blocks that could not be written."),
+        ("evictions", "Records removed for room."),
+        ("read_bytes", "Bytes loaded from the store."),
+        ("written_bytes", "Bytes written to the store."),
+        ("load_seconds", "Time spent loading blocks."),
+        ("write_seconds", "Time spent writing blocks."),
+    ):
+        yield _counter("draftwerk_kv_store_" + name, text, counters[name], {})
+    for name, text in (("bytes", "What the store holds."), ("blocks", "Blocks it can give.")):
+        yield _gauge("draftwerk_kv_store_" + name, text, counters[name], {})
 
 
 def _acceptance_rate(snapshot: Snapshot) -> float:

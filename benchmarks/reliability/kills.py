@@ -4,7 +4,8 @@
 
 It serves the default model, records the texts of 32 streams undisturbed, and then the texts while
 the target's process is killed ten times; `--process draft` kills the draft model's, and `--signal
-STOP` lets a process hang. A text that differs is an error.
+STOP` lets a process hang. Where a spare process is kept, each signal waits until there is one
+again; with `--hasty` it does not. A text that differs is an error.
 """
 
 import argparse
@@ -24,7 +25,6 @@ from time import perf_counter
 
 import aiohttp
 
-from benchmarks.support.processes import model_process
 from benchmarks.support.server import draftwerk
 from benchmarks.support.streams import Stream, run_all, streams
 from draftwerk.loadtest.server.launcher import wait_ready
@@ -36,6 +36,7 @@ GAP_MAX = 128
 """Chunks of text between two signals, of all streams together."""
 COUNTERS = {
     "restarts": "draftwerk_actor_restarts_total",
+    "recoveries": "draftwerk_device_recoveries_total",
     "rounds": "draftwerk_rounds_total",
     "recomputed_tokens": "draftwerk_recomputed_tokens_total",
     "generated_tokens": "vllm:generation_tokens_total",
@@ -54,7 +55,7 @@ class Recovery:
     ready_s: float
     """From the signal until `/ready` is 200 again, with the process replaced."""
     token_s: float
-    """From the signal until the next text of any stream."""
+    """From the signal until the end of the longest pause of all streams together."""
 
 
 @dataclass(slots=True)
@@ -80,11 +81,12 @@ class Chaos:
 
     http: aiohttp.ClientSession
     url: str
-    server: int
     role: str
     what: signal.Signals
     count: int
     rng: random.Random
+    hasty: bool = False
+    """Whether signals come before there is a spare again."""
 
     async def play(self, found: list[Stream]) -> list[Recovery]:
         """Send the signals, each at a random moment at which text flows."""
@@ -94,31 +96,38 @@ class Chaos:
             goal = _arrivals(found) + self.rng.randint(1, GAP_MAX)
             while _arrivals(found) < goal:  # noqa: ASYNC110 - nobody announces it
                 await asyncio.sleep(POLL_S)
+            while not self.hasty and not await self._has_spare():  # noqa: ASYNC110
+                await asyncio.sleep(POLL_S)
             recoveries.append(await self._signal(found, begun))
         return recoveries
 
     async def _signal(self, found: list[Stream], begun: float) -> Recovery:
-        victim = model_process(self.server, self.role)
+        victim = await self._process()
         assert victim is not None, f"there is no {self.role} process"
         sent = perf_counter()
         os.kill(victim, self.what)
         unready: float | None = None
-        replaced: float | None = None
-        while replaced is None or not await self._up():
+        while await self._process() in (victim, None) or not await self._up():
             if unready is None and not await self._ready():
                 unready = perf_counter() - sent
-            if replaced is None and model_process(self.server, self.role) not in (victim, None):
-                replaced = perf_counter()
             await asyncio.sleep(POLL_S)
         await wait_ready(self.url, poll_s=POLL_S)
-        ready = perf_counter() - sent
-        # The target's new texts come from its next process; without a draft they just go on.
-        since = replaced if self.role == "target" else sent
-        texts: list[float] = []
-        while not texts:
+        ready = perf_counter()
+        moments: list[float] = []
+        while not moments or moments[-1] < ready:
             await asyncio.sleep(POLL_S)
-            texts = [moment for stream in found for moment in stream.arrivals if moment > since]
-        return Recovery(sent - begun, unready, ready, min(texts) - sent)
+            moments = sorted(each for one in found for each in one.arrivals if each > sent)
+        return Recovery(sent - begun, unready, ready - sent, flows_again(sent, moments) - sent)
+
+    async def _process(self) -> int | None:
+        """Return the id of the process that works, as the server tells it."""
+        page = await fetch_metrics(self.http, self.url)
+        found = page.by_label("draftwerk_device_process", "device").get(self.role)
+        return None if found is None else int(found)
+
+    async def _has_spare(self) -> bool:
+        page = await fetch_metrics(self.http, self.url)
+        return page.by_label("draftwerk_device_up", "device").get("spare", 1) == 1
 
     async def _ready(self) -> bool:
         with suppress(aiohttp.ClientError):
@@ -129,6 +138,14 @@ class Chaos:
     async def _up(self) -> bool:
         page = await fetch_metrics(self.http, self.url)
         return page.total("draftwerk_device_up", device=self.role) == 1
+
+
+def flows_again(sent: float, moments: list[float]) -> float:
+    """Return the end of the longest pause after a signal, of the sorted moments of all texts.
+
+    A text that was on its way at the signal still arrives: it does not end the pause.
+    """
+    return max(pairwise([sent, *moments]), key=lambda pause: pause[1] - pause[0])[1]
 
 
 def _arrivals(found: list[Stream]) -> int:
@@ -170,12 +187,11 @@ class KillServer:
 
     http: aiohttp.ClientSession
     url: str
-    process: int
 
     async def run(self, arguments: argparse.Namespace, count: int) -> KillRun:
         """KillRun the streams while `count` signals are sent."""
         rng, what = random.Random(arguments.seed), SIGNALS[arguments.signal]
-        chaos = Chaos(self.http, self.url, self.process, arguments.process, what, count, rng)
+        chaos = Chaos(self.http, self.url, arguments.process, what, count, rng, arguments.hasty)
         make = partial(streams, arguments.streams, arguments.tokens)
         return await run_streams(self.http, self.url, make, chaos)
 
@@ -195,7 +211,7 @@ async def started(arguments: argparse.Namespace) -> AsyncGenerator[KillServer]:
         draftwerk(*options) as server,
         aiohttp.ClientSession(timeout=timeout, connector=connector) as http,
     ):
-        yield KillServer(http, server.url, server.pid)
+        yield KillServer(http, server.url)
 
 
 async def experiment(arguments: argparse.Namespace) -> dict[str, object]:
@@ -246,6 +262,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--count", type=int, default=10, help="signals")
     made.add_argument("--streams", type=int, default=32)
     made.add_argument("--tokens", type=int, default=192, help="of each stream")
+    made.add_argument("--hasty", action="store_true", help="do not wait for a spare process")
     made.add_argument("--seed", type=int, default=1)
     made.add_argument("--output", type=Path)
     made.add_argument("serve", nargs="*", help="more arguments of `draftwerk serve`, behind --")

@@ -80,19 +80,51 @@ def memory_bytes() -> int:
         return 0
 
 
-def resident_bytes(process_id: int, proc: Path = PROC) -> int:
-    """Return the resident memory of a process and its descendants; 0 where there is no /proc."""
+def proportional_bytes(process_id: int, proc: Path = PROC) -> int:
+    """Return the memory of a process and its descendants, what they share counted once (PSS).
+
+    It is 0 where there is no /proc; where that does not tell what is shared, it is counted by each.
+    """
+    return sum(held_bytes(each, proc) for each in family(process_id, proc))
+
+
+def held_bytes(process_id: int, proc: Path = PROC) -> int:
+    """Return one process's part: its own memory, and its share of what it shares."""
+    try:
+        for line in (proc / str(process_id) / "smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
     try:
         pages = int((proc / str(process_id) / "statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):  # it has gone
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def family(process_id: int, proc: Path = PROC) -> list[int]:
+    """Return a process and its descendants; nothing where it has gone."""
+    try:
         children = [
             int(child)
             for task in (proc / str(process_id) / "task").iterdir()
             for child in (task / "children").read_text().split()
         ]
-    except (OSError, ValueError, IndexError):  # it has gone
-        return 0
-    own = pages * os.sysconf("SC_PAGE_SIZE")
-    return own + sum(resident_bytes(child, proc) for child in children)
+    except (OSError, ValueError):
+        return []
+    return [process_id, *(each for child in children for each in family(child, proc))]
+
+
+def available_bytes(proc: Path = PROC) -> int:
+    """Return the memory that new programs could have without swapping; 0 where nobody tells."""
+    try:
+        for line in (proc / "meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return 0
 
 
 def lower_priority(by: int) -> None:

@@ -37,8 +37,11 @@ def load(
     dtype: torch.dtype | None,
     device: torch.device = CPU,
     progress: OnProgress = lambda _: None,
+    matrices: bool = True,
 ) -> Checkpoint:
     """Find a model and read its weights onto a device, as `dtype` or, if None, as stored.
+
+    Without `matrices` those of the layers have shapes alone (`meta`).
 
     Raises Refused, naming the cause, for whatever is not a Llama-family model in safetensors.
     """
@@ -47,15 +50,22 @@ def load(
     stored = stored_tensors(directory)
     check_tensors(read_supported(directory), stored)
     progress(f"reading {name}")
-    return Checkpoint(name, directory, config, _weights(Tensors(stored, dtype, device), config))
+    tensors = Tensors(stored, dtype, device, matrices)
+    return Checkpoint(name, directory, config, _weights(tensors, config))
 
 
 class Tensors:
     """A checkpoint's tensors by name; it has passed `check_tensors`."""
 
     def __init__(
-        self, stored: Mapping[str, StoredTensor], dtype: torch.dtype | None, device: torch.device
+        self,
+        stored: Mapping[str, StoredTensor],
+        dtype: torch.dtype | None,
+        device: torch.device,
+        matrices: bool = True,
     ) -> None:
+        """Without `matrices` those of layers are given without data."""
+        self.matrices = matrices
         self.stored = stored
         self.dtype = dtype
         self.device = device
@@ -73,11 +83,22 @@ class Tensors:
 
     def fused(self, names: list[str]) -> Tensor:
         """Return matrices stacked by rows."""
-        return torch.cat([self.take(name) for name in names])
+        if self.matrices:
+            return self.matrix(names)
+        shapes = [self.stored[name].shape for name in names]
+        rows = sum(shape[0] for shape in shapes)
+        return torch.empty(rows, *shapes[0][1:], device="meta")
+
+    def matrix(self, names: list[str]) -> Tensor:
+        """Return matrices stacked by rows, with their numbers."""
+        parts = [self.take(name) for name in names]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def fused_bias(self, names: list[str]) -> Tensor | None:
         """Return biases joined, or None; a checkpoint has all of them or none."""
-        return self.fused(names) if names[0] in self.stored else None
+        if names[0] not in self.stored:
+            return None
+        return torch.cat([self.take(name) for name in names])
 
 
 def _weights(tensors: Tensors, config: ModelConfig) -> Weights:
@@ -106,11 +127,11 @@ def _layer(tensors: Tensors, config: ModelConfig, index: int) -> LayerWeights:
         qkv_bias=tensors.fused_bias([name + "bias" for name in qkv]),
         query_norm=tensors.take(attention + "q_norm.weight") if norms else None,
         key_norm=tensors.take(attention + "k_norm.weight") if norms else None,
-        output=tensors.take(attention + "o_proj.weight"),
+        output=tensors.fused([attention + "o_proj.weight"]),
         output_bias=tensors.find(attention + "o_proj.bias"),
         ffn_norm=tensors.take(layer + "post_attention_layernorm.weight"),
         gate_up=tensors.fused([name + "weight" for name in gate_up]),
         gate_up_bias=tensors.fused_bias([name + "bias" for name in gate_up]),
-        down=tensors.take(ffn + "down_proj.weight"),
+        down=tensors.fused([ffn + "down_proj.weight"]),
         down_bias=tensors.find(ffn + "down_proj.bias"),
     )

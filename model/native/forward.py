@@ -12,6 +12,7 @@ from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.packed_weights import WeightStore
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.library import RoundArrays, Shape
@@ -54,6 +55,9 @@ class NativeForward:
 
     `kv_dtype` names the format of keys and values: as the activations, or int8, a scale a head.
     Pages are [layers, blocks, slots, KV heads, `page_width`] of `page_dtype`.
+
+    With a `store` the packed weights are in its memory; where it has them already, matrices may be
+    without data (`meta`).
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class NativeForward:
         dtype: str = "bf16",
         pool: Pool | None = None,
         kv_dtype: str = "auto",
+        store: WeightStore | None = None,
     ) -> None:
         _check(config, dtype)
         if kv_dtype == "auto":
@@ -78,20 +83,38 @@ class NativeForward:
             self._pool.handle, shape_of(config, dtype, kv_dtype), frequencies
         )
         weakref.finalize(self, self._library.model_destroy, self.handle)
+        self.states: Tensor | None = None
+        """What the head read in the latest call, float32 [S, hidden]."""
+        is_bf16 = weights.embedding.dtype != torch.float32 or dtype == "bf16"
+        embedding_dtype = torch.bfloat16 if is_bf16 else torch.float32
+        place = self._use(store, weights.embedding.shape, embedding_dtype)
+        self._is_packed = store is not None and store.is_packed
         for index, layer in enumerate(weights.layers):
             self._set_layer(index, layer)
         self._set_matrix(0, Part.HEAD, weights.lm_head)
         self._set_vector(0, Vector.NORM, weights.norm)
-        embedding = weights.embedding
-        if embedding.dtype != torch.float32 or dtype == "bf16":
-            embedding = embedding.to(torch.bfloat16)
         # A view of a mapped file would keep all of it mapped.
-        self.embedding = embedding.clone()
-        self.states: Tensor | None = None
-        """What the head read in the latest call, float32 [S, hidden]."""
-        self._library.model_set_embedding(
-            self.handle, self.embedding.data_ptr(), embedding.dtype == torch.bfloat16
+        self.embedding = (
+            torch.empty_like(weights.embedding, dtype=embedding_dtype) if place is None else place
         )
+        if not self._is_packed:
+            self.embedding.copy_(weights.embedding)
+        if store is not None:
+            store.finish()
+        self._library.model_set_embedding(self.handle, self.embedding.data_ptr(), is_bf16)
+
+    def _use(
+        self, store: WeightStore | None, shape: torch.Size, dtype: torch.dtype
+    ) -> Tensor | None:
+        """Have matrices in a store's memory; returns the place of the embedding behind them."""
+        if store is None:
+            return None
+        size = self._library.model_arena_bytes(self.handle)
+        more = shape.numel() * dtype.itemsize
+        address = store.open(size + more)
+        self._library.model_use_arena(self.handle, address, size, store.is_packed)
+        place = (ctypes.c_char * more).from_address(address + size)
+        return torch.frombuffer(place, dtype=dtype).view(shape)
 
     def reading(self, limit_s: float = inf) -> tuple[int, float]:
         """Return the bytes of all matrices, and the milliseconds that reading them takes."""
@@ -142,13 +165,15 @@ class NativeForward:
         self, layer: int, part: Part, matrix: Tensor, bias: Tensor | None = None
     ) -> None:
         is_bf16 = matrix.dtype == torch.bfloat16
-        source = matrix.contiguous() if is_bf16 else matrix.float().contiguous()
+        source = matrix
+        if not self._is_packed:
+            source = matrix.contiguous() if is_bf16 else matrix.float().contiguous()
         bias = None if bias is None else bias.float().contiguous()
         self._library.model_set_matrix(
             self.handle,
             layer,
             part,
-            source.data_ptr(),
+            None if self._is_packed else source.data_ptr(),
             is_bf16,
             *source.shape,
             None if bias is None else bias.data_ptr(),

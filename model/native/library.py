@@ -119,6 +119,8 @@ SIGNATURES = {
     "pool_destroy": (None, [c_void_p]),
     "model_create": (c_void_p, [c_void_p, POINTER(Shape), POINTER(c_float)]),
     "model_destroy": (None, [c_void_p]),
+    "model_arena_bytes": (c_int64, [c_void_p]),
+    "model_use_arena": (None, [c_void_p, c_void_p, c_int64, c_int]),
     "model_set_matrix": (
         None,
         [c_void_p, c_int, c_int, c_void_p, c_int, c_int, c_int, c_void_p],

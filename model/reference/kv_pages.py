@@ -23,18 +23,30 @@ def allocate(
 
     `width` is what a head takes, in elements, where that is not its size.
     """
-    shape = (
+    shape = page_shape(config, block_count, block_size, width)
+    if device.type == "cpu":
+        return private_pages(shape, dtype)
+    return Pages(
+        torch.zeros(shape, dtype=dtype, device=device),
+        torch.zeros(shape, dtype=dtype, device=device),
+    )
+
+
+def page_shape(
+    config: ModelConfig, block_count: int, block_size: int, width: int = 0
+) -> tuple[int, ...]:
+    """Return the shape of the keys: [layers, blocks, block_size, kv_heads, width]."""
+    return (
         config.layer_count,
         block_count,
         block_size,
         config.num_kv_heads,
         width or config.head_size,
     )
-    if device.type != "cpu":
-        return Pages(
-            torch.zeros(shape, dtype=dtype, device=device),
-            torch.zeros(shape, dtype=dtype, device=device),
-        )
+
+
+def private_pages(shape: tuple[int, ...], dtype: torch.dtype) -> Pages:
+    """Return zeroed pages in this process's own memory, taken as blocks are first written."""
     return Pages(_untouched(shape, dtype), _untouched(shape, dtype))
 
 

@@ -5,7 +5,7 @@ Backends are torch (`model.reference`), the CPU's kernels (`model.native`) and a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 import torch
@@ -17,11 +17,15 @@ from draftwerk.model.draft_head.chains import ChainDrafter
 from draftwerk.model.draft_head.tree import TreeHead
 from draftwerk.model.reference import kv_pages, sampler
 from draftwerk.model.reference.sampler import SamplingRequest, TopTokens
+from draftwerk.model.reference.shared_pages import SharedPages
 from draftwerk.model.step.presampled import Presample, broken_alone
 from draftwerk.model.text.grammar import Grammars
+from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
 
 HeadT = TypeVar("HeadT", bound=TreeHead, covariant=True)
+UNREAD_JOURNAL = MoveJournal()
+"""Of private pages, which end with their process."""
 
 
 class Choose(Protocol):
@@ -111,6 +115,21 @@ class LoadedModel:
     """Whether the forward takes its batches in host memory and sends them itself."""
     chains: ChainDrafter | None = None
     """What guesses whole chains at once, of a draft model on a GPU."""
+    shared: SharedPages | None = None
+    """Where the pages are, if the server owns their memory."""
+
+    @property
+    def journal(self) -> MoveJournal:
+        """Where the runner notes how far it came with copies and moves."""
+        return UNREAD_JOURNAL if self.shared is None else self.shared.journal
+
+    def on_scratch(self) -> "LoadedModel":
+        """Return the model over pages of its own: shared ones may hold what others rely on."""
+        if self.shared is None:
+            return self
+        keys = self.pages.keys
+        pages = kv_pages.private_pages(tuple(keys.shape), keys.dtype)
+        return replace(self, pages=pages, shared=None)
 
     def run(self, builder: BatchBuilder) -> Tensor:
         """Return the logits of a round."""

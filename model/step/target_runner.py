@@ -72,8 +72,10 @@ class TargetRunner:
         rows = [self._read(builder, number, *pair) for number, pair in enumerate(pairs)]
 
         # 2. Copy blocks and move slots, before the model writes into them.
+        self.parts.journal.begin(round_)
         self.backend.copy_blocks(self.pages, round_.copies)
         self.backend.move_slots(self.pages, round_.moves)
+        self.parts.journal.end(round_)
 
         # 3 - 7. Run the model and follow its answers, where there is anything to compute.
         plans = [plan for plan in rows if isinstance(plan, RowPlan) and plan.row.samples]

@@ -10,6 +10,8 @@ from struct import Struct as FrameHeader
 
 import msgspec
 
+from draftwerk.cache.page_layout import PageLayout
+
 OnProgress = Callable[[str], None]
 """Takes a line to show while a model loads: the payload of LOADING."""
 
@@ -49,6 +51,10 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     """What every step reads; 0 where it was not measured."""
     weight_ms: float = 0.0
     """How long reading it takes, and nothing else: no step is faster."""
+    pages: PageLayout | None = None
+    """Of shared pages; None where they are the process's own."""
+    fingerprint: str = ""
+    """Of everything that decides the bytes of a block beside its tokens; empty if not known."""
 
 
 def frame(kind: FrameKind, payload: bytes = b"") -> bytes:

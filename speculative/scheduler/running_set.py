@@ -21,9 +21,13 @@ from typing import NamedTuple
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.drafting.token_weights import Occupancy
+from draftwerk.speculative.scheduler.lengths import RunningText, TextLengths, expected_peak
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.sequence import Sequence
 
+OVERBOOKING = 1.25
+"""The expected peak of blocks may be so many times the pool: some texts end early, and a pool that
+is never full serves fewer at once (fitted with benchmarks.speed.small_cache)."""
 AGING_ROUNDS = 256
 """Rounds for which a sequence goes before those of the next less urgent priority."""
 
@@ -40,7 +44,11 @@ class ComputedCount(NamedTuple):
 class RunningSet:
     """Every live sequence: running ones in order of admission, waiting ones by rank."""
 
-    def __init__(self, pool: BlockPool, stats: SchedulerStats) -> None:
+    def __init__(
+        self, pool: BlockPool, stats: SchedulerStats, lengths: TextLengths | None = None
+    ) -> None:
+        """With `lengths`, a sequence enters only if all will probably fit to their ends."""
+        self.lengths = lengths
         self.pool = pool
         self.stats = stats
         self.waiting: deque[Sequence] = deque()
@@ -59,8 +67,14 @@ class RunningSet:
         attempt = sequence.sequence_id, self.pool.available
         if attempt == self._refused:
             return False  # its prefix need not be named again while nothing has become free
+        if self._overflows(sequence):
+            return False
         found = sequence.table.match(sequence.tokens)
-        if not sequence.table.reserve(len(sequence.tokens)) or self._is_cramped(sequence):
+        if (
+            not sequence.table.reserve(len(sequence.tokens))
+            or self._is_cramped(sequence)
+            or self._overflows(sequence)
+        ):
             sequence.table.release()
             self._refused = sequence.sequence_id, self.pool.available
             return False
@@ -189,6 +203,27 @@ class RunningSet:
         if sequence.search is None or not self.running:
             return False
         return self.pool.available < sequence.search.tail_blocks(sequence, self.pool)
+
+    def _overflows(self, entering: Sequence) -> bool:
+        """Return whether the pool will probably be too small for what runs and one more.
+
+        Before its blocks are reserved this is a lower bound: its prefix may be cached.
+        """
+        if self.lengths is None or not self.running:
+            return False
+        texts = [
+            RunningText(
+                len(sequence.tokens),
+                self.lengths.left(sequence),
+                sum(len(table.blocks) for table in _tables(sequence)),
+                1 if sequence.search is None else sequence.search.row_count,
+            )
+            for sequence in (*self.running.values(), entering)
+        ]
+        if not entering.table.blocks:
+            texts[-1] = texts[-1]._replace(tokens=0)
+        peak = expected_peak(self.pool.used, self.pool.block_size, texts)
+        return peak > OVERBOOKING * self.pool.capacity
 
     def _give_way(self, asking: Sequence) -> bool:
         """Preempt the last by rank that is in no round; False if there is none, or it asked."""

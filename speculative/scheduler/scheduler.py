@@ -25,8 +25,10 @@ from draftwerk.speculative.protocol.rounds import (
     Draft,
     Round,
     Row,
+    StepReport,
     Verdict,
 )
+from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.round_budget import RoundBudget, UnreadPrompt
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
 from draftwerk.speculative.scheduler.stats import SchedulerStats
@@ -72,12 +74,16 @@ class Scheduler:
         limits: RoundLimits,
         stats: SchedulerStats | None = None,
         cost: StepCost | None = None,
+        lengths: TextLengths | None = None,
     ) -> None:
-        """`stats` and `cost` are of all schedulers, where there is more than one in turn."""
+        """`stats`, `cost` and `lengths` are of all schedulers, where there are several in turn.
+
+        Without `lengths` sequences enter by what is known of them alone.
+        """
         self.pool = pool
         self.limits = limits
         self.stats = SchedulerStats() if stats is None else stats
-        self.running_set = RunningSet(pool, self.stats)
+        self.running_set = RunningSet(pool, self.stats, lengths)
         self.cost = StepCost() if cost is None else cost
         self._budget = RoundBudget(limits.tokens_max, limits.promise, self.cost)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
@@ -95,6 +101,11 @@ class Scheduler:
     @property
     def idle(self) -> bool:
         return not (self.running_set.waiting or self.running_set.running)
+
+    @property
+    def report(self) -> StepReport:
+        """What the latest committed step cost."""
+        return self._report
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a sequence: by its priority, then by its age."""
@@ -142,6 +153,14 @@ class Scheduler:
         self._rounds[pipeline_slot] = round_, plan.members
         self._continuous = True
         return round_
+
+    def blocks_in_flight(self) -> set[int]:
+        """Return every block that a round under way may write to."""
+        found: set[int] = set()
+        for round_, _ in self._rounds.values():
+            found.update(block for row in round_.rows for block in row.blocks)
+            found.update(target for _, target in round_.copies)
+        return found
 
     def computed_counts(self) -> dict[str, ComputedCount]:
         """Return how much was computed of each request that runs."""
@@ -347,6 +366,8 @@ class Scheduler:
         sequence.table.commit(sequence.tokens, sequence.computed)
         if finish_reason:
             self.running_set.end(sequence)
+            if self.running_set.lengths is not None:
+                self.running_set.lengths.learn(sequence.generated)
         return SequenceProgress(
             sequence,
             decision.tokens[:kept],

@@ -16,14 +16,17 @@ import pytest
 
 from draftwerk.actors import stops
 from draftwerk.actors.detokenizer import Detokenizer
+from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.ledger import Entry, Ledger
 from draftwerk.actors.messages import Cancel, Delivery, Generated, Opened
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.actors.stops import StopScanner
+from draftwerk.actors.tier_two import Intake, WriteBehind
 from draftwerk.actors.tokenizer import Tokenizer
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
+from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.sampling import gumbel as noise
 from draftwerk.speculative.sampling import params as sampling
 from draftwerk.speculative.sampling.params import Sampling
@@ -31,10 +34,18 @@ from draftwerk.speculative.scheduler.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 from draftwerk.speculative.sequence import Sequence
-from tests.actors import test_detokenizer, test_engine, test_ledger, test_stops, test_tokenizer
+from tests.actors import (
+    test_detokenizer,
+    test_engine,
+    test_ledger,
+    test_stops,
+    test_tier_two,
+    test_tokenizer,
+)
+from tests.actors.devices import test_rounds_in_flight
 from tests.cache import tables_world
 from tests.speculative.sampling import test_distribution as test_distribution
-from tests.speculative.scheduler import test_priority, test_round_budget
+from tests.speculative.scheduler import test_lengths, test_priority, test_round_budget
 from tests.speculative.scheduler.scheduler_world import story
 from tests.support import toy
 from tests.support.simulation import Setting, run
@@ -72,6 +83,20 @@ def simulations(**how: Any) -> Hunt:
             assert counters["restarts"] == 0 or how.get("lost")
 
     return hunt
+
+
+def recoveries() -> None:
+    """Engines whose target dies over pages that outlive it; only a bug's actors start again."""
+    for seed in range(2 * SEEDS):
+        run(Setting(seed, lost=0.15, spare=bool(seed % 2), bugs=0.003))
+
+
+def second_tiers() -> None:
+    """Engines with a store, one after the other."""
+    for seed in range(SEEDS):
+        kept: dict[bytes, list[tuple[int, int]]] = {}
+        for server in range(2):
+            run(Setting(2 * seed + server, store=True, kept=kept))
 
 
 def joint_distribution() -> None:
@@ -279,6 +304,21 @@ BUGS = [
         test_priority.test_a_choice_that_waited_for_its_sibling_preempts_no_equal,
     ),
     Bug(
+        "what the others will need is not counted",
+        slip(RunningSet, "_overflows", "(*self.running.values(), entering)", "(entering,)"),
+        test_lengths.test_a_sequence_waits_where_all_would_not_fit_to_their_ends,
+    ),
+    Bug(
+        "the pool is kept empty for what may come",
+        slip(RunningSet, "_overflows", "or not self.running", ""),
+        test_lengths.test_where_nothing_runs_the_first_enters_whatever_is_expected,
+    ),
+    Bug(
+        "no text is ever learnt from",
+        slip(Scheduler, "_advance", "lengths.learn(sequence.generated)", "lengths.check()"),
+        test_lengths.test_lengths_are_learnt_from_texts_that_end,
+    ),
+    Bug(
         "a round takes longer than was promised",
         slip(RoundBudget, "tokens", "self.promise.tpot, 1", "2 * self.promise.tpot, 1"),
         test_round_budget.test_a_round_takes_no_longer_than_readers_were_promised,
@@ -360,28 +400,124 @@ BUGS = [
             "children.get((path[-1] if path else -1, token))",
             "{token: node for (_, token), node in children.items()}.get(token)",
         ),
-        stories,
+        simulations(),
     ),
     Bug(
         "an accepted path is not moved to where its tokens belong",
         slip(ToyTarget, "_decide", "enumerate(kept)", "enumerate([])"),
         stories,
     ),
+    # recovery
+    Bug(
+        "copies and moves are made twice",
+        slip(
+            RoundsInFlight, "lost", "_without_moves(each) if state is Moves.DONE else each", "each"
+        ),
+        recoveries,
+    ),
+    Bug(
+        "a search goes on from blocks that are half moved",
+        slip(RoundsInFlight, "lost", "Moves.HALF_DONE in states", "False"),
+        test_rounds_in_flight.test_copies_are_made_once,
+    ),
+    Bug(
+        "copies are noted before they are made",
+        slip(MoveJournal, "begin", "round_.round_id << 1", "round_.round_id << 1 | 1"),
+        test_rounds_in_flight.test_copies_are_made_once,
+    ),
+    Bug(
+        "a new process is not told of the sequences that the last one knew",
+        slip(RoundsInFlight, "lost", "set(self.known)", "set()"),
+        recoveries,
+    ),
+    Bug(
+        "a row's tokens are applied twice after a loss",
+        slip(
+            RoundsInFlight,
+            "_row",
+            "opening = self.known[row.sequence_id].again(row.new_token_ids)\n"
+            "        return replace(row, new_sequence=opening, new_token_ids=())",
+            "opening = self.known[row.sequence_id].again(row.new_token_ids)\n"
+            "        return replace(row, new_sequence=opening)",
+        ),
+        recoveries,
+    ),
+    Bug(
+        "a round is applied when it is sent, not when it is answered",
+        slip(
+            RoundsInFlight,
+            "sent",
+            "in_flight.append(proposal)",
+            "in_flight.append(proposal); self._learn(proposal.round)",
+        ),
+        recoveries,
+    ),
+    Bug(
+        "a fork is told as what it forked off",
+        slip(RoundsInFlight, "_learn", "list(origin.tokens)", "origin.tokens"),
+        recoveries,
+    ),
+    Bug(
+        "a new process is told of endings that it never saw begin",
+        slip(RoundsInFlight, "_told", "if each not in untold", "if True"),
+        recoveries,
+    ),
+    Bug(
+        "a new pipeline goes on with the last one's sequences",
+        slip(RoundsInFlight, "forget", "self.known.clear()", "pass"),
+        recoveries,
+    ),
+    # tier two
+    Bug(
+        "a loaded block is written where a round under way writes",
+        slip(
+            BlockPool,
+            "adopt",
+            "for each in self._free if each not in avoid",
+            "for each in self._free[::-1]",
+        ),
+        lambda: test_tier_two.test_no_block_of_a_round_under_way_is_taken("trio"),
+    ),
+    Bug(
+        "an evicted block is copied once it is overwritten",
+        slip(WriteBehind, "evicted", "self.store.copy(block)", "self.store.copy(block ^ 1)"),
+        second_tiers,
+    ),
+    Bug(
+        "a loaded block is found before it is written",
+        slip(Intake, "_take_in", "self.store.put(block, content)", "pass"),
+        second_tiers,
+    ),
+    Bug(
+        "a store's block is looked for without what came before it",
+        slip(Intake, "_names", "name = self.namer.name(name,", "name = self.namer.name(ROOT,"),
+        lambda: test_tier_two.test_a_prompt_finds_its_blocks_after_they_were_lost("trio"),
+    ),
+    Bug(
+        "a cancel overtakes a request whose blocks are loaded",
+        slip(Intake, "run", "message.request_id in self._parked", "False"),
+        lambda: test_tier_two.test_no_cancel_overtakes_a_request_that_waits_for_blocks("trio"),
+    ),
+    Bug(
+        "what made a sequence fail is kept",
+        slip(BlockPool, "forget", "self.watcher.forgotten(name)", "pass"),
+        lambda: test_tier_two.test_what_made_a_sequence_fail_is_not_kept("trio"),
+    ),
     # actors
     Bug(
         "a token is delivered twice after a restart",
         slip(Entry, "record", "extend(event.tokens)", "extend(event.tokens[1:])"),
-        simulations(lost=0.05),
+        simulations(lost=0.05, recovers=False),
     ),
     Bug(
         "a choice that had ended comes back after a restart",
         slip(Entry, "resubmission", "tuple(sorted(self.ended))", "()"),
-        simulations(lost=0.05),
+        simulations(lost=0.05, recovers=False),
     ),
     Bug(
         "a restart begins the text anew",
         slip(Entry, "resubmission", "tuple(map(tuple, self.committed))", "()"),
-        simulations(lost=0.05),
+        simulations(lost=0.05, recovers=False),
     ),
     Bug(
         "a crash may come between the last text and its ending",
@@ -447,4 +583,5 @@ def test_where_nothing_is_planted_giving_up_soon_catches_nothing(
 ) -> None:
     """The other hunts without a plant are tests of their own: test_simulation, test_scheduler."""
     monkeypatch.setattr(RESTART_LIMIT, lambda **_: RestartLimit(failures_max=30))
-    simulations(lost=0.05)()
+    simulations(lost=0.05, recovers=False)()
+    recoveries()

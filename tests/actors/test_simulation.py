@@ -40,10 +40,33 @@ def test_no_promise_changes_a_text(lost: float) -> None:
 
 
 def test_a_lost_target_is_only_a_pause() -> None:
-    counters = total([Setting(seed, lost=0.05) for seed in range(60)])
+    counters = total([Setting(seed, lost=0.05, recovers=False) for seed in range(60)])
     assert counters["restarts"] > 50, counters
     assert counters["finished"] > 100, counters
     assert counters["search finished"] > 10, counters
+    assert counters["failed"] == 0
+
+
+@pytest.mark.parametrize("spare", [False, True])
+def test_over_pages_that_outlive_the_target_sequences_go_on(spare: bool) -> None:
+    counters = total([Setting(seed, lost=0.05, spare=spare) for seed in range(60)])
+    assert counters["recoveries"] > 50, counters
+    assert counters["restarts"] < counters["recoveries"] / 4, counters
+    assert counters["target dies in the middle of its work"] > 5, counters
+    assert counters["finished"] > 100, counters
+    assert counters["search finished"] > 10, counters
+    assert counters["failed"] == 0
+
+
+def test_blocks_from_a_second_tier_are_those_that_were_lost() -> None:
+    counters = Counter[str]()
+    for seed in range(40):
+        kept: dict[bytes, list[tuple[int, int]]] = {}
+        for server in range(2):  # the second one finds what the first has kept
+            setting = Setting(2 * seed + server, store=True, kept=kept, lost=0.02, bugs=0.003)
+            counters += run(setting).counters
+    assert counters["store_hits"] > 100, counters
+    assert counters["finished"] > 200, counters
     assert counters["failed"] == 0
 
 

@@ -40,7 +40,7 @@ def test_features_of_an_apple_cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_without_proc_nothing_is_known(tmp_path: Path) -> None:
     assert host.cpu_features(tmp_path) == frozenset()
     assert host.cpu_name(tmp_path)
-    assert host.resident_bytes(1, tmp_path) == 0
+    assert host.proportional_bytes(1, tmp_path) == 0
 
 
 def test_without_affinity_every_cpu_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,9 +74,28 @@ def test_a_process_counts_with_all_its_descendants(tmp_path: Path) -> None:
         (task / "children").write_text(children)
         (tmp_path / str(process) / "statm").write_text(f"999 {pages} 0 0 0 0 0")
     page = os.sysconf("SC_PAGE_SIZE")
-    assert host.resident_bytes(1, tmp_path) == 100 * page
-    assert host.resident_bytes(5, tmp_path) == 0, "it has gone"
+    assert host.proportional_bytes(1, tmp_path) == 100 * page
+    assert host.proportional_bytes(5, tmp_path) == 0, "it has gone"
+
+
+def test_what_processes_share_is_counted_once(tmp_path: Path) -> None:
+    for process, children in ((1, "2"), (2, "")):
+        task = tmp_path / str(process) / "task" / str(process)
+        task.mkdir(parents=True)
+        (task / "children").write_text(children)
+        (tmp_path / str(process) / "statm").write_text("999 500 0 0 0 0 0")
+        (tmp_path / str(process) / "smaps_rollup").write_text(
+            "55d0-7ffc ---p 00000000 00:00 0 [rollup]\nRss: 2000 kB\nPss: 300 kB\n"
+        )
+    assert host.proportional_bytes(1, tmp_path) == 600 * 1024
+    assert host.family(1, tmp_path) == [1, 2]
+
+
+def test_available_memory_is_read_from_the_system(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    7 kB\n")
+    assert host.available_bytes(tmp_path) == 7 * 1024
+    assert host.available_bytes(tmp_path / "none") == 0
 
 
 def test_this_process_is_larger_than_a_megabyte() -> None:
-    assert host.resident_bytes(os.getpid()) > 2**20
+    assert host.proportional_bytes(os.getpid()) > 2**20

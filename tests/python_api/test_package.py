@@ -63,11 +63,11 @@ def test_keywords_are_the_settings_of_the_engine() -> None:
     assert list(hints) == list(settings)
     for name, kind in settings.items():
         bare = get_args(kind)[0] if get_origin(kind) is typing.Annotated else kind
-        if name in ("draft", "draft_head"):
+        if name in ("draft", "draft_head", "kv_store"):
             assert hints[name] == StrPath
         elif name == "served_model_name":
             assert (hints[name], bare) == (Sequence[str], tuple[str, ...])
         elif get_origin(bare) is Literal:
             assert get_args(hints[name]) == get_args(bare)
         else:
-            assert hints[name] is bare
+            assert hints[name] == bare

@@ -6,6 +6,7 @@ It answers through frames like a real one, so the device that watches it is the 
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ import msgspec
 
 from draftwerk.actors.devices.process import BEAT_S
 from draftwerk.speculative.protocol.frames import HEADER, FrameKind, Ready, encode, frame
+from tests.support.toy import KilledError, ToyTarget
 
 READY = Ready(device="cpu", attention="toy", exact=True)
 FAULTS = (
@@ -22,6 +24,7 @@ FAULTS = (
     "refuses for a moment",
     "says nonsense when ready",
     "dies of its work",
+    "dies in the middle of its work",
     "dies with the result",
     "hangs at work",
     "beats, but never ends",
@@ -30,8 +33,10 @@ FAULTS = (
     "dies while idle",
     "hangs while idle",
 )
-LOADING, IDLE = FAULTS[:4], FAULTS[10:]
-WORKING = FAULTS[4:10]
+LOADING, IDLE = FAULTS[:4], FAULTS[11:]
+WORKING = FAULTS[4:11]
+WRITES_MAX = 30
+"""Of a process that dies in the middle of its work."""
 LATE_S = (0.5, 3.0)
 
 
@@ -128,6 +133,10 @@ class SimulatedChild:
         if fault == "dies of its work":
             self.dead_from = min(self.dead_from, done_at)
             return
+        if fault == "dies in the middle of its work":
+            self.dead_from = min(self.dead_from, done_at)
+            self.die_within(msgspec.msgpack.decode(payload, type=self.work_type), rng)
+            return
         result = encode(self.step(msgspec.msgpack.decode(payload, type=self.work_type)))
         queued = frame(FrameKind.DONE, result)
         match fault:
@@ -145,6 +154,14 @@ class SimulatedChild:
             case _:
                 pass
         self.queued.append((done_at, queued))
+
+    def die_within(self, work: object, rng: random.Random) -> None:
+        """Do a part of the work, if the model can; whatever it wrote stays written."""
+        model = getattr(self.step, "__self__", None)
+        if isinstance(model, ToyTarget):
+            model.dies_after = rng.randint(0, WRITES_MAX)
+            with suppress(KilledError):
+                self.step(work)
 
     async def receive(self) -> tuple[int, bytes]:
         while True:

@@ -15,14 +15,18 @@ import trio.testing
 from trio._core import _run as scheduler
 
 from draftwerk.actors.devices.process import ProcessDevice
+from draftwerk.actors.devices.recovering_target import RecoveringTarget, RecoveryStats
+from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.actors.errors import OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Failed, Options, Prompt, Speculation
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
+from draftwerk.cache.page_layout import JOURNAL_BYTES
 from draftwerk.slo import NOTHING_PROMISED, Promise
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
@@ -34,6 +38,7 @@ from tests.support.toy import (
     POISON,
     STOP,
     VOCAB,
+    Cell,
     ToyTarget,
     ToyText,
     log_distribution,
@@ -76,6 +81,49 @@ class SlowWorker:
     async def run(self, work: Callable[[], R]) -> R:
         await anyio.sleep(self.rng.choice([0.0, 0.001, 0.01, 0.3]))
         return work()
+
+
+@dataclass
+class ToyStore:
+    """Tier two over the toy's pages; blocks get lost in it, and at times it keeps none."""
+
+    pages: list[Cell]
+    block_size: int
+    rng: random.Random
+    lossy: float = 0.1
+    kept: dict[bytes, list[Cell]] = field(default_factory=dict[bytes, list[Cell]])
+    hits: int = 0
+
+    def __contains__(self, name: bytes) -> bool:
+        return name in self.kept
+
+    def load(self, name: bytes) -> list[Cell] | None:
+        if self.rng.random() < self.lossy:
+            self.kept.pop(name, None)
+        found = self.kept.get(name)
+        self.hits += found is not None
+        return found
+
+    def keep(self, name: bytes, content: list[Cell]) -> bool:
+        if self.rng.random() < self.lossy:
+            return False
+        self.kept[name] = content
+        return True
+
+    def remove(self, name: bytes) -> None:
+        del self.kept[name]
+
+    def copy(self, block: int) -> list[Cell]:
+        return self.pages[block * self.block_size : (block + 1) * self.block_size]
+
+    def put(self, block: int, content: list[Cell]) -> None:
+        self.pages[block * self.block_size : (block + 1) * self.block_size] = content
+
+    def newest(self, count: int) -> list[bytes]:
+        return list(self.kept)[::-1][:count]
+
+    def counters(self) -> dict[str, float]:
+        return {"hits": self.hits, "blocks": len(self.kept)}
 
 
 @dataclass
@@ -189,6 +237,14 @@ class Setting:
     """The chance that an actor fails before or after a piece of work."""
     guesser: bool = True
     reckless: bool = True
+    recovers: bool = True
+    """Whether the target's pages outlive its process."""
+    spare: bool = False
+    """Whether another process stands ready."""
+    store: bool = False
+    """Whether blocks are kept in a second tier."""
+    kept: dict[bytes, list[Cell]] = field(default_factory=dict[bytes, list[Cell]])
+    """What it holds: more than one server may have it in turn."""
     odd: float = 0.0
     """The share of clients that send what no device can compute."""
     promise: Promise = NOTHING_PROMISED
@@ -224,10 +280,9 @@ def child_of(fate: Fate, make: Callable[[], Callable[[Any], object]], work: type
 def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
     """Return a server over the toy: few blocks, few rows, small rounds."""
     size = 4
-    target = ProcessDevice[Proposal, Verdict](
-        child_of(fates.target, lambda: ToyTarget(setting.block_count, size).step, Proposal),
-        Verdict,
-    )
+    recoveries = RecoveryStats()
+    pages: list[Cell] = [(-1, 0)] * (setting.block_count * size)
+    target = target_device(setting, fates, size, recoveries, pages)
     draft = ProcessDevice[Round, tuple[Draft, ...]](
         child_of(fates.draft, lambda: Guesser(rng).propose, Round), tuple[Draft, ...]
     )
@@ -251,6 +306,27 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
         proposer=partial(Reckless if setting.reckless else Proposer, WITHOUT_MODEL),
         restarts=lambda: RestartLimit(failures_max=10**6, fruitless_max=10**6, rng=rng),
         trace=FaultyTrace(fate=fates.actors),
+        recoveries=recoveries,
+        store=ToyStore(pages, size, rng, kept=setting.kept) if setting.store else None,
+    )
+
+
+def target_device(
+    setting: Setting, fates: Fates, size: int, stats: RecoveryStats, pages: list[Cell]
+) -> RecoveringTarget | ProcessDevice[Proposal, Verdict]:
+    """Return the target, over pages that outlive its process or over pages that end with it."""
+    if not setting.recovers:
+        make = partial(ToyTarget, setting.block_count, size)
+        return ProcessDevice(child_of(fates.target, lambda: make().step, Proposal), Verdict)
+    journal = MoveJournal(memoryview(bytearray(JOURNAL_BYTES)))
+    make = partial(ToyTarget, setting.block_count, size, pages=pages, journal=journal)
+    spawn = child_of(fates.target, lambda: make().step, Proposal)
+    return RecoveringTarget(
+        ProcessDevice(spawn, Verdict),
+        RoundsInFlight(journal),
+        spare=ProcessDevice(spawn, Verdict) if setting.spare else None,
+        stats=stats,
+        limit=RestartLimit(failures_max=10**6, fruitless_max=10**6),
     )
 
 
@@ -273,7 +349,8 @@ async def simulate(setting: Setting) -> Report:
         snapshot = engine.snapshot()
         engine.check()
     faults = fates.target.happened + fates.actors.happened
-    assert snapshot.restarts <= faults.total(), "only faults may restart anything"
+    mended = snapshot.restarts + snapshot.recoveries
+    assert mended <= faults.total(), "only faults may restart anything"
     assert snapshot.blocks_used == 0, "every block came home"
     assert not any(snapshot.mailbox_depths.values()), snapshot.mailbox_depths
     report.counters.update(
@@ -283,6 +360,9 @@ async def simulate(setting: Setting) -> Report:
         prefix_hits=snapshot.prefix_hits,
         recomputed=snapshot.recomputed_tokens,
         restarts=snapshot.restarts,
+        recoveries=snapshot.recoveries,
+        store_hits=int(snapshot.store.get("hits", 0)),
+        store_blocks=int(snapshot.store.get("blocks", 0)),
     )
     report.counters.update({f"target {name}": n for name, n in fates.target.happened.items()})
     report.counters.update({f"draft {name}": n for name, n in fates.draft.happened.items()})

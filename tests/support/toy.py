@@ -10,6 +10,7 @@ from math import exp, log
 from draftwerk.actors.messages import ChatMessage, Scalar
 from draftwerk.speculative.beams.decisions import BeamRules, Candidate
 from draftwerk.speculative.beams.sampled import new_beams
+from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import (
     LOSS_NATS,
     ChosenLogprob,
@@ -135,6 +136,14 @@ def head_candidates(context: Sequence[int]) -> tuple[Candidate, ...]:
     return ((sum(context) % VOCAB, -1.0), (len(context) % VOCAB, -2.0))
 
 
+Cell = tuple[int, int]
+"""A token, and a hash of all that it saw."""
+
+
+class KilledError(Exception):
+    """The process ends here, in the middle of a round."""
+
+
 @dataclass
 class ToyTarget:
     """The target's side of a device step, over `block_count` blocks of token-sized KV."""
@@ -146,15 +155,21 @@ class ToyTarget:
         default_factory=dict[int, tuple[int, Sampling]]
     )
     steps: int = 0
+    pages: list[Cell] = field(default_factory=list[Cell])
+    """As in real KV, a slot's content depends on its token and on all that the token saw."""
+    journal: MoveJournal = field(default_factory=MoveJournal)
+    dies_after: int | None = None
+    """Writes to the pages that are left to it; None means all."""
 
     def __post_init__(self) -> None:
-        # As in real KV, a slot's content depends on its token and on all that the token saw.
-        self.pages = [(-1, 0)] * (self.block_count * self.block_size)
+        if not self.pages:
+            self.pages.extend([(-1, 0)] * (self.block_count * self.block_size))
 
     def step(self, proposal: Proposal) -> Verdict:
         """Verify a proposal the way a real model does, except for the arithmetic."""
         self.steps += 1
         round_ = proposal.round
+        self._live()
         for row in round_.rows:
             if row.branch is not None and row.branch.origin:
                 assert row.sequence_id not in self.histories, "copied over a living sequence"
@@ -162,14 +177,16 @@ class ToyTarget:
                 self.openings[row.sequence_id] = self.openings[row.branch.origin]
         for sequence_id in round_.finished_ids:
             del self.histories[sequence_id], self.openings[sequence_id]
+        self.journal.begin(round_)
+        size = self.block_size
         for source, target in round_.copies:
-            size = self.block_size
-            self.pages[target * size : (target + 1) * size] = self.pages[
-                source * size : (source + 1) * size
-            ]
+            for offset in range(size):
+                self._put(target * size + offset, self.pages[source * size + offset])
         moved = [(to, self.pages[slot]) for slot, to in round_.moves]
         for to, cell in moved:
-            self.pages[to] = cell
+            self._put(to, cell)
+        self._live()
+        self.journal.end(round_)
         for row, draft in zip(round_.rows, proposal.drafts, strict=True):
             self._write(row, draft)
         decisions = tuple(
@@ -197,15 +214,13 @@ class ToyTarget:
         assert row.samples == (row.stop == len(history)), "a row must know its end"
         for position in range(row.start, row.stop):
             seen = self.pages[self._slot(row, position - 1)] if position else (-1, 0)
-            self.pages[self._slot(row, position)] = (history[position], hash((seen, position)))
+            self._put(self._slot(row, position), (history[position], hash((seen, position))))
         depths = draft.depths()
         for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
             before = row.stop - 1 if parent < 0 else row.stop + parent
             seen = self.pages[self._slot(row, before)]
-            self.pages[self._slot(row, row.stop + node)] = (
-                token,
-                hash((seen, row.stop + depths[node])),
-            )
+            cell = (token, hash((seen, row.stop + depths[node])))
+            self._put(self._slot(row, row.stop + node), cell)
 
     def _decide(self, row: Row, draft: Draft) -> Decision:
         if not row.samples:
@@ -239,7 +254,7 @@ class ToyTarget:
             path.append(node)
         kept = [self.pages[self._slot(row, row.stop + node)] for node in path]
         for depth, cell in enumerate(kept):
-            self.pages[self._slot(row, row.stop + depth)] = cell
+            self._put(self._slot(row, row.stop + depth), cell)
         logprobs = tuple(ChosenLogprob(-0.5) for _ in tokens) if sampling.logprobs >= 0 else ()
         output = context[prompt_count:]
         if tokens[-1] in sampling.stop_token_ids:
@@ -291,6 +306,17 @@ class ToyTarget:
         return [
             best_candidates(distribution, row.branch.candidates) for distribution in distributions
         ]
+
+    def _put(self, slot: int, cell: Cell) -> None:
+        self._live()
+        self.pages[slot] = cell
+
+    def _live(self) -> None:
+        """Raise KilledError once the process has done what it may."""
+        if self.dies_after is not None:
+            if self.dies_after == 0:
+                raise KilledError
+            self.dies_after -= 1
 
     def _slot(self, row: Row, position: int) -> int:
         return (

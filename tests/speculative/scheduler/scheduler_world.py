@@ -15,6 +15,7 @@ from draftwerk.cache.tables import BlockTable
 from draftwerk.slo import Promise
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Proposal, Round, Row, Verdict
 from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler, expand
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
 from tests.support.simulation import Guesser
@@ -64,12 +65,13 @@ class World:
         block_count: int = 10,
         block_size: int = 3,
         limits: RoundLimits | None = None,
+        lengths: TextLengths | None = None,
     ) -> None:
         self.rng = rng
         self.limits = limits or RoundLimits(
             pipeline_depth=2, rows_max=4, tokens_max=12, draft_max=4
         )
-        self.scheduler = Scheduler(BlockPool(block_count, block_size), self.limits)
+        self.scheduler = Scheduler(BlockPool(block_count, block_size), self.limits, lengths=lengths)
         self.namer = BlockNamer(b"")
         self.context_max = min(CONTEXT, block_count * block_size)
         self.target = ToyTarget(block_count, block_size)
@@ -380,6 +382,7 @@ def story(seed: int, steps: int = 60) -> Counter[str]:
                 [Promise(), Promise(tpot=0.0005), Promise(ttft=0.05, tpot=0.0005), Promise(ttft=1)]
             ),
         ),
+        lengths=rng.choice([None, TextLengths()]),
     )
     for _ in range(steps):
         match rng.choice(["submit", "plan", "plan", "plan", "commit", "commit", "cancel", "error"]):

@@ -16,9 +16,17 @@ AttentionShape Model::attention() const {
     return {shape.heads, shape.kv_heads, shape.head_size, static_cast<Format>(shape.kv_format)};
 }
 
+size_t Model::arena_bytes() const {
+    auto bytes = [&](int n, int k, int parts) { return packed_bytes(format(), n, k, parts); };
+    size_t layer = bytes(qkv_width(), shape.hidden, 1) +
+                   bytes(shape.hidden, attended_width(), 1) +
+                   bytes(2 * shape.ffn, shape.hidden, 2) + bytes(shape.hidden, shape.ffn, 1);
+    return shape.layers * layer + packed_bytes(head_format(), shape.vocab, shape.hidden, 1);
+}
+
 void Model::set_matrix(int layer, Part part, const Source &source) {
     Matrix matrix = packed(pool, part == Part::head ? head_format() : format(), source,
-                           part == Part::gate_up ? 2 : 1);
+                           part == Part::gate_up ? 2 : 1, &arena);
     if (part == Part::head) {
         head = std::move(matrix);
         return;

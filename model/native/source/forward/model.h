@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attention/attention.h"
-#include "matrix/matrix.h"
+#include "matrix/packing.h"
 #include "threads/pool.h"
 
 // Mirrors `Shape` in library.py.
@@ -47,6 +47,7 @@ struct Workspace {
 struct Model {
     Shape shape;
     Pool &pool;
+    Arena arena;
     std::vector<float> inverse_frequencies;
     std::vector<Layer> layers;
     std::vector<float> norm;
@@ -63,6 +64,8 @@ struct Model {
     Format head_format() const { return format() == Format::int4 ? Format::int8 : format(); }
     int qkv_width() const { return (shape.heads + 2 * shape.kv_heads) * shape.head_size; }
     int attended_width() const { return shape.heads * shape.head_size; }
+    // What all matrices take in an arena.
+    size_t arena_bytes() const;
     void set_matrix(int layer, Part part, const Source &source);
     void set_vector(int layer, Vector which, const float *values, int size);
     void reserve(int rows, int outputs);

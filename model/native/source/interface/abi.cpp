@@ -44,6 +44,17 @@ void *model_create(void *pool, const Shape *shape, const float *inverse_frequenc
 }
 void model_destroy(void *model) { delete static_cast<Model *>(model); }
 
+int64_t model_arena_bytes(void *model) {
+    return static_cast<int64_t>(static_cast<Model *>(model)->arena_bytes());
+}
+
+// Has matrices set from now on in `base`, which outlives the model; where it is packed already,
+// their data may be null.
+void model_use_arena(void *model, void *base, int64_t bytes, int is_packed) {
+    static_cast<Model *>(model)->arena = {static_cast<uint8_t *>(base),
+                                          static_cast<size_t>(bytes), 0, is_packed != 0};
+}
+
 void model_set_matrix(void *model, int layer, int part, const void *data, int is_bf16, int n, int k,
                       const float *bias) {
     Source source{data, is_bf16 != 0, n, k, bias};

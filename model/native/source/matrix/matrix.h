@@ -67,7 +67,10 @@ struct Matrix {
     std::vector<float> bias;        // empty without
 
     Matrix() = default;
+    Matrix(Format format, int tiles, int k, Memory data);
     Matrix(Format format, int tiles, int k);
+    // What `data` of a matrix takes.
+    static size_t data_bytes(Format format, int tiles, int k);
     const uint8_t *tile(int index) const { return data.as<uint8_t>() + index * tile_bytes; }
     // Packs one tile; `columns[j]` is the source row of column j, or -1 for a column of zeros.
     void pack(int tile, const Source &source, const int *columns);

@@ -124,16 +124,22 @@ size_t round_up_to_line(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
-Matrix::Matrix(Format format, int tiles, int k)
+size_t Matrix::data_bytes(Format format, int tiles, int k) {
+    return tiles * PANELS * round_up_to_line(bytes_per_panel(format, k));
+}
+
+Matrix::Matrix(Format format, int tiles, int k, Memory data)
     : format(format), tiles(tiles), k(k), panel_bytes(round_up_to_line(bytes_per_panel(format, k))),
-      tile_bytes(PANELS * panel_bytes), data(tiles * tile_bytes) {}
+      tile_bytes(PANELS * panel_bytes), data(std::move(data)) {}
+
+Matrix::Matrix(Format format, int tiles, int k)
+    : Matrix(format, tiles, k, Memory(data_bytes(format, tiles, k))) {}
 
 void Matrix::pack(int index, const Source &source, const int *columns) {
     std::vector<float> values(k);
     for (int i = 0; i < TILE; i++) {
         if (columns[i] < 0) continue;
         read_row(source, columns[i], values.data());
-        if (source.bias) bias[index * TILE + i] = source.bias[columns[i]];
         uint8_t *panel = data.as<uint8_t>() + index * tile_bytes + i / PANEL * panel_bytes;
         pack_column(format, values.data(), k, i % PANEL, panel);
     }

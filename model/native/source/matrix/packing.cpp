@@ -1,5 +1,7 @@
 #include "matrix/packing.h"
 
+#include <new>
+
 namespace {
 
 struct Packing : Job {
@@ -29,10 +31,32 @@ std::vector<int> column_order(int n, int parts) {
 
 }  // namespace
 
-Matrix packed(Pool &pool, Format format, const Source &source, int parts) {
+Memory Arena::take(size_t size) {
+    if (!base) return Memory(size);
+    if (size > bytes - used) throw std::bad_alloc();
+    Memory found = Memory::over(base + used, size);
+    used += size;
+    return found;
+}
+
+size_t packed_bytes(Format format, int n, int k, int parts) {
+    int tiles = parts * ((n / parts + TILE - 1) / TILE);
+    return Matrix::data_bytes(format, tiles, k);
+}
+
+Matrix packed(Pool &pool, Format format, const Source &source, int parts, Arena *arena) {
+    Arena none;
+    Arena &from = arena ? *arena : none;
     std::vector<int> columns = column_order(source.n, parts);
-    Matrix matrix(format, static_cast<int>(columns.size()) / TILE, source.k);
-    if (source.bias) matrix.bias.assign(columns.size(), 0.0f);
+    int tiles = static_cast<int>(columns.size()) / TILE;
+    Matrix matrix(format, tiles, source.k,
+                  from.take(Matrix::data_bytes(format, tiles, source.k)));
+    if (source.bias) {
+        for (int column : columns) {
+            matrix.bias.push_back(column < 0 ? 0.0f : source.bias[column]);
+        }
+    }
+    if (from.is_packed) return matrix;
     Packing packing(matrix, source, columns);
     pool.run(packing);
     return matrix;

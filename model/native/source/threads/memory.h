@@ -29,6 +29,14 @@ class Memory {
         return *this;
     }
 
+    // Another's memory, which outlives this.
+    static Memory over(void *data, size_t bytes) {
+        Memory found;
+        found.data_ = data;
+        found.bytes_ = bytes;
+        return found;
+    }
+
     size_t bytes() const { return bytes_; }
     template <class T>
     T *as() const {

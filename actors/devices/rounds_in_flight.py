@@ -1,0 +1,130 @@
+"""What a target's process knows and does, kept beside it: enough to tell another one.
+
+Pages that outlive the process hold every committed token's keys and values. What is lost with it is
+the sequences that it was told of, and the rounds that it was sent and has not answered. A round
+writes only its rows' own slots, from their start on, so it may be done again; of copies and moves
+the journal tells whether they were made.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from draftwerk.speculative.protocol.journal import MoveJournal, Moves
+from draftwerk.speculative.protocol.rounds import NewSequence, Proposal, Round, Row
+
+
+@dataclass(slots=True)
+class KnownSequence:
+    """A sequence as the rounds that were answered have told it."""
+
+    opening: NewSequence
+    tokens: list[int]
+
+    def again(self, new_token_ids: tuple[int, ...]) -> NewSequence:
+        """Return it as a new sequence, with what a row adds to it."""
+        return replace(self.opening, tokens=(*self.tokens, *new_token_ids))
+
+
+@dataclass(slots=True)
+class RoundsInFlight:
+    """The rounds that a process was sent, in order, and the sequences that it knew before them."""
+
+    journal: MoveJournal
+    known: dict[int, KnownSequence] = field(default_factory=dict[int, KnownSequence])
+    """As of the last answered round."""
+    in_flight: list[Proposal] = field(default_factory=list[Proposal])
+    """As they were given, oldest first."""
+    untold: set[int] = field(default_factory=set[int])
+    """Known sequences that the present process was never told of."""
+
+    def sent(self, proposal: Proposal) -> Proposal:
+        """Note a round on its way; returns it as the present process must be told."""
+        self.in_flight.append(proposal)
+        return self._told(proposal)
+
+    def answered(self) -> None:
+        """Note that the oldest round was answered."""
+        self._learn(self.in_flight.pop(0).round)
+
+    def lost(self) -> list[Proposal] | None:
+        """Return what to send a process that knows nothing: the rounds in flight, oldest first.
+
+        None if blocks were left half moved: then they hold nothing to go on from.
+        """
+        states = [self.journal.state(each.round) for each in self.in_flight]
+        if Moves.HALF_DONE in states:
+            return None
+        self.untold = set(self.known)
+        return [
+            self._told(_without_moves(each) if state is Moves.DONE else each)
+            for each, state in zip(self.in_flight, states, strict=True)
+        ]
+
+    def forget(self) -> None:
+        """Begin anew, with no sequence and no round."""
+        self.known.clear()
+        self.in_flight.clear()
+        self.untold.clear()
+
+    def check(self) -> None:
+        """Assert that what is untold is known."""
+        assert self.untold <= self.known.keys(), "an unknown sequence is to be told"
+
+    def _told(self, proposal: Proposal) -> Proposal:
+        """Return the round with everything in it that the process has not been told."""
+        round_ = proposal.round
+        if not self.untold:
+            return proposal
+        untold = frozenset(self.untold)
+        self.untold.difference_update(round_.finished_ids)
+        rows = tuple(self._row(row, untold) for row in round_.rows)
+        finished_ids = tuple(each for each in round_.finished_ids if each not in untold)
+        return replace(proposal, round=replace(round_, rows=rows, finished_ids=finished_ids))
+
+    def _row(self, row: Row, untold: frozenset[int]) -> Row:
+        self.untold.discard(row.sequence_id)
+        if row.new_sequence is not None:
+            return row
+        if row.branch is not None and row.branch.origin in untold:
+            opening = self.known[row.branch.origin].again(row.new_token_ids)
+            branch = replace(row.branch, origin=0)
+            return replace(row, new_sequence=opening, new_token_ids=(), branch=branch)
+        if row.sequence_id in untold:
+            opening = self.known[row.sequence_id].again(row.new_token_ids)
+            return replace(row, new_sequence=opening, new_token_ids=())
+        return row
+
+    def _learn(self, round_: Round) -> None:
+        """Take in a round as a process does: forks, then endings, then what the rows add."""
+        forks = [
+            (row.sequence_id, self.known.get(row.branch.origin))
+            for row in round_.rows
+            if row.branch is not None and row.branch.origin
+        ]
+        for sequence_id, origin in forks:
+            if origin is not None:
+                self.known[sequence_id] = KnownSequence(origin.opening, list(origin.tokens))
+        for sequence_id in round_.finished_ids:
+            self.known.pop(sequence_id, None)
+            self.untold.discard(sequence_id)
+        for row in round_.rows:
+            if row.new_sequence is not None:
+                tokens = list(row.new_sequence.tokens)
+                self.known[row.sequence_id] = KnownSequence(row.new_sequence, tokens)
+            if row.new_token_ids and row.sequence_id in self.known:
+                self.known[row.sequence_id].tokens.extend(row.new_token_ids)
+
+
+def _without_moves(proposal: Proposal) -> Proposal:
+    return replace(proposal, round=replace(proposal.round, copies=(), moves=()))
+
+
+def token_count(proposals: Iterable[Proposal]) -> int:
+    """Return the tokens that rounds compute, drafts included."""
+    return sum(
+        row.stop - row.start + len(draft.tokens)
+        for each in proposals
+        for row, draft in zip(each.round.rows, each.drafts, strict=True)
+    )

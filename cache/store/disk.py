@@ -1,0 +1,264 @@
+"""A bounded folder of records, one file a block; used from any thread, and by several servers.
+
+    DIR/key                             what names are keyed with; without it nothing is found
+    DIR/FINGERPRINT/ab/abcd….kv         a record
+
+Every fault is a miss: a file that is gone, cut, altered or another's is refused, and removed. A
+write goes to a file of another name first; a process that is killed leaves no half record.
+"""
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from secrets import token_bytes
+from threading import Lock
+from time import monotonic, perf_counter, time
+
+from draftwerk.cache.store.block_record import HEADER_BYTES, RecordKey
+
+KEY_BYTES = 32
+SUFFIX = ".kv"
+WORKING = ".part"
+PAUSE_S = 10.0
+"""After a write that failed: a full disk is not tried at every block."""
+RECOUNT = 256
+"""Writes until the folder is counted again: other servers may write to it."""
+STALE_S = 3600.0
+"""A half-written file this old is nobody's."""
+
+
+@dataclass(slots=True)
+class StoreStats:
+    """Counters since start."""
+
+    hits: int = 0
+    """Blocks loaded."""
+    misses: int = 0
+    """Blocks that were to be loaded and could not be."""
+    refused: int = 0
+    """Records that were cut, altered or another's."""
+    writes: int = 0
+    failed_writes: int = 0
+    evictions: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    load_ms: float = 0.0
+    write_ms: float = 0.0
+
+
+@dataclass(slots=True)
+class DiskStore:
+    """Records under one fingerprint, found by their blocks' names."""
+
+    folder: Path
+    fingerprint: bytes
+    block_bytes: int
+    size_max: int
+    """Bytes of all records in the folder, those of other fingerprints included."""
+    stats: StoreStats = field(default_factory=StoreStats)
+    clock: Callable[[], float] = monotonic
+    _names: set[bytes] = field(default_factory=set[bytes])
+    """Of the records that are likely there."""
+    _sizes: OrderedDict[Path, int] = field(default_factory=OrderedDict[Path, int])
+    """Every record of the folder, least recently used first."""
+    _total: int = 0
+    _paused_until: float = float("-inf")
+    _lock: Lock = field(default_factory=Lock)
+
+    def __contains__(self, name: bytes) -> bool:
+        """Whether the block's record was there when it was last seen."""
+        return name in self._names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all records, as far as this server knows."""
+        return self._total
+
+    def recount(self) -> None:
+        """Look at what is in the folder, and remove what is over the bound."""
+        found: list[tuple[float, Path, int]] = []
+        for path in self._files():
+            with suppress(OSError):  # another server has removed it
+                status = path.stat()
+                found.append((status.st_mtime, path, status.st_size))
+        with self._lock:
+            self._sizes = OrderedDict((path, size) for _, path, size in sorted(found))
+            self._total = sum(self._sizes.values())
+            own = self._own_folder
+            self._names = {
+                name for path in self._sizes if own in path.parents and (name := _name_of(path))
+            }
+            self._evict(0)
+
+    def newest(self, count: int) -> list[bytes]:
+        """Return the blocks whose records were written or read last, newest first."""
+        with self._lock:
+            own = self._own_folder
+            paths = (path for path in reversed(self._sizes) if own in path.parents)
+            return [name for path in islice(paths, count) if (name := _name_of(path))]
+
+    def read(self, name: bytes) -> bytearray | None:
+        """Return a block's bytes, if its record is there and right in every byte."""
+        begun, path = perf_counter(), self._path(name)
+        data = bytearray(self.block_bytes)
+        state = _read(path, RecordKey(self.fingerprint, name), data)
+        with self._lock:
+            if state is None:
+                self.stats.hits += 1
+                self.stats.load_ms += 1e3 * (perf_counter() - begun)
+                self.stats.read_bytes += self.block_bytes
+                if path in self._sizes:
+                    self._sizes.move_to_end(path)
+            else:
+                self.stats.misses += 1
+                self.stats.refused += state == "refused"
+                self._forget(path)
+        with suppress(OSError):
+            if state is None:
+                os.utime(path)
+            elif state == "refused":
+                path.unlink(missing_ok=True)
+        return data if state is None else None
+
+    def write(self, name: bytes, data: bytes) -> bool:
+        """Keep a block's bytes; returns whether they are kept now."""
+        if len(data) + HEADER_BYTES > self.size_max or self.clock() < self._paused_until:
+            return False
+        begun, path = perf_counter(), self._path(name)
+        try:
+            _write(path, RecordKey(self.fingerprint, name), data)
+        except OSError:
+            with self._lock:
+                self.stats.failed_writes += 1
+                self._paused_until = self.clock() + PAUSE_S
+            return False
+        with self._lock:
+            self.stats.writes += 1
+            self.stats.written_bytes += len(data)
+            self.stats.write_ms += 1e3 * (perf_counter() - begun)
+            self._forget(path)
+            self._sizes[path] = len(data) + HEADER_BYTES
+            self._total += len(data) + HEADER_BYTES
+            self._names.add(name)
+            self._evict(0)
+        if self.stats.writes % RECOUNT == 0:
+            self.recount()
+        return True
+
+    def remove(self, name: bytes) -> None:
+        """Remove a block's record, if there is one."""
+        path = self._path(name)
+        with self._lock:
+            self._forget(path)
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+    @property
+    def _own_folder(self) -> Path:
+        return self.folder / self.fingerprint.hex()
+
+    def _path(self, name: bytes) -> Path:
+        word = name.hex()
+        return self._own_folder / word[:2] / (word + SUFFIX)
+
+    def _files(self) -> Iterator[Path]:
+        """Yield every record of the folder, of any fingerprint."""
+        for path in self.folder.glob(f"*/??/*{WORKING}"):
+            with suppress(OSError):
+                if _age_s(path) > STALE_S:
+                    path.unlink(missing_ok=True)
+        yield from self.folder.glob(f"*/??/*{SUFFIX}")
+
+    def _evict(self, room: int) -> None:
+        """Remove the records used least recently until the rest and `room` are within bounds."""
+        while self._sizes and self._total + room > self.size_max:
+            path = next(iter(self._sizes))
+            self._forget(path)
+            self.stats.evictions += 1
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    def _forget(self, path: Path) -> None:
+        self._total -= self._sizes.pop(path, 0)
+        name = _name_of(path)
+        if name and self._own_folder in path.parents:
+            self._names.discard(name)
+
+
+def _name_of(path: Path) -> bytes:
+    """Return a record's block's name; empty for a file of another kind."""
+    try:
+        return bytes.fromhex(path.stem)
+    except ValueError:
+        return b""
+
+
+def _age_s(path: Path) -> float:
+    return time() - path.stat().st_mtime
+
+
+def _read(path: Path, key: RecordKey, data: bytearray) -> str | None:
+    """Fill `data` from a record; returns None, or why not: "missing" or "refused"."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return "missing"
+    try:
+        header = bytearray(HEADER_BYTES)
+        size = HEADER_BYTES + len(data)
+        if os.fstat(descriptor).st_size != size or os.preadv(descriptor, [header, data], 0) != size:
+            return "refused"
+    except OSError:
+        return "refused"
+    finally:
+        os.close(descriptor)
+    return None if bytes(header) == key.header(data) else "refused"
+
+
+def _write(path: Path, key: RecordKey, data: bytes) -> None:
+    """Write a record for its owner's eyes alone; raises OSError and leaves nothing then."""
+    for folder in (path.parents[2], path.parents[1], path.parent):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # of parents it leaves the mode out
+    working = path.with_name(f"{path.stem}-{os.getpid()}-{token_bytes(4).hex()}{WORKING}")
+    descriptor = os.open(working, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            left = memoryview(key.header(data) + data)
+            while left:
+                left = left[file.write(left) :]
+        working.replace(path)
+    except OSError:
+        with suppress(OSError):
+            working.unlink(missing_ok=True)
+        raise
+
+
+def name_key(folder: Path) -> bytes:
+    """Return what names in the folder are keyed with, made at its first use, for its owner alone.
+
+    Raises OSError where there is none and none can be made.
+    """
+    path = folder / "key"
+    with suppress(FileNotFoundError):
+        found = path.read_bytes()
+        if len(found) == KEY_BYTES:
+            return found
+        path.unlink()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    working = folder / f"key-{os.getpid()}-{token_bytes(4).hex()}"
+    descriptor = os.open(working, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(token_bytes(KEY_BYTES))
+        with suppress(FileExistsError):  # another server was first
+            os.link(working, path)
+    finally:
+        working.unlink()
+    return path.read_bytes()

@@ -1,0 +1,137 @@
+"""The model processes of a server: how they are started, what they share, what succeeds one."""
+
+import json
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from draftwerk.actors.devices.child import spawn
+from draftwerk.actors.devices.process import ProcessDevice
+from draftwerk.actors.devices.recovering_target import RecoveringTarget
+from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
+from draftwerk.api.core.config import ConfigError, EngineSettings, bytes_of
+from draftwerk.cache.page_layout import memory_bytes
+from draftwerk.cache.store.block_bytes import BlockBytes
+from draftwerk.cache.store.block_record import FINGERPRINT_BYTES
+from draftwerk.cache.store.disk import DiskStore, name_key
+from draftwerk.cache.store.page_store import PageStore
+from draftwerk.child_python import python_command
+from draftwerk.machine.host import available_bytes, held_bytes
+from draftwerk.machine.shared_memory import SharedMemory
+from draftwerk.plan import Plan
+from draftwerk.speculative.protocol.frames import Ready
+from draftwerk.speculative.protocol.journal import MoveJournal
+from draftwerk.speculative.protocol.rounds import Proposal, Verdict
+
+W = TypeVar("W")
+R = TypeVar("R")
+TargetDevice = ProcessDevice[Proposal, Verdict] | RecoveringTarget
+SPARE_ROOM = 4
+"""A spare is started by itself if so many would fit into the memory that is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMemory:
+    """What the processes of one model share: memory of the server's."""
+
+    weights: SharedMemory
+    """Packed by the first of them; its size comes with them."""
+    pages: SharedMemory | None = None
+    """None where they end with their process, as a GPU's and a draft model's do."""
+
+    @property
+    def descriptors(self) -> dict[str, int]:
+        """What a model process is told, by the names of its options."""
+        found = {"weights_descriptor": self.weights.descriptor}
+        if self.pages is not None:
+            found["pages_descriptor"] = self.pages.descriptor
+        return found
+
+    def close(self) -> None:
+        self.weights.close()
+        if self.pages is not None:
+            self.pages.close()
+
+
+def model_memory(settings: EngineSettings, page_bytes: int) -> ModelMemory:
+    """Return memory for the target. Raises ConfigError where the system has none."""
+    try:
+        weights = SharedMemory.make(0, "draftwerk-weights")
+        if settings.device == "cuda":
+            return ModelMemory(weights)
+        return ModelMemory(weights, SharedMemory.make(memory_bytes(page_bytes), "draftwerk-pages"))
+    except OSError as error:
+        raise ConfigError(
+            f"kv_memory {settings.kv_memory} is not to be had: {error.strerror}"
+        ) from None
+
+
+def target_device(
+    options: dict[str, object], settings: EngineSettings, memory: ModelMemory
+) -> TargetDevice:
+    """Return the target's device, which recovers by itself where its pages outlive a process."""
+    process = device("target", options, Verdict, Proposal, settings.silence_s, memory)
+    if memory.pages is None:
+        return process
+    return RecoveringTarget(process, RoundsInFlight(MoveJournal(memoryview(memory.pages.map()))))
+
+
+def succeeded(
+    target: RecoveringTarget,
+    planned: Plan,
+    settings: EngineSettings,
+    ready: Ready,
+    memory: ModelMemory,
+) -> TargetDevice:
+    """Say what succeeds the first process, now that it is known how it runs."""
+    if ready.device != "cpu":  # its pages are its own after all
+        return target.process
+    options = {**planned.target_options, "measures": False, "threads": ready.threads}
+    process = device("target", options, Verdict, Proposal, settings.silence_s, memory)
+    target.succeed_by(process.spawn, spare=has_spare(settings.spare, target.process_id))
+    return target
+
+
+def open_store(settings: EngineSettings, ready: Ready, memory: ModelMemory) -> PageStore:
+    """Return tier two over the target's pages. Raises ConfigError where it cannot be used."""
+    if memory.pages is None or ready.pages is None or not ready.fingerprint:
+        raise ConfigError("kv_store: this model's blocks cannot be kept; it needs a CPU")
+    folder = Path(settings.kv_store).expanduser()
+    try:
+        name_key(folder)
+    except OSError as error:
+        raise ConfigError(f"kv_store: {folder} cannot be used: {error.strerror}") from None
+    disk = DiskStore(
+        folder,
+        bytes.fromhex(ready.fingerprint)[:FINGERPRINT_BYTES],
+        ready.pages.block_bytes,
+        bytes_of(settings.kv_store_size),
+    )
+    disk.recount()
+    return PageStore(disk, BlockBytes(ready.pages, memoryview(memory.pages.map())))
+
+
+def has_spare(wanted: str, process_id: int | None) -> bool:
+    """Return whether a spare is to stand ready: by itself only where memory is plentiful.
+
+    It takes no more than the process that works, which has measured and served besides.
+    """
+    if wanted != "auto":
+        return wanted == "on"
+    taken = 0 if process_id is None else held_bytes(process_id)
+    return available_bytes() > SPARE_ROOM * taken > 0
+
+
+def device(
+    role: str,
+    options: dict[str, object],
+    result: type[R],
+    work: type[W],
+    silence_s: float,
+    memory: ModelMemory | None = None,
+) -> ProcessDevice[W, R]:
+    """Return a device whose model process is started with these options, over this memory."""
+    shared = {} if memory is None else memory.descriptors
+    command = python_command("draftwerk.model.worker", role, json.dumps({**options, **shared}))
+    return ProcessDevice[W, R](partial(spawn, command, tuple(shared.values())), result, silence_s)

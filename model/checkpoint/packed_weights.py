@@ -1,0 +1,174 @@
+"""Packed weights as a file in the cache folder, and in memory that all processes of a server map.
+
+    checkpoint ── packed once ──> ~/.cache/draftwerk/packed-FINGERPRINT.bin
+                                          │ read at a server's start
+                                          v
+    server's shared memory   | header | matrices in the order they are set | embedding |
+                                          └── mapped by the target, its spare and its successors
+
+The memory is the server's own and not the file: there it can have huge pages, without which a step
+is slower. The fingerprint digests the checkpoint, the format and the kernels, so that a file is
+either what packing would give, or another's.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from draftwerk.machine.shared_memory import Mapping, mapped
+from draftwerk.model.checkpoint.files.content import content_name
+
+MAGIC = b"dwpacked"
+HEADER = Struct("<8s32sQQ")
+"""Magic, fingerprint, bytes that follow the header's page, and 1 once they are whole."""
+HEADER_BYTES = 4096
+FILES_MAX = 8
+"""Packed files kept in the cache folder: those that were used last."""
+KEPT_MIN = 2**24
+"""Of fewer bytes packing is as quick as reading: no file is written."""
+PREFIX, SUFFIX = "packed-", ".bin"
+
+
+class Header(NamedTuple):
+    magic: bytes
+    fingerprint: bytes
+    size: int
+    is_whole: int
+
+    def encode(self) -> bytes:
+        return HEADER.pack(*self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Header":
+        """Return a header; one that is cut short is like no other."""
+        return cls(*HEADER.unpack(data[: HEADER.size].ljust(HEADER.size, b"\0")))
+
+
+class WeightStore:
+    """One model's packed weights, in memory handed over by the server."""
+
+    def __init__(self, descriptor: int, fingerprint: bytes, cache: Path) -> None:
+        self._descriptor = descriptor
+        self._fingerprint = fingerprint
+        self._cache = cache
+        self._mapping: Mapping | None = None
+        self.is_packed = self._in_memory() > 0 or self._in_file() > 0
+        """Whether the weights are there, so that no matrix needs to be read."""
+
+    @property
+    def path(self) -> Path:
+        return self._cache / f"{PREFIX}{self._fingerprint.hex()}{SUFFIX}"
+
+    def open(self, size: int) -> int:
+        """Map `size` bytes of weights and return their address; see `is_packed`.
+
+        Raises ValueError if what was there is of another size: it is gone then.
+        """
+        if self._in_memory() == size:
+            self._mapping = mapped(self._descriptor, writable=False)
+            return self._mapping.address + HEADER_BYTES
+        os.ftruncate(self._descriptor, 0)  # zeroes what a process may have left half packed
+        os.ftruncate(self._descriptor, HEADER_BYTES + size)
+        self._mapping = mapped(self._descriptor)
+        self._mapping.gather(0, HEADER_BYTES + size)
+        if self.is_packed and not self._read(size):
+            self.path.unlink(missing_ok=True)
+            raise ValueError(f"{self.path} does not hold this model's weights")
+        return self._mapping.address + HEADER_BYTES
+
+    def finish(self) -> None:
+        """Keep what was packed, for the server's other processes and for other starts."""
+        if self.is_packed or self._mapping is None:
+            return
+        self._mark_whole()
+        self.is_packed = True
+        if len(self._mapping.view) < KEPT_MIN:
+            return
+        with suppress(OSError):  # without a file the next start packs again
+            self._write()
+
+    def _in_memory(self) -> int:
+        """Return the bytes of weights that the memory holds; 0 if they are not whole."""
+        header = Header.decode(os.pread(self._descriptor, HEADER.size, 0))
+        size = os.fstat(self._descriptor).st_size - HEADER_BYTES
+        return size if header == self._header(size) else 0
+
+    def _in_file(self) -> int:
+        """Return the bytes of weights that the file holds; 0 if it is missing, cut or foreign."""
+        try:
+            with self.path.open("rb") as file:
+                header = Header.decode(file.read(HEADER.size))
+                size = os.fstat(file.fileno()).st_size - HEADER_BYTES
+        except OSError:
+            return 0
+        return size if header == self._header(size) else 0
+
+    def _header(self, size: int) -> Header:
+        return Header(MAGIC, self._fingerprint, size, 1)
+
+    def _read(self, size: int) -> bool:
+        """Fill the memory from the file; returns whether it holds so many bytes."""
+        assert self._mapping is not None
+        if self._in_file() != size:
+            return False
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                file.seek(HEADER_BYTES)
+                view = self._mapping.view[HEADER_BYTES:]
+                while len(view) and (count := file.readinto(view)):
+                    view = view[count:]
+            os.utime(self.path)  # used just now
+        except OSError:
+            return False
+        if len(view):
+            return False
+        self._mark_whole()
+        return True
+
+    def _mark_whole(self) -> None:
+        assert self._mapping is not None
+        size = len(self._mapping.view) - HEADER_BYTES
+        self._mapping.view[: HEADER.size] = self._header(size).encode()
+
+    def _write(self) -> None:
+        """Write a file of another name and rename it: a reader sees all of it or nothing."""
+        assert self._mapping is not None
+        self._cache.mkdir(parents=True, exist_ok=True)
+        working = self.path.with_suffix(f".{os.getpid()}")
+        try:
+            with working.open("wb") as file:
+                file.write(self._mapping.view)
+                file.flush()
+                os.fsync(file.fileno())
+            working.replace(self.path)
+        finally:
+            working.unlink(missing_ok=True)
+        _keep_newest(self._cache, FILES_MAX)
+
+
+def weights_fingerprint(directory: Path, cache: Path, words: Iterable[str]) -> bytes | None:
+    """Return a digest of a checkpoint and of what else decides the bytes in question.
+
+    None where the files cannot be digested: then nothing is to be kept.
+    """
+    digest = hashlib.sha256()
+    try:
+        for path in sorted([*directory.glob("*.safetensors"), directory / "config.json"]):
+            digest.update(f"{path.name} {content_name(path, cache)}\n".encode())
+    except OSError:
+        return None
+    for word in words:
+        digest.update(f"{word}\n".encode())
+    return digest.digest()
+
+
+def _keep_newest(cache: Path, count: int) -> None:
+    """Remove all packed files but those used last, and what killed processes have left."""
+    with suppress(OSError):
+        found = sorted(cache.glob(f"{PREFIX}*"), key=lambda path: path.stat().st_mtime)
+        for path in found[:-count]:
+            path.unlink(missing_ok=True)

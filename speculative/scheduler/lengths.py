@@ -1,0 +1,103 @@
+"""How long a text will be, from those that have ended, and what the running ones will need.
+
+Lengths are filed by factors of the square root of two. Of a text with g tokens, those that were
+longer tell how many are left:
+
+    E[min(L, most) - g | L > g]
+
+A text that nothing but its limit can end has all of that left. No text depends on the estimate: it
+decides who enters when, and nothing else.
+"""
+
+from collections.abc import Iterable
+from math import ceil, log2
+from typing import NamedTuple
+
+from draftwerk.speculative.sequence import Sequence
+
+FILES = 40
+"""The last one begins at about a million tokens."""
+PRIOR_MAX = 22
+"""The last file, of about 2000 tokens, that holds something before any text has ended."""
+PRIOR_WEIGHT = 0.25
+"""What it holds, in texts."""
+FADING = 0.995
+"""Of all files, with each text that ends: what clients ask changes."""
+
+
+class TextLengths:
+    """A distribution of generated tokens, learnt from the texts that end."""
+
+    def __init__(self) -> None:
+        self._weights = [PRIOR_WEIGHT if file <= PRIOR_MAX else 0.0 for file in range(FILES)]
+        self._tokens = [2.0 ** ((file + 0.5) / 2) for file in range(FILES)]  # mean of each file
+        self._expected: dict[tuple[int, int], float] = {}
+
+    def learn(self, tokens: int) -> None:
+        """Take in a text that has ended by itself or at its limit."""
+        self._weights = [weight * FADING for weight in self._weights]
+        file = _file(tokens)
+        self._weights[file] += 1.0
+        self._tokens[file] += (tokens - self._tokens[file]) / self._weights[file]
+        self._expected.clear()
+
+    def left(self, sequence: Sequence) -> int:
+        """Return how many tokens a sequence will probably still generate, at least 1."""
+        most = sequence.tokens_max - sequence.generated
+        if not sequence.sampling.stop_token_ids:
+            return max(1, most)
+        return max(1, min(most, ceil(self._left(sequence.generated))))
+
+    def _left(self, generated: int) -> float:
+        """Return the mean of what is left after so many tokens."""
+        first = _file(generated + 1)
+        key = first, generated >> max(0, first // 2 - 3)  # the mean changes slowly
+        found = self._expected.get(key)
+        if found is None:
+            longer = [*zip(self._weights[first:], self._tokens[first:], strict=True)]
+            total = sum(weight for weight, _ in longer)
+            mean = sum(weight * max(1.0, length - generated) for weight, length in longer)
+            # Longer than all that ended: as much again.
+            found = mean / total if total > 1e-6 else generated + 1.0
+            self._expected[key] = found
+        return found
+
+    def check(self) -> None:
+        """Assert that the distribution is one."""
+        assert all(weight >= 0.0 for weight in self._weights)
+
+
+def _file(tokens: int) -> int:
+    """Return the file of a length: twice its binary logarithm, rounded down."""
+    return min(int(2 * log2(max(1, tokens))), FILES - 1)
+
+
+class RunningText(NamedTuple):
+    """What a running sequence holds, and what it will come to."""
+
+    tokens: int
+    left: int
+    """Tokens that it will still generate, one in each round."""
+    blocks: int
+    rows: int = 1
+    """Rows that grow: of a beam search, one for each branch."""
+
+
+def expected_peak(used: int, block_size: int, running: Iterable[RunningText]) -> float:
+    """Return the most blocks in use at any time from now on, if all texts end when expected.
+
+    At the moment t at which a text ends, those that ended before have given back what they hold,
+    and the others have grown by t tokens in each row:
+
+        use(t) = used - sum of blocks, all + sum of rows * ((tokens + t) / block_size + 1/2), others
+
+    as the last block of a row is half full on average.
+    """
+    ordered = sorted(running, key=lambda text: text.left, reverse=True)
+    held = sum(text.blocks for text in ordered)
+    peak, rows, slots = float(used), 0, 0
+    for text in ordered:
+        rows += text.rows
+        slots += text.rows * text.tokens
+        peak = max(peak, used - held + (slots + rows * text.left) / block_size + rows / 2)
+    return peak

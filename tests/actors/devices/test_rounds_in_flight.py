@@ -1,0 +1,184 @@
+"""What another process must be told, after one was lost with rounds in flight."""
+
+import random
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight, token_count
+from draftwerk.cache.page_layout import JOURNAL_BYTES
+from draftwerk.speculative.protocol.journal import MoveJournal
+from draftwerk.speculative.protocol.rounds import (
+    NO_DRAFT,
+    Branch,
+    NewSequence,
+    Proposal,
+    Round,
+    Row,
+    chain,
+)
+from draftwerk.speculative.sampling.params import Sampling
+
+
+def proposal(round_id: int, *rows: Row, **how: object) -> Proposal:
+    round_ = Round(round_id=round_id, pipeline_slot=0, rows=rows, **how)  # type: ignore[arg-type]
+    return Proposal(round_, (NO_DRAFT,) * len(rows))
+
+
+def row(sequence_id: int, *new: int, opens: tuple[int, ...] = (), origin: int = 0) -> Row:
+    opening = NewSequence(opens, len(opens), Sampling(seed=sequence_id)) if opens else None
+    branch = Branch(group_id=1, candidates=2, origin=origin) if origin else None
+    return Row(
+        sequence_id=sequence_id,
+        start=0,
+        stop=1,
+        samples=True,
+        draft_max=0,
+        blocks=(0,),
+        new_token_ids=new,
+        new_sequence=opening,
+        branch=branch,
+    )
+
+
+def rounds() -> RoundsInFlight:
+    return RoundsInFlight(MoveJournal())
+
+
+def tokens_of(told: Row) -> tuple[int, ...]:
+    assert told.new_sequence is not None
+    return (*told.new_sequence.tokens, *told.new_token_ids)
+
+
+def test_nothing_changes_while_no_process_is_lost() -> None:
+    found = rounds()
+    for each in (proposal(1, row(1, opens=(5, 6))), proposal(2, row(1, 7))):
+        assert found.sent(each) is each
+        found.answered()
+    assert found.known[1].tokens == [5, 6, 7]
+
+
+def test_the_round_in_flight_is_sent_again_with_whole_sequences() -> None:
+    found = rounds()
+    found.sent(proposal(1, row(1, opens=(5, 6)), row(2, opens=(8,))))
+    found.answered()
+    found.sent(proposal(2, row(1, 7), finished_ids=(2,)))
+    again = found.lost()
+    assert again is not None
+    (told,) = again
+    assert tokens_of(told.round.rows[0]) == (5, 6, 7)
+    assert told.round.finished_ids == (), "the new process never knew it"
+    found.answered()
+    assert list(found.known) == [1]
+    assert found.sent(proposal(3, row(1, 9))).round.rows[0].new_sequence is None
+
+
+def test_a_sequence_that_is_in_no_round_is_told_with_its_next() -> None:
+    found = rounds()
+    found.sent(proposal(1, row(1, opens=(5,)), row(2, opens=(8,))))
+    found.answered()
+    assert found.lost() == []
+    assert tokens_of(found.sent(proposal(2, row(2, 9))).round.rows[0]) == (8, 9)
+    found.answered()
+    assert tokens_of(found.sent(proposal(3, row(1, 6))).round.rows[0]) == (5, 6)
+
+
+def test_two_rounds_in_flight_are_sent_again_in_order() -> None:
+    found = rounds()
+    found.sent(proposal(1, row(1, opens=(5,)), row(2, opens=(8,))))
+    found.answered()
+    found.sent(proposal(2, row(1, 6)))
+    found.sent(proposal(3, row(1, 7), row(2, 9), finished_ids=(1,)))
+    again = found.lost()
+    assert again is not None
+    assert [each.round.round_id for each in again] == [2, 3]
+    assert tokens_of(again[0].round.rows[0]) == (5, 6)
+    assert again[1].round.rows[0].new_sequence is None, "the round before has told it"
+    assert tokens_of(again[1].round.rows[1]) == (8, 9)
+    assert again[1].round.finished_ids == (1,), "by then it is known again"
+
+
+def test_a_fork_of_what_was_lost_is_told_whole() -> None:
+    found = rounds()
+    found.sent(proposal(1, row(1, opens=(5, 6))))
+    found.answered()
+    found.sent(proposal(2, row(1, 7), row(3, 8, origin=1)))
+    again = found.lost()
+    assert again is not None
+    first, fork = again[0].round.rows
+    assert tokens_of(first) == (5, 6, 7)
+    assert tokens_of(fork) == (5, 6, 8)
+    assert fork.branch is not None and fork.branch.origin == 0
+    found.answered()
+    assert found.known[3].tokens == [5, 6, 8]
+    assert found.known[1].tokens == [5, 6, 7]
+
+
+def test_copies_are_made_once() -> None:
+    memory = memoryview(bytearray(JOURNAL_BYTES))
+    device, found = MoveJournal(memory), RoundsInFlight(MoveJournal(memory))
+    work = proposal(4, row(1, opens=(5,)), copies=((1, 2),), moves=((3, 4),))
+    found.sent(work)
+    assert found.lost() == [work], "not begun: all is to be done"
+    device.begin(work.round)
+    assert found.lost() is None, "half done: there is nothing to go on from"
+    device.end(work.round)
+    assert found.lost() == [replace(work, round=replace(work.round, copies=(), moves=()))]
+
+
+def test_tokens_done_again_are_counted() -> None:
+    plain = proposal(1, row(1, opens=(5,)))
+    assert token_count([plain, replace(plain, drafts=(chain((1, 2), "ngram"),))]) == 1 + 3
+
+
+def test_processes_lost_at_any_moment_know_the_same_texts() -> None:
+    for seed in range(300):
+        rng = random.Random(seed)
+        process, found = Process(), rounds()
+        for work in story(rng):
+            told = found.sent(work)
+            while rng.random() < 0.3:
+                process = Process()
+                (told,) = found.lost() or ()
+            process.take(told.round)
+            found.answered()
+            found.check()
+            assert (
+                process.texts.items()
+                <= {sequence_id: known.tokens for sequence_id, known in found.known.items()}.items()
+            )
+            assert {each.sequence_id for each in work.round.rows} <= process.texts.keys()
+
+
+class Process:
+    """What a device does with the words of a round."""
+
+    def __init__(self) -> None:
+        self.texts: dict[int, list[int]] = {}
+
+    def take(self, round_: Round) -> None:
+        forks = [each for each in round_.rows if each.branch is not None and each.branch.origin]
+        for each in forks:
+            assert each.branch is not None
+            self.texts[each.sequence_id] = list(self.texts[each.branch.origin])
+        for sequence_id in round_.finished_ids:
+            del self.texts[sequence_id]
+        for each in round_.rows:
+            if each.new_sequence is not None:
+                self.texts[each.sequence_id] = list(each.new_sequence.tokens)
+            self.texts[each.sequence_id].extend(each.new_token_ids)
+
+
+def story(rng: random.Random) -> Iterator[Proposal]:
+    """Yield rounds in which sequences begin, fork, go on, pause and end."""
+    live: list[int] = []
+    for round_id in range(1, 12):
+        ended = [each for each in live if rng.random() < 0.2]
+        stay = [each for each in live if each not in ended]
+        rows = [row(each, rng.randrange(9)) for each in stay if rng.random() < 0.6]
+        if live and rng.random() < 0.5:
+            rows.append(row(100 * round_id, rng.randrange(9), origin=rng.choice(live)))
+        if rng.random() < 0.7:
+            rows.append(row(round_id, opens=(rng.randrange(9), 1)))
+        live = [*stay, *(each.sequence_id for each in rows if each.sequence_id not in stay)]
+        yield proposal(round_id, *rows, finished_ids=tuple(ended))

@@ -1,0 +1,277 @@
+"""Blocks that go to a store and come back: in order, in time, and never under a round's hands."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import anyio
+
+from draftwerk.actors.mailbox import mailbox
+from draftwerk.actors.messages import CacheMessage, Cancel, Encoded, Options
+from draftwerk.actors.tier_two import LOAD_S, Intake, LoadCosts, WriteBehind
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockTable
+from draftwerk.speculative.protocol.rounds import StepReport
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
+from tests.actors.loops import on_both_loops, settle
+
+R = TypeVar("R")
+TOKENS = tuple(range(1, 18))
+"""Four full blocks of four, and a token more."""
+SPACE = Options(sampling=Sampling(seed=5)).name_space
+
+
+@dataclass
+class Shelf:
+    """A store over pages that are numbers."""
+
+    pages: list[int]
+    kept: dict[bytes, int] = field(default_factory=dict[bytes, int])
+
+    def __contains__(self, name: bytes) -> bool:
+        return name in self.kept
+
+    def load(self, name: bytes) -> int | None:
+        return self.kept.get(name)
+
+    def keep(self, name: bytes, content: int) -> bool:
+        self.kept[name] = content
+        return True
+
+    def remove(self, name: bytes) -> None:
+        del self.kept[name]
+
+    def copy(self, block: int) -> int:
+        return self.pages[block]
+
+    def put(self, block: int, content: int) -> None:
+        self.pages[block] = content
+
+    def newest(self, count: int) -> list[bytes]:
+        return list(self.kept)[::-1][:count]
+
+    def counters(self) -> dict[str, float]:
+        return {}
+
+
+@dataclass
+class Latch:
+    """A worker whose work waits until it is let through."""
+
+    open: anyio.Event = field(default_factory=anyio.Event)
+    begun: int = 0
+
+    async def run(self, work: Callable[[], R]) -> R:
+        self.begun += 1
+        await self.open.wait()
+        return work()
+
+
+class Desk:
+    """A pool of a few blocks with its second tier, and the cache's end of the mailbox."""
+
+    def __init__(self, blocks: int = 8) -> None:
+        self.to_intake, inbox = mailbox[CacheMessage](99)
+        outbox, self.arrived = mailbox[CacheMessage](99)
+        self.streams = [self.to_intake, inbox, outbox, self.arrived]
+        self.scheduler = Scheduler(BlockPool(blocks, 4), RoundLimits())
+        self.pool = self.scheduler.pool
+        self.shelf = Shelf([-1] * blocks)
+        self.latch = Latch()
+        self.namer = BlockNamer(b"k")
+        self.behind = WriteBehind(self.scheduler, self.shelf, self.latch, pause_s=0.0)
+        self.intake = Intake(inbox, outbox, self.scheduler, self.namer, self.shelf, self.latch)
+
+    def use(self) -> None:
+        """Compute the text, and let go of it."""
+        table = BlockTable(self.pool, self.namer, SPACE)
+        assert table.reserve(len(TOKENS))
+        for number, block in enumerate(table.blocks):
+            self.shelf.pages[block] = number
+        table.commit(TOKENS, 16)
+        table.release()
+
+    def lose(self) -> None:
+        """Have every block evicted, and filled with something else."""
+        blocks = self.pool.take(self.pool.available)
+        assert blocks is not None
+        for block in blocks:
+            self.shelf.pages[block] = 99
+        self.pool.drop(blocks)
+
+    async def received(self) -> list[CacheMessage]:
+        await settle()
+        found: list[CacheMessage] = []
+        while self.arrived.depth:
+            found.append(await self.arrived.receive())
+        return found
+
+    def found(self) -> list[int]:
+        """Return the content of what the text finds in the pool."""
+        table = BlockTable(self.pool, self.namer, SPACE)
+        table.match(TOKENS)
+        content = [self.shelf.pages[block] for block in table.blocks]
+        table.release()
+        return content
+
+
+@asynccontextmanager
+async def desk(blocks: int = 8) -> AsyncGenerator[Desk]:
+    made = Desk(blocks)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(made.intake.run)
+            tasks.start_soon(made.behind.run)
+            yield made
+            tasks.cancel_scope.cancel()
+        made.pool.check()
+    finally:
+        for stream in made.streams:
+            stream.close()
+
+
+def request(name: str = "r", **how: Any) -> Encoded:
+    return Encoded(
+        request_id=name, tokens=TOKENS, options=Options(sampling=Sampling(seed=5), **how)
+    )
+
+
+async def kept(made: Desk) -> None:
+    """Have the text computed, kept and lost."""
+    made.latch.open.set()
+    made.use()
+    while len(made.shelf.kept) < 4:
+        await settle()
+    made.lose()
+    made.latch.open = anyio.Event()
+
+
+@on_both_loops
+async def test_a_prompt_finds_its_blocks_after_they_were_lost() -> None:
+    async with desk() as made:
+        await kept(made)
+        assert made.found() == []
+        made.to_intake.send_nowait(request())
+        assert await made.received() == []
+        made.latch.open.set()
+        assert await made.received() == [request()]
+        assert made.found() == [0, 1, 2, 3]
+
+
+@on_both_loops
+async def test_blocks_that_are_evicted_before_they_are_kept_are_copied() -> None:
+    async with desk() as made:
+        made.use()
+        made.lose()
+        made.latch.open.set()
+        while len(made.shelf.kept) < 4:
+            await settle()
+        assert sorted(made.shelf.kept.values()) == [0, 1, 2, 3]
+
+
+@on_both_loops
+async def test_no_cancel_overtakes_a_request_that_waits_for_blocks() -> None:
+    async with desk() as made:
+        await kept(made)
+        cancel = Cancel(request_id="r")
+        made.to_intake.send_nowait(request())
+        made.to_intake.send_nowait(cancel)
+        made.to_intake.send_nowait(Cancel(request_id="other"))
+        assert await made.received() == [Cancel(request_id="other")]
+        made.latch.open.set()
+        assert await made.received() == [request(), cancel]
+
+
+@on_both_loops
+async def test_requests_with_one_prompt_load_it_once() -> None:
+    async with desk() as made:
+        await kept(made)
+        before = made.latch.begun
+        for name in "abc":
+            made.to_intake.send_nowait(request(name))
+        assert await made.received() == []
+        made.latch.open.set()
+        found = sorted(each.request_id for each in await made.received())
+        assert found == ["a", "b", "c"]
+        assert made.latch.begun - before <= 2
+
+
+@on_both_loops
+async def test_a_store_that_hangs_delays_a_request_and_no_more() -> None:
+    async with desk() as made:
+        await kept(made)
+        made.to_intake.send_nowait(request())
+        begun = anyio.current_time()
+        assert await made.arrived.receive() == request()
+        assert anyio.current_time() - begun < 2 * LOAD_S
+        made.latch.open.set()
+        assert await made.received() == []
+        made.to_intake.send_nowait(request("again"))
+        assert await made.received() == [request("again")]
+        assert made.found() == [0, 1, 2, 3]
+
+
+@on_both_loops
+async def test_another_tenant_finds_nothing() -> None:
+    async with desk() as made:
+        await kept(made)
+        made.to_intake.send_nowait(request(tenant="b"))
+        assert await made.received() == [request(tenant="b")]
+
+
+@on_both_loops
+async def test_what_the_store_has_lost_is_computed() -> None:
+    async with desk() as made:
+        await kept(made)
+        del made.shelf.kept[list(made.shelf.kept)[-1]]
+        made.latch.open.set()
+        made.to_intake.send_nowait(request())
+        assert await made.received() == [request()]
+        assert 0 < len(made.found()) < 4 or made.found() == []
+
+
+@on_both_loops
+async def test_no_block_of_a_round_under_way_is_taken() -> None:
+    pool = BlockPool(4, 4)
+    assert pool.adopt(b"a", {0, 1, 2, 3}) is None
+    assert pool.adopt(b"a", {0, 1, 3}) == 2
+    assert pool.adopt(b"a", set()) is None, "it is known"
+    assert pool.adopt(b"b", {0, 1, 3}) == 2, "the other one is evicted"
+    assert pool.find(b"a") is None
+    pool.check()
+
+
+@on_both_loops
+async def test_what_made_a_sequence_fail_is_not_kept() -> None:
+    async with desk() as made:
+        await kept(made)
+        table = BlockTable(made.pool, made.namer, SPACE)
+        assert table.reserve(17)
+        table.commit(TOKENS, 16)
+        table.forget()
+        table.release()
+        assert not made.shelf.kept
+
+
+@on_both_loops
+async def test_the_blocks_used_last_are_there_after_a_start() -> None:
+    async with desk() as made:
+        await kept(made)
+        made.latch.open.set()
+        await made.intake.warm(99)
+        assert made.found() == [0, 1, 2, 3]
+
+
+def test_loading_is_left_where_computing_is_quicker() -> None:
+    costs = LoadCosts()
+    assert costs.pays(16)
+    costs.computed(StepReport(token_count=3, device_ms=90.0))
+    costs.loaded(10, 20.0)
+    assert costs.pays(16), "a step of few tokens tells nothing"
+    costs.computed(StepReport(token_count=100, device_ms=100.0))
+    assert costs.pays(16)
+    costs.loaded(1, 400.0)
+    assert not costs.pays(16)

@@ -1,0 +1,73 @@
+"""Memory shared between processes: what one writes the other reads, and a death takes nothing."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from draftwerk.machine import shared_memory
+from draftwerk.machine.shared_memory import HUGE, SharedMemory, mapped
+
+CHILD = """
+import os, sys
+from draftwerk.machine.shared_memory import mapped
+found = mapped(int(sys.argv[1]))
+found.view[5:8] = b"abc"
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture(params=["the system's", "a file"])
+def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SharedMemory:
+    if request.param == "a file":
+        monkeypatch.delattr(os, "memfd_create")
+    return SharedMemory.make(3 * HUGE + 4096)
+
+
+def test_what_a_killed_process_wrote_is_there(memory: SharedMemory) -> None:
+    root = Path(shared_memory.__file__).resolve().parents[2]
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD, str(memory.descriptor)],
+        pass_fds=[memory.descriptor],
+        cwd=root,
+        check=False,
+    )
+    assert child.returncode == -signal.SIGKILL
+    assert memory.map()[4:9] == b"\0abc\0"
+    memory.close()
+
+
+def test_memory_is_taken_as_it_is_written(memory: SharedMemory) -> None:
+    assert memory.allocated == 0
+    memory.map()[HUGE : HUGE + 4] = b"here"
+    assert 0 < memory.allocated <= HUGE
+    memory.close()
+
+
+def test_gathering_changes_no_byte(memory: SharedMemory) -> None:
+    found = mapped(memory.descriptor)
+    assert found.address % HUGE == 0 or sys.platform != "linux"
+    found.view[0:4], found.view[2 * HUGE : 2 * HUGE + 4] = b"left", b"more"
+    found.gather(0, memory.size)  # where the system can
+    assert bytes(found.view[0:5]) == b"left\0"
+    assert bytes(found.view[2 * HUGE : 2 * HUGE + 5]) == b"more\0"
+    assert not found.gather(3 * HUGE, memory.size), "no whole huge page is left there"
+    memory.close()
+
+
+def test_a_reader_cannot_write(memory: SharedMemory) -> None:
+    view = mapped(memory.descriptor, writable=False).view
+    if sys.platform == "linux":
+        with pytest.raises(TypeError):
+            view[0] = 1
+    memory.close()
+
+
+def test_empty_memory_is_an_error() -> None:
+    memory = SharedMemory.make(0)
+    with pytest.raises(ValueError, match="no memory"):
+        mapped(memory.descriptor)
+    memory.close()

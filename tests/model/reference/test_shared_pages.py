@@ -1,0 +1,124 @@
+"""Pages over memory that outlives its process: the same tensors, and the journal behind them."""
+
+import subprocess
+from pathlib import Path
+from time import sleep
+
+import msgspec
+import pytest
+import torch
+
+from draftwerk.cache.page_layout import PageLayout, memory_bytes
+from draftwerk.child_python import child_environment, python_command
+from draftwerk.machine.shared_memory import HUGE, SharedMemory
+from draftwerk.model.batch.batch import Pages
+from draftwerk.model.build import ModelOptions, build
+from draftwerk.model.reference.kv_pages import copy_blocks
+from draftwerk.model.reference.shared_pages import SharedPages
+from draftwerk.speculative.protocol.frames import HEADER, FrameKind
+from draftwerk.speculative.protocol.journal import MoveJournal, Moves
+from draftwerk.speculative.protocol.rounds import Round
+from tests.support.tiny_models import save_tiny
+
+SHAPE = (3, 8, 4, 2, 16)
+UNIT = 4 * 2 * 16 * 2
+
+
+def memory_of(shape: tuple[int, ...] = SHAPE) -> SharedMemory:
+    return SharedMemory.make(memory_bytes(2 * torch.Size(shape).numel() * 2))
+
+
+def shared(memory: SharedMemory, shape: tuple[int, ...] = SHAPE) -> SharedPages:
+    return SharedPages(memory.descriptor, shape, torch.bfloat16)
+
+
+def random_pages() -> Pages:
+    return Pages(torch.randn(SHAPE).bfloat16(), torch.randn(SHAPE).bfloat16())
+
+
+def test_a_block_is_where_its_layout_says() -> None:
+    memory = memory_of()
+    found = shared(memory)
+    assert found.layout == PageLayout(6, 8, UNIT)
+    made = random_pages()
+    found.pages.keys.copy_(made.keys)
+    found.pages.values.copy_(made.values)
+    data = memory.map()
+    parts = [
+        torch.frombuffer(bytearray(data[a:b]), dtype=torch.bfloat16)
+        for a, b in found.layout.spans(5)
+    ]
+    want = torch.cat([made.keys[:, 5], made.values[:, 5]]).view(6, -1)
+    assert torch.equal(torch.stack(parts), want)
+    memory.close()
+
+
+def test_another_process_finds_what_was_written() -> None:
+    memory = memory_of()
+    first, second = shared(memory), shared(memory)
+    first.pages.keys[2, 1] = 3.0
+    copy_blocks(first.pages, [(1, 7)])
+    assert torch.equal(second.pages.keys, first.pages.keys)
+    assert float(second.pages.keys[2, 7].min()) == 3.0
+    memory.close()
+
+
+def test_memory_of_another_size_is_refused() -> None:
+    memory = SharedMemory.make(4096)
+    with pytest.raises(ValueError, match="shared memory, not 4096"):
+        shared(memory)
+    memory.close()
+
+
+def test_the_journal_tells_a_round_begun_from_one_done() -> None:
+    memory = memory_of()
+    writer, reader = shared(memory).journal, MoveJournal(memoryview(memory.map()))
+    rounds = [Round(round_id=n, pipeline_slot=0, rows=(), copies=((0, 1),)) for n in range(1, 4)]
+    plain = Round(round_id=9, pipeline_slot=0, rows=())
+    assert [reader.state(each) for each in rounds] == [Moves.TO_DO] * 3
+    writer.begin(rounds[1])
+    assert [reader.state(each) for each in rounds] == [Moves.DONE, Moves.HALF_DONE, Moves.TO_DO]
+    writer.end(rounds[1])
+    assert [reader.state(each) for each in rounds] == [Moves.DONE, Moves.DONE, Moves.TO_DO]
+    writer.begin(plain)
+    assert reader.state(rounds[2]) == Moves.TO_DO, "a round without moves leaves no note"
+    memory.close()
+
+
+def test_blocks_in_use_are_gathered_and_keep_their_content() -> None:
+    shape = (2, 64, 16, 4, 1024)  # a plane of 8 MiB
+    memory = memory_of(shape)
+    found = shared(memory, shape)
+    found.pages.keys[1, 3] = 2.0
+    found.huge_pages.use(3)
+    found.huge_pages.use(63)
+    while found.huge_pages._gathered < 64 * found.layout.unit_bytes:
+        sleep(0.01)
+    assert float(found.pages.keys[1, 3].min()) == 2.0
+    assert float(found.pages.values.abs().max()) == 0.0
+    assert memory.allocated >= HUGE
+    memory.close()
+
+
+def test_a_process_over_shared_pages_measures_on_pages_of_its_own(tmp_path: Path) -> None:
+    save_tiny(tmp_path, "llama", seed=3)
+    options = ModelOptions(source=str(tmp_path), dtype="fp32", block_count=8, block_size=4)
+    page_bytes = 2 * 4 * build(options).parts.pages.keys.numel()
+    memory = SharedMemory.make(memory_bytes(page_bytes))
+    words = msgspec.structs.replace(options, pages_descriptor=memory.descriptor)
+    child = subprocess.Popen(
+        python_command("draftwerk.model.worker", "target", msgspec.json.encode(words).decode()),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        pass_fds=[memory.descriptor],
+        env=child_environment(),
+    )
+    assert child.stdout is not None
+    kind = None
+    while kind != FrameKind.READY:
+        kind, length = HEADER.unpack(child.stdout.read(HEADER.size))
+        child.stdout.read(length)
+    child.kill()
+    child.communicate()
+    assert not any(memory.map()[:page_bytes]), "it measured over the server's blocks"
+    memory.close()
