@@ -327,7 +327,8 @@ async def test_a_reply_is_the_same_in_every_way(
         engine.check()
     assert found == wanted
     assert crashing.happened == len(crashing.at) == snapshot.restarts
-    assert load != "preempted" or snapshot.preemptions
+    if load == "preempted" and way in ("off", "wrong"):  # good drafts may end all before
+        assert snapshot.preemptions
     assert way in ("off", "wrong") or snapshot.accepted_tokens
     assert way != "wrong" or snapshot.draft_tokens > snapshot.accepted_tokens
 
