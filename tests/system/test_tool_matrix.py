@@ -327,7 +327,7 @@ async def test_a_reply_is_the_same_in_every_way(
         engine.check()
     assert found == wanted
     assert crashing.happened == len(crashing.at) == snapshot.restarts
-    if load == "preempted" and way in ("off", "wrong"):  # good drafts may end all before
+    if load == "preempted" and mode == "parallel":  # one call may end before it comes to that
         assert snapshot.preemptions
     assert way in ("off", "wrong") or snapshot.accepted_tokens
     assert way != "wrong" or snapshot.draft_tokens > snapshot.accepted_tokens
