@@ -142,7 +142,10 @@ class Cache:
             sampling=msgspec.structs.replace(
                 options.sampling,
                 branch=choice,
-                stop_token_ids=() if options.ignore_eos else self.stop_token_ids,
+                stop_token_ids=(
+                    *(() if options.ignore_eos else self.stop_token_ids),
+                    *options.stop_token_ids,
+                ),
             ),
             tokens_max=room if options.tokens_max is None else min(room, options.tokens_max),
             table=BlockTable(self.scheduler.pool, self.namer, options.name_space),

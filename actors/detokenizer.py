@@ -25,6 +25,7 @@ from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.stops import StopScanner
 from draftwerk.actors.text import TextStream, TextTools
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
+from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_parts
 
 
 @dataclass(slots=True)
@@ -36,19 +37,42 @@ class ChoiceText:
     preface: str = ""
     """The echoed prompt, until it has been sent."""
     token_count: int = 0
+    parser: ReplyParser | None = None
+    """What tells reasoning, text and calls apart, if the request has a reply format."""
+    parts: list[ReplyPart] = field(default_factory=list[ReplyPart])
+    """Read, and not yet sent."""
+    reasoning_count: int = 0
+    textless: frozenset[int] = frozenset()
+    """Tokens that end the text and are no part of it."""
 
     def push(self, token: int) -> tuple[str, str]:
         """Take in one token; returns (text to send, the stop string found or "")."""
         self.token_count += 1
-        text, stop = self.scanner.push(self.stream.push(token))
+        if self.parser is not None and self.parser.reasons:
+            self.reasoning_count += 1
+        shown = "" if token in self.textless else self.stream.push(token)
+        text, stop = self.scanner.push(shown)
+        if self.parser is not None:
+            self.parts += self.parser.push(text)
         text, self.preface = self.preface + text, ""
         return text, stop
 
     def flush(self) -> tuple[str, str]:
         """End the text, its last half code point as U+FFFD; returns what `push` does."""
         text, stop = self.scanner.push(self.stream.flush())
+        text += self.scanner.flush()
+        if self.parser is not None:
+            self.parts += self.parser.push(text)
         text, self.preface = self.preface + text, ""
-        return text + self.scanner.flush(), stop
+        return text, stop
+
+    def take_parts(self, last: bool) -> tuple[ReplyPart, ...]:
+        """Return the parts to send; with the last of them what the parser held back."""
+        if self.parser is None:
+            return ()
+        found = self.parts + (self.parser.flush() if last else [])
+        self.parts = []
+        return tuple(joined_parts(found))
 
 
 @dataclass(slots=True)
@@ -90,13 +114,17 @@ class Detokenizer:
 
     def _choice(self, opened: Opened, committed: tuple[int, ...]) -> ChoiceText:
         """Return a choice as it was after its committed tokens: their text has been sent."""
+        reply = opened.options.reply
         choice = ChoiceText(
-            self.text.stream(opened.prompt),
+            self.text.stream(opened.prompt, reply.shown_tokens if reply else frozenset()),
             StopScanner(opened.options.stop),
             self.text.decode(opened.prompt) if opened.options.echo else "",
+            parser=None if reply is None else ReplyParser(reply),
+            textless=frozenset(opened.options.stop_token_ids),
         )
         for token in committed:
             choice.push(token)
+        choice.parts = []
         return choice
 
     async def _cancel(self, cancel: Cancel) -> None:
@@ -130,6 +158,7 @@ class Detokenizer:
                     for token, logprob in zip(piece.tokens[:kept], piece.logprobs, strict=False)
                 ),
                 hypothesis=self.text.decode(piece.hypothesis),
+                parts=choice.take_parts(last=False),
             )
         if stop or piece.finish_reason:
             del self._choices[piece.request_id][piece.choice]
@@ -144,6 +173,8 @@ class Detokenizer:
                 token_count=choice.token_count,
                 stats=piece.stats,
                 stopped_by=stop,
+                parts=choice.take_parts(last=True),
+                reasoning_count=choice.reasoning_count,
             )
 
     def _read(self, choice: ChoiceText, tokens: tuple[int, ...]) -> tuple[int, str, str]:

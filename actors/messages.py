@@ -3,6 +3,8 @@
 import msgspec
 
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, Draft, Verdict
+from draftwerk.speculative.replies.formats import ReplyFormat
+from draftwerk.speculative.replies.parser import ReplyPart
 from draftwerk.speculative.sampling.params import Sampling
 
 
@@ -11,6 +13,17 @@ class ActorMessage(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 # --- requests of clients ----------------------------------------------------------------------
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A call of a tool in an earlier answer."""
+
+    id: str
+    """What the tool's result names it by."""
+    name: str
+    """The function's name."""
+    arguments: str
+    """One object in JSON."""
 
 
 class ChatMessage(msgspec.Struct, frozen=True):
@@ -24,6 +37,15 @@ class ChatMessage(msgspec.Struct, frozen=True):
     """Of the participant, for templates that show it."""
     tokens: tuple[int, ...] = ()
     """Of an earlier answer: the tokens that it was generated as, where they are known."""
+    calls: tuple[ToolCall, ...] = ()
+    """Of an earlier answer: the tools that it called."""
+    call_id: str = ""
+    """Of a tool's result: the call it belongs to."""
+    reasoning: str = ""
+    """Of an earlier answer: what came before it, for templates that show it."""
+
+
+Scalar = bool | int | str
 
 
 class Chat(msgspec.Struct, frozen=True, tag=True):
@@ -31,6 +53,10 @@ class Chat(msgspec.Struct, frozen=True, tag=True):
 
     messages: tuple[ChatMessage, ...]
     """The turns, oldest first."""
+    tools: tuple[str, ...] = ()
+    """The tools that the model is told of, each in JSON as OpenAI's API has it."""
+    variables: tuple[tuple[str, Scalar], ...] = ()
+    """More of what the chat template is given."""
 
 
 Prompt = Chat | str | tuple[int, ...]
@@ -64,6 +90,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the text goes on behind the model's end token."""
     stop: tuple[str, ...] = ()
     """Strings that end a choice's text where they first occur; they are left out of it."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Tokens that end a choice's text besides the model's own; they have no text."""
     choices: int = 1
     """Texts to generate for each prompt."""
     beam_width: int = 1
@@ -77,6 +105,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether deltas carry the best text of a beam search so far, final or not."""
     echo: bool = False
     """Whether the prompt's text comes first in each choice."""
+    reply: ReplyFormat | None = None
+    """How reasoning, text and calls are told apart; None for a reply that is text alone."""
     speculation: Speculation = Speculation()
     """Which drafts are made for the request."""
     tenant: str = ""
@@ -274,6 +304,8 @@ class Delta(ActorMessage, frozen=True):
     """Per token, if the request asks for log-probabilities."""
     hypothesis: str = ""
     """The best text of a beam search so far, which may still change behind its final part."""
+    parts: tuple[ReplyPart, ...] = ()
+    """The new text as reasoning, text and calls, if the request has a reply format."""
 
 
 class Ended(ActorMessage, frozen=True):
@@ -293,6 +325,10 @@ class Ended(ActorMessage, frozen=True):
     """Of the whole choice."""
     stopped_by: str = ""
     """The stop string that was found, if one was."""
+    parts: tuple[ReplyPart, ...] = ()
+    """The held back text as reasoning, text and calls, if the request has a reply format."""
+    reasoning_count: int = 0
+    """Generated tokens that were reasoning."""
 
 
 class Failed(ActorMessage, frozen=True):

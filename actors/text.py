@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from draftwerk.actors.messages import ChatMessage
+from draftwerk.actors.messages import ChatMessage, Scalar
 from draftwerk.speculative.sampling.params import Grammar
 
 
@@ -29,10 +29,15 @@ class TextTools(Protocol):
         """Return the tokens of a plain prompt, with the beginning token if the model has one."""
         ...
 
-    def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
+    def encode_chat(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[str] = (),
+        variables: Sequence[tuple[str, Scalar]] = (),
+    ) -> list[int]:
         """Return the tokens of a rendered conversation, up to the assistant's turn. Earlier answers
-        whose tokens are known keep them. Raises ValueError, with a message for the client, if the
-        template refuses it.
+        whose tokens are known keep them; `tools` are JSON. Raises ValueError, with a message for
+        the client, if the template refuses it.
         """
         ...
 
@@ -52,6 +57,7 @@ class TextTools(Protocol):
         """Return the bytes that the token stands for; a special token's name."""
         ...
 
-    def stream(self, prompt: Sequence[int]) -> TextStream:
-        """Return the text state of a choice that continues `prompt`."""
+    def stream(self, prompt: Sequence[int], shown: frozenset[int] = frozenset()) -> TextStream:
+        """Return the text state of a choice that continues `prompt`; of special tokens, those in
+        `shown` are text."""
         ...

@@ -154,7 +154,7 @@ class Tokenizer:
     def _tokens(self, prompt: Prompt) -> tuple[int, ...]:
         match prompt:
             case Chat():
-                return tuple(self.text.encode_chat(prompt.messages))
+                return tuple(self.text.encode_chat(prompt.messages, prompt.tools, prompt.variables))
             case str():
                 return tuple(self.text.encode(prompt))
             case _:

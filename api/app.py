@@ -8,6 +8,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from draftwerk.api.anthropic import endpoints as anthropic
 from draftwerk.api.core.errors import (
     SENTENCES,
     ApiError,
@@ -32,6 +33,8 @@ ROUTES = [
     Route("/v1/responses", generate.respond, methods=["POST"]),
     WebSocketRoute("/v1/responses", ResponsesSocket()),
     Route("/v1/responses/{response_id}", generate.stored_response, methods=["GET", "DELETE"]),
+    Route("/v1/messages", anthropic.message, methods=["POST"]),
+    Route("/v1/messages/count_tokens", anthropic.count, methods=["POST"]),
     Route("/v1/models", service.models),
     Route("/v1/models/{name:path}", service.model),
     Route("/v1/capabilities", service.abilities),

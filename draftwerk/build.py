@@ -123,7 +123,7 @@ async def load_models(
             "draft", planned.draft_options, kind, Round, settings.silence_s, draft_memory
         )
     try:
-        text = await to_thread.run_sync(read_text, target_info)
+        text = await to_thread.run_sync(read_text, target_info, settings.tool_format)
         ready = await target.start(report)
         if isinstance(target, RecoveringTarget):
             target = succeeded(target, planned, settings, ready, memory)
@@ -193,6 +193,9 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         name=(*settings.served_model_name, models.target_info.name)[0],
         aliases=settings.served_model_name[1:],
         reasons=models.text.reasons,
+        calls=models.text.call_format,
+        reasoning=models.text.reasoning_format,
+        variables=models.text.variables,
         context_max=tokens_max,
         vocab_size=models.target_info.vocab_size,
         draft_model="" if models.draft_info is None else models.draft_info.name,
@@ -254,9 +257,9 @@ def _served(settings: EngineSettings, info: ModelInfo, report: Report) -> ModelI
     return msgspec.structs.replace(info, stored_format=found)
 
 
-def read_text(info: ModelInfo) -> TextTokenizer:
+def read_text(info: ModelInfo, tool_format: str = "auto") -> TextTokenizer:
     """Return a model's tokenizer and chat template. Raises ConfigError."""
     try:
-        return TextTokenizer(Path(info.directory))
+        return TextTokenizer(Path(info.directory), tool_format)
     except Refused as error:
         raise ConfigError(str(error)) from None

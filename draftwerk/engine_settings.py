@@ -30,6 +30,7 @@ class EngineKeywords(TypedDict, total=False):
     kv_dtype: Literal["auto", "int8", "fp8"]
     device: Literal["auto", "cpu", "cuda"]
     attention: str
+    tool_format: Literal["auto", "hermes", "smollm", "off"]
     exact: bool
     kv_memory: str
     kv_store: StrPath

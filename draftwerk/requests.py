@@ -11,9 +11,9 @@ from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import Call
 from draftwerk.api.openai.decode import decoded
-from draftwerk.api.openai.grammars import ANY_OBJECT, schema_grammar
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
 from draftwerk.api.openai.translate import chat_prompt, completion_prompts, options
+from draftwerk.api.replying.grammars import ANY_OBJECT, schema_grammar
 from draftwerk.errors import ClosedError, RequestError, RequestFailedError
 from draftwerk.sampling_params import GRAMMAR_FIELDS, ParamsBody, SamplingParams
 from draftwerk.speculative.sampling.params import Grammar

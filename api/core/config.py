@@ -95,6 +95,13 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     attention: Annotated[
         str, Meta(description="an attention backend by name, or auto", extra={"metavar": "NAME"})
     ] = "auto"
+    tool_format: Annotated[
+        Literal["auto", "hermes", "smollm", "off"],
+        Meta(
+            description="how the model writes calls of tools: auto reads it off the chat template; "
+            "hermes and smollm describe tools in words to a model whose template has none"
+        ),
+    ] = "auto"
     exact: Annotated[
         bool, Meta(description="one seed, one text, on a GPU too (always so on a CPU)")
     ] = False

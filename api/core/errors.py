@@ -78,6 +78,8 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 class ErrorReply(msgspec.Struct, frozen=True):
     error: ErrorBody
+    type: str = "error"
+    """For clients of Anthropic's API, which look for it."""
 
 
 class ApiError(Exception):

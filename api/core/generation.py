@@ -17,6 +17,7 @@ import msgspec
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, Options, Prompt, Started
 from draftwerk.api.core.ports import EngineClient
 from draftwerk.api.core.request_timer import RequestTimer
+from draftwerk.speculative.replies.parser import joined_parts
 
 GenerationEvent = Delta | Ended | Failed
 """What a client is told of."""
@@ -106,6 +107,7 @@ def merged(first: Delta, then: Delta) -> Delta:
         origins=first.origins + then.origins,
         logprobs=first.logprobs + then.logprobs,
         hypothesis=then.hypothesis or first.hypothesis,
+        parts=tuple(joined_parts([*first.parts, *then.parts])),
     )
 
 

@@ -9,6 +9,7 @@ import msgspec
 from draftwerk.actors.messages import Event, Options, Prompt
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.text import TextTools
+from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
 
 
 class EngineClient(Protocol):
@@ -52,6 +53,12 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Unix seconds."""
     reasons: bool = False
     """Whether it writes down its reasoning before its answer."""
+    calls: CallFormat | None = None
+    """How it writes calls of tools; None where it has no way."""
+    reasoning: ReasoningFormat | None = None
+    """How it sets its reasoning apart; None where it has no way that is known."""
+    variables: tuple[str, ...] = ()
+    """What `chat_template_kwargs` may hold."""
 
     @property
     def names(self) -> tuple[str, ...]:

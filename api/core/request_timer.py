@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
+from msgspec import UNSET
+
 from draftwerk.actors.messages import Delta, Ended, Event, Started
 from draftwerk.api.core.histogram import Histograms
 from draftwerk.api.openai.replies import (
@@ -45,6 +47,8 @@ class RequestTimer:
     """Tokens of each prompt, by its first choice."""
     ends: list[Ended] = field(default_factory=list[Ended])
     predicted: bool = False
+    reasons: bool = False
+    """Whether reasoning is counted."""
 
     def __post_init__(self) -> None:
         self.arrived = self.clock()
@@ -126,18 +130,16 @@ class RequestTimer:
             prompt + completion,
             PromptDetails(sum(each.cached_count for each in firsts)),
         )
-        if not self.predicted:
+        if not (self.predicted or self.reasons):
             return usage
-        return Usage(
-            prompt,
-            completion,
-            prompt + completion,
-            usage.prompt_tokens_details,
-            CompletionDetails(
-                sum(each.predicted_accepted for each in stats),
-                sum(each.predicted_rejected for each in stats),
-            ),
+        accepted = sum(each.predicted_accepted for each in stats)
+        rejected = sum(each.predicted_rejected for each in stats)
+        details = CompletionDetails(
+            accepted if self.predicted else UNSET,
+            rejected if self.predicted else UNSET,
+            sum(end.reasoning_count for end in self.ends) if self.reasons else UNSET,
         )
+        return Usage(prompt, completion, prompt + completion, usage.prompt_tokens_details, details)
 
     def cost(self) -> int:
         """Return the tokens that the engine computed for this request, wasted drafts among them."""

@@ -102,6 +102,7 @@ class ServerState:
             self.clock, self.histograms, options.choices, signed(options.sampling.seed)
         )
         timer.predicted = bool(options.speculation.prediction)
+        timer.reasons = options.reply is not None and options.reply.reasoning is not None
         outcome = "cancelled"
         # A client may repeat a request id; the engine must not see it twice.
         engine_id = f"{call.request_id}.{next(self.serials)}"

@@ -1,5 +1,6 @@
 """Serializer of `/v1/chat/completions`: engine events to chunks and replies."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,6 +10,8 @@ from msgspec import UNSET, UnsetType
 from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.openai.replies import (
+    CallDelta,
+    CallReply,
     ChatChoice,
     ChatChunk,
     ChatChunkChoice,
@@ -16,10 +19,13 @@ from draftwerk.api.openai.replies import (
     ChatLogprobs,
     ChatMessageReply,
     ChatReply,
+    FunctionDelta,
     RequestMetrics,
     Usage,
 )
 from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata, score_of, token_logprobs
+from draftwerk.api.replying.reply_plan import call_id_of
+from draftwerk.api.replying.tools_schema import CalledFunction
 
 CHUNK = "chat.completion.chunk"
 
@@ -30,6 +36,8 @@ class ChatSerializer:
 
     metadata: ReplyMetadata
     started: set[int] = field(default_factory=set[int])
+    call_counts: Counter[int] = field(default_factory=Counter[int])
+    """Calls begun, by choice."""
 
     def first_chunks(self) -> list[msgspec.Struct]:
         """Return nothing: a chunk before the first token would falsify its time."""
@@ -39,21 +47,55 @@ class ChatSerializer:
         """Return the chunk for an event; tokens without text yet have none of their own."""
         metadata = self.metadata
         role = "" if event.choice in self.started else "assistant"
+        delta = self._delta(event, role)
         if isinstance(event, Ended):
-            delta = ChatDelta(role, event.text if event.text or role else None)
-            choice = ChatChunkChoice(
-                event.choice, delta, None, event.finish_reason, score=score_of(event)
-            )
-        elif event.text or (event.tokens and (metadata.logprobs or metadata.origins)):
+            reason = event.finish_reason
+            if reason == "stop" and self.call_counts[event.choice]:
+                reason = "tool_calls"
+            choice = ChatChunkChoice(event.choice, delta, None, reason, score=score_of(event))
+        elif self._has_news(event) or (event.tokens and (metadata.logprobs or metadata.origins)):
             logprobs = chat_logprobs(event.logprobs) if metadata.logprobs else None
             origins = metadata.shown(event.origins)
-            choice = ChatChunkChoice(
-                event.choice, ChatDelta(role, event.text), logprobs, None, origins
-            )
+            choice = ChatChunkChoice(event.choice, delta, logprobs, None, origins)
         else:
             return []
         self.started.add(event.choice)
         return [self._wrapped((choice,), usage)]
+
+    def _delta(self, event: Delta | Ended, role: str) -> ChatDelta:
+        """Return what an event adds; the first chunk of plain text always has a text."""
+        if not self.metadata.is_parsed:
+            if isinstance(event, Ended):
+                return ChatDelta(role, event.text if event.text or role else None)
+            return ChatDelta(role, event.text)
+        text = reasoning = ""
+        calls: list[CallDelta] = []
+        for part in event.parts:
+            match part.kind:
+                case "text":
+                    text += part.text
+                case "reasoning":
+                    reasoning += part.text
+                case "call":
+                    calls.append(self._begun(event.choice, part.text))
+                case "arguments":
+                    index = self.call_counts[event.choice] - 1
+                    _append(calls, index, part.text)
+                case "id" | "end":
+                    pass
+        return ChatDelta(role, text or None, reasoning or None, tuple(calls) or UNSET)
+
+    def _has_news(self, event: Delta) -> bool:
+        """Whether an event says anything: the text may lag behind its tokens."""
+        if not self.metadata.is_parsed:
+            return bool(event.text)
+        return any(part.text for part in event.parts)
+
+    def _begun(self, choice: int, name: str) -> CallDelta:
+        index = self.call_counts[choice]
+        self.call_counts[choice] += 1
+        call_id = call_id_of(self.metadata.id, choice, index)
+        return CallDelta(index, FunctionDelta(name, ""), call_id, "function")
 
     def last_chunks(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
         """Return the chunk without choices of `include_usage`."""
@@ -71,9 +113,9 @@ class ChatSerializer:
         worded = tuple(
             ChatChoice(
                 index=choice.index,
-                message=ChatMessageReply(choice.text),
+                message=self._message(choice),
                 logprobs=chat_logprobs(choice.logprobs) if metadata.logprobs else None,
-                finish_reason=choice.finish_reason,
+                finish_reason=choice.answer.finish_reason(choice.finish_reason),
                 origins=metadata.shown(tuple(choice.origins)),
                 score=choice.score,
             )
@@ -88,6 +130,23 @@ class ChatSerializer:
             usage,
             metrics,
             metadata.tier,
+        )
+
+    def _message(self, choice: GatheredChoice) -> ChatMessageReply:
+        if not self.metadata.is_parsed:
+            return ChatMessageReply(choice.text)
+        answer = choice.answer
+        calls = tuple(
+            CallReply(
+                call_id_of(self.metadata.id, choice.index, index),
+                CalledFunction(each.name, each.arguments),
+            )
+            for index, each in enumerate(answer.calls)
+        )
+        return ChatMessageReply(
+            answer.text if answer.text or not calls else None,
+            reasoning_content=answer.reasoning or UNSET,
+            tool_calls=calls or UNSET,
         )
 
     def _wrapped(
@@ -108,6 +167,16 @@ class ChatSerializer:
             metrics,
             metadata.tier,
         )
+
+
+def _append(calls: list[CallDelta], index: int, arguments: str) -> None:
+    """Add arguments to the call that the chunk ends with, or begin its delta."""
+    if calls and calls[-1].index == index:
+        before = calls[-1].function
+        text = (before.arguments or "") + arguments
+        calls[-1] = msgspec.structs.replace(calls[-1], function=FunctionDelta(before.name, text))
+    else:
+        calls.append(CallDelta(index, FunctionDelta(arguments=arguments)))
 
 
 def chat_logprobs(tokens: Sequence[TokenText]) -> ChatLogprobs:

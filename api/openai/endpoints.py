@@ -17,13 +17,14 @@ from draftwerk.api.http.sse import GenerationResponse
 from draftwerk.api.openai.chat import ChatSerializer
 from draftwerk.api.openai.completions import CompletionSerializer
 from draftwerk.api.openai.decode import Body, decoded
+from draftwerk.api.openai.response_input import conversation_of
 from draftwerk.api.openai.responses import (
     LOGPROBS,
     ORIGINS,
-    RESPONSES_NAMES,
     ResponsesSerializer,
-    conversation_of,
+    responses_names,
     responses_options,
+    responses_plan,
     responses_prompt,
 )
 from draftwerk.api.openai.responses_schema import DeletedResponse, ResponseObject, ResponsesBody
@@ -31,11 +32,14 @@ from draftwerk.api.openai.schema import ChatBody, CompletionBody, OpenAIBody
 from draftwerk.api.openai.serializer import ReplyMetadata
 from draftwerk.api.openai.translate import (
     chat_options,
+    chat_plan,
     chat_prompt,
     completion_options,
     completion_prompts,
+    grammar_field,
     tier_of,
 )
+from draftwerk.api.replying.reply_plan import ReplyPlan
 
 ENCODE_S = 10.0
 """As long as the engine waits for a prompt's tokens."""
@@ -48,10 +52,12 @@ async def chat(request: Request) -> GenerationResponse:
     """`POST /v1/chat/completions`."""
     state = state_of(request)
     body = await body_of(request, CHAT)
-    options = chat_options(body, state.model, tenant_of(request), state.new_seed)
-    prompts: list[Prompt] = [chat_prompt(body.messages)]
-    metadata = _metadata(request, body, "chatcmpl-", bool(body.logprobs))
+    plan = chat_plan(body, state.model)
+    options = chat_options(body, state.model, tenant_of(request), state.new_seed, plan)
+    prompts: list[Prompt] = [chat_prompt(body.messages, plan.tools, plan.variables)]
+    metadata = _metadata(request, body, "chatcmpl-", bool(body.logprobs), plan.form is not None)
     names = {"max_tokens": "max_completion_tokens"} if body.max_completion_tokens else {}
+    names["response_format"] = plan.blamed or "response_format"
     call = _call(request, "chat", prompts, options, names)
     return await _answer(state, call, ChatSerializer(metadata), body)
 
@@ -64,7 +70,9 @@ async def completion(request: Request) -> GenerationResponse:
     options = completion_options(body, state.model, tenant_of(request), state.new_seed)
     metadata = _metadata(request, body, "cmpl-", body.logprobs is not None)
     serializer = CompletionSerializer(metadata, options.choices, body.n or 1)
-    return await _answer(state, _call(request, "completion", prompts, options), serializer, body)
+    names = {"response_format": grammar_field(body)}
+    call = _call(request, "completion", prompts, options, names)
+    return await _answer(state, call, serializer, body)
 
 
 async def respond(request: Request) -> GenerationResponse:
@@ -72,10 +80,12 @@ async def respond(request: Request) -> GenerationResponse:
     state, tenant = state_of(request), tenant_of(request)
     body = await body_of(request, RESPONSES)
     conversation = conversation_of(body, earlier_of(body, state.responses.of(tenant)))
-    options = responses_options(body, state.model, tenant, state.new_seed)
-    prompts: list[Prompt] = [await fitted_prompt(state, body, conversation)]
-    call = _call(request, "response", prompts, options, RESPONSES_NAMES)
-    serializer = responses_serializer(state, body, response_id_of(state, tenant, call.request_id))
+    plan = responses_plan(body, state.model)
+    options = responses_options(body, state.model, tenant, state.new_seed, plan)
+    prompts: list[Prompt] = [await fitted_prompt(state, body, conversation, plan)]
+    call = _call(request, "response", prompts, options, responses_names(plan))
+    response_id = response_id_of(state, tenant, call.request_id)
+    serializer = responses_serializer(state, body, response_id, plan)
     if serializer.stored:
         serializer.on_over = keeper(serializer, conversation, state.responses.of(tenant))
     return GenerationResponse(state, call, serializer, bool(body.stream), end=b"")
@@ -117,9 +127,7 @@ def keeper(
     """Return what keeps a response once it has ended: its answer as the tokens it came in."""
 
     def keep(response: ResponseObject) -> None:
-        answer = ChatMessage(
-            "assistant", serializer.choice.text, tokens=tuple(serializer.choice.tokens)
-        )
+        answer = serializer.answer()
         stored = StoredResponse((*conversation, answer), msgspec.json.encode(response))
         for kept in places:
             kept.keep(response.id, stored)
@@ -137,10 +145,13 @@ def response_id_of(state: ServerState, tenant: str, request_id: str) -> str:
 
 
 async def fitted_prompt(
-    state: ServerState, body: ResponsesBody, conversation: Sequence[ChatMessage]
+    state: ServerState,
+    body: ResponsesBody,
+    conversation: Sequence[ChatMessage],
+    plan: ReplyPlan,
 ) -> Chat:
     """Return a response's prompt; with `truncation` auto, without the turns that do not fit."""
-    whole = responses_prompt(body, conversation)
+    whole = responses_prompt(body, conversation, plan)
     if body.truncation != "auto":
         return whole
     room = state.model.context_max - (body.max_output_tokens or 1)
@@ -148,12 +159,12 @@ async def fitted_prompt(
     low, high = 0, len(candidates) - 1
     while low < high:  # each is shorter than the one before
         middle = (low + high) // 2
-        prompt = responses_prompt(body, candidates[middle])
+        prompt = responses_prompt(body, candidates[middle], plan)
         if await count_tokens(state, [prompt]) <= room:
             high = middle
         else:
             low = middle + 1
-    return responses_prompt(body, candidates[low])
+    return responses_prompt(body, candidates[low], plan)
 
 
 def shorter(conversation: Sequence[ChatMessage]) -> list[Sequence[ChatMessage]]:
@@ -167,7 +178,11 @@ def shorter(conversation: Sequence[ChatMessage]) -> list[Sequence[ChatMessage]]:
 
 
 def responses_serializer(
-    state: ServerState, body: ResponsesBody, response_id: str, stream_id: str | None = None
+    state: ServerState,
+    body: ResponsesBody,
+    response_id: str,
+    plan: ReplyPlan,
+    stream_id: str | None = None,
 ) -> ResponsesSerializer:
     """Return the format of one response."""
     keeps = state.responses.count_max > 0
@@ -180,6 +195,7 @@ def responses_serializer(
         model=state.model.name,
         logprobs=LOGPROBS in include,
         origins=ORIGINS in include,
+        is_parsed=plan.form is not None,
     )
     return ResponsesSerializer(
         metadata, body, state.now, stream_id, keeps and body.store is not False
@@ -205,7 +221,9 @@ async def _answer(
     return GenerationResponse(state, call, serializer, bool(body.stream), count)
 
 
-def _metadata(request: Request, body: OpenAIBody, prefix: str, logprobs: bool) -> ReplyMetadata:
+def _metadata(
+    request: Request, body: OpenAIBody, prefix: str, logprobs: bool, is_parsed: bool = False
+) -> ReplyMetadata:
     state, requested = state_of(request), body.stream_options
     return ReplyMetadata(
         id=prefix + request.scope["request_id"],
@@ -216,6 +234,7 @@ def _metadata(request: Request, body: OpenAIBody, prefix: str, logprobs: bool) -
         usage=requested is not None
         and bool(requested.include_usage or requested.continuous_usage_stats),
         tier=tier_of(body),
+        is_parsed=is_parsed,
     )
 
 
@@ -255,7 +274,7 @@ async def encoded(state: ServerState, prompt: Prompt) -> list[int]:
 def _encode(tools: TextTools, prompt: Prompt) -> list[int]:
     match prompt:
         case Chat():
-            return tools.encode_chat(prompt.messages)
+            return tools.encode_chat(prompt.messages, prompt.tools, prompt.variables)
         case str():
             return tools.encode(prompt)
         case _:

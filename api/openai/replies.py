@@ -2,7 +2,8 @@
 
 from msgspec import UNSET, Struct, UnsetType
 
-from draftwerk.api.openai.schema import ServiceTier
+from draftwerk.api.replying.field_types import ServiceTier
+from draftwerk.api.replying.tools_schema import CalledFunction
 
 
 class PromptDetails(Struct, frozen=True):
@@ -13,12 +14,14 @@ class PromptDetails(Struct, frozen=True):
 
 
 class CompletionDetails(Struct, frozen=True):
-    """What became of the client's `prediction`."""
+    """How the generated tokens divide."""
 
-    accepted_prediction_tokens: int
+    accepted_prediction_tokens: int | UnsetType = UNSET
     """Tokens of the prediction that were accepted."""
-    rejected_prediction_tokens: int
+    rejected_prediction_tokens: int | UnsetType = UNSET
     """Tokens of the prediction that were verified and rejected."""
+    reasoning_tokens: int | UnsetType = UNSET
+    """Tokens of reasoning, of a model that reasons first."""
 
 
 class Usage(Struct, frozen=True):
@@ -33,7 +36,7 @@ class Usage(Struct, frozen=True):
     prompt_tokens_details: PromptDetails | UnsetType = UNSET
     """Left out of the running counts in a stream."""
     completion_tokens_details: CompletionDetails | UnsetType = UNSET
-    """Only of requests with a `prediction`."""
+    """Only of requests with a `prediction`, and of models that reason first."""
 
 
 class SpeculativeDecoding(Struct, frozen=True):
@@ -126,6 +129,39 @@ class CompletionLogprobs(Struct, frozen=True):
 # --- chat -----------------------------------------------------------------------------------------
 
 
+class FunctionDelta(Struct, frozen=True, omit_defaults=True):
+    """What one chunk adds to a function's name and arguments."""
+
+    name: str | UnsetType = UNSET
+    """In the first chunk of a call."""
+    arguments: str | UnsetType = UNSET
+    """The new part of the arguments, in JSON."""
+
+
+class CallDelta(Struct, frozen=True, omit_defaults=True):
+    """What one chunk adds to a call."""
+
+    index: int
+    """Number of the call within its message."""
+    function: FunctionDelta
+    """What the chunk adds."""
+    id: str | UnsetType = UNSET
+    """In the first chunk of a call: what its result names it by."""
+    type: str | UnsetType = UNSET
+    """In the first chunk of a call: always "function"."""
+
+
+class CallReply(Struct, frozen=True):
+    """A call of a function."""
+
+    id: str
+    """What its result names it by."""
+    function: CalledFunction
+    """The function's name and arguments."""
+    type: str = "function"
+    """Always a function."""
+
+
 class ChatDelta(Struct, frozen=True, omit_defaults=True):
     """What one chunk adds to a message."""
 
@@ -133,6 +169,10 @@ class ChatDelta(Struct, frozen=True, omit_defaults=True):
     """In the first chunk of a choice."""
     content: str | None = None
     """The new part of the text."""
+    reasoning_content: str | None = None
+    """The new part of the reasoning, of a model that reasons first."""
+    tool_calls: tuple[CallDelta, ...] | UnsetType = UNSET
+    """What is new of calls."""
 
 
 class ChatChunkChoice(Struct, frozen=True):
@@ -145,7 +185,7 @@ class ChatChunkChoice(Struct, frozen=True):
     logprobs: ChatLogprobs | None
     """Null unless the request asks for them."""
     finish_reason: str | None
-    """"stop" or "length"; null while the choice goes on."""
+    """"stop", "length" or "tool_calls"; null while the choice goes on."""
     origins: tuple[str, ...] | UnsetType = UNSET
     """Per token: the source whose draft was accepted, or "corrected" or "bonus"."""
     score: float | UnsetType = UNSET
@@ -176,12 +216,16 @@ class ChatChunk(Struct, frozen=True):
 class ChatMessageReply(Struct, frozen=True):
     """The generated message."""
 
-    content: str
-    """The message's text."""
+    content: str | None
+    """The message's text; null beside calls if there is none."""
     role: str = "assistant"
     """Always the assistant's."""
     refusal: None = None
     """Always null: no model here marks refusals."""
+    reasoning_content: str | UnsetType = UNSET
+    """What came before the text, of a model that reasons first."""
+    tool_calls: tuple[CallReply, ...] | UnsetType = UNSET
+    """The calls of tools, if there are any."""
 
 
 class ChatChoice(Struct, frozen=True):
@@ -194,7 +238,7 @@ class ChatChoice(Struct, frozen=True):
     logprobs: ChatLogprobs | None
     """Null unless the request asks for them."""
     finish_reason: str
-    """"stop" or "length"; null while the choice goes on."""
+    """"stop", "length" or "tool_calls"; null while the choice goes on."""
     origins: tuple[str, ...] | UnsetType = UNSET
     """Per token: the source whose draft was accepted, or "corrected" or "bonus"."""
     score: float | UnsetType = UNSET

@@ -7,55 +7,50 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Options, TokenText
+from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Options, ToolCall
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.openai.grammars import flat_grammar_of
 from draftwerk.api.openai.replies import RequestMetrics, Usage
+from draftwerk.api.openai.response_items import OutputItems
 from draftwerk.api.openai.responses_events import (
     Completed,
     Created,
-    HypothesisEvent,
     Incomplete,
     InProgress,
-    ItemAdded,
-    ItemDone,
-    PartAdded,
-    PartDone,
     ResponseEvent,
     ResponseFailed,
-    TextDelta,
-    TextDone,
 )
 from draftwerk.api.openai.responses_schema import (
     IncompleteDetails,
     InputDetails,
     OutputDetails,
-    OutputMessage,
-    OutputText,
     ResponseFault,
     ResponseObject,
     ResponsesBody,
     ResponseUsage,
     TextConfig,
     TextRequest,
+    ToolObject,
 )
 from draftwerk.api.openai.schema import FlatFormat
-from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata, token_logprobs
-from draftwerk.api.openai.translate import (
-    check_message,
-    check_reasoning,
-    neutral_temperature,
-    options,
-    plain,
-    tier_of,
+from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata
+from draftwerk.api.openai.translate import neutral_temperature, options, tier_of
+from draftwerk.api.replying.grammars import flat_grammar_of, text_grammar
+from draftwerk.api.replying.reply_plan import (
+    ReasoningRequest,
+    ReplyPlan,
+    call_id_of,
+    flat_wish,
+    plan_reply,
+    reasoning_of,
 )
+from draftwerk.api.replying.tools_schema import FlatTool
 
 LOGPROBS = "message.output_text.logprobs"
 ORIGINS = "token_origins"
 HYPOTHESES = "beam_hypotheses"
 REASONING = "reasoning.encrypted_content"
-"""Stock clients send it by default; a model that does not reason first has none."""
+"""Stock clients send it by default; reasoning comes in plain text, and never encrypted."""
 RESPONSES_NAMES = {
     "messages": "input",
     "max_tokens": "max_output_tokens",
@@ -66,34 +61,46 @@ RESPONSES_NAMES = {
 EventKind = TypeVar("EventKind", bound=ResponseEvent)
 
 
-def conversation_of(
-    body: ResponsesBody, earlier: Sequence[ChatMessage] = ()
-) -> tuple[ChatMessage, ...]:
-    """Return what went before and the new input, instructions aside."""
-    if isinstance(body.input, str):
-        return (*earlier, ChatMessage("user", body.input))
-    for index, each in enumerate(body.input):
-        check_message(each, f"input[{index}]")
-    roles = {"developer": "system"}
-    new = [ChatMessage(roles.get(each.role, each.role), plain(each.content)) for each in body.input]
-    return (*earlier, *new)
-
-
-def responses_prompt(body: ResponsesBody, conversation: Sequence[ChatMessage]) -> Chat:
+def responses_prompt(
+    body: ResponsesBody, conversation: Sequence[ChatMessage], plan: ReplyPlan
+) -> Chat:
     """Return the prompt: instructions, which are of one response alone, and the conversation."""
     said = [ChatMessage("system", body.instructions)] if body.instructions else []
-    return Chat((*said, *conversation))
+    return Chat((*said, *conversation), plan.tools, plan.variables)
+
+
+def responses_plan(body: ResponsesBody, model: ServedModel) -> ReplyPlan:
+    """Return what a response must be."""
+    wish = flat_wish(body.tools, body.tool_choice, body.parallel_tool_calls)
+    reasoning = ReasoningRequest(
+        body.reasoning.effort if body.reasoning else None,
+        budget=body.thinking_budget,
+        variables=reasoning_of(body.chat_template_kwargs).variables,
+        effort_field="reasoning",
+    )
+    form = flat_grammar_of(body.text.format if body.text else None)
+    text, field = text_grammar(body, form, "text.format")
+    return plan_reply(wish, reasoning, text, field, model)
+
+
+def responses_names(plan: ReplyPlan) -> dict[str, str]:
+    """Return what Responses calls the fields that the engine may blame."""
+    return {**RESPONSES_NAMES, "response_format": plan.blamed or "text.format"}
 
 
 def responses_options(
-    body: ResponsesBody, model: ServedModel, tenant: str, new_seed: Callable[[], int]
+    body: ResponsesBody,
+    model: ServedModel,
+    tenant: str,
+    new_seed: Callable[[], int],
+    plan: ReplyPlan | None = None,
 ) -> Options:
     """Return the options of a response."""
-    if body.reasoning is not None:
-        check_reasoning(body.reasoning.effort, "reasoning", model)
+    plan = plan or responses_plan(body, model)
     if body.generate is False:
         raise refused("`generate` cannot be false here.", "generate", "unsupported")
     logprobs = LOGPROBS in (body.include or ())
+    is_odd = model.reasons and model.reasoning is None  # it reasons in a way that is not known
     if body.top_logprobs and not logprobs:
         said = f"`top_logprobs` needs `include` to hold {LOGPROBS!r}."
         raise refused(said, "top_logprobs", "invalid")
@@ -104,9 +111,10 @@ def responses_options(
         new_seed,
         tokens_max=body.max_output_tokens,
         logprobs=(body.top_logprobs or 0) if logprobs else -1,
-        includes=(ORIGINS, LOGPROBS, HYPOTHESES, *(() if model.reasons else (REASONING,))),
-        grammar=flat_grammar_of(body.text.format if body.text else None),
-        grammar_field="text.format",
+        includes=(ORIGINS, LOGPROBS, HYPOTHESES, *(() if is_odd else (REASONING,))),
+        grammar=plan.grammar,
+        grammar_field=plan.blamed,
+        reply=plan.form,
     )
     if HYPOTHESES not in (body.include or ()):
         return found
@@ -129,39 +137,26 @@ class ResponsesSerializer:
     """Called with the whole response once it has ended well or at its limit."""
     sequence_number: int = 0
     choice: GatheredChoice = field(default_factory=lambda: GatheredChoice(0))
+    items: OutputItems = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.items = OutputItems(self.metadata, self._next)
 
     def first_chunks(self) -> list[msgspec.Struct]:
-        """Return the events that come before any text."""
-        item_id, empty = self.item_id, OutputText("", origins=self.metadata.shown(()))
+        """Return the events that come before any token; plain text has its message at once."""
         return [
             self._state(Created, "in_progress"),
             self._state(InProgress, "in_progress"),
-            ItemAdded(*self._next(), item=OutputMessage(item_id, "in_progress", ())),
-            PartAdded(*self._next(), item_id=item_id, part=empty),
+            *([] if self.metadata.is_parsed else self.items.open("message")),
         ]
 
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
-        """Return a delta for new text, and what closes the text at its end."""
+        """Return what is new, and what closes the output at its end."""
         self.choice.add(event)
-        metadata, said = self.metadata, list[msgspec.Struct]()
-        tokens: tuple[TokenText, ...] = ()
-        origins: tuple[str, ...] = ()
-        if isinstance(event, Delta):
-            tokens = event.logprobs if metadata.logprobs else ()
-            origins = event.origins if metadata.origins else ()
-        if event.text or tokens or origins:
-            said.append(
-                TextDelta(
-                    *self._next(),
-                    item_id=self.item_id,
-                    delta=event.text,
-                    logprobs=token_logprobs(tokens),
-                    origins=metadata.shown(origins),
-                )
-            )
-        if isinstance(event, Delta) and event.hypothesis:
-            said.append(HypothesisEvent(*self._next(), item_id=self.item_id, text=event.hypothesis))
-        return said + self._text_done() if isinstance(event, Ended) else said
+        said = self.items.add(event)
+        if isinstance(event, Ended):
+            said += self.items.end(cut=self.status != "completed")
+        return said
 
     def last_chunks(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
         """Return the response whole, with usage and metrics."""
@@ -175,7 +170,8 @@ class ResponsesSerializer:
     ) -> list[msgspec.Struct]:
         """Return the end of a response that its client called off."""
         self.choice.finish_reason = "cancelled"
-        return [*self._text_done(), self._state(Incomplete, "cancelled", usage, metrics)]
+        said = self.items.end(cut=True)
+        return [*said, self._state(Incomplete, "cancelled", usage, metrics)]
 
     def failure(self, error: ApiError) -> list[msgspec.Struct]:
         """Return the end of a response that could not be finished."""
@@ -188,18 +184,30 @@ class ResponsesSerializer:
     ) -> ResponseObject:
         """Return the whole response for a client that does not stream."""
         self.choice = choices[0]
+        self._gather(choices[0])
         response = self._response(self.status, usage, metrics)
         self._over(response)
         return response
 
+    def answer(self) -> ChatMessage:
+        """Return the answer as a turn of the conversation that goes on from it."""
+        choice = self.choice
+        tokens = tuple(choice.tokens)
+        if not self.metadata.is_parsed:
+            return ChatMessage("assistant", choice.text, tokens=tokens)
+        said = choice.answer
+        calls = tuple(
+            ToolCall(call_id_of(self.metadata.id, 0, index), each.name, each.arguments)
+            for index, each in enumerate(said.calls)
+            if each.whole
+        )
+        return ChatMessage(
+            "assistant", said.text, tokens=tokens, calls=calls, reasoning=said.reasoning
+        )
+
     def _over(self, response: ResponseObject) -> None:
         if self.on_over is not None:
             self.on_over(response)
-
-    @property
-    def item_id(self) -> str:
-        """The id of the one message that a response has."""
-        return self.metadata.id.replace("resp_", "msg_", 1)
 
     @property
     def status(self) -> str:
@@ -207,25 +215,14 @@ class ResponsesSerializer:
         names = {"stop": "completed", "length": "incomplete", "cancelled": "cancelled"}
         return names.get(self.choice.finish_reason, "in_progress")
 
-    def _text_done(self) -> list[msgspec.Struct]:
-        part, message = self._part(), self._message()
-        return [
-            TextDone(*self._next(), item_id=self.item_id, text=part.text, logprobs=part.logprobs),
-            PartDone(*self._next(), item_id=self.item_id, part=part),
-            ItemDone(*self._next(), item=message),
-        ]
-
-    def _part(self) -> OutputText:
-        logprobs = self.choice.logprobs if self.metadata.logprobs else ()
-        return OutputText(
-            self.choice.text,
-            logprobs=token_logprobs(logprobs),
-            origins=self.metadata.shown(tuple(self.choice.origins)),
-        )
-
-    def _message(self) -> OutputMessage:
-        status = "completed" if self.status == "completed" else "incomplete"
-        return OutputMessage(self.item_id, status, (self._part(),))
+    def _gather(self, choice: GatheredChoice) -> None:
+        """Make the output of a choice that was gathered; its events have no reader."""
+        if self.metadata.is_parsed:
+            self.items.add(choice.whole())
+        else:
+            self.items.open("message")
+            self.items.add(choice.whole())
+        self.items.end(cut=self.status != "completed")
 
     def _state(
         self,
@@ -253,7 +250,7 @@ class ResponsesSerializer:
             completed_at=int(self.completed_at()) if status == "completed" else None,
             status=status,
             model=metadata.model,
-            output=(self._message(),) if over else (),
+            output=tuple(self.items.done) if over else (),
             error=fault,
             incomplete_details=(
                 IncompleteDetails("max_output_tokens") if status == "incomplete" else None
@@ -267,6 +264,8 @@ class ResponsesSerializer:
             top_p=1.0 if body.top_p is None else body.top_p,
             top_logprobs=body.top_logprobs or 0,
             text=_text_config(body),
+            tools=tuple(map(_tool_object, body.tools or ())),
+            tool_choice=body.tool_choice or ("auto" if body.tools else "none"),
             reasoning=body.reasoning,
             service_tier=tier_of(body),
             truncation=body.truncation or "disabled",
@@ -280,6 +279,12 @@ class ResponsesSerializer:
         number = self.sequence_number
         self.sequence_number += 1
         return number, UNSET if self.stream_id is None else self.stream_id
+
+
+def _tool_object(tool: FlatTool) -> ToolObject:
+    return ToolObject(
+        tool.name, msgspec.Raw(tool.schema), tool.strict is not False, tool.description
+    )
 
 
 def _text_config(body: ResponsesBody) -> TextConfig:
@@ -296,6 +301,7 @@ def response_usage(usage: Usage) -> ResponseUsage:
         input_tokens_details=InputDetails(cached.cached_tokens if cached else 0),
         output_tokens=usage.completion_tokens,
         output_tokens_details=OutputDetails(
+            reasoning_tokens=(predicted.reasoning_tokens or 0) if predicted else 0,
             accepted_prediction_tokens=(
                 predicted.accepted_prediction_tokens if predicted else UNSET
             ),

@@ -1,16 +1,18 @@
 """The events of a response in their order, over SSE and WebSocket alike.
 
-created, in_progress, output_item.added, content_part.added,
-n x output_text.delta,
-output_text.done, content_part.done, output_item.done,
+created, in_progress,
+    output_item.added, content_part.added, n x output_text.delta,
+    output_text.done, content_part.done, output_item.done,
 completed | incomplete | failed
+
+Reasoning comes as an item of its own before the text, and each call behind it.
 """
 
 from msgspec import UNSET, Struct, UnsetType
 
 from draftwerk.api.core.errors import ErrorBody
 from draftwerk.api.openai.replies import TokenLogprob
-from draftwerk.api.openai.responses_schema import OutputMessage, OutputText, ResponseObject
+from draftwerk.api.openai.responses_schema import OutputText, ResponseItem, ResponseObject
 
 
 class ServerEvent(Struct, frozen=True, tag_field="type"):
@@ -49,20 +51,20 @@ class ResponseFailed(ResponseEvent, frozen=True, tag="response.failed"):
 
 
 class ItemEvent(ServerEvent, frozen=True, kw_only=True):
-    """An event about the output message."""
+    """An event about an item of the output."""
 
-    item: OutputMessage
-    """The message as of this event."""
+    item: ResponseItem
+    """The item as of this event."""
     output_index: int = 0
-    """Always 0: a response has one output message."""
+    """Number of the item in the response's output."""
 
 
 class ItemAdded(ItemEvent, frozen=True, tag="response.output_item.added"):
-    """The output message begins."""
+    """A message, a call or reasoning begins."""
 
 
 class ItemDone(ItemEvent, frozen=True, tag="response.output_item.done"):
-    """The output message is whole."""
+    """A message, a call or reasoning is whole."""
 
 
 class PartEvent(ServerEvent, frozen=True, kw_only=True):
@@ -73,7 +75,7 @@ class PartEvent(ServerEvent, frozen=True, kw_only=True):
     part: OutputText
     """The text as of this event."""
     output_index: int = 0
-    """Always 0: a response has one output message."""
+    """Number of the item in the response's output."""
     content_index: int = 0
     """Always 0: a message has one text part."""
 
@@ -94,7 +96,7 @@ class TextDelta(ServerEvent, frozen=True, kw_only=True, tag="response.output_tex
     delta: str
     """The new part of the text."""
     output_index: int = 0
-    """Always 0: a response has one output message."""
+    """Number of the item in the response's output."""
     content_index: int = 0
     """Always 0: a message has one text part."""
     logprobs: tuple[TokenLogprob, ...] = ()
@@ -113,7 +115,7 @@ class HypothesisEvent(
     text: str
     """The best text so far."""
     output_index: int = 0
-    """Always 0: a response has one output message."""
+    """Number of the item in the response's output."""
     content_index: int = 0
     """Always 0: a message has one text part."""
 
@@ -126,11 +128,67 @@ class TextDone(ServerEvent, frozen=True, kw_only=True, tag="response.output_text
     text: str
     """The whole text."""
     output_index: int = 0
-    """Always 0: a response has one output message."""
+    """Number of the item in the response's output."""
     content_index: int = 0
     """Always 0: a message has one text part."""
     logprobs: tuple[TokenLogprob, ...] = ()
     """One item for each token, if the request asks for them."""
+
+
+class ReasoningDelta(ServerEvent, frozen=True, kw_only=True, tag="response.reasoning_text.delta"):
+    """New reasoning."""
+
+    item_id: str
+    """Of the reasoning."""
+    delta: str
+    """The new part."""
+    output_index: int = 0
+    """Number of the item in the response's output."""
+    content_index: int = 0
+    """Always 0: reasoning has one part."""
+
+
+class ReasoningDone(ServerEvent, frozen=True, kw_only=True, tag="response.reasoning_text.done"):
+    """The reasoning is whole."""
+
+    item_id: str
+    """Of the reasoning."""
+    text: str
+    """All of it."""
+    output_index: int = 0
+    """Number of the item in the response's output."""
+    content_index: int = 0
+    """Always 0: reasoning has one part."""
+
+
+class ArgumentsDelta(
+    ServerEvent, frozen=True, kw_only=True, tag="response.function_call_arguments.delta"
+):
+    """New arguments of a call."""
+
+    item_id: str
+    """Of the call."""
+    delta: str
+    """The new part, of one object in JSON."""
+    output_index: int = 0
+    """Number of the item in the response's output."""
+    origins: tuple[str, ...] | UnsetType = UNSET
+    """Per new token: the source whose draft was accepted, or "corrected" or "bonus"."""
+
+
+class ArgumentsDone(
+    ServerEvent, frozen=True, kw_only=True, tag="response.function_call_arguments.done"
+):
+    """The arguments are whole, or were cut."""
+
+    item_id: str
+    """Of the call."""
+    name: str
+    """The function."""
+    arguments: str
+    """All of them."""
+    output_index: int = 0
+    """Number of the item in the response's output."""
 
 
 class ErrorEvent(Struct, frozen=True, kw_only=True, tag_field="type", tag="error"):

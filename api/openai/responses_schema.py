@@ -2,34 +2,69 @@
 
 from typing import Annotated, ClassVar, Literal
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from draftwerk.api.openai.replies import RequestMetrics, TokenLogprob
 from draftwerk.api.openai.schema import (
+    Content,
+    FlatFormat,
+    ReasoningBudget,
+    SamplingBody,
+    TemplateVariables,
+)
+from draftwerk.api.replying.field_types import (
     MESSAGES_MAX,
     NOTHING,
     BodyText,
-    Content,
     Effort,
-    FlatFormat,
     Metadata,
     RefusedField,
-    SamplingBody,
     ServiceTier,
     TokenCount,
     Verbosity,
+)
+from draftwerk.api.replying.tools_schema import (
+    CallId,
+    FlatToolChoice,
+    FlatTools,
+    FunctionName,
+    Mode,
 )
 
 ResponseId = Annotated[str, Meta(min_length=1, max_length=256)]
 StreamId = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
-class InputMessage(Struct, frozen=True):
-    """A message of the input; earlier output may be sent back as it came."""
+ItemType = Literal["message", "function_call", "function_call_output", "reasoning"]
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Content
-    type: Literal["message"] | None = None
+
+class InputPart(Struct, frozen=True):
+    """A text of a message, or of the reasoning before an answer."""
+
+    type: Literal["text", "input_text", "output_text", "reasoning_text"]
+    text: BodyText
+
+
+class InputMessage(Struct, frozen=True):
+    """An item of the input: a message, a call, its result, or reasoning; earlier output may be sent
+    back as it came.
+    """
+
+    role: Literal["system", "developer", "user", "assistant"] | None = None
+    """Of a message."""
+    content: BodyText | Annotated[list[InputPart], Meta(max_length=MESSAGES_MAX)] | None = None
+    """Of a message, or of reasoning."""
+    type: ItemType | None = None
+    """A message, where it is absent."""
+    call_id: CallId | None = None
+    """Of a call, and of its result."""
+    name: FunctionName | None = None
+    """Of a call: the function."""
+    arguments: BodyText | None = None
+    """Of a call: one object in JSON."""
+    output: Content | None = None
+    """Of a result."""
     phase: RefusedField = NOTHING
 
 
@@ -65,6 +100,12 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     store: bool | None = None
     """Whether it is kept for `previous_response_id` and GET; true if absent."""
     text: TextRequest | None = None
+    tools: FlatTools | None = None
+    tool_choice: Mode | FlatToolChoice | None = None
+    chat_template_kwargs: TemplateVariables | None = None
+    """Of those that the chat template asks for."""
+    thinking_budget: ReasoningBudget | None = None
+    """Tokens of reasoning, after which it is ended; ours."""
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     truncation: Literal["disabled", "auto"] | None = None
     """With auto, the earliest turns go where the conversation does not fit into the context."""
@@ -76,8 +117,6 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     image: RefusedField = NOTHING
     max_tool_calls: RefusedField = NOTHING
     prompt: RefusedField = NOTHING
-    tool_choice: RefusedField = NOTHING
-    tools: RefusedField = NOTHING
     best_of: RefusedField = NOTHING
     echo: RefusedField = NOTHING
     logprobs: RefusedField = NOTHING
@@ -89,7 +128,7 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
 
     hints: ClassVar[dict[str, str]] = {
         **SamplingBody.hints,
-        "reasoning": "the model does not reason first; refused for one that does",
+        "reasoning": "where the model does not reason first",
         "text.verbosity": "no model here is trained for it; say it in the prompt",
     }
     instead: ClassVar[dict[str, str]] = {
@@ -108,8 +147,6 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
         "n": "/v1/chat/completions",
         "prompt": "`input` and `instructions`",
         "response_format": "`text.format`",
-        "tool_choice": "`text.format` with the schema of the call",
-        "tools": "`text.format` with the schema of the call",
     }
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
         **SamplingBody.harmless,
@@ -117,7 +154,6 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
         "n": (b"1",),
         "response_format": (b'{"type":"text"}',),
         "stream_options": (b'{"include_obfuscation":false}',),
-        "tool_choice": (b'"none"', b'"auto"'),
     }
 
 
@@ -157,6 +193,38 @@ class OutputMessage(Struct, frozen=True, tag_field="type", tag="message"):
     role: str = "assistant"
 
 
+class FunctionCallItem(Struct, frozen=True, tag_field="type", tag="function_call"):
+    """A call of a function."""
+
+    id: str
+    call_id: str
+    """What its result names it by."""
+    name: str
+    """The function."""
+    arguments: str
+    """One object in JSON; cut where the response is incomplete."""
+    status: str
+
+
+class ReasoningPart(Struct, frozen=True, tag_field="type", tag="reasoning_text"):
+    """Reasoning as the model wrote it."""
+
+    text: str
+
+
+class ReasoningItem(Struct, frozen=True, tag_field="type", tag="reasoning"):
+    """What came before an answer, of a model that reasons first."""
+
+    id: str
+    content: tuple[ReasoningPart, ...]
+    status: str
+    summary: tuple[()] = ()
+    """Always empty: nothing is summed up."""
+
+
+ResponseItem = OutputMessage | FunctionCallItem | ReasoningItem
+
+
 class InputDetails(Struct, frozen=True):
     """How the input's tokens were computed."""
 
@@ -167,9 +235,10 @@ class InputDetails(Struct, frozen=True):
 
 
 class OutputDetails(Struct, frozen=True):
-    """What became of the client's `prediction`; no model here counts its reasoning."""
+    """How the output's tokens divide."""
 
     reasoning_tokens: int = 0
+    """Of a model that reasons first."""
     accepted_prediction_tokens: int | UnsetType = UNSET
     """Tokens of the prediction that were accepted."""
     rejected_prediction_tokens: int | UnsetType = UNSET
@@ -218,6 +287,16 @@ class DeletedResponse(Struct, frozen=True):
     deleted: bool = True
 
 
+class ToolObject(Struct, frozen=True):
+    """A function as the request has it."""
+
+    name: str
+    parameters: msgspec.Raw
+    strict: bool
+    description: str | None = None
+    type: str = "function"
+
+
 class ResponseObject(Struct, frozen=True, kw_only=True):
     """The state of a response, as it stands in the first and the last events."""
 
@@ -227,7 +306,7 @@ class ResponseObject(Struct, frozen=True, kw_only=True):
     completed_at: int | None = None
     status: str
     model: str
-    output: tuple[OutputMessage, ...] = ()
+    output: tuple[ResponseItem, ...] = ()
     error: ResponseFault | None = None
     incomplete_details: IncompleteDetails | None = None
     instructions: str | None = None
@@ -240,8 +319,8 @@ class ResponseObject(Struct, frozen=True, kw_only=True):
     temperature: float
     top_p: float
     top_logprobs: int = 0
-    tool_choice: str = "none"
-    tools: tuple[()] = ()
+    tool_choice: Mode | FlatToolChoice = "none"
+    tools: tuple[ToolObject, ...] = ()
     text: TextConfig = TextConfig()
     truncation: str = "disabled"
     store: bool = False

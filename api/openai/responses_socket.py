@@ -30,8 +30,9 @@ from draftwerk.api.openai.endpoints import (
     keeper,
     responses_serializer,
 )
+from draftwerk.api.openai.response_input import conversation_of
 from draftwerk.api.openai.response_streams import PendingResponse, ResponseStream, ResponseTask
-from draftwerk.api.openai.responses import RESPONSES_NAMES, conversation_of, responses_options
+from draftwerk.api.openai.responses import responses_names, responses_options, responses_plan
 from draftwerk.api.openai.responses_events import ErrorEvent
 from draftwerk.api.openai.responses_schema import ClientEvent
 
@@ -221,14 +222,17 @@ class Socket:
         state, body = self.state, requested.body
         stored = state.responses.of(self.scope["tenant"])
         conversation = conversation_of(body, earlier_of(body, self.remembered, stored))
+        plan = responses_plan(body, state.model)
         call = Call(
             request_id=requested.response_id.removeprefix("resp_"),
             kind="socket",
-            prompts=[await fitted_prompt(state, body, conversation)],
-            options=responses_options(body, state.model, self.scope["tenant"], state.new_seed),
-            names=RESPONSES_NAMES,
+            prompts=[await fitted_prompt(state, body, conversation, plan)],
+            options=responses_options(
+                body, state.model, self.scope["tenant"], state.new_seed, plan
+            ),
+            names=responses_names(plan),
         )
-        form = responses_serializer(state, body, requested.response_id, requested.stream_id)
+        form = responses_serializer(state, body, requested.response_id, plan, requested.stream_id)
         places = (self.remembered, stored) if form.stored else (self.remembered,)
         form.on_over = keeper(form, conversation, *places)
         return ResponseTask(state, call, form, self.say)

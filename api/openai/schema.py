@@ -13,45 +13,55 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from draftwerk.actors.messages import CHOICES_MAX
+from draftwerk.api.replying.field_types import (
+    BAD_WORDS_MAX,
+    BIAS_MAX,
+    CHOICE_WORDS_MAX,
+    GRAMMAR_MAX,
+    MESSAGES_MAX,
+    NOTHING,
+    RAW_HARMLESS_MAX,
+    SAYS_NOTHING,
+    STOP_TOKENS_MAX,
+    TOKEN_ID_MAX,
+    TOKENS_MAX,
+    UNSENT,
+    BadWord,
+    Bias,
+    BodyText,
+    Effort,
+    Include,
+    Label,
+    Metadata,
+    Name,
+    Penalty,
+    RefusedField,
+    Salt,
+    Seed,
+    ServiceTier,
+    Stop,
+    TokenCount,
+    TokenId,
+    TokenIds,
+    Verbosity,
+)
+from draftwerk.api.replying.tools_schema import (
+    TOOLS_MAX,
+    CallId,
+    ChatToolChoice,
+    ChatTools,
+    MessageCall,
+    Mode,
+)
 from draftwerk.speculative.beams.decisions import WIDTH_MAX
 
-BIAS_MAX = 1024
-GRAMMAR_MAX = 64 * 2**10
-"""Characters of a schema, regular expression or grammar."""
-MESSAGES_MAX = 4096
-PROMPTS_MAX = 256
-RAW_HARMLESS_MAX = 64
-SAYS_NOTHING = (b"", b"null", b"[]", b"{}", b"false")
-STOP_LENGTH_MAX = 256
-TEXT_MAX = 2**20
-TOKENS_MAX = 2**18
-TOKEN_ID_MAX = 2**31 - 1
-
-BodyText = Annotated[str, Meta(max_length=TEXT_MAX)]
-Name = Annotated[str, Meta(min_length=1, max_length=256)]
-Label = Annotated[str, Meta(max_length=1024)]
-Salt = Annotated[str, Meta(max_length=256)]
-TokenId = Annotated[int, Meta(ge=0, le=TOKEN_ID_MAX)]
-TokenIds = Annotated[tuple[TokenId, ...], Meta(max_length=TOKENS_MAX)]
-TokenCount = Annotated[int, Meta(ge=1, le=TOKENS_MAX)]
-StopString = Annotated[str, Meta(min_length=1, max_length=STOP_LENGTH_MAX)]
-Stop = StopString | Annotated[list[StopString], Meta(max_length=4)]
-Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
-Bias = Annotated[dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]], Meta(max_length=BIAS_MAX)]
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast"]
-Verbosity = Literal["low", "medium", "high"]
-Metadata = Annotated[
-    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
-    Meta(max_length=16),
+TemplateNumber = Annotated[int, Meta(ge=-(2**31), le=2**31)]
+TemplateText = Annotated[str, Meta(max_length=64)]
+TemplateVariables = Annotated[
+    dict[Annotated[str, Meta(max_length=64)], bool | TemplateNumber | TemplateText],
+    Meta(max_length=8),
 ]
-Include = Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(max_length=8)]
-RefusedField = msgspec.Raw
-UNSENT = msgspec.Raw()
-"""The one value of every refused field that a body did not have; `is` distinguishes it from the
-rest."""
-NOTHING = msgspec.field(default_factory=lambda: UNSENT)
+ReasoningBudget = Annotated[int, Meta(ge=0, le=TOKENS_MAX)]
 
 
 class TextPart(Struct, frozen=True):
@@ -63,13 +73,18 @@ Content = BodyText | Annotated[list[TextPart], Meta(max_length=MESSAGES_MAX)]
 
 
 class Message(Struct, frozen=True):
-    role: Literal["system", "developer", "user", "assistant"]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
     name: Annotated[str, Meta(max_length=256)] | None = None
     """For the model's chat template; few show it to the model."""
+    tool_calls: Annotated[list[MessageCall], Meta(max_length=TOOLS_MAX)] | None = None
+    """Of an assistant's message: what it called."""
+    tool_call_id: CallId | None = None
+    """Of a tool's message: the call it answers."""
+    reasoning_content: BodyText | None = None
+    """Of an assistant's message: what came before it, for templates that show it."""
     refusal: RefusedField = NOTHING
     audio: RefusedField = NOTHING
-    tool_calls: RefusedField = NOTHING
     function_call: RefusedField = NOTHING
 
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {"refusal": (b'""',)}
@@ -107,6 +122,19 @@ class JsonSchema(Struct, frozen=True):
     name: Name | None = None
     strict: bool | None = None
     description: BodyText | None = None
+
+
+Choices = Annotated[list[BodyText], Meta(min_length=1, max_length=CHOICE_WORDS_MAX)]
+
+
+class StructuredOutputs(Struct, frozen=True):
+    """vLLM's way to say what the text must be: one of these."""
+
+    json: msgspec.Raw | UnsetType = UNSET
+    json_object: bool | None = None
+    regex: GrammarText | None = None
+    choice: Choices | None = None
+    grammar: GrammarText | None = None
 
 
 FormatType = Literal["text", "json_object", "json_schema", "regex", "grammar"]
@@ -166,17 +194,23 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
     early_stopping: bool | None = None
     priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
 
-    guided_choice: RefusedField = NOTHING
-    guided_grammar: RefusedField = NOTHING
-    guided_json: RefusedField = NOTHING
-    guided_regex: RefusedField = NOTHING
-    structured_outputs: RefusedField = NOTHING
-    bad_words: RefusedField = NOTHING
-    stop_token_ids: RefusedField = NOTHING
+    guided_choice: Choices | None = None
+    guided_grammar: GrammarText | None = None
+    guided_json: msgspec.Raw | UnsetType = UNSET
+    guided_regex: GrammarText | None = None
+    structured_outputs: StructuredOutputs | None = None
+    """vLLM's names for what `response_format` is."""
+    bad_words: Annotated[list[BadWord], Meta(max_length=BAD_WORDS_MAX)] | None = None
+    """What the text does not contain."""
+    allowed_token_ids: Annotated[list[TokenId], Meta(min_length=1, max_length=BIAS_MAX)] | None = (
+        None
+    )
+    """The text is of these tokens alone."""
+    stop_token_ids: Annotated[list[TokenId], Meta(max_length=STOP_TOKENS_MAX)] | None = None
+    """Tokens that end the text, besides the model's own; they are no part of it."""
+
     prompt_logprobs: RefusedField = NOTHING
     chat_template: RefusedField = NOTHING
-    chat_template_kwargs: RefusedField = NOTHING
-    allowed_token_ids: RefusedField = NOTHING
     include_stop_str_in_output: RefusedField = NOTHING
     logits_processors: RefusedField = NOTHING
     moderation: RefusedField = NOTHING
@@ -192,24 +226,14 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
     }
     """Values of refused fields that change nothing."""
     hints: ClassVar[dict[str, str]] = {
-        "parallel_tool_calls": "there are no tools to call",
         "prompt_cache_key": "prefixes are found without it",
         "prompt_cache_retention": "prefixes are kept while there is room",
         "safety_identifier": "nothing is done with it",
         "user": "nothing is done with it",
     }
     instead: ClassVar[dict[str, str]] = {
-        "allowed_token_ids": "`logit_bias`, or `response_format` of type grammar",
-        "bad_words": "`logit_bias`",
         "chat_template": "/v1/completions with the text of your own template",
-        "chat_template_kwargs": "/v1/completions with the text of your own template",
-        "guided_choice": "`response_format` of type regex",
-        "guided_grammar": "`response_format` of type grammar",
-        "guided_json": "`response_format` of type json_schema",
-        "guided_regex": "`response_format` of type regex",
         "prompt_cache_options": "`cache_salt`",
-        "stop_token_ids": "`stop`",
-        "structured_outputs": "`response_format`",
         "typical_p": "`min_p` or `top_p`",
         "use_beam_search": "`beam_width`",
     }
@@ -239,8 +263,12 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
     max_completion_tokens: TokenCount | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    tools: RefusedField = NOTHING
-    tool_choice: RefusedField = NOTHING
+    tools: ChatTools | None = None
+    tool_choice: Mode | ChatToolChoice | None = None
+    chat_template_kwargs: TemplateVariables | None = None
+    """Of those that the chat template asks for."""
+    thinking_budget: ReasoningBudget | None = None
+    """Tokens of reasoning, after which it is ended; ours."""
     functions: RefusedField = NOTHING
     function_call: RefusedField = NOTHING
     audio: RefusedField = NOTHING
@@ -259,7 +287,7 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
     hints: ClassVar[dict[str, str]] = {
         **OpenAIBody.hints,
         "metadata": "it labels what is stored, and no chat is",
-        "reasoning_effort": "the model does not reason first; refused for one that does",
+        "reasoning_effort": "where the model does not reason first",
         "store": "no chat is stored; /v1/responses stores",
         "verbosity": "no model here is trained for it; say it in the prompt",
     }
@@ -270,17 +298,14 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
         "add_generation_prompt": "/v1/completions with the text to continue",
         "documents": "the text of `messages`",
         "echo": "/v1/completions",
-        "function_call": "`response_format` with the schema of the call",
-        "functions": "`response_format` with the schema of the call",
-        "tool_choice": "`response_format` with the schema of the call",
-        "tools": "`response_format` with the schema of the call",
+        "function_call": "`tool_choice`",
+        "functions": "`tools`",
         "web_search_options": "the text of `messages`",
     }
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
         **OpenAIBody.harmless,
         "add_generation_prompt": (b"true",),
         "best_of": (b"1",),
-        "tool_choice": (b'"none"', b'"auto"'),
         "function_call": (b'"none"', b'"auto"'),
         "modalities": (b'["text"]',),
     }
@@ -294,13 +319,19 @@ class CompletionBody(OpenAIBody, frozen=True, kw_only=True):
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     suffix: RefusedField = NOTHING
+    chat_template_kwargs: RefusedField = NOTHING
     add_special_tokens: RefusedField = NOTHING
     max_completion_tokens: RefusedField = NOTHING
     top_logprobs: RefusedField = NOTHING
 
+    hints: ClassVar[dict[str, str]] = {
+        **OpenAIBody.hints,
+        "parallel_tool_calls": "there are no tools to call",
+    }
     instead: ClassVar[dict[str, str]] = {
         **OpenAIBody.instead,
         "add_special_tokens": "a list of token ids as `prompt`",
+        "chat_template_kwargs": "/v1/chat/completions",
         "max_completion_tokens": "`max_tokens`",
         "suffix": "a text of your own around `prompt`",
         "top_logprobs": "`logprobs`",
@@ -322,7 +353,8 @@ class TokenizeBody(Struct, frozen=True, kw_only=True):
     add_generation_prompt: RefusedField = NOTHING
     add_special_tokens: RefusedField = NOTHING
     return_token_strs: RefusedField = NOTHING
-    tools: RefusedField = NOTHING
+    tools: ChatTools | None = None
+    chat_template_kwargs: TemplateVariables | None = None
 
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
         "add_generation_prompt": (b"true",),

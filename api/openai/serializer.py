@@ -10,7 +10,8 @@ from msgspec import UNSET, UnsetType
 from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.openai.replies import RequestMetrics, TokenLogprob, TopLogprob, Usage
-from draftwerk.api.openai.schema import ServiceTier
+from draftwerk.api.replying.answers import AnswerParts
+from draftwerk.api.replying.field_types import ServiceTier
 
 
 class ReplyMetadata(msgspec.Struct, frozen=True):
@@ -27,6 +28,8 @@ class ReplyMetadata(msgspec.Struct, frozen=True):
     """Whether the client asked for a chunk with usage and metrics."""
     tier: ServiceTier | UnsetType = UNSET
     """The service tier, for a client that asked for one."""
+    is_parsed: bool = False
+    """Whether the reply is told apart into reasoning, text and calls."""
 
     def shown(self, origins: tuple[str, ...]) -> tuple[str, ...] | UnsetType:
         """Return the origins if they were asked for."""
@@ -44,11 +47,16 @@ class GatheredChoice:
     tokens: list[int] = field(default_factory=list[int])
     """Generated, without the one that ended the text."""
     finish_reason: str = ""
+    stopped_by: str = ""
+    """The stop string that was found, if one was."""
     score: float | UnsetType = UNSET
+    answer: AnswerParts = field(default_factory=AnswerParts)
+    """Of a request with a reply format: its parts."""
 
     def add(self, event: Delta | Ended) -> None:
         """Take in one event of this choice."""
         self.parts.append(event.text)
+        self.answer.add(event.parts)
         if isinstance(event, Delta):
             self.origins += event.origins
             self.logprobs += event.logprobs
@@ -56,8 +64,20 @@ class GatheredChoice:
         else:
             if event.finish_reason == "stop" and not event.stopped_by:
                 del self.tokens[-1:]
-            self.finish_reason = event.finish_reason
+            self.finish_reason, self.stopped_by = event.finish_reason, event.stopped_by
             self.score = score_of(event)
+
+    def whole(self) -> Delta:
+        """Return everything as one event."""
+        return Delta(
+            request_id="",
+            choice=self.index,
+            text=self.text,
+            tokens=tuple(self.tokens),
+            origins=tuple(self.origins),
+            logprobs=tuple(self.logprobs),
+            parts=tuple(self.answer.parts),
+        )
 
     @property
     def text(self) -> str:

@@ -5,23 +5,30 @@ from typing import cast
 
 from msgspec import UNSET, Struct, UnsetType
 
-from draftwerk.actors.messages import Chat, ChatMessage, Options, Prompt, Speculation
+from draftwerk.actors.messages import Chat, ChatMessage, Options, Prompt, Scalar, Speculation
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.openai.grammars import check_conflicts, grammar_of
 from draftwerk.api.openai.schema import (
-    PROMPTS_MAX,
     ChatBody,
     CompletionBody,
     Content,
-    Effort,
     Message,
     Prediction,
     SamplingBody,
-    ServiceTier,
     SpeculationBody,
     refused_fields,
 )
+from draftwerk.api.replying.field_types import PROMPTS_MAX, ServiceTier
+from draftwerk.api.replying.grammars import check_conflicts, grammar_of, text_grammar
+from draftwerk.api.replying.reply_plan import (
+    ReasoningRequest,
+    ReplyPlan,
+    chat_wish,
+    plan_reply,
+    reasoning_of,
+    tool_call,
+)
+from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 
 COMPLETION_TOKENS = 16
@@ -39,9 +46,25 @@ TEMPERATURE_MIN = 1e-6
 """Below this, one unit in the last place of a float32 logit outweighs any noise: it is greedy."""
 
 
-def chat_prompt(messages: Sequence[Message]) -> Chat:
-    """Return the conversation as plain text messages."""
-    return Chat(tuple(_chat_message(each, index) for index, each in enumerate(messages)))
+def chat_prompt(
+    messages: Sequence[Message],
+    tools: tuple[str, ...] = (),
+    variables: tuple[tuple[str, Scalar], ...] = (),
+) -> Chat:
+    """Return the conversation as plain text messages; `tools` are JSON."""
+    turns = tuple(_chat_message(each, index) for index, each in enumerate(messages))
+    check_turns(turns, "messages")
+    return Chat(turns, tools, variables)
+
+
+def check_turns(turns: Sequence[ChatMessage], path: str) -> None:
+    """Refuse a tool's result that answers no call before it."""
+    called: set[str] = set()
+    for index, turn in enumerate(turns):
+        called.update(each.id for each in turn.calls)
+        if turn.role == "tool" and turn.call_id not in called:
+            said = f"`{path}[{index}]` is the result of a call that is not before it."
+            raise refused(said, f"{path}[{index}]", "invalid")
 
 
 def _chat_message(message: Message, index: int) -> ChatMessage:
@@ -50,7 +73,22 @@ def _chat_message(message: Message, index: int) -> ChatMessage:
     if message.content is None and message.role != "assistant":
         raise refused(f"`{path}.content` is required.", f"{path}.content", "missing")
     role = "system" if message.role == "developer" else message.role
-    return ChatMessage(role, plain(message.content), message.name or "")
+    if role != "assistant" and (message.tool_calls or message.reasoning_content):
+        raise refused(f"`{path}.tool_calls` is an assistant's.", f"{path}.tool_calls", "invalid")
+    if (role == "tool") != (message.tool_call_id is not None):
+        field = f"{path}.tool_call_id"
+        raise refused(f"`{field}` goes with the role tool.", field, "invalid")
+    return ChatMessage(
+        role,
+        plain(message.content),
+        message.name or "",
+        calls=tuple(
+            tool_call(each.id, each.function, f"{path}.tool_calls[{at}].function")
+            for at, each in enumerate(message.tool_calls or ())
+        ),
+        call_id=message.tool_call_id or "",
+        reasoning=message.reasoning_content or "",
+    )
 
 
 def check_message(message: Struct, path: str) -> None:
@@ -83,10 +121,27 @@ def completion_prompts(body: CompletionBody) -> list[Prompt]:
     return cast("list[Prompt]", given)
 
 
+def chat_plan(body: ChatBody, model: ServedModel) -> ReplyPlan:
+    """Return what the reply of a chat request must be."""
+    wish = chat_wish(body.tools, body.tool_choice, body.parallel_tool_calls)
+    reasoning = ReasoningRequest(
+        body.reasoning_effort,
+        budget=body.thinking_budget,
+        variables=reasoning_of(body.chat_template_kwargs).variables,
+    )
+    text, field = text_grammar(body, grammar_of(body.response_format), "response_format")
+    return plan_reply(wish, reasoning, text, field, model)
+
+
 def chat_options(
-    body: ChatBody, model: ServedModel, tenant: str, new_seed: Callable[[], int]
+    body: ChatBody,
+    model: ServedModel,
+    tenant: str,
+    new_seed: Callable[[], int],
+    plan: ReplyPlan | None = None,
 ) -> Options:
     """Return the options of a chat request."""
+    plan = plan or chat_plan(body, model)
     if body.top_logprobs is not None and not body.logprobs:
         raise refused("`top_logprobs` needs `logprobs` to be true.", "top_logprobs", "invalid")
     given = {body.max_tokens, body.max_completion_tokens} - {None}
@@ -95,7 +150,6 @@ def chat_options(
             "`max_tokens` and `max_completion_tokens` differ.", "max_completion_tokens", "invalid"
         )
     _check_stream_options(body)
-    check_reasoning(body.reasoning_effort, "reasoning_effort", model)
     return options(
         body,
         model,
@@ -104,7 +158,9 @@ def chat_options(
         tokens_max=given.pop() if given else None,
         choices=body.n or 1,
         logprobs=(body.top_logprobs or 0) if body.logprobs else -1,
-        grammar=grammar_of(body.response_format),
+        grammar=plan.grammar,
+        grammar_field=plan.blamed,
+        reply=plan.form,
     )
 
 
@@ -126,6 +182,7 @@ def completion_options(
     if body.echo and choices > kept:
         raise refused("`echo` with `best_of` is not supported.", "best_of", "unsupported")
     _check_stream_options(body)
+    grammar, field = text_grammar(body, grammar_of(body.response_format), "response_format")
     wanted = -1 if body.logprobs is None else body.logprobs
     return options(
         body,
@@ -136,8 +193,14 @@ def completion_options(
         choices=choices,
         logprobs=max(wanted, 0) if choices > kept else wanted,
         echo=bool(body.echo),
-        grammar=grammar_of(body.response_format),
+        grammar=grammar,
+        grammar_field=field,
     )
+
+
+def grammar_field(body: CompletionBody) -> str:
+    """Return the field that says what the text of a completion must be."""
+    return text_grammar(body, grammar_of(body.response_format), "response_format")[1]
 
 
 def options(
@@ -153,6 +216,7 @@ def options(
     includes: tuple[str, ...] = INCLUDES,
     grammar: Grammar | None = None,
     grammar_field: str = "response_format",
+    reply: ReplyFormat | None = None,
 ) -> Options:
     """Return the options of any body; null and absent fields take their neutral values."""
     check_model(body.model, model)
@@ -180,11 +244,13 @@ def options(
         tokens_max=tokens_max,
         ignore_eos=bool(body.ignore_eos),
         stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
+        stop_token_ids=_stop_tokens(body, model),
         choices=choices,
         beam_width=body.beam_width or 1,
         length_penalty=1.0 if body.length_penalty is None else body.length_penalty,
         early_stopping=bool(body.early_stopping),
         echo=echo,
+        reply=reply,
         speculation=_speculation(body.speculation, body.prediction, model),
         tenant=tenant,
         cache_salt=body.cache_salt or "",
@@ -197,13 +263,6 @@ def tier_of(body: SamplingBody) -> ServiceTier | UnsetType:
     if body.service_tier is None:
         return UNSET
     return SERVED_AS.get(body.service_tier, body.service_tier)
-
-
-def check_reasoning(effort: Effort | None, field: str, model: ServedModel) -> None:
-    """Refuse an effort for a model that reasons first: its template alone decides how much."""
-    if effort is not None and model.reasons:
-        said = f"`{field}` cannot be set for this model; say it in the prompt."
-        raise refused(said, field, "unsupported")
 
 
 def neutral_temperature(body: SamplingBody) -> float:
@@ -250,6 +309,17 @@ def _bias(body: SamplingBody, model: ServedModel) -> tuple[tuple[int, float], ..
             sentence = f"`logit_bias` names token {token}; there are {model.vocab_size}."
             raise refused(sentence, "logit_bias", "invalid")
     return tuple(sorted(bias.items()))
+
+
+def _stop_tokens(body: SamplingBody, model: ServedModel) -> tuple[int, ...]:
+    found = tuple(sorted(set(body.stop_token_ids or ())))
+    if found and model.vocab_size and found[-1] >= model.vocab_size:
+        said = f"`stop_token_ids` names token {found[-1]}; there are {model.vocab_size}."
+        raise refused(said, "stop_token_ids", "invalid")
+    if found and (body.beam_width or 1) > 1:
+        said = "`stop_token_ids` cannot go with `beam_width`."
+        raise refused(said, "stop_token_ids", "unsupported")
+    return found
 
 
 def _speculation(

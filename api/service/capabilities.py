@@ -3,6 +3,7 @@
 import msgspec
 from msgspec import Struct, inspect
 
+from draftwerk.api.anthropic.schema import MessagesBody
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.decode import described
 from draftwerk.api.openai.responses_schema import ResponsesBody
@@ -12,6 +13,7 @@ ENDPOINTS: dict[str, type[Struct]] = {
     "/v1/chat/completions": ChatBody,
     "/v1/completions": CompletionBody,
     "/v1/responses": ResponsesBody,
+    "/v1/messages": MessagesBody,
 }
 
 
@@ -22,6 +24,8 @@ def capabilities(state: ServerState) -> dict[str, object]:
         "model": card.name,
         "aliases": card.aliases,
         "reasons": card.reasons,
+        "tools": card.calls is not None,
+        "chat_template_kwargs": card.variables,
         "context_max": card.context_max,
         "exact": card.exact,
         "device": card.device,

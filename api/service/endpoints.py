@@ -14,6 +14,7 @@ from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.endpoints import body_of, encoded, state_of
 from draftwerk.api.openai.schema import DetokenizeBody, TokenizeBody
 from draftwerk.api.openai.translate import chat_prompt, check_model
+from draftwerk.api.replying.reply_plan import chat_wish, plan_reply, reasoning_of
 from draftwerk.api.service.capabilities import capabilities
 from draftwerk.api.service.metrics import registry
 from draftwerk.api.service.openapi import document
@@ -120,7 +121,9 @@ async def tokenize(request: Request) -> Response:
         raise refused("Give `prompt` or `messages`, one of them.", "prompt", "invalid")
     prompt: Prompt = body.prompt or ""
     if body.messages is not None:
-        prompt = chat_prompt(body.messages)
+        wish = chat_wish(body.tools, None, None)
+        plan = plan_reply(wish, reasoning_of(body.chat_template_kwargs), None, "", state.model)
+        prompt = chat_prompt(body.messages, plan.tools, plan.variables)
     tokens = await encoded(state, prompt)
     most = state.model.context_max
     return _json({"tokens": tokens, "count": len(tokens), "max_model_len": most})

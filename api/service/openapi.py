@@ -6,6 +6,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from draftwerk.api.anthropic.schema import (
+    MessageReply,
+    MessagesBody,
+    PromptBody,
+    TokenCountReply,
+)
 from draftwerk.api.core.errors import ErrorReply
 from draftwerk.api.openai.replies import ChatReply, CompletionReply
 from draftwerk.api.openai.responses_schema import (
@@ -40,6 +46,8 @@ OPERATIONS = (
     Operation("post", "/v1/chat/completions", "Continue a conversation", ChatBody, ChatReply),
     Operation("post", "/v1/completions", "Continue a text", CompletionBody, CompletionReply),
     Operation("post", "/v1/responses", "Create a response", ResponsesBody, ResponseObject),
+    Operation("post", "/v1/messages", "Continue a conversation", MessagesBody, MessageReply),
+    Operation("post", "/v1/messages/count_tokens", "Count a prompt", PromptBody, TokenCountReply),
     Operation("get", "/v1/responses/{response_id}", "Return a kept response", None, ResponseObject),
     Operation(
         "delete", "/v1/responses/{response_id}", "Forget a kept response", None, DeletedResponse

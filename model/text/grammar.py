@@ -1,5 +1,6 @@
 """Grammars: which tokens may follow a text, as bitmasks, and jump-forward tokens, by llguidance."""
 
+import json
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -88,12 +89,15 @@ class Matcher:
                                               ^ the library's state stands here
     """
 
-    __slots__ = ("_ahead", "_known", "_root", "_state", "_words")
+    __slots__ = ("_ahead", "_base", "_base_count", "_known", "_root", "_state", "_words")
 
     def __init__(self, root: LLMatcher, words: int) -> None:
         self._root = root
         self._words = words
         self._state = root.deep_copy()
+        self._base = root
+        """The state after the first `_base_count` known tokens, for where no way leads back."""
+        self._base_count = 0
         self._known: list[int] = []
         self._ahead: list[int] = []
         self._check()
@@ -132,6 +136,7 @@ class Matcher:
         copy = object.__new__(type(self))
         copy._root, copy._words, copy._state = self._root, self._words, self._state.deep_copy()
         copy._known, copy._ahead = self._known.copy(), self._ahead.copy()
+        copy._base, copy._base_count = self._root, 0
         return copy
 
     def _stand_after(self, path: Sequence[int]) -> None:
@@ -139,14 +144,22 @@ class Matcher:
         shared = _shared(self._ahead, path)
         excess = len(self._ahead) - shared
         if excess and not self._rolled_back(excess):
-            self._state, shared = self._root.deep_copy(), 0
-            self._consume(self._known)
+            self._state, shared = self._after_known(), 0
         self._ahead = list(path)
         self._consume(path[shared:])
 
     def _rolled_back(self, count: int) -> bool:
         """Return whether it worked: lexemes limited by max_tokens keep no way back."""
         return not self._state.is_error() and self._state.rollback(count)
+
+    def _after_known(self) -> LLMatcher:
+        """Return a state after the known tokens: those that are new are read once."""
+        base = self._base.deep_copy() if self._base is self._root else self._base
+        new = self._known[self._base_count :]
+        if new and not base.consume_tokens(new):
+            raise BadGrammar(reason(base.get_error()))
+        self._base, self._base_count = base, len(self._known)
+        return base.deep_copy()
 
     def _consume(self, tokens: Sequence[int]) -> None:
         if tokens and not self._state.consume_tokens(list(tokens)):
@@ -177,10 +190,23 @@ def compiled(grammar: Grammar) -> str:
         if RULE_TEMPERATURE.search(grammar.text):
             raise BadGrammar("a rule cannot have a temperature of its own")
         return LLMatcher.grammar_from_lark(grammar.text)
+    if grammar.kind == "reply":
+        return _compiled_reply(grammar.text)
     try:
         return LLMatcher.grammar_from_json_schema(grammar.text, overrides=JSON_OPTIONS)
     except ValueError as error:
         raise BadGrammar("the schema is not a JSON object") from error
+
+
+def _compiled_reply(text: str) -> str:
+    """Return a reply's grammar whose text has one of its own, named `@text` in it."""
+    parts = json.loads(text)
+    inner = compiled(Grammar(**parts["text"]))
+    if inner.startswith("{"):
+        (found,) = json.loads(inner)["grammars"]
+    else:
+        found = {"lark_grammar": inner}
+    return json.dumps({"grammars": [{"lark_grammar": parts["reply"]}, {**found, "name": "text"}]})
 
 
 def reason(message: str) -> str:

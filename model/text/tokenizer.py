@@ -3,9 +3,12 @@
 Results equal those of Transformers for the same `tokenizer.json` and chat template.
 """
 
-from collections.abc import Sequence, Set
+import json
+import re
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import jinja2
 import msgspec
@@ -13,10 +16,18 @@ from tokenizers import Tokenizer
 
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.text.chat_template import ChatTemplate, TemplateMessage
+from draftwerk.model.text.call_formats import (
+    derived_calls,
+    derived_reasoning,
+    with_specials,
+)
+from draftwerk.model.text.chat_template import ChatTemplate, TemplateMessage, TemplateRefused
 from draftwerk.model.text.decode_stream import ByteStream, DecodeStream, WindowStream, byte_alphabet
 from draftwerk.model.text.grammar_check import GrammarChecker
+from draftwerk.model.text.own_tools import OWN_FORMATS, OwnFormat, worded
+from draftwerk.model.text.turns import Turn, call_of, joined, marks_of, short_id, split_at
 from draftwerk.model.text.vocabulary import read_tokenizer, token_count
+from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
 from draftwerk.speculative.sampling.params import Grammar
 
 CONFIG = "tokenizer_config.json"
@@ -30,35 +41,27 @@ SPECIAL_NAMES = (
     "mask_token",
 )
 """What a chat template may name."""
-MARK, MARK_END = "\ue000", "\ue001"
-"""Characters for private use, which templates pass on and clients do not write."""
 REASONING_WORDS = ("<think>", "enable_thinking", "reasoning_effort")
+VARIABLES = (
+    "enable_thinking",
+    "thinking",
+    "reasoning_effort",
+    "preserve_thinking",
+    "clear_thinking",
+    "thinking_budget",
+)
+"""What requests may give a chat template that asks for it, besides messages and tools."""
 CONTEXT_COUNT = 8
 """Prompt tokens given to a decoder as the text before."""
-
-
-class Turn(Protocol):
-    """A message of a conversation."""
-
-    @property
-    def role(self) -> str: ...
-    @property
-    def content(self) -> str: ...
-    @property
-    def name(self) -> str:
-        """Of the participant; empty for none."""
-        ...
-
-    @property
-    def tokens(self) -> Sequence[int]:
-        """What an earlier answer was generated as; empty where that is not known."""
-        ...
 
 
 class TextTokenizer:
     """A tokenizer and its chat template; safe to share between threads."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, tool_format: str = "auto") -> None:
+        """`tool_format` names how calls are written: as the template does, a name of
+        OWN_FORMATS for a template that has no tools, or "off".
+        """
         self.tokenizer = read_tokenizer(directory)
         self.vocab_size = token_count(self.tokenizer)
         """Token ids with text are below it; the model's vocabulary may be padded beyond."""
@@ -68,6 +71,35 @@ class TextTokenizer:
         self.special_token_ids = frozenset(id for id, token in added.items() if token.special)
         self._bytes = _token_bytes(self.tokenizer)
         self._grammar_checker = GrammarChecker(directory)
+        self.own_format: OwnFormat | None = OWN_FORMATS.get(tool_format)
+        self.call_format = self._call_format(tool_format)
+        """How the model writes calls; None where it has no way."""
+        self.reasoning_format = self._reasoning_format()
+        """How it sets its reasoning apart, if it writes any."""
+
+    def _call_format(self, tool_format: str) -> CallFormat | None:
+        if self.chat_template is None or tool_format == "off":
+            return None
+        specials = self._added_tokens()
+        if self.own_format is not None:
+            return with_specials(self.own_format.calls, specials)
+        return derived_calls(self.chat_template.render, specials)
+
+    def _reasoning_format(self) -> ReasoningFormat | None:
+        template = self.chat_template
+        if template is None:
+            return None
+        return derived_reasoning(template.render, template.source, self._added_tokens())
+
+    def _added_tokens(self) -> dict[str, int]:
+        added = self.tokenizer.get_added_tokens_decoder()
+        return {token.content: id for id, token in added.items()}
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variables of the chat template that requests may set."""
+        source = "" if self.chat_template is None else self.chat_template.source
+        return tuple(each for each in VARIABLES if re.search(rf"\b{each}\b", source))
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a prompt, with the model's own tokens around a text (such as
@@ -82,22 +114,33 @@ class TextTokenizer:
         # A batch, even of one, is encoded without the interpreter's lock: other threads go on.
         return self.tokenizer.encode_batch_fast([text], add_special_tokens=special)[0].ids
 
-    def encode_chat(self, messages: Sequence[Turn]) -> list[int]:
+    def encode_chat(
+        self,
+        messages: Sequence[Turn],
+        tools: Sequence[str] = (),
+        variables: Sequence[tuple[str, Any]] = (),
+    ) -> list[int]:
         """Return a conversation's tokens; the template itself writes the special ones.
 
         An earlier answer whose tokens are known stays these tokens: its text might be cut into
-        others, and the key-value cache has these.
+        others, and the key-value cache has these. `tools` are objects in JSON.
         """
-        plain = self.render_chat([message_of(turn, turn.content) for turn in messages])
+        more = dict(variables)
+        described = [json.loads(each) for each in tools]
+        plain = self._render([self.message_of(turn) for turn in messages], described, more)
         known = {at for at, turn in enumerate(messages) if self._stands_for(turn)}
         if not known:
             return self.encode_continuation(plain)
         marks = marks_of(messages, known)
-        text = self.render_chat(
-            [message_of(turn, marks.get(at, turn.content)) for at, turn in enumerate(messages)]
-        )
+        marked = [
+            {"role": turn.role, "content": marks[at]} if at in marks else self.message_of(turn)
+            for at, turn in enumerate(messages)
+        ]
+        text = ""
+        with suppress(TemplateRefused):  # a result of a call that is not shown as one
+            text = self._render(marked, described, more)
         pieces = split_at(text, list(marks.values()))
-        answers = [messages[at].content for at in marks]
+        answers = [self._written(messages[at]) for at in marks]
         if pieces is None or plain not in (
             joined(pieces, answers),
             joined(pieces, [answer.strip() for answer in answers]),
@@ -109,8 +152,43 @@ class TextTokenizer:
             tokens += self.encode_continuation(piece) if piece else []
         return tokens
 
+    def _render(
+        self,
+        messages: Sequence[TemplateMessage],
+        tools: Sequence[dict[str, Any]],
+        variables: dict[str, Any],
+    ) -> str:
+        if self.own_format is not None:
+            return self.render_chat(worded(self.own_format, messages, tools), **variables)
+        return self.render_chat(messages, tools=list(tools) or None, **variables)
+
+    def message_of(self, turn: Turn) -> dict[str, Any]:
+        """Return a turn as templates take it."""
+        message: dict[str, Any] = {"role": turn.role, "content": turn.content}
+        if turn.name:
+            message["name"] = turn.name
+        if turn.reasoning:
+            message["reasoning_content"] = turn.reasoning
+        if turn.call_id:
+            message["tool_call_id"] = short_id(turn.call_id)
+        if turn.calls:
+            as_text = self.call_format is not None and self.call_format.arguments_as_text
+            message["tool_calls"] = [call_of(each, as_text) for each in turn.calls]
+        return message
+
+    def _written(self, turn: Turn) -> str:
+        """Return the text of an earlier answer whose tokens are known, calls and all."""
+        if not (turn.calls or turn.reasoning):
+            return turn.content
+        forms = (self.call_format, self.reasoning_format)
+        shown = frozenset(id for form in forms if form is not None for _, id in form.specials)
+        stream = self.stream(shown=shown)
+        return "".join(map(stream.push, turn.tokens)) + stream.flush()
+
     def _stands_for(self, turn: Turn) -> bool:
         """Whether a turn's tokens are its text: not where a stop string cut the text short."""
+        if turn.calls or turn.reasoning:
+            return bool(turn.tokens)
         return bool(turn.tokens) and self.decode(turn.tokens).strip() == turn.content.strip()
 
     @property
@@ -137,12 +215,18 @@ class TextTokenizer:
         """Return the text of tokens."""
         return self.tokenizer.decode(list(tokens), skip_special_tokens=skip_special)
 
-    def stream(self, prompt: Sequence[int] = (), skip_special: bool = True) -> DecodeStream:
+    def stream(
+        self,
+        prompt: Sequence[int] = (),
+        shown: frozenset[int] = frozenset(),
+        skip_special: bool = True,
+    ) -> DecodeStream:
         """Return an incremental decoder of what continues `prompt`.
 
-        Its pieces joined are the text that the tokens add to the prompt's.
+        Its pieces joined are the text that the tokens add to the prompt's; special tokens are no
+        text, unless `shown` has them.
         """
-        hidden = self.special_token_ids if skip_special else frozenset[int]()
+        hidden = self.special_token_ids - shown if skip_special else frozenset[int]()
         if self._bytes is not None:
             return ByteStream(self._bytes, hidden)
         context = [token for token in prompt[-CONTEXT_COUNT:] if token not in hidden]
@@ -154,37 +238,6 @@ class TextTokenizer:
             return self._bytes.get(token, b"")
         piece = self.tokenizer.id_to_token(token)
         return b"" if piece is None else _piece_bytes(piece)
-
-
-def message_of(turn: Turn, content: str) -> dict[str, str]:
-    """Return a turn as templates take it."""
-    message = {"role": turn.role, "content": content}
-    return message | {"name": turn.name} if turn.name else message
-
-
-def marks_of(messages: Sequence[Turn], known: Set[int]) -> dict[int, str]:
-    """Return a stand-in for the text of each turn whose tokens are known: one that is nowhere."""
-    mark = MARK
-    while any(mark in turn.content for turn in messages):
-        mark += MARK
-    return {at: f"{mark}{at}{MARK_END}" for at in sorted(known)}
-
-
-def split_at(text: str, marks: Sequence[str]) -> list[str] | None:
-    """Return what is between the marks, None unless each is there once and in order."""
-    pieces: list[str] = []
-    for mark in marks:
-        piece, found, text = text.partition(mark)
-        if not found or mark in text:
-            return None
-        pieces.append(piece)
-    return [*pieces, text]
-
-
-def joined(pieces: Sequence[str], between: Sequence[str]) -> str:
-    """Return pieces with something between each two."""
-    pairs = zip(pieces, [*between, ""], strict=True)
-    return "".join(piece + text for piece, text in pairs)
 
 
 def _chat_template(directory: Path, config: dict[str, Any]) -> ChatTemplate | None:

@@ -22,9 +22,10 @@ work."""
 class Grammar(msgspec.Struct, frozen=True):
     """A formal language; every text generated under it that is not cut short belongs to it."""
 
-    kind: Literal["json_schema", "regex", "lark"]
+    kind: Literal["json_schema", "regex", "lark", "reply"]
     text: str
-    """The schema as JSON, the regular expression, or the grammar."""
+    """The schema as JSON, the regular expression, or the grammar; of a reply, two grammars as JSON:
+    `reply`, and the one of its `text`."""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -49,6 +49,8 @@ class RoundLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens computed in a round, drafts included."""
     draft_max: int = 7
     """Drafted tokens in a row."""
+    expects_lengths: bool = True
+    """Whether a sequence enters only if all that run will probably fit to their ends."""
     promise: Promise = NOTHING_PROMISED
     """What a round's size must keep."""
 
@@ -83,7 +85,7 @@ class Scheduler:
         self.pool = pool
         self.limits = limits
         self.stats = SchedulerStats() if stats is None else stats
-        self.running_set = RunningSet(pool, self.stats, lengths)
+        self.running_set = RunningSet(pool, self.stats, lengths if limits.expects_lengths else None)
         self.cost = StepCost() if cost is None else cost
         self._budget = RoundBudget(limits.tokens_max, limits.promise, self.cost)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot

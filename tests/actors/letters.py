@@ -3,7 +3,7 @@
 from codecs import getincrementaldecoder
 from collections.abc import Sequence
 
-from draftwerk.actors.messages import ChatMessage
+from draftwerk.actors.messages import ChatMessage, Scalar
 from draftwerk.speculative.sampling.params import Grammar
 
 END = 256
@@ -18,7 +18,12 @@ class Letters:
 
     encode_continuation = encode
 
-    def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
+    def encode_chat(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[str] = (),
+        variables: Sequence[tuple[str, Scalar]] = (),
+    ) -> list[int]:
         return [byte for message in messages for byte in self.encode(message.content)]
 
     def check_grammar(self, grammar: Grammar) -> None:
@@ -31,7 +36,7 @@ class Letters:
     def token_bytes(self, token: int) -> bytes:
         return b"<end>" if token == END else bytes([token])
 
-    def stream(self, prompt: Sequence[int]) -> "LetterStream":
+    def stream(self, prompt: Sequence[int], shown: frozenset[int] = frozenset()) -> "LetterStream":
         return LetterStream()
 
 

@@ -25,6 +25,8 @@ from draftwerk.actors.messages import (
     Started,
 )
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
+from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, ReplyFormat
+from draftwerk.speculative.replies.parser import ReplyPart, joined_parts
 from draftwerk.speculative.sampling.params import Sampling
 from tests.actors.letters import END, Letters
 
@@ -349,3 +351,55 @@ def test_a_choice_that_ended_before_a_crash_is_not_opened_again() -> None:
     found = events(again, generation(piece((0x63,), "stop"), piece((0x64,), "stop", choice=1)))
     assert joined(found) == "d"
     assert {event.choice for event in found if isinstance(event, Ended)} == {1}
+
+
+CALLS = CallFormat("json", "<call>", '<call>{"name": "', '", "arguments": ', "}</call>")
+MARKED = (
+    "<think>Hm.</think>\n\nSo: ünï\n" + '<call>{"name": "f", "arguments": {"a": "🙂 }"}}</call>'
+)
+REPLY = ReplyFormat(CALLS, ReasoningFormat("<think>", "</think>"))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(1, 9), max_size=80), st.integers(0, len(MARKED.encode())))
+def test_parts_are_the_same_in_all_pieces_and_after_a_crash_anywhere(
+    sizes: list[int], crash: int
+) -> None:
+    tokens = tuple(MARKED.encode())
+    want = parts(events(opened(reply=REPLY), generation(piece((*tokens, END), "stop"))))
+    assert [(part.kind, part.text) for part in want] == [
+        ("reasoning", "Hm."),
+        ("text", "So: ünï"),
+        ("call", "f"),
+        ("arguments", '{"a": "🙂 }"}'),
+        ("end", ""),
+    ]
+    before, after = tokens[:crash], (*tokens[crash:], END)
+    first = events(opened(reply=REPLY), generation(piece(before)))
+    pieces: list[Piece] = []
+    for size in sizes:
+        if len(after) > size:
+            pieces.append(piece(after[:size]))
+            after = after[size:]
+    pieces.append(piece(after, "stop"))
+    second = events(opened(committed=(before,), reply=REPLY), generation(*pieces))
+    assert parts([*first, *second]) == want
+
+
+def parts(found: list[Event]) -> list[ReplyPart]:
+    """Return the parts of all events, neighbours joined."""
+    said = [part for event in found if isinstance(event, Delta | Ended) for part in event.parts]
+    return joined_parts(said)
+
+
+def test_tokens_of_reasoning_are_counted() -> None:
+    tokens = (*MARKED.encode(), END)
+    (*_, ended) = events(opened(reply=REPLY), generation(piece(tokens, "stop")))
+    assert isinstance(ended, Ended)
+    assert ended.reasoning_count == len("Hm.</think>"), "after the opening, its end included"
+
+
+def test_a_stop_token_of_the_client_has_no_text() -> None:
+    found = events(opened(stop_token_ids=(ord("!"),)), generation(piece(tuple(b"ab!"), "stop")))
+    assert joined(found) == "ab"
+    assert isinstance(found[0], Delta) and found[0].tokens == tuple(b"ab!")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import openai
 import pytest
 import pytest_asyncio
@@ -20,6 +21,7 @@ from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.server import Host, bind, uvicorn_config
+from tests.api.support.agents import CALLS, THINKING
 from tests.api.support.fake_engine import ByteText, FakeEngine
 
 MODEL = "fake-model"
@@ -112,3 +114,12 @@ async def served(host: tuple[StartupApp, str]) -> AsyncGenerator[Served, None]:
     """A new engine and a new server state for every test."""
     async with behind(*host, FakeEngine(), settings()) as found:
         yield found
+
+
+@pytest.fixture
+def agent(served: Served) -> Served:
+    """A server whose model calls tools and reasons."""
+    served.state.model = msgspec.structs.replace(
+        served.state.model, calls=CALLS, reasoning=THINKING, variables=("enable_thinking",)
+    )
+    return served

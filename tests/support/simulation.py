@@ -299,6 +299,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
             rows_max=5,
             tokens_max=24,
             draft_max=6,
+            expects_lengths=setting.seed % 2 == 0,
             promise=setting.promise,
         ),
         requests_max=8,

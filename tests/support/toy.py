@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import exp, log
 
-from draftwerk.actors.messages import ChatMessage
+from draftwerk.actors.messages import ChatMessage, Scalar
 from draftwerk.speculative.beams.decisions import BeamRules, Candidate
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.costs.work import StepLoad
@@ -370,7 +370,12 @@ class ToyText:
 
     encode_continuation = encode
 
-    def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
+    def encode_chat(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[str] = (),
+        variables: Sequence[tuple[str, Scalar]] = (),
+    ) -> list[int]:
         return [token for message in messages for token in self.encode(message.content)]
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -379,7 +384,7 @@ class ToyText:
     def token_bytes(self, token: int) -> bytes:
         return f"w{token} ".encode()
 
-    def stream(self, prompt: Sequence[int]) -> "ToyStream":
+    def stream(self, prompt: Sequence[int], shown: frozenset[int] = frozenset()) -> "ToyStream":
         return ToyStream(self)
 
 

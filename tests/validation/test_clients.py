@@ -37,7 +37,7 @@ async def test_a_real_client_passes_is_refused_and_fails() -> None:
     assert found["responses, streamed"]["outcome"] == "passed"
     tools = found["chat, tools"]
     assert tools["outcome"] == "refused"
-    assert tools["words"].startswith("`tools` is not supported by this server; use `response_form")
+    assert tools["words"].startswith("`tools` is not supported by this server for this model")
     assert found["chat, structured"]["outcome"] == "failed", "the fake engine knows no schema"
 
 

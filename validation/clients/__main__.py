@@ -44,6 +44,7 @@ CLIENTS = (
     Client("pydantic-ai", "pydantic-ai-slim", "pydantic_ai_agent.py", "pydantic-ai-slim[openai]"),
     Client("instructor", "instructor", "instructor_modes.py"),
     Client("openai-agents", "openai-agents", "openai_agents.py"),
+    Client("anthropic", "anthropic", "anthropic_messages.py"),
 )
 
 
@@ -95,6 +96,8 @@ def results(client: Client, folder: Path, url: str, model: str) -> Iterator[Clie
     environment = {
         **os.environ,
         "OPENAI_BASE_URL": url + "/v1",
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_KEY": os.environ.get("OPENAI_API_KEY", "none"),
         "OPENAI_API_KEY": os.environ.get("OPENAI_API_KEY", "none"),
         "MODEL": model,
     }

@@ -16,15 +16,14 @@ from draftwerk.api.openai.decode import CONTAINERS_MAX, STRINGS_MAX, decoded
 from draftwerk.api.openai.endpoints import CHAT, COMPLETION, RESPONSES
 from draftwerk.api.openai.responses_schema import InputMessage, ResponsesBody
 from draftwerk.api.openai.schema import (
-    UNSENT,
     ChatBody,
     CompletionBody,
     Message,
-    RefusedField,
     StreamOptions,
     TokenizeBody,
 )
 from draftwerk.api.openai.translate import completion_prompts
+from draftwerk.api.replying.field_types import UNSENT, RefusedField
 from draftwerk.api.service.endpoints import DETOKENIZE
 from validation import hostile_requests
 

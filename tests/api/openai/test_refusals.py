@@ -14,6 +14,7 @@ from draftwerk.api.openai.schema import ChatBody, CompletionBody
 from tests.api.conftest import Served
 
 MESSAGES = [{"role": "user", "content": "Hello"}]
+TOOL = {"type": "function", "function": {"name": "f"}}
 BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"n": 10**9}, "n"),
     ({"n": 0}, "n"),
@@ -49,19 +50,41 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"messages": "hi"}, "messages"),
     ({"messages": [{"content": "x"}]}, "messages[0].role"),
     ({"messages": [{"role": "user"}]}, "messages[0].content"),
-    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
+    (
+        {"messages": [{"role": "user", "content": "x", "tool_call_id": "a"}]},
+        "messages[0].tool_call_id",
+    ),
+    ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "a"}]}, "messages[0]"),
     (
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]},
         "messages[0].content[0].type",
     ),
     (
         {"messages": [{"role": "assistant", "tool_calls": [{"id": "x"}]}]},
-        "messages[0].tool_calls",
+        "messages[0].tool_calls[0].function",
+    ),
+    (
+        {
+            "messages": [
+                {
+                    "role": "assistant",
+                    "tool_calls": [{"id": "x", "function": {"name": "f", "arguments": '{"a'}}],
+                }
+            ]
+        },
+        "messages[0].tool_calls[0].function.arguments",
     ),
     ({"messages": [{"role": "user", "content": "x", "name": "A" * 257}]}, "messages[0].name"),
     ({"messages": [{"role": "assistant", "refusal": "no"}]}, "messages[0].refusal"),
     ({"messages": [{"role": "assistant", "audio": {"id": "a"}}]}, "messages[0].audio"),
-    ({"tools": [{"type": "function"}]}, "tools"),
+    ({"tools": [{"type": "function"}]}, "tools[0].function"),
+    ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+    ({"chat_template_kwargs": {"tools": "x"}}, "chat_template_kwargs"),
+    ({"chat_template_kwargs": {"enable_thinking": []}}, "chat_template_kwargs[...]"),
+    ({"thinking_budget": 5}, "thinking_budget"),
     ({"store": "yes"}, "store"),
     ({"metadata": {"a": 1}}, "metadata[...]"),
     ({"metadata": {"a": "b" * 513}}, "metadata[...]"),
@@ -75,10 +98,17 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"length_penalty": 2.0}, "length_penalty"),
     ({"early_stopping": True}, "early_stopping"),
     ({"prompt_logprobs": -1}, "prompt_logprobs"),
-    ({"guided_json": {"type": "object"}}, "guided_json"),
+    ({"guided_json": [1]}, "guided_json"),
+    ({"guided_json": '{"a'}, "guided_json"),
+    ({"guided_regex": "a", "guided_choice": ["b"]}, "guided_choice"),
+    ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "guided_regex"),
+    ({"structured_outputs": {"regex": 5}}, "structured_outputs.regex"),
+    ({"bad_words": ["a"], "guided_regex": "b"}, "bad_words"),
+    ({"stop_token_ids": [300]}, "stop_token_ids"),
+    ({"stop_token_ids": [3], "guided_regex": "b"}, "stop_token_ids"),
     ({"chat_template": "{{ 7*7 }}"}, "chat_template"),
     ({"modalities": ["audio"]}, "modalities"),
-    ({"allowed_token_ids": [1]}, "allowed_token_ids"),
+    ({"allowed_token_ids": []}, "allowed_token_ids"),
     ({"skip_special_tokens": False}, "skip_special_tokens"),
     ({"continue_final_message": True}, "continue_final_message"),
     ({"reasoning_effort": "extreme"}, "reasoning_effort"),
@@ -141,16 +171,14 @@ async def test_harmless_values_of_refused_fields_are_fine(
 @pytest.mark.parametrize(
     ("path", "fields", "alternative"),
     [
-        ("chat/completions", {"messages": MESSAGES, "tools": [{"x": 1}]}, "`response_format`"),
-        ("chat/completions", {"messages": MESSAGES, "functions": [1]}, "`response_format`"),
-        (
-            "chat/completions",
-            {"messages": MESSAGES, "guided_regex": "x"},
-            "`response_format` of type regex",
-        ),
+        ("chat/completions", {"messages": MESSAGES, "tools": [TOOL]}, "--tool-format hermes"),
+        ("chat/completions", {"messages": MESSAGES, "functions": [1]}, "`tools`"),
         ("completions", {"prompt": "x", "max_completion_tokens": 5}, "`max_tokens`"),
-        ("responses", {"input": "x", "tools": [{"x": 1}]}, "`text.format`"),
-        ("responses", {"input": "x", "guided_json": {"a": 1}}, "`text.format` of type json_schema"),
+        (
+            "responses",
+            {"input": "x", "tools": [{"type": "function", "name": "f"}]},
+            "--tool-format hermes",
+        ),
         ("responses", {"input": "x", "max_tokens": 5}, "`max_output_tokens`"),
         ("responses", {"input": "x", "conversation": "c"}, "`previous_response_id`"),
     ],

@@ -47,7 +47,7 @@ async def test_what_has_no_effect_is_reported(served: Served) -> None:
     endpoints = (await served.http.get("/v1/capabilities")).json()["endpoints"]
     chat = endpoints["/v1/chat/completions"]
     assert {"store", "metadata", "reasoning_effort", "verbosity"} <= set(chat["no_effect"])
-    assert "response_format" in chat["instead"]["tools"]
+    assert "tools" in chat["instead"]["functions"]
     assert {"reasoning", "text.verbosity"} <= set(endpoints["/v1/responses"]["no_effect"])
 
 

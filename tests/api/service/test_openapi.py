@@ -29,5 +29,5 @@ async def test_every_operation_is_there_under_its_method(served: Served) -> None
 def test_bounds_are_in_the_document_and_refused_fields_are_not() -> None:
     chat = document()["components"]["schemas"]["ChatBody"]["properties"]
     assert {"minimum": 1, "maximum": 16, "type": "integer"} in chat["n"]["anyOf"]
-    assert "tools" not in chat
+    assert "functions" not in chat
     assert "seed" in chat

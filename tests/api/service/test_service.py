@@ -149,7 +149,7 @@ async def test_capabilities_separate_obeyed_from_refused(served: Served) -> None
     found = (await served.http.get("/v1/capabilities")).json()
     chat = found["endpoints"]["/v1/chat/completions"]
     assert chat["supported"]["n"] == "an integer from 1 to 16"
-    assert {"tools", "guided_json"} <= set(chat["unsupported"])
+    assert {"functions", "audio"} <= set(chat["unsupported"])
     assert "`json_schema`" in chat["supported"]["response_format"]
     assert found["draft_sources"] == ["ngram", "suffix"]
     assert found["model"] == MODEL

@@ -7,7 +7,9 @@ in the prompt make trouble: `!refuse`, `!fail` (after some text), `!break`, `!si
 
 import asyncio
 import codecs
+import json
 import random
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,15 +25,19 @@ from draftwerk.actors.messages import (
     Failed,
     Options,
     Prompt,
+    Scalar,
     SequenceStats,
     Started,
     TokenText,
 )
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.speculative.replies.parser import ReplyParser
 
 END = 256
 NEWLINE = 10
+ANSWER = re.compile(r"!answer (\".*\")")
+"""What a prompt asks a request with a reply format to be answered, in JSON."""
 WORDS = ("draft ", "target ", "ünï ", "東京 ", "🙂", "e\u0301", "\n", "the ", "<b>", '"q" ')
 
 
@@ -43,7 +49,12 @@ class ByteText:
     def encode(self, text: str) -> list[int]:
         return list(text.encode())
 
-    def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
+    def encode_chat(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[str] = (),
+        variables: Sequence[tuple[str, Scalar]] = (),
+    ) -> list[int]:
         turns = [
             [*self.encode(f"{each.role}: "), *(each.tokens or self.encode(each.content)), NEWLINE]
             for each in messages
@@ -59,7 +70,7 @@ class ByteText:
     def token_bytes(self, token: int) -> bytes:
         return bytes([token]) if token < END else b"<end>"
 
-    def stream(self, prompt: Sequence[int]) -> "ByteStream":
+    def stream(self, prompt: Sequence[int], shown: frozenset[int] = frozenset()) -> "ByteStream":
         return ByteStream()
 
 
@@ -77,6 +88,9 @@ class ByteStream:
 def answer_tokens(prompt: str, options: Options, choice: int) -> list[int]:
     """Return the seeded target's answer: a function of prompt, seed and branch, nothing else."""
     sampling = options.sampling
+    wanted = ANSWER.search(prompt)
+    if options.reply is not None and wanted:
+        return [*json.loads(wanted[1]).encode(), END][: options.tokens_max]
     seed = sampling.seed if sampling.temperature else 0
     dice = random.Random(f"{prompt}|{seed}|{choice if sampling.temperature else 0}")
     count = 60 if "!" in prompt else dice.randrange(1, 40)
@@ -225,6 +239,7 @@ class FakeChoice:
         self.stream = ByteStream()
         self.held = ""
         self.echo = prompt if options.echo else ""
+        self.parser = None if options.reply is None else ReplyParser(options.reply)
         self.histogram = [0] * 7
         self.drafted = 0
         self.done = False
@@ -287,11 +302,14 @@ class FakeChoice:
             origins=origins[: len(tokens)],
             logprobs=logprobs,
             hypothesis="perhaps" if self.options.shows_hypotheses else "",
+            parts=() if self.parser is None else tuple(self.parser.push(text)),
         )
 
     def _ended(self, text: str, reason: str) -> Ended:
         self.done = True
         predicted = len(self.options.speculation.prediction)
+        parser = self.parser
+        parts = () if parser is None else (*parser.push(text), *parser.flush())
         return Ended(
             request_id=self.request_id,
             choice=self.index,
@@ -307,6 +325,7 @@ class FakeChoice:
                 predicted_accepted=predicted // 2,
                 predicted_rejected=predicted - predicted // 2,
             ),
+            parts=parts,
         )
 
 

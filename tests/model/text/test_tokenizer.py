@@ -187,6 +187,9 @@ class Turn:
     content: str
     name: str = ""
     tokens: tuple[int, ...] = ()
+    calls: tuple[Any, ...] = ()
+    call_id: str = ""
+    reasoning: str = ""
 
 
 CHAT = (

@@ -16,6 +16,20 @@ MODEL = os.environ["MODEL"]
 WANTED = set(filter(None, os.environ.get("CASES", "").split(",")))
 HELLO = "Name a river."
 ASK = "Name a city and its size."
+ASK_TOOL = "What is the weather in Paris?"
+TOOL = {
+    "name": "get_weather",
+    "description": "Returns the weather of a city.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "maxLength": 20},
+            "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
+        },
+        "required": ["city", "unit"],
+        "additionalProperties": False,
+    },
+}
 REFUSED, ALTERNATIVE = "not supported by this server", "; use "
 WORDS_MAX = 160
 
@@ -70,6 +84,15 @@ def run_all(runner: asyncio.Runner) -> None:
 
 async def awaited(found: Any) -> Any:
     return await found
+
+
+def called(name: str, arguments: str | dict[str, Any]) -> str:
+    """Assert that a call keeps to the tool's schema; return its result."""
+    values = json.loads(arguments) if isinstance(arguments, str) else arguments
+    assert name == TOOL["name"], name
+    assert values.keys() == {"city", "unit"} and isinstance(values["city"], str), values
+    assert values["unit"] in ("celsius", "fahrenheit"), values
+    return "18 degrees and rain."
 
 
 def check_text(text: object) -> None:

@@ -1,0 +1,60 @@
+"""`/v1/messages` and its counter of tokens."""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from draftwerk.actors.messages import Prompt
+from draftwerk.api.anthropic.schema import MessagesBody, PromptBody, TokenCountReply
+from draftwerk.api.anthropic.serializer import MessageSerializer
+from draftwerk.api.anthropic.translate import (
+    NAMES,
+    message_options,
+    message_plan,
+    message_prompt,
+)
+from draftwerk.api.core.state import Call
+from draftwerk.api.http.sse import GenerationResponse
+from draftwerk.api.openai.endpoints import body_of, count_tokens, state_of, tenant_of
+from draftwerk.api.openai.serializer import ReplyMetadata
+from draftwerk.api.openai.translate import check_model
+
+MESSAGES = msgspec.json.Decoder(MessagesBody)
+COUNT = msgspec.json.Decoder(PromptBody)
+
+
+async def message(request: Request) -> GenerationResponse:
+    """`POST /v1/messages`."""
+    state, tenant = state_of(request), tenant_of(request)
+    body = await body_of(request, MESSAGES)
+    check_model(body.model, state.model)
+    plan = message_plan(body, state.model)
+    prompts: list[Prompt] = [message_prompt(body, plan)]
+    # Agents ask for more than a small context holds; what is left of it is a bound as well.
+    room = state.model.context_max - await count_tokens(state, prompts)
+    tokens_max = max(1, min(body.max_tokens, room))
+    options = message_options(body, state.model, tenant, state.new_seed, plan, tokens_max)
+    call = Call(
+        request_id=request.scope["request_id"],
+        kind="message",
+        prompts=prompts,
+        options=options,
+        names={**NAMES, "response_format": plan.blamed or "tools"},
+    )
+    metadata = ReplyMetadata(
+        id="msg_" + call.request_id,
+        created=int(state.now()),
+        model=state.model.name,
+        is_parsed=plan.form is not None,
+    )
+    return GenerationResponse(state, call, MessageSerializer(metadata), bool(body.stream), end=b"")
+
+
+async def count(request: Request) -> Response:
+    """`POST /v1/messages/count_tokens`."""
+    state = state_of(request)
+    body = await body_of(request, COUNT)
+    check_model(body.model, state.model)
+    prompt = message_prompt(body, message_plan(body, state.model))
+    found = TokenCountReply(await count_tokens(state, [prompt]))
+    return Response(msgspec.json.encode(found), media_type="application/json")

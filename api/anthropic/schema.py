@@ -1,0 +1,213 @@
+"""What `/v1/messages` takes, and what it answers: Anthropic's Messages API.
+
+Fields not named here are ignored, as elsewhere; `cache_control` is among them, since prefixes are
+found without it.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from draftwerk.api.openai.replies import RequestMetrics
+from draftwerk.api.openai.schema import SpeculationBody
+from draftwerk.api.replying.field_types import (
+    MESSAGES_MAX,
+    NOTHING,
+    TOKEN_ID_MAX,
+    TOKENS_MAX,
+    BodyText,
+    Effort,
+    Label,
+    Name,
+    RefusedField,
+    Salt,
+    Seed,
+    StopString,
+    TokenCount,
+)
+from draftwerk.api.replying.tools_schema import TOOLS_MAX, CallId, FunctionName
+
+STOPS_MAX = 16
+
+
+class TextInput(Struct, frozen=True, tag_field="type", tag="text"):
+    """A text."""
+
+    text: BodyText
+
+
+class ToolUse(Struct, frozen=True, tag_field="type", tag="tool_use"):
+    """A call of a tool."""
+
+    id: CallId
+    name: FunctionName
+    input: dict[str, Any]
+
+
+class ToolResult(Struct, frozen=True, tag_field="type", tag="tool_result"):
+    """What a tool returned."""
+
+    tool_use_id: CallId
+    content: BodyText | Annotated[list[TextInput], Meta(max_length=MESSAGES_MAX)] | None = None
+    is_error: bool | None = None
+    """Taken, and not shown to the model: the content says so."""
+
+
+class Thinking(Struct, frozen=True, tag_field="type", tag="thinking"):
+    """Reasoning before an answer."""
+
+    thinking: BodyText
+    signature: BodyText | None = None
+
+
+class RedactedThinking(Struct, frozen=True, tag_field="type", tag="redacted_thinking"):
+    """Reasoning that another server has hidden; it is left out."""
+
+    data: BodyText
+
+
+Block = TextInput | ToolUse | ToolResult | Thinking | RedactedThinking
+Blocks = Annotated[list[Block], Meta(max_length=MESSAGES_MAX)]
+
+
+class AnthropicMessage(Struct, frozen=True):
+    role: Literal["user", "assistant", "system"]
+    content: BodyText | Blocks
+
+
+class AnthropicTool(Struct, frozen=True):
+    """A function that the model may call."""
+
+    name: FunctionName
+    input_schema: msgspec.Raw | UnsetType = UNSET
+    description: BodyText | None = None
+    type: Literal["custom"] | None = None
+
+
+class AnthropicToolChoice(Struct, frozen=True):
+    type: Literal["auto", "any", "tool", "none"]
+    name: FunctionName | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class ThinkingWish(Struct, frozen=True):
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: Annotated[int, Meta(ge=1, le=TOKENS_MAX)] | None = None
+
+
+class OutputFormat(Struct, frozen=True):
+    type: Literal["json_schema"]
+    schema: msgspec.Raw
+
+
+class OutputConfig(Struct, frozen=True):
+    effort: Effort | None = None
+    format: OutputFormat | None = None
+
+
+class PromptBody(Struct, frozen=True, kw_only=True):
+    """`POST /v1/messages/count_tokens`: what makes up a prompt."""
+
+    model: Name
+    messages: Annotated[list[AnthropicMessage], Meta(min_length=1, max_length=MESSAGES_MAX)]
+    system: BodyText | Annotated[list[TextInput], Meta(max_length=MESSAGES_MAX)] | None = None
+    tools: Annotated[list[AnthropicTool], Meta(max_length=TOOLS_MAX)] | None = None
+    tool_choice: AnthropicToolChoice | None = None
+    thinking: ThinkingWish | None = None
+    output_config: OutputConfig | None = None
+
+    mcp_servers: RefusedField = NOTHING
+    container: RefusedField = NOTHING
+
+    hints: ClassVar[dict[str, str]] = {
+        "thinking": "where the model does not reason first",
+        "output_config.effort": "where the model does not reason first",
+    }
+
+
+class MessagesBody(PromptBody, frozen=True, kw_only=True):
+    """`POST /v1/messages`."""
+
+    max_tokens: TokenCount
+    """A bound: a text ends earlier where the context does."""
+    stream: bool | None = None
+    stop_sequences: Annotated[list[StopString], Meta(max_length=STOPS_MAX)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=TOKEN_ID_MAX)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    metadata: dict[str, Label | None] | None = None
+    service_tier: Literal["auto", "standard_only"] | None = None
+    seed: Seed | None = None
+    """Ours."""
+    speculation: SpeculationBody | None = None
+    """Ours."""
+    cache_salt: Salt | None = None
+    """Ours."""
+
+    hints: ClassVar[dict[str, str]] = {
+        **PromptBody.hints,
+        "metadata": "nothing is done with it",
+        "service_tier": "there is one",
+    }
+
+
+# --- what comes back ------------------------------------------------------------------------------
+
+
+class TextBlock(Struct, frozen=True, tag_field="type", tag="text"):
+    """A generated text."""
+
+    text: str
+
+
+class ThinkingBlock(Struct, frozen=True, tag_field="type", tag="thinking"):
+    """Generated reasoning."""
+
+    thinking: str
+    signature: str = ""
+    """Always empty: reasoning is not signed."""
+
+
+class ToolUseBlock(Struct, frozen=True, tag_field="type", tag="tool_use"):
+    """A generated call."""
+
+    id: str
+    name: str
+    input: msgspec.Raw
+    """One object."""
+
+
+ReplyBlock = TextBlock | ThinkingBlock | ToolUseBlock
+
+
+class AnthropicUsage(Struct, frozen=True):
+    """Counts of tokens; the input's are those that were computed."""
+
+    input_tokens: int
+    output_tokens: int
+    cache_read_input_tokens: int
+    """Input tokens whose KV came from the prefix cache."""
+    cache_creation_input_tokens: int = 0
+    """Always 0: writing to the cache is not charged."""
+
+
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
+
+
+class MessageReply(Struct, frozen=True, tag_field="type", tag="message"):
+    """A whole answer, or the beginning of a streamed one."""
+
+    id: str
+    model: str
+    content: tuple[ReplyBlock, ...]
+    stop_reason: StopReason | None
+    stop_sequence: str | None
+    """The stop sequence that was found, if one was."""
+    usage: AnthropicUsage
+    role: str = "assistant"
+    metrics: RequestMetrics | UnsetType = UNSET
+
+
+class TokenCountReply(Struct, frozen=True):
+    input_tokens: int

@@ -1,0 +1,157 @@
+"""Serializer of `/v1/messages`: engine events to blocks of a message."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from draftwerk.actors.messages import Delta, Ended
+from draftwerk.api.anthropic.events import (
+    BlockDelta,
+    BlockStart,
+    BlockStop,
+    Ending,
+    MessageDelta,
+    MessageError,
+    MessageFault,
+    MessageStart,
+    MessageStop,
+    NewInput,
+    NewText,
+    NewThinking,
+)
+from draftwerk.api.anthropic.schema import (
+    AnthropicUsage,
+    MessageReply,
+    ReplyBlock,
+    StopReason,
+    TextBlock,
+    ThinkingBlock,
+    ToolUseBlock,
+)
+from draftwerk.api.core.errors import ApiError
+from draftwerk.api.openai.replies import RequestMetrics, Usage
+from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata
+from draftwerk.api.replying.reply_plan import call_id_of
+from draftwerk.speculative.replies.parser import ReplyPart
+
+EMPTY = msgspec.Raw(b"{}")
+ENDED = Ending("end_turn", None)
+NO_USAGE = AnthropicUsage(0, 0, 0)
+
+
+@dataclass(slots=True)
+class MessageSerializer:
+    """The blocks of one message, and the one that grows: "text", "thinking", "tool_use" or none."""
+
+    metadata: ReplyMetadata
+    kind: str = ""
+    index: int = -1
+    call_count: int = 0
+    ending: Ending = ENDED
+
+    def first_chunks(self) -> list[msgspec.Struct]:
+        """Return the beginning of the message."""
+        metadata = self.metadata
+        return [MessageStart(MessageReply(metadata.id, metadata.model, (), None, None, NO_USAGE))]
+
+    def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
+        """Return what is new, and what closes the last block at the end."""
+        parts = event.parts
+        if not self.metadata.is_parsed:
+            parts = (ReplyPart("text", event.text),) if event.text else ()
+        said = [chunk for part in parts for chunk in self._part(part)]
+        if isinstance(event, Ended):
+            self.ending = self._ending(event.finish_reason, event.stopped_by)
+            said += self._close()
+        return said
+
+    def last_chunks(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
+        """Return how the message ended."""
+        return [MessageDelta(self.ending, message_usage(usage), metrics), MessageStop()]
+
+    def failure(self, error: ApiError) -> list[msgspec.Struct]:
+        """Return the error as the last event."""
+        return [MessageError(MessageFault(error.reply.error.type, error.message))]
+
+    def reply(
+        self, choices: Sequence[GatheredChoice], usage: Usage, metrics: RequestMetrics
+    ) -> MessageReply:
+        """Return the whole message."""
+        (choice,) = choices
+        metadata, answer = self.metadata, choice.answer
+        text = answer.text if metadata.is_parsed else choice.text
+        blocks: list[ReplyBlock] = [ThinkingBlock(answer.reasoning)] if answer.reasoning else []
+        blocks += [TextBlock(text)] if text else []
+        for number, each in enumerate(answer.calls):
+            if each.whole:  # a call that was cut is no object
+                call_id = call_id_of(metadata.id, 0, number)
+                blocks.append(
+                    ToolUseBlock(call_id, each.name, msgspec.Raw(each.arguments.encode()))
+                )
+        self.call_count = len(answer.calls)
+        ending = self._ending(choice.finish_reason, choice.stopped_by)
+        return MessageReply(
+            metadata.id,
+            metadata.model,
+            tuple(blocks),
+            ending.stop_reason,
+            ending.stop_sequence,
+            message_usage(usage),
+            metrics=metrics,
+        )
+
+    def _part(self, part: ReplyPart) -> list[msgspec.Struct]:
+        match part.kind:
+            case "text":
+                return [*self._turn_to("text", TextBlock("")), self._new(NewText(part.text))]
+            case "reasoning":
+                opened = self._turn_to("thinking", ThinkingBlock(""))
+                return [*opened, self._new(NewThinking(part.text))]
+            case "call":
+                call_id = call_id_of(self.metadata.id, 0, self.call_count)
+                self.call_count += 1
+                return [
+                    *self._close(),
+                    *self._open("tool_use", ToolUseBlock(call_id, part.text, EMPTY)),
+                ]
+            case "arguments":
+                return [self._new(NewInput(part.text))]
+            case "end":
+                return self._close()
+            case "id":
+                return []
+
+    def _new(self, delta: NewText | NewThinking | NewInput) -> BlockDelta:
+        return BlockDelta(self.index, delta)
+
+    def _turn_to(self, kind: str, block: ReplyBlock) -> list[msgspec.Struct]:
+        return [] if self.kind == kind else [*self._close(), *self._open(kind, block)]
+
+    def _open(self, kind: str, block: ReplyBlock) -> list[msgspec.Struct]:
+        self.kind = kind
+        self.index += 1
+        return [BlockStart(self.index, block)]
+
+    def _close(self) -> list[msgspec.Struct]:
+        if not self.kind:
+            return []
+        self.kind = ""
+        return [BlockStop(self.index)]
+
+    def _ending(self, reason: str, stopped_by: str) -> Ending:
+        found: StopReason = "end_turn"
+        if reason == "length":
+            found = "max_tokens"
+        elif stopped_by:
+            found = "stop_sequence"
+        elif self.call_count:
+            found = "tool_use"
+        return Ending(found, stopped_by or None)
+
+
+def message_usage(usage: Usage) -> AnthropicUsage:
+    """Return token counts under the names that Messages has for them."""
+    details = usage.prompt_tokens_details
+    cached = details.cached_tokens if details else 0
+    return AnthropicUsage(usage.prompt_tokens - cached, usage.completion_tokens, cached)

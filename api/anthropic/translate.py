@@ -1,0 +1,162 @@
+"""A Messages body to a conversation and a plan of the reply."""
+
+import re
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from draftwerk.actors.messages import Chat, ChatMessage, Options, ToolCall
+from draftwerk.api.anthropic.schema import (
+    AnthropicMessage,
+    AnthropicToolChoice,
+    MessagesBody,
+    PromptBody,
+    RedactedThinking,
+    TextInput,
+    Thinking,
+    ToolResult,
+    ToolUse,
+)
+from draftwerk.api.core.errors import refused
+from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.openai.schema import SamplingBody
+from draftwerk.api.openai.translate import check_turns, options
+from draftwerk.api.replying.grammars import schema_grammar
+from draftwerk.api.replying.reply_plan import (
+    ReasoningRequest,
+    ReplyPlan,
+    ToolRequest,
+    plan_reply,
+    tool_wish,
+)
+from draftwerk.api.replying.tools_schema import FunctionDefinition
+from draftwerk.speculative.replies.grammar import CallMode
+
+PSEUDO_HEADER = re.compile(r"\Ax-anthropic-[a-z-]+:[^\n]*\n*", re.IGNORECASE)
+"""Agents put such a line into the system prompt; it differs in every request, and would keep all
+that follows it out of the prefix cache."""
+MODES: dict[str, CallMode] = {"auto": "auto", "any": "required", "tool": "required", "none": "none"}
+NAMES = {"messages": "messages", "response_format": "tools", "max_tokens": "max_tokens"}
+
+
+def message_plan(body: PromptBody, model: ServedModel) -> ReplyPlan:
+    """Return what the reply must be."""
+    config = body.output_config
+    form = None if config is None or config.format is None else config.format.schema
+    path = "output_config.format.schema"
+    thinking = body.thinking
+    enabled = None if thinking is None else thinking.type != "disabled"
+    reasons = model.reasoning is not None
+    wish = ReasoningRequest(
+        effort=config.effort if config is not None and enabled is not False else None,
+        enabled=enabled if reasons else None,
+        budget=thinking.budget_tokens if thinking is not None and enabled and reasons else None,
+        effort_field="thinking",
+        budget_field="thinking.budget_tokens",
+    )
+    text = None if form is None else schema_grammar(form, path)
+    return plan_reply(_tools(body), wish, text, path, model)
+
+
+def _tools(body: PromptBody) -> ToolRequest:
+    definitions = tuple(
+        FunctionDefinition(each.name, each.description, each.input_schema)
+        for each in body.tools or ()
+    )
+    choice = body.tool_choice or AnthropicToolChoice("auto")
+    if (choice.type == "tool") != (choice.name is not None):
+        raise refused("`tool_choice.name` goes with the type tool.", "tool_choice.name", "invalid")
+    allowed = None if choice.name is None else frozenset((choice.name,))
+    parallel = not choice.disable_parallel_tool_use and choice.name is None
+    return tool_wish(definitions, MODES[choice.type], allowed, parallel)
+
+
+def message_prompt(body: PromptBody, plan: ReplyPlan) -> Chat:
+    """Return the conversation."""
+    turns: list[ChatMessage] = []
+    if system := system_text(body.system):
+        turns.append(ChatMessage("system", system))
+    for index, each in enumerate(body.messages):
+        turns += _turns(each, f"messages[{index}]")
+    check_turns(turns, "messages")
+    if body.messages[-1].role == "assistant":
+        raise refused("`messages` ends with an assistant's turn; none is continued.", "messages")
+    return Chat(tuple(turns), plan.tools, plan.variables)
+
+
+def system_text(system: str | Sequence[TextInput] | None) -> str:
+    """Return the system prompt without pseudo-headers that change from request to request."""
+    texts = [system] if isinstance(system, str) else [each.text for each in system or ()]
+    bare = (PSEUDO_HEADER.sub("", text) for text in texts)
+    return "\n\n".join(text for text in bare if text)
+
+
+def _turns(message: AnthropicMessage, path: str) -> list[ChatMessage]:
+    """Return the turns of one message: results of tools come before what its user says."""
+    if isinstance(message.content, str):
+        return [ChatMessage(message.role, message.content)]
+    results: list[ChatMessage] = []
+    texts: list[str] = []
+    calls: list[ToolCall] = []
+    reasoning = ""
+    for at, block in enumerate(message.content):
+        is_answer = isinstance(block, ToolUse | Thinking | RedactedThinking)
+        if (is_answer and message.role != "assistant") or (
+            isinstance(block, ToolResult) and message.role != "user"
+        ):
+            field = f"{path}.content[{at}]"
+            raise refused(f"`{field}` is not of the role {message.role}.", field, "invalid")
+        match block:
+            case TextInput():
+                texts.append(block.text)
+            case ToolUse():
+                arguments = msgspec.json.encode(block.input).decode()
+                calls.append(ToolCall(block.id, block.name, arguments))
+            case Thinking():
+                reasoning += block.thinking
+            case RedactedThinking():
+                pass
+            case ToolResult():
+                results.append(_result(block))
+    text = "\n\n".join(texts) if message.role != "assistant" else "".join(texts)
+    if results and not text:
+        return results
+    turn = ChatMessage(message.role, text, calls=tuple(calls), reasoning=reasoning)
+    return [*results, turn]
+
+
+def _result(block: ToolResult) -> ChatMessage:
+    content = block.content
+    text = content if isinstance(content, str) else "".join(each.text for each in content or ())
+    return ChatMessage("tool", text, call_id=block.tool_use_id)
+
+
+def message_options(
+    body: MessagesBody,
+    model: ServedModel,
+    tenant: str,
+    new_seed: Callable[[], int],
+    plan: ReplyPlan,
+    tokens_max: int,
+) -> Options:
+    """Return the engine's options."""
+    sampling = SamplingBody(
+        model=body.model,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=body.top_k,
+        seed=body.seed,
+        speculation=body.speculation,
+        cache_salt=body.cache_salt,
+    )
+    found = options(
+        sampling,
+        model,
+        tenant,
+        new_seed,
+        tokens_max=tokens_max,
+        grammar=plan.grammar,
+        grammar_field=plan.blamed,
+        reply=plan.form,
+    )
+    return msgspec.structs.replace(found, stop=tuple(body.stop_sequences or ()))

@@ -1,0 +1,229 @@
+"""The items of a response's output as they come to be, and the events that tell of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import UnsetType
+
+from draftwerk.actors.messages import Delta, Ended, TokenText
+from draftwerk.api.openai.responses_events import (
+    ArgumentsDelta,
+    ArgumentsDone,
+    HypothesisEvent,
+    ItemAdded,
+    ItemDone,
+    PartAdded,
+    PartDone,
+    ReasoningDelta,
+    ReasoningDone,
+    TextDelta,
+    TextDone,
+)
+from draftwerk.api.openai.responses_schema import (
+    FunctionCallItem,
+    OutputMessage,
+    OutputText,
+    ReasoningItem,
+    ReasoningPart,
+    ResponseItem,
+)
+from draftwerk.api.openai.serializer import ReplyMetadata, token_logprobs
+from draftwerk.api.replying.reply_plan import call_id_of
+from draftwerk.speculative.replies.parser import ReplyPart
+
+Number = tuple[int, str | UnsetType]
+"""What every event carries: its number, and the stream if there is one."""
+
+
+@dataclass(slots=True)
+class OutputItems:
+    """The finished items, and the one that grows: "message", "reasoning", "call" or none."""
+
+    metadata: ReplyMetadata
+    number: Callable[[], Number]
+    done: list[ResponseItem] = field(default_factory=list[ResponseItem])
+    kind: str = ""
+    text: str = ""
+    """Of the item that grows."""
+    name: str = ""
+    """Of the function, while it is a call."""
+    whole: bool = False
+    """Whether the call has ended."""
+    logprobs: list[TokenText] = field(default_factory=list[TokenText])
+    origins: list[str] = field(default_factory=list[str])
+    call_count: int = 0
+
+    def open(self, kind: str, name: str = "") -> list[msgspec.Struct]:
+        """Begin an item."""
+        self.kind, self.name, self.text, self.whole = kind, name, "", False
+        self.call_count += kind == "call"
+        said: list[msgspec.Struct] = [
+            ItemAdded(*self.number(), item=self._item("in_progress"), output_index=self.index)
+        ]
+        if kind == "message":
+            said.append(
+                PartAdded(
+                    *self.number(),
+                    item_id=self.item_id,
+                    part=OutputText("", origins=self.metadata.shown(())),
+                    output_index=self.index,
+                )
+            )
+        return said
+
+    def add(self, event: Delta | Ended) -> list[msgspec.Struct]:
+        """Return the events of new text, tokens and calls."""
+        tokens: tuple[TokenText, ...] = ()
+        origins: tuple[str, ...] = ()
+        if isinstance(event, Delta):
+            tokens = event.logprobs if self.metadata.logprobs else ()
+            origins = event.origins if self.metadata.origins else ()
+        if not self.metadata.is_parsed:
+            return self._plain(event, tokens, origins)
+        said: list[msgspec.Struct] = []
+        for part in event.parts:
+            found = self._part(part, tokens, origins)
+            said += found
+            if found and part.kind in ("text", "arguments"):
+                tokens, origins = (), ()  # they are told of once
+        return said
+
+    def _plain(
+        self, event: Delta | Ended, tokens: tuple[TokenText, ...], origins: tuple[str, ...]
+    ) -> list[msgspec.Struct]:
+        said: list[msgspec.Struct] = []
+        if event.text or tokens or origins:
+            said.append(self._text_delta(event.text, tokens, origins))
+        if isinstance(event, Delta) and event.hypothesis:
+            said.append(
+                HypothesisEvent(*self.number(), item_id=self.item_id, text=event.hypothesis)
+            )
+        return said
+
+    def _part(
+        self, part: ReplyPart, tokens: tuple[TokenText, ...], origins: tuple[str, ...]
+    ) -> list[msgspec.Struct]:
+        match part.kind:
+            case "reasoning":
+                said = self._turn_to("reasoning")
+                self.text += part.text
+                delta = ReasoningDelta(
+                    *self.number(), item_id=self.item_id, delta=part.text, output_index=self.index
+                )
+                return [*said, delta]
+            case "text":
+                return [*self._turn_to("message"), self._text_delta(part.text, tokens, origins)]
+            case "call":
+                return [*self.close(), *self.open("call", part.text)]
+            case "arguments":
+                self.text += part.text
+                return [
+                    ArgumentsDelta(
+                        *self.number(),
+                        item_id=self.item_id,
+                        delta=part.text,
+                        output_index=self.index,
+                        origins=self.metadata.shown(origins),
+                    )
+                ]
+            case "end":
+                self.whole = True
+                return self.close()
+            case "id":
+                return []
+
+    def _turn_to(self, kind: str) -> list[msgspec.Struct]:
+        return [] if self.kind == kind else [*self.close(), *self.open(kind)]
+
+    def _text_delta(
+        self, text: str, tokens: tuple[TokenText, ...], origins: tuple[str, ...]
+    ) -> TextDelta:
+        self.text += text
+        self.logprobs += tokens
+        self.origins += origins
+        return TextDelta(
+            *self.number(),
+            item_id=self.item_id,
+            delta=text,
+            logprobs=token_logprobs(tokens),
+            origins=self.metadata.shown(origins),
+            output_index=self.index,
+        )
+
+    def close(self, cut: bool = False) -> list[msgspec.Struct]:
+        """Return the end of the item that grows, if one does; `cut` says that it is not whole."""
+        if not self.kind:
+            return []
+        item = self._item("incomplete" if cut and not self.whole else "completed")
+        said = [
+            *self._text_done(item),
+            ItemDone(*self.number(), item=item, output_index=self.index),
+        ]
+        self.done.append(item)
+        self.kind = ""
+        return said
+
+    def _text_done(self, item: ResponseItem) -> Sequence[msgspec.Struct]:
+        item_id, index = self.item_id, self.index
+        match item:
+            case OutputMessage(content=(part,)):
+                text_done = TextDone(
+                    *self.number(),
+                    item_id=item_id,
+                    text=part.text,
+                    logprobs=part.logprobs,
+                    output_index=index,
+                )
+                part_done = PartDone(*self.number(), item_id=item_id, part=part, output_index=index)
+                return [text_done, part_done]
+            case FunctionCallItem():
+                return [
+                    ArgumentsDone(
+                        *self.number(),
+                        item_id=item_id,
+                        name=item.name,
+                        arguments=item.arguments,
+                        output_index=index,
+                    )
+                ]
+            case _:
+                return [
+                    ReasoningDone(
+                        *self.number(), item_id=item_id, text=self.text, output_index=index
+                    )
+                ]
+
+    def end(self, cut: bool) -> list[msgspec.Struct]:
+        """Return the end of the output, which has at least one item."""
+        said: list[msgspec.Struct] = []
+        if not self.kind and not self.done:
+            said = self.open("message")
+        return [*said, *self.close(cut)]
+
+    @property
+    def index(self) -> int:
+        """Number of the item that grows."""
+        return len(self.done)
+
+    @property
+    def item_id(self) -> str:
+        """The id of the item that grows; the first of a kind is named after the response alone."""
+        prefix = {"message": "msg_", "reasoning": "rs_", "call": "fc_"}[self.kind]
+        found = self.metadata.id.replace("resp_", prefix, 1)
+        return found if self.kind != "call" else f"{found}_{self.call_count}"
+
+    def _item(self, status: str) -> ResponseItem:
+        started = status != "in_progress"
+        if self.kind == "call":
+            call_id = call_id_of(self.metadata.id, 0, self.call_count - 1)
+            return FunctionCallItem(self.item_id, call_id, self.name, self.text, status)
+        if self.kind == "reasoning":
+            parts = (ReasoningPart(self.text),) if started else ()
+            return ReasoningItem(self.item_id, parts, status)
+        part = OutputText(
+            self.text,
+            logprobs=token_logprobs(self.logprobs) if self.metadata.logprobs else (),
+            origins=self.metadata.shown(tuple(self.origins)),
+        )
+        return OutputMessage(self.item_id, status, (part,) if started else ())

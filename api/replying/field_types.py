@@ -1,0 +1,48 @@
+"""Bounds and kinds of fields that several bodies share."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+BAD_WORDS_MAX = 64
+BIAS_MAX = 1024
+CHOICE_WORDS_MAX = 1024
+STOP_TOKENS_MAX = 16
+GRAMMAR_MAX = 64 * 2**10
+"""Characters of a schema, regular expression or grammar."""
+MESSAGES_MAX = 4096
+PROMPTS_MAX = 256
+RAW_HARMLESS_MAX = 64
+SAYS_NOTHING = (b"", b"null", b"[]", b"{}", b"false")
+STOP_LENGTH_MAX = 256
+TEXT_MAX = 2**20
+TOKENS_MAX = 2**18
+TOKEN_ID_MAX = 2**31 - 1
+
+BadWord = Annotated[str, Meta(min_length=1, max_length=64)]
+BodyText = Annotated[str, Meta(max_length=TEXT_MAX)]
+Name = Annotated[str, Meta(min_length=1, max_length=256)]
+Label = Annotated[str, Meta(max_length=1024)]
+Salt = Annotated[str, Meta(max_length=256)]
+TokenId = Annotated[int, Meta(ge=0, le=TOKEN_ID_MAX)]
+TokenIds = Annotated[tuple[TokenId, ...], Meta(max_length=TOKENS_MAX)]
+TokenCount = Annotated[int, Meta(ge=1, le=TOKENS_MAX)]
+StopString = Annotated[str, Meta(min_length=1, max_length=STOP_LENGTH_MAX)]
+Stop = StopString | Annotated[list[StopString], Meta(max_length=4)]
+Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Bias = Annotated[dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]], Meta(max_length=BIAS_MAX)]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast"]
+Verbosity = Literal["low", "medium", "high"]
+Metadata = Annotated[
+    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
+    Meta(max_length=16),
+]
+Include = Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(max_length=8)]
+RefusedField = msgspec.Raw
+UNSENT = msgspec.Raw()
+"""The one value of every refused field that a body did not have; `is` distinguishes it from the
+rest."""
+NOTHING = msgspec.field(default_factory=lambda: UNSENT)

@@ -1,0 +1,282 @@
+"""How a model writes calls, read off its chat template: made-up calls are rendered and compared.
+
+    one call      prefix begin NAME middle ARGUMENTS close            end  suffix
+    two calls     prefix begin NAME middle ARGUMENTS close again NAME … close end  suffix
+    plain text    prefix TEXT                                              suffix
+
+What is derived must write both renderings again, to the letter; otherwise the model has no format.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from draftwerk.model.text.chat_template import TemplateRefused
+from draftwerk.speculative.replies.formats import (
+    ArgumentFormat,
+    CallFormat,
+    ReasoningFormat,
+    written,
+)
+
+Render = Callable[..., str]
+"""Of a chat template: messages and variables to text."""
+Calls = Sequence[tuple[str, dict[str, Any]]]
+
+FIRST, SECOND = "first_function", "second_function"
+ONE, TWO = "argument_one", "argument_two"
+VALUE, OTHER = "value_one", "value_two"
+MARK = "\ue000"
+CALL_IDS = ("abcd12345", "efgh67890")
+"""Nine letters and digits, as Mistral's templates demand."""
+REASONING_PAIRS = (
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+)
+SWITCHES = ("enable_thinking", "thinking")
+"""Variables by which templates turn reasoning off."""
+
+
+def example_tools() -> list[dict[str, Any]]:
+    """Return the tools that the made-up calls call."""
+    properties = {name: {"type": "string", "description": "Text."} for name in (ONE, TWO)}
+    parameters = {"type": "object", "properties": properties}
+    return [
+        {
+            "type": "function",
+            "function": {"name": name, "description": "Does it.", "parameters": parameters},
+        }
+        for name in (FIRST, SECOND)
+    ]
+
+
+def call_message(calls: Calls, as_text: bool) -> dict[str, Any]:
+    """Return an assistant's turn of calls as templates take it."""
+    return {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [
+            {
+                "id": call_id,
+                "type": "function",
+                "function": {"name": name, "arguments": json.dumps(values) if as_text else values},
+            }
+            for call_id, (name, values) in zip(CALL_IDS, calls, strict=False)
+        ],
+    }
+
+
+class Underivable(ValueError):
+    """The template's renderings have no form that is known."""
+
+
+def derived_calls(render: Render, specials: Mapping[str, int]) -> CallFormat | None:
+    """Return how calls are written; None for a template without tools, or one not understood."""
+    try:
+        plain = render(_turns("user"))
+        if FIRST not in render(_turns("user"), tools=example_tools()) or FIRST in plain:
+            return None
+    except (TemplateRefused, ValueError):
+        return None
+    for as_text in (False, True):
+        with suppress(TemplateRefused, Underivable, ValueError, IndexError):
+            return _Renderings(render, as_text).derived(specials)
+    return None
+
+
+def _turns(*turns: Any) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": "Hello."} if each == "user" else each for each in turns]
+
+
+class _Renderings:
+    """A template's renderings of calls, without what any answer has around it."""
+
+    def __init__(self, render: Render, as_text: bool) -> None:
+        self.render = render
+        self.as_text = as_text
+        answer = self._whole({"role": "assistant", "content": MARK})
+        self.prefix, mark, self.suffix = answer.partition(MARK)
+        if not mark:
+            raise Underivable("it does not show an answer")
+
+    def _whole(self, turn: dict[str, Any]) -> str:
+        return self.render(_turns("user", turn), tools=example_tools(), add_generation_prompt=False)
+
+    def of(self, calls: Calls) -> str:
+        """Return the text of calls alone."""
+        text = self._whole(call_message(calls, self.as_text))
+        text = text[len(_shared(text, self.prefix)) :]
+        ending = self.suffix if text.endswith(self.suffix) else ""
+        found = text[: len(text) - len(ending)].strip()
+        # Some models end a turn of calls with a token of its own.
+        return found if ending else re.sub(r"<\|[a-z_]+\|>$", "", found)
+
+    def derived(self, specials: Mapping[str, int]) -> CallFormat:
+        one = self.of([(FIRST, {ONE: VALUE})])
+        begin, name, rest = one.partition(FIRST)
+        if not name or any(each in begin for each in CALL_IDS):
+            raise Underivable("no name, or an id before it")
+        form = _json_form(begin, rest) or self._listed_form(begin, rest)
+        form = self._with_ids(self._with_second(form))
+        form = msgspec.structs.replace(form, arguments_as_text=self.as_text)
+        return self.checked(with_specials(form, specials))
+
+    def _listed_form(self, begin: str, one: str) -> CallFormat:
+        """Return the form of arguments that come one after the other."""
+        two = self.of([(FIRST, {ONE: VALUE, TWO: OTHER})]).removeprefix(begin + FIRST)
+        zero = self.of([(FIRST, {})]).removeprefix(begin + FIRST)
+        bare = self.of([(FIRST, {ONE: 7})]).removeprefix(begin + FIRST)
+        head, _, tail = one.partition(ONE)
+        middle, _, last = tail.partition(VALUE)
+        between = two.partition(VALUE)[2].partition(TWO)[0]
+        bare_middle = bare.partition(ONE)[2].partition("7")[0]
+        quote = middle.removeprefix(bare_middle) if middle != bare_middle else ""
+        if quote not in ("", "'", '"') or not last.startswith(quote):
+            raise Underivable("values are neither bare nor quoted")
+        middle, last = bare_middle, last.removeprefix(quote)
+        between = between.removeprefix(quote)
+        call_middle = _whole_marks(_shared(head, zero))
+        opened = head[len(call_middle) :]
+        if not quote:
+            value_close = between.removesuffix(opened)
+            listed = ArgumentFormat(opened, middle, value_close)
+            close = last.removeprefix(value_close)
+            return CallFormat("xml", begin, begin, call_middle, close, arguments=listed)
+        listed = ArgumentFormat(opened, middle, "", between.removesuffix(opened), quote)
+        return CallFormat("python", begin, begin, call_middle, last, arguments=listed)
+
+    def _with_second(self, form: CallFormat) -> CallFormat:
+        """Find out what is between two calls, if there may be two."""
+        calls = [(FIRST, {ONE: VALUE}), (SECOND, {TWO: OTHER})]
+        tail = form.close
+        try:
+            both = self.of(calls)
+        except TemplateRefused:
+            return form
+        head = written(msgspec.structs.replace(form, close=""), calls[:1])
+        if not both.startswith(head) or SECOND not in both:
+            return form  # only one of them is shown
+        inner = both[len(head) :].partition(SECOND)[0]
+        close = _whole_marks(_shared(inner, tail))
+        if any(each in close + inner for each in CALL_IDS):
+            close = _shared(inner.partition(CALL_IDS[0])[0], tail)
+        again, end = inner[len(close) :], tail[len(close) :]
+        return msgspec.structs.replace(form, close=close, again=again, end=end)
+
+    def _with_ids(self, form: CallFormat) -> CallFormat:
+        """Tell the model's own id from what is around it."""
+        tail = form.close + form.end
+        if CALL_IDS[0] not in tail:
+            return form
+        close, _, rest = tail.partition(CALL_IDS[0])
+        again = (form.again or "").partition(CALL_IDS[0])[2] if form.again else None
+        id_close = rest if again is None else _shared(rest, again)
+        return msgspec.structs.replace(
+            form,
+            close=close,
+            id_close=id_close,
+            again=None if again is None else again[len(id_close) :],
+            end=rest[len(id_close) :],
+        )
+
+    def checked(self, form: CallFormat) -> CallFormat:
+        """Return the form if it writes what the template writes. Raises Underivable."""
+        samples: list[Calls] = [
+            [(FIRST, {})],
+            [(FIRST, {ONE: VALUE, TWO: 7})],
+            [(SECOND, {ONE: "a b", TWO: [1, {"x": "y"}]})],
+        ]
+        for calls in samples:
+            if self.of(calls) != written(form, list(calls), CALL_IDS[0]):
+                raise Underivable("the form does not write what the template writes")
+        two = [(FIRST, {ONE: VALUE}), (SECOND, {TWO: OTHER})]
+        if form.again is not None and not form.id_close and self.of(two) != written(form, two):
+            raise Underivable("two calls are written otherwise")
+        return form
+
+
+def _json_form(begin: str, rest: str) -> CallFormat | None:
+    """Return the form of arguments that are one JSON object; None where they are not."""
+    at = rest.find("{")
+    while at >= 0:
+        with suppress(ValueError):
+            found, length = json.JSONDecoder().raw_decode(rest[at:])
+            if found == {ONE: VALUE}:
+                return CallFormat("json", begin, begin, rest[:at], rest[at + length :])
+        at = rest.find("{", at + 1)
+    return None
+
+
+def with_specials(form: CallFormat, specials: Mapping[str, int]) -> CallFormat:
+    """Return a form that knows which of its parts are single tokens, and its trigger."""
+    found = {
+        name: id for name, id in specials.items() if any(name in each for each in form.literals)
+    }
+    trigger = next((name for name in found if form.begin.startswith(name)), "")
+    if not trigger:
+        mark = re.match(r"<[^<>\s]*>|\[[A-Z_]+\]|\S+", form.begin)
+        trigger = mark[0] if mark else ""
+    first_only = form.begin.lstrip().startswith("{")
+    if not trigger:
+        raise Underivable("nothing marks a call")
+    return msgspec.structs.replace(
+        form,
+        trigger=form.begin if first_only else trigger,
+        first_only=first_only,
+        specials=tuple(sorted(found.items())),
+    )
+
+
+def derived_reasoning(
+    render: Render, source: str, specials: Mapping[str, int]
+) -> ReasoningFormat | None:
+    """Return how a model sets its reasoning apart; None where its template shows no way."""
+    pair = next((each for each in REASONING_PAIRS if each[1] in source), None)
+    if pair is None:
+        return None
+    with suppress(TemplateRefused, ValueError):
+        default = render(_turns("user"))
+        variable, turned_on = "", default
+        for name in SWITCHES:
+            off, on = (render(_turns("user"), **{name: value}) for value in (False, True))
+            if on != off:
+                variable, turned_on = name, on
+                break
+        opened, close = pair
+        return ReasoningFormat(
+            opened,
+            close,
+            tuple(sorted((name, specials[name]) for name in pair if name in specials)),
+            variable,
+            turned_on == default,
+            _is_open(turned_on, opened, close),
+            re.search(r"\breasoning_effort\b", source) is not None,
+        )
+    return None
+
+
+def _is_open(prompt: str, opened: str, close: str) -> bool:
+    """Whether a prompt ends inside reasoning that the template has begun."""
+    return prompt.rstrip().endswith(opened) and prompt.rfind(opened) > prompt.rfind(close)
+
+
+def _whole_marks(text: str) -> str:
+    """Return a common beginning without a marker that it cuts."""
+    at = text.rfind("<")
+    return text[:at] if at > text.rfind(">") else text
+
+
+def _shared(first: str, second: str) -> str:
+    """Return the longest common beginning."""
+    count = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        count += 1
+    return first[:count]

@@ -1,0 +1,94 @@
+"""Turns of a conversation as chat templates take them, and marks that stand for known answers."""
+
+import json
+import re
+from collections.abc import Sequence, Set
+from hashlib import sha256
+from typing import Any, Protocol
+
+MARK, MARK_END = "\ue000", "\ue001"
+"""Characters for private use, which templates pass on and clients do not write."""
+CALL_ID = re.compile(r"[A-Za-z0-9]{9}$")
+CALL_ID_LENGTH = 9
+"""Letters and digits, as the templates that check them demand."""
+
+
+class EarlierCall(Protocol):
+    """A call of a tool in an earlier answer."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def arguments(self) -> str:
+        """One object in JSON."""
+        ...
+
+
+class Turn(Protocol):
+    """A message of a conversation."""
+
+    @property
+    def role(self) -> str: ...
+    @property
+    def content(self) -> str: ...
+    @property
+    def name(self) -> str:
+        """Of the participant; empty for none."""
+        ...
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """What an earlier answer was generated as; empty where that is not known."""
+        ...
+
+    @property
+    def calls(self) -> Sequence[EarlierCall]: ...
+    @property
+    def call_id(self) -> str:
+        """Of a tool's result: the call it belongs to."""
+        ...
+
+    @property
+    def reasoning(self) -> str:
+        """What came before an earlier answer, where that is known."""
+        ...
+
+
+def call_of(call: EarlierCall, as_text: bool) -> dict[str, Any]:
+    """Return a call as templates take it."""
+    arguments = call.arguments if as_text else json.loads(call.arguments)
+    function = {"name": call.name, "arguments": arguments}
+    return {"id": short_id(call.id), "type": "function", "function": function}
+
+
+def short_id(call_id: str) -> str:
+    """Return the nine letters and digits that a call's id ends in, or that stand for it."""
+    found = CALL_ID.search(call_id)
+    return found[0] if found else sha256(call_id.encode()).hexdigest()[:CALL_ID_LENGTH]
+
+
+def marks_of(messages: Sequence[Turn], known: Set[int]) -> dict[int, str]:
+    """Return a stand-in for the text of each turn whose tokens are known: one that is nowhere."""
+    mark = MARK
+    while any(mark in turn.content for turn in messages):
+        mark += MARK
+    return {at: f"{mark}{at}{MARK_END}" for at in sorted(known)}
+
+
+def split_at(text: str, marks: Sequence[str]) -> list[str] | None:
+    """Return what is between the marks, None unless each is there once and in order."""
+    pieces: list[str] = []
+    for mark in marks:
+        piece, found, text = text.partition(mark)
+        if not found or mark in text:
+            return None
+        pieces.append(piece)
+    return [*pieces, text]
+
+
+def joined(pieces: Sequence[str], between: Sequence[str]) -> str:
+    """Return pieces with something between each two."""
+    pairs = zip(pieces, [*between, ""], strict=True)
+    return "".join(piece + text for piece, text in pairs)

@@ -1,0 +1,125 @@
+"""JSON schemas of arguments, reduced to what a grammar enforces."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, cast
+
+DEPTH_MAX = 64
+"""Of schemas within schemas."""
+ANNOTATIONS = frozenset(
+    ("title", "description", "default", "examples", "$comment", "$schema", "$id", "deprecated",
+     "readOnly", "writeOnly", "x-guidance")
+)  # fmt: skip
+"""Words that restrict nothing, and one that would change how text is written."""
+MAPS = frozenset(("properties", "$defs", "definitions", "patternProperties", "dependentSchemas"))
+"""Words whose values hold a schema by name."""
+VALUES = frozenset(("enum", "const", "required", "dependentRequired"))
+"""Words whose values are no schemas."""
+CLOSABLE = frozenset(("type", "properties", "required", "$defs", "definitions"))
+"""An object of only these words takes no properties but its own, where it leaves that open."""
+BARE_STRING = frozenset(("type", "enum", "const", "minLength", "maxLength"))
+LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""As templates write the calls of earlier turns."""
+
+
+class BadSchema(ValueError):
+    """A schema of arguments that cannot be enforced, with the reason in words for the client."""
+
+
+JsonObjectSchema = dict[str, Any]
+
+
+def parameters_of(schema: Any) -> JsonObjectSchema:
+    """Return the schema of a function's arguments without annotations. Raises BadSchema."""
+    if schema is None:
+        return {"type": "object", "properties": {}, "additionalProperties": False}
+    if not isinstance(schema, dict):
+        raise BadSchema("must be an object")
+    found: JsonObjectSchema = _bare(schema, 0)
+    required = found.get("required", [])
+    if not isinstance(required, list) or not all(
+        isinstance(each, str) for each in _items(required)
+    ):
+        raise BadSchema("has 'required' that is no list of names")
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise BadSchema("holds half a character") from None
+    kind = found.setdefault("type", "object")
+    if kind != "object" and kind != ["object"]:
+        raise BadSchema("must be of the type 'object'")
+    if found.get("properties") and found.keys() <= CLOSABLE:
+        found["additionalProperties"] = False
+    return found
+
+
+def _bare(schema: Any, depth: int) -> Any:
+    if depth > DEPTH_MAX:
+        raise BadSchema(f"is nested more than {DEPTH_MAX} levels deep")
+    if isinstance(schema, list):
+        return [_bare(each, depth + 1) for each in _items(schema)]
+    if not isinstance(schema, dict):
+        return schema
+    found: JsonObjectSchema = {}
+    for name, value in _entries(schema):
+        if name in ANNOTATIONS:
+            continue
+        if name in MAPS:
+            if not isinstance(value, dict):
+                raise BadSchema(f"has {name!r} that is no object")
+            found[name] = {key: _bare(each, depth + 1) for key, each in _entries(value)}
+        else:
+            found[name] = value if name in VALUES else _bare(value, depth + 1)
+    return found
+
+
+def _entries(value: Any) -> Iterator[tuple[str, Any]]:
+    yield from value.items()
+
+
+def _items(value: Any) -> Iterator[Any]:
+    yield from value
+
+
+def as_object(schema: Any) -> JsonObjectSchema | None:
+    """Return a schema that is an object; None for the schemas `true` and `false`."""
+    return cast("JsonObjectSchema", schema) if isinstance(schema, dict) else None
+
+
+def json_rule(schema: Any, definitions: JsonObjectSchema) -> str:
+    """Return a schema as a grammar's inline JSON, written as templates write it."""
+    whole = as_object(schema)
+    whole = {"allOf": [schema]} if whole is None else whole
+    text: JsonObjectSchema = {**definitions, **whole, "x-guidance": LAYOUT}
+    return "%json " + json.dumps(text, ensure_ascii=False)
+
+
+def definitions_of(parameters: JsonObjectSchema) -> JsonObjectSchema:
+    """Return what references inside a property may mean."""
+    return {name: parameters[name] for name in ("$defs", "definitions") if name in parameters}
+
+
+def listed_properties(parameters: JsonObjectSchema) -> tuple[JsonObjectSchema, frozenset[str]]:
+    """Return properties and the names of required ones, of arguments written one by one.
+
+    Raises BadSchema for conditions over several arguments.
+    """
+    odd = sorted(parameters.keys() - CLOSABLE - {"additionalProperties"})
+    if odd:
+        raise BadSchema(f"has {odd[0]!r}, which this model's format of calls has no way to obey")
+    properties: JsonObjectSchema = parameters.get("properties") or {}
+    required = frozenset(parameters.get("required") or ())
+    if unknown := sorted(required - properties.keys()):
+        raise BadSchema(f"requires {unknown[0]!r}, which is no property")
+    return properties, required
+
+
+def is_bare_string(schema: Any) -> bool:
+    """Whether a property's values are strings restricted by nothing but length or a list."""
+    words = as_object(schema)
+    if words is None:
+        return False
+    listed: list[Any] = [*words.get("enum", ()), *([words["const"]] if "const" in words else ())]
+    texts = all(isinstance(each, str) for each in listed)
+    by_list = bool(listed) and "type" not in words
+    return words.keys() <= BARE_STRING and texts and (words.get("type") == "string" or by_list)

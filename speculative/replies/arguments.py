@@ -1,0 +1,243 @@
+"""The arguments of one call, read as they come: whatever the format, JSON comes out.
+
+A scanner takes text and returns (JSON so far, text not consumed). Once `over`, the rest begins with
+what closes the call.
+"""
+
+import json
+from typing import Protocol
+
+from draftwerk.speculative.replies.formats import CallFormat
+
+LITERALS = {"True": "true", "False": "false", "None": "null"}
+
+
+class ArgumentScanner(Protocol):
+    """Reads the arguments of one call."""
+
+    over: bool
+
+    def push(self, held: str) -> tuple[str, str]:
+        """Take in text; return the JSON that became certain, and what is not consumed yet."""
+        ...
+
+
+def scanner_of(form: CallFormat, raw: frozenset[str]) -> ArgumentScanner:
+    """Return the scanner of a format; `raw` names the arguments whose values are bare strings."""
+    if form.shape == "json":
+        return JsonScanner()
+    return PythonScanner(form) if form.shape == "python" else XmlScanner(form, raw)
+
+
+class JsonScanner:
+    """One JSON object, passed on as it is."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+
+    def push(self, held: str) -> tuple[str, str]:
+        """Pass on text up to the end of the object."""
+        for at, each in enumerate(held):
+            if self._ends(each):
+                self.over = True
+                return held[: at + 1], held[at + 1 :]
+        return held, ""
+
+    def _ends(self, each: str) -> bool:
+        if self._in_string:
+            self._in_string = each != '"' or self._escaped
+            self._escaped = each == "\\" and not self._escaped
+            return False
+        if each == '"':
+            self._in_string = True
+        elif each in "{[":
+            self._depth += 1
+        elif each in "}]":
+            self._depth -= 1
+            return self._depth <= 0
+        return False
+
+
+class XmlScanner:
+    """Arguments that are one element each: `open` name `middle` value `close`."""
+
+    def __init__(self, form: CallFormat, raw: frozenset[str]) -> None:
+        self.over = False
+        self._form = form
+        self._raw = raw
+        self._state = "next"
+        self._is_raw = False
+        self._count = 0
+
+    def push(self, held: str) -> tuple[str, str]:
+        """Read as many names and values as are certain."""
+        out: list[str] = []
+        while not self.over:
+            before = (held, self._state)
+            held = self._step(held, out)
+            if before == (held, self._state):
+                break
+        return "".join(out), held
+
+    def _step(self, held: str, out: list[str]) -> str:
+        each = self._form.arguments
+        if self._state == "next":
+            return self._next(held, out)
+        if self._state == "name":
+            name, mark, rest = held.partition(each.middle)
+            if not mark:
+                return held
+            out.append(("{" if self._count == 0 else ", ") + _quoted(name) + ": ")
+            self._is_raw, self._state = name in self._raw, "value"
+            self._count += 1
+            out.append('"' if self._is_raw else "")
+            return rest
+        if not self._is_raw:
+            return self._json(held, out)
+        at = held.find(each.close)
+        ready = held[:at] if at >= 0 else held[: len(held) - _partial(held, each.close)]
+        out.append(_quoted(ready)[1:-1])
+        if at < 0:
+            return held[len(ready) :]
+        out.append('"')
+        self._state = "next"
+        return held[at + len(each.close) :]
+
+    def _json(self, held: str, out: list[str]) -> str:
+        """Read a value in JSON once it is whole: its strings may hold what closes it."""
+        close = self._form.arguments.close
+        length = _value_length(held, close)
+        if length is None:
+            return held
+        out.append(held[:length])
+        self._state = "next"
+        return held[length + len(close) :]
+
+    def _next(self, held: str, out: list[str]) -> str:
+        opened, close = self._form.arguments.open, self._form.close
+        if held.startswith(opened):
+            self._state = "name"
+            return held[len(opened) :]
+        if held.startswith(close) or not (opened.startswith(held) or close.startswith(held)):
+            out.append("}" if self._count else "{}")
+            self.over = True
+        return held
+
+
+class PythonScanner:
+    """Arguments as of a call in Python: `name=value`, with strings in one kind of quotes."""
+
+    def __init__(self, form: CallFormat) -> None:
+        self.over = False
+        self._form = form
+        self._state = "next"
+        self._count = 0
+
+    def push(self, held: str) -> tuple[str, str]:
+        """Read as many names and values as are certain."""
+        out: list[str] = []
+        while not self.over:
+            before = (held, self._state)
+            held = self._step(held, out)
+            if before == (held, self._state):
+                break
+        return "".join(out), held
+
+    def _step(self, held: str, out: list[str]) -> str:
+        each = self._form.arguments
+        match self._state:
+            case "next":
+                return self._next(held, out)
+            case "name":
+                name, mark, rest = held.partition(each.middle)
+                if not mark:
+                    return held
+                out.append(("{" if self._count == 0 else ", ") + _quoted(name) + ": ")
+                self._count += 1
+                self._state = "value"
+                return rest
+            case "string":
+                return self._string(held, out)
+            case _:
+                return self._value(held, out)
+
+    def _next(self, held: str, out: list[str]) -> str:
+        separator, close = self._form.arguments.separator, self._form.close
+        if not held:
+            return held
+        if held.startswith(close[:1]):
+            out.append("}" if self._count else "{}")
+            self.over = True
+        elif self._count == 0:
+            self._state = "name"
+        elif held.startswith(separator):
+            self._state = "name"
+            return held[len(separator) :]
+        return held
+
+    def _value(self, held: str, out: list[str]) -> str:
+        """Read a value that is no string in the format's quotes, once it is whole."""
+        if not held:
+            return held
+        if held[0] == self._form.arguments.quote and held[0] != '"':
+            out.append('"')
+            self._state = "string"
+            return held[1:]
+        ends = (self._form.arguments.separator[:1], self._form.close[:1])
+        length = _value_length(held, ends)
+        if length is None:
+            return held
+        value = held[:length]
+        out.append(LITERALS.get(value, value))
+        self._state = "next"
+        return held[length:]
+
+    def _string(self, held: str, out: list[str]) -> str:
+        at = 0
+        while at < len(held):
+            each = held[at]
+            if each == self._form.arguments.quote:
+                out.append('"')
+                self._state = "next"
+                return held[at + 1 :]
+            if each == "\\":
+                if at + 1 == len(held):
+                    break
+                pair = held[at : at + 2]
+                out.append("'" if pair == "\\'" else pair)
+                at += 2
+                continue
+            out.append('\\"' if each == '"' else _quoted(each)[1:-1])
+            at += 1
+        return held[at:]
+
+
+def _value_length(held: str, ends: str | tuple[str, ...]) -> int | None:
+    """Return where a JSON value ends: before one of `ends` outside of strings and brackets."""
+    depth, in_string, escaped = 0, False, False
+    for at, each in enumerate(held):
+        if in_string:
+            in_string = each != '"' or escaped
+            escaped = each == "\\" and not escaped
+        elif each == '"':
+            in_string = True
+        elif depth == 0 and held.startswith(ends, at):
+            return at
+        elif each in "{[":
+            depth += 1
+        elif each in "}]":
+            depth -= 1
+    return None
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _partial(text: str, mark: str) -> int:
+    """Return the length of the longest end of `text` that begins `mark` without completing it."""
+    longest = min(len(text), len(mark) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(mark[:n])), 0)

@@ -1,0 +1,141 @@
+"""How one model writes calls of tools and reasoning, as plain data.
+
+A reply is reasoning, then text, then calls, each of them optional:
+
+    <think> … </think>  text  begin NAME middle ARGUMENTS close  again NAME middle … close  end
+                              |         one call         |
+
+Every literal is exactly what the model's chat template writes for a call in the history, so a call
+that is sent back is the text that was generated.
+"""
+
+import json
+from typing import Any, Literal
+
+from msgspec import Struct
+
+ArgumentShape = Literal["json", "xml", "python"]
+CALLS_MAX = 16
+"""Calls in one reply: a small model that is allowed any number would go on for ever."""
+
+
+class ArgumentFormat(Struct, frozen=True):
+    """How arguments are written where they are no JSON object: one after the other."""
+
+    open: str = ""
+    """Before each name."""
+    middle: str = "="
+    """Between a name and its value."""
+    close: str = ""
+    """After each value."""
+    separator: str = ""
+    """Between two arguments."""
+    quote: str = ""
+    """Around a string; none in an XML-like format."""
+
+
+class CallFormat(Struct, frozen=True):
+    """How calls are written, and what in it are single tokens."""
+
+    shape: ArgumentShape
+    """`json`: the arguments are one JSON object; `xml`, `python`: each has its name and value."""
+    trigger: str
+    """The beginning of `begin`, which plain text never contains."""
+    begin: str
+    """Before the first call's name."""
+    middle: str
+    """Between a name and its arguments."""
+    close: str
+    """After the arguments."""
+    again: str | None = None
+    """Between a call and the next one's name; None where one reply holds one call."""
+    end: str = ""
+    """After the last call."""
+    id_close: str = ""
+    """Where the model writes an id behind `close`: what comes after it."""
+    first_only: bool = False
+    """Whether calls are known only by how a reply begins: there is no marker."""
+    arguments: ArgumentFormat = ArgumentFormat()
+    specials: tuple[tuple[str, int], ...] = ()
+    """The parts of the literals that are single tokens, with their numbers."""
+    arguments_as_text: bool = False
+    """Whether the template takes the arguments of earlier calls as JSON text, not as an object."""
+
+    @property
+    def literals(self) -> tuple[str, ...]:
+        """Every text of the format."""
+        each = self.arguments
+        return (
+            *(self.begin, self.middle, self.close, self.again or "", self.end, self.id_close),
+            *(each.open, each.middle, each.close, each.separator),
+        )
+
+
+class ReasoningFormat(Struct, frozen=True):
+    """How a model sets its reasoning apart."""
+
+    open: str
+    close: str
+    specials: tuple[tuple[str, int], ...] = ()
+    """Which of both are single tokens, with their numbers."""
+    variable: str = ""
+    """The chat template's switch that turns reasoning off; empty where there is none."""
+    default_on: bool = True
+    """Whether the model reasons where the switch is not touched."""
+    opens: bool = False
+    """Whether the template itself writes `open` at the end of a prompt, where the model reasons."""
+    effort: bool = False
+    """Whether the template takes an effort."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether reasoning can be ended after a number of tokens: its end is a token."""
+        return any(text == self.close for text, _ in self.specials)
+
+
+class ReplyFormat(Struct, frozen=True):
+    """What one request's reply is parsed by."""
+
+    calls: CallFormat | None = None
+    """None where no tool may be called."""
+    reasoning: ReasoningFormat | None = None
+    reasoning_open: bool = False
+    """Whether the prompt ends inside reasoning."""
+    raw_strings: tuple[tuple[str, str], ...] = ()
+    """The (function, argument) pairs whose values stand in an XML-like format without quotes."""
+
+    @property
+    def shown_tokens(self) -> frozenset[int]:
+        """Special tokens that belong to the format, and so to the text that is parsed."""
+        parts = (self.calls, self.reasoning)
+        return frozenset(id for part in parts if part is not None for _, id in part.specials)
+
+
+def written(form: CallFormat, calls: list[tuple[str, dict[str, Any]]], call_id: str = "") -> str:
+    """Return calls as a reply holds them; every call gets the one id where the format has ids."""
+    texts = [
+        f"{name}{form.middle}{written_arguments(form, values)}{form.close}"
+        + (call_id + form.id_close if form.id_close else "")
+        for name, values in calls
+    ]
+    return form.begin + (form.again or "").join(texts) + form.end
+
+
+def written_arguments(form: CallFormat, values: dict[str, Any]) -> str:
+    """Return the arguments of one call."""
+    if form.shape == "json":
+        return json.dumps(values, ensure_ascii=False)
+    each = form.arguments
+    return each.separator.join(
+        f"{each.open}{name}{each.middle}{_written_value(form, value)}{each.close}"
+        for name, value in values.items()
+    )
+
+
+def _written_value(form: CallFormat, value: Any) -> str:
+    quote = form.arguments.quote
+    if isinstance(value, str):
+        return quote + value + quote
+    if form.shape == "python" and (value is None or isinstance(value, bool)):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)

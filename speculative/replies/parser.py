@@ -1,0 +1,236 @@
+"""A reply's text into reasoning, text and calls, as it comes: one parser for every protocol.
+
+What it returns depends on the text alone, never on how the text was cut into pieces.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+from msgspec import Struct
+
+from draftwerk.speculative.replies.arguments import ArgumentScanner, scanner_of
+from draftwerk.speculative.replies.formats import ReplyFormat
+
+PartKind = Literal["reasoning", "text", "call", "arguments", "id", "end"]
+NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
+"""Characters of a function's name."""
+
+
+class ReplyPart(Struct, frozen=True):
+    """A piece of a reply; pieces of reasoning, text and arguments join."""
+
+    kind: PartKind
+    """`call` begins one and has its name; `id` is one that the model wrote; `end` closes it."""
+    text: str = ""
+
+
+def joined_parts(parts: list[ReplyPart]) -> list[ReplyPart]:
+    """Return parts with neighbours of one kind in one, and none that is empty."""
+    found: list[ReplyPart] = []
+    for part in parts:
+        if part.kind in ("call", "id", "end"):
+            found.append(part)
+        elif not part.text:
+            continue
+        elif found and found[-1].kind == part.kind:
+            found[-1] = ReplyPart(part.kind, found[-1].text + part.text)
+        else:
+            found.append(part)
+    return found
+
+
+class ReplyParser:
+    """Reads one reply. `push` and `flush` return what has become certain."""
+
+    __slots__ = ("_calls", "_form", "_gap", "_held", "_parts", "_reasoned", "_scanner", "_state")
+
+    def __init__(self, form: ReplyFormat) -> None:
+        self._form = form
+        self._calls = form.calls
+        self._held = ""
+        self._gap = ""
+        """White space that is text only if text follows it."""
+        self._reasoned: bool = False
+        """Whether some reasoning was said: white space before it is dropped."""
+        self._scanner: ArgumentScanner | None = None
+        self._parts: list[ReplyPart] = []
+        self._state: Callable[[bool], bool] = self._begin
+        if form.reasoning is not None and form.reasoning_open:
+            self._state = self._reasoning
+
+    @property
+    def reasons(self) -> bool:
+        """Whether the text so far ends inside reasoning."""
+        return self._state == self._reasoning
+
+    def push(self, text: str) -> list[ReplyPart]:
+        """Take in text."""
+        return self._read(text, False)
+
+    def flush(self) -> list[ReplyPart]:
+        """Return what was held back: the reply is over. A call that was cut has no `end`."""
+        return self._read("", True)
+
+    def _read(self, text: str, last: bool) -> list[ReplyPart]:
+        self._held += text
+        while self._state(last):
+            pass
+        parts, self._parts = joined_parts(self._parts), []
+        return parts
+
+    # --- states: each consumes what is certain, and says whether there is more to do -------------
+
+    def _begin(self, last: bool) -> bool:
+        """Wait until it is clear whether the reply begins with reasoning or with a call."""
+        found = self._held.lstrip()
+        reasoning, calls = self._form.reasoning, self._calls
+        openers = [reasoning.open] if reasoning is not None else []
+        openers += [calls.trigger] if calls is not None and calls.first_only else []
+        if not last and any(_may_become(found, each) for each in openers):
+            return False
+        if reasoning is not None and found.startswith(reasoning.open):
+            self._held = found[len(reasoning.open) :]
+            return self._go(self._reasoning)
+        if calls is not None and calls.first_only and found.startswith(calls.trigger):
+            self._held = found
+            return self._go(self._first_name)
+        return self._go(self._text)
+
+    def _reasoning(self, last: bool) -> bool:
+        assert self._form.reasoning is not None
+        close = self._form.reasoning.close
+        at = self._held.find(close)
+        if at < 0:
+            self._emit_spaced("reasoning", close, last)
+            return False
+        text = self._gap + self._held[:at]
+        self._say("reasoning", (text if self._reasoned else text.lstrip()).rstrip())
+        self._held, self._gap = self._held[at + len(close) :], ""
+        return self._go(self._after_reasoning)
+
+    def _after_reasoning(self, last: bool) -> bool:
+        """Drop the white space between reasoning and what follows it."""
+        self._held = self._held.lstrip()
+        calls = self._calls
+        if calls is not None and calls.first_only:
+            if not last and _may_become(self._held, calls.trigger):
+                return False
+            if self._held.startswith(calls.trigger):
+                return self._go(self._first_name)
+        return bool(self._held) and self._go(self._text)
+
+    def _text(self, last: bool) -> bool:
+        calls = self._calls
+        if calls is None:
+            self._say("text", self._gap + self._held)
+            self._held = self._gap = ""
+            return False
+        at = -1 if calls.first_only else self._held.find(calls.trigger)
+        if at < 0:
+            self._emit_spaced("text", "" if calls.first_only else calls.trigger, last)
+            return False
+        before = self._held[:at].rstrip()
+        self._say("text", self._gap + before if before else "")
+        self._held, self._gap = self._held[at:], ""
+        return self._go(self._first_name)
+
+    def _first_name(self, last: bool) -> bool:
+        assert self._calls is not None
+        return self._literal(self._calls.begin, self._named, last)
+
+    def _named(self, last: bool) -> bool:
+        """Read the name, up to what follows it."""
+        assert self._calls is not None
+        middle = self._calls.middle
+        length = next((n for n, each in enumerate(self._held) if each not in NAME), None)
+        if length is None or (len(self._held) - length < len(middle) and not last):
+            return False
+        name, rest = self._held[:length], self._held[length:]
+        if not rest.startswith(middle):
+            return False
+        self._held = rest[len(middle) :]
+        self._say("call", name)
+        raw = frozenset(each for of, each in self._form.raw_strings if of == name)
+        self._scanner = scanner_of(self._calls, raw)
+        return self._go(self._arguments)
+
+    def _arguments(self, last: bool) -> bool:
+        assert self._scanner is not None
+        text, self._held = self._scanner.push(self._held)
+        self._say("arguments", text)
+        return self._scanner.over and self._go(self._closed)
+
+    def _closed(self, last: bool) -> bool:
+        assert self._calls is not None
+        return self._literal(self._calls.close, self._id, last)
+
+    def _id(self, last: bool) -> bool:
+        """Read the id that some formats have behind the arguments."""
+        assert self._calls is not None
+        if self._calls.id_close:
+            found, mark, rest = self._held.partition(self._calls.id_close)
+            if not mark:
+                return False
+            self._say("id", found)
+            self._held = rest
+        self._parts.append(ReplyPart("end"))
+        return self._go(self._next)
+
+    def _next(self, last: bool) -> bool:
+        """Wait until it is clear whether another call follows; nothing else can."""
+        assert self._calls is not None
+        again = self._calls.again
+        if again is not None and self._held.startswith(again):
+            self._held = self._held[len(again) :]
+            return self._go(self._named)
+        if last or again is None or not again.startswith(self._held):
+            return self._go(self._over)
+        return False
+
+    def _over(self, last: bool) -> bool:
+        self._held = ""
+        return False
+
+    # --- helpers ------------------------------------------------------------------------------
+
+    def _go(self, state: Callable[[bool], bool]) -> bool:
+        self._state = state
+        return True
+
+    def _say(self, kind: PartKind, text: str) -> None:
+        if text:
+            self._parts.append(ReplyPart(kind, text))
+
+    def _literal(self, text: str, then: Callable[[bool], bool], last: bool) -> bool:
+        """Read over a literal. What the grammar would not have allowed is shown as text."""
+        if self._held.startswith(text):
+            self._held = self._held[len(text) :]
+            return self._go(then)
+        if text.startswith(self._held):
+            return False
+        self._say("text", self._held)
+        self._held, self._calls = "", None
+        return self._go(self._text)
+
+    def _emit_spaced(self, kind: PartKind, mark: str, last: bool) -> None:
+        """Say what is held, but for white space at its end and what may begin `mark`."""
+        keep = 0 if last else overlap(self._held, mark)
+        ready, kept = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
+        ready = self._gap + ready
+        if kind == "reasoning" and not self._reasoned:
+            ready = ready.lstrip()
+        bare = ready if last and kind == "text" else ready.rstrip()
+        self._gap, self._held = ready[len(bare) :], kept
+        self._reasoned = self._reasoned or (kind == "reasoning" and bool(bare))
+        self._say(kind, bare)
+
+
+def _may_become(text: str, mark: str) -> bool:
+    """Whether a text is the beginning of a mark, and not yet all of it."""
+    return text != mark and mark.startswith(text)
+
+
+def overlap(text: str, mark: str) -> int:
+    """Return the length of the longest end of `text` that begins `mark` without completing it."""
+    longest = min(len(text), len(mark) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(mark[:n])), 0)

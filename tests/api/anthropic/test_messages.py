@@ -1,0 +1,254 @@
+"""`POST /v1/messages`: Anthropic's words for the same replies."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from draftwerk.actors.messages import Chat, ChatMessage, Options, ToolCall
+from draftwerk.speculative.replies.formats import written
+from tests.api.conftest import MODEL, Served
+from tests.api.support.agents import CALLS
+from tests.api.support.fake_engine import whole_text
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOLS: list[Any] = [
+    {"name": name, "input_schema": SCHEMA, "cache_control": {"type": "ephemeral"}}
+    for name in ("weather", "time_of")
+]
+CALL = written(CALLS, [("weather", {"city": 'Köln "x"'}), ("time_of", {"city": "b"})])
+ALL = "<think>\nHm.\n</think>\n\nSo:\n" + CALL
+CONTENT = [
+    ("thinking", "Hm."),
+    ("text", "So:"),
+    ("tool_use", {"city": 'Köln "x"'}),
+    ("tool_use", {"city": "b"}),
+]
+
+
+def ask(text: str) -> list[Any]:
+    return [{"role": "user", "content": "!answer " + json.dumps(text, ensure_ascii=False)}]
+
+
+async def post(served: Served, path: str = "", **fields: Any) -> httpx.Response:
+    body = {
+        "model": MODEL,
+        "max_tokens": 900,
+        "messages": [{"role": "user", "content": "Hello"}],
+        **fields,
+    }
+    return await served.http.post("/v1/messages" + path, json=body)
+
+
+async def streamed(served: Served, **fields: Any) -> list[Any]:
+    reply = await post(served, stream=True, **fields)
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    events: list[Any] = []
+    for block in reply.text.strip().split("\n\n"):
+        name, data = block.split("\n")
+        events.append(json.loads(data.removeprefix("data: ")))
+        assert name == "event: " + events[-1]["type"]
+    return events
+
+
+def submitted(served: Served) -> tuple[Chat, Options]:
+    prompt, options = served.engine.submitted[-1]
+    assert isinstance(prompt, Chat)
+    return prompt, options
+
+
+def plain(content: list[Any]) -> list[tuple[str, Any]]:
+    field = {"thinking": "thinking", "text": "text", "tool_use": "input"}
+    return [(each["type"], each[field[each["type"]]]) for each in content]
+
+
+async def test_a_message_has_a_block_for_each_part(agent: Served) -> None:
+    reply = (await post(agent, messages=ask(ALL), tools=TOOLS)).json()
+    assert plain(reply["content"]) == CONTENT
+    assert [each["name"] for each in reply["content"][2:]] == ["weather", "time_of"]
+    assert (reply["type"], reply["role"], reply["model"]) == ("message", "assistant", MODEL)
+    assert (reply["stop_reason"], reply["stop_sequence"]) == ("tool_use", None)
+
+
+async def test_a_streamed_message_is_the_same(agent: Served) -> None:
+    events = await streamed(agent, messages=ask(ALL), tools=TOOLS)
+    assert [each["type"] for each in (events[0], *events[-2:])] == [
+        "message_start",
+        "message_delta",
+        "message_stop",
+    ]
+    blocks: list[Any] = []
+    is_open = False
+    for event in events[1:-2]:
+        assert event["index"] == len(blocks) - (event["type"] != "content_block_start")
+        match event["type"]:
+            case "content_block_start":
+                assert not is_open
+                blocks.append({**event["content_block"], "json": ""})
+                is_open = True
+            case "content_block_delta":
+                (kind, name) = event["delta"]["type"], blocks[-1]["type"]
+                field = {"text_delta": "text", "thinking_delta": "thinking"}.get(kind, "json")
+                assert is_open and (field == name or (field, name) == ("json", "tool_use"))
+                key = "partial_json" if field == "json" else field
+                blocks[-1][field] += event["delta"][key]
+            case _:
+                is_open = False
+    assert not is_open
+    for block in blocks:
+        block["input"] = json.loads(block["json"] or "{}")
+    assert plain(blocks) == CONTENT
+    assert events[-2]["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
+    assert events[-2]["usage"]["output_tokens"] > 0
+
+
+async def test_plain_text_is_one_block(served: Served) -> None:
+    reply = (await post(served)).json()
+    assert reply["content"] == [{"type": "text", "text": whole_text(*submitted(served))}]
+    usage = reply["usage"]
+    assert usage["cache_read_input_tokens"] == 12, "all of the prompt"
+    assert usage["input_tokens"] == 0 and usage["cache_creation_input_tokens"] == 0
+    assert reply["stop_reason"] == "end_turn"
+
+
+async def test_limits_and_stop_sequences_are_told(served: Served) -> None:
+    assert (await post(served, max_tokens=3)).json()["stop_reason"] == "max_tokens"
+    _, options = submitted(served)
+    assert options.tokens_max == 3
+    await post(served, stop_sequences=["a", "b"])
+    assert submitted(served)[1].stop == ("a", "b")
+    await post(served, max_tokens=200_000)
+    _, options = submitted(served)
+    assert options.tokens_max == served.state.model.context_max - 12, "what the context holds"
+
+
+async def test_a_loop_of_calls_and_results_reaches_the_prompt(agent: Served) -> None:
+    first = (await post(agent, messages=ask(ALL), tools=TOOLS)).json()
+    uses = [each for each in first["content"] if each["type"] == "tool_use"]
+    results: list[Any] = [
+        {
+            "type": "tool_result",
+            "tool_use_id": use["id"],
+            "content": [{"type": "text", "text": "Rain."}],
+            "is_error": False,
+        }
+        for use in uses
+    ]
+    turns = [
+        *ask("x"),
+        {"role": "assistant", "content": first["content"]},
+        {"role": "user", "content": [*results, {"type": "text", "text": "And?"}]},
+    ]
+    assert (await post(agent, messages=turns, tools=TOOLS)).status_code == 200
+    prompt, _ = submitted(agent)
+    calls = tuple(
+        ToolCall(use["id"], use["name"], json.dumps(use["input"], separators=(",", ":"),
+                                                    ensure_ascii=False))
+        for use in uses
+    )  # fmt: skip
+    assert prompt.messages[1:] == (
+        ChatMessage("assistant", "So:", calls=calls, reasoning="Hm."),
+        *(ChatMessage("tool", "Rain.", call_id=use["id"]) for use in uses),
+        ChatMessage("user", "And?"),
+    )
+    shown = [json.loads(each)["function"]["name"] for each in prompt.tools]
+    assert shown == ["weather", "time_of"]
+
+
+async def test_headers_that_change_with_every_request_do_not_reach_the_prompt(
+    served: Served,
+) -> None:
+    prompts: list[Any] = []
+    for number in (1, 2):
+        line = f"x-anthropic-billing-header: cc_version=2.1; cch={number}a5b;"
+        for system in (
+            [{"type": "text", "text": line}, {"type": "text", "text": "Be brief."}],
+            line + "\nBe brief.",
+        ):
+            await post(served, system=system)
+            prompts.append(submitted(served)[0])
+    assert set(prompts) == {
+        Chat((ChatMessage("system", "Be brief."), ChatMessage("user", "Hello")))
+    }
+
+
+CHOICES = [
+    ({"type": "auto"}, "(text | late_calls)?", 2, True),
+    ({"type": "any", "disable_parallel_tool_use": True}, "calls", 2, False),
+    ({"type": "tool", "name": "time_of"}, "calls", 1, False),
+    ({"type": "none"}, "text?", 0, False),
+]
+
+
+@pytest.mark.parametrize(("choice", "body", "count", "parallel"), CHOICES)
+async def test_a_choice_is_a_grammar(
+    agent: Served, choice: Any, body: str, count: int, parallel: bool
+) -> None:
+    assert (await post(agent, tools=TOOLS, tool_choice=choice)).status_code == 200
+    grammar = submitted(agent)[1].sampling.grammar
+    assert grammar and f"body: {body}" in grammar.text.splitlines()
+    assert grammar.text.count("\nargs_") == count
+    assert ("{0,15}" in grammar.text) == parallel
+
+
+async def test_thinking_has_a_budget_or_is_off(agent: Served) -> None:
+    await post(agent, thinking={"type": "enabled", "budget_tokens": 1024})
+    prompt, options = submitted(agent)
+    assert options.sampling.grammar and "max_tokens=1024" in options.sampling.grammar.text
+    assert dict(prompt.variables) == {"enable_thinking": True}
+    await post(agent, thinking={"type": "disabled"})
+    assert dict(submitted(agent)[0].variables) == {"enable_thinking": False}
+
+
+async def test_a_model_that_does_not_reason_is_asked_in_vain(served: Served) -> None:
+    reply = await post(served, thinking={"type": "enabled", "budget_tokens": 1024})
+    assert reply.status_code == 200
+    assert submitted(served)[1].sampling.grammar is None
+
+
+async def test_tokens_are_counted(agent: Served) -> None:
+    reply = await post(agent, "/count_tokens", system="Be brief.", tools=TOOLS)
+    prompt = Chat((ChatMessage("system", "Be brief."), ChatMessage("user", "Hello")))
+    tools = agent.state.text_tools
+    assert reply.json() == {"input_tokens": len(tools.encode_chat(prompt.messages))}
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"max_tokens": None}, "max_tokens"),
+    ({"messages": []}, "messages"),
+    ({"messages": [{"role": "assistant", "content": "Well,"}]}, "messages"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
+        "messages[0].content[0].type",
+    ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "thinking", "thinking": "x"}]}]},
+        "messages[0].content[0]",
+    ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x"}]}]},
+        "messages[0]",
+    ),
+    ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
+    ({"tools": TOOLS, "tool_choice": {"type": "tool"}}, "tool_choice.name"),
+    ({"tools": TOOLS, "tool_choice": {"type": "tool", "name": "x"}}, "tool_choice"),
+    ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
+    ({"model": "other"}, "model"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), BAD, ids=lambda each: str(each)[:60])
+async def test_what_cannot_be_is_refused_by_name(
+    agent: Served, fields: dict[str, Any], param: str
+) -> None:
+    reply = await post(agent, **fields)
+    assert reply.status_code in (400, 404)
+    body = reply.json()
+    assert (body["type"], body["error"]["param"]) == ("error", param)
+
+
+async def test_a_failure_is_the_last_event(served: Served) -> None:
+    events = await streamed(served, messages=[{"role": "user", "content": "!fail"}])
+    assert events[-1]["type"] == "error"
+    assert events[-1]["error"]["message"] == "the row failed"

@@ -1,0 +1,54 @@
+"""vLLM's names for what a text must be, on all endpoints; and tokens that end it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from draftwerk.speculative.sampling.params import Grammar
+from tests.api.conftest import MODEL, Served
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "null"}}}
+COMPACT = json.dumps(SCHEMA, separators=(",", ":"))
+NAMED: list[tuple[dict[str, Any], Grammar]] = [
+    ({"guided_json": SCHEMA}, Grammar("json_schema", COMPACT)),
+    ({"guided_json": json.dumps(SCHEMA)}, Grammar("json_schema", COMPACT)),
+    ({"guided_regex": "[a/b]+"}, Grammar("regex", "[a/b]+")),
+    ({"guided_choice": ["yes", 'n"o']}, Grammar("lark", 'start: "yes" | "n\\"o"\n')),
+    ({"guided_grammar": 'start: "x"'}, Grammar("lark", 'start: "x"')),
+    ({"structured_outputs": {"json": SCHEMA}}, Grammar("json_schema", COMPACT)),
+    ({"structured_outputs": {"choice": ["a"]}}, Grammar("lark", 'start: "a"\n')),
+    ({"structured_outputs": {"json_object": True}}, Grammar("json_schema", '{"type":"object"}')),
+    ({"allowed_token_ids": [7, 5, 7]}, Grammar("lark", "start: token*\ntoken: <[5,7]>\n")),
+    (
+        {"bad_words": ["a.b", "c"]},
+        Grammar("lark", "start: TEXT\nTEXT: /(?s:.*)/ & ~/(?s:.*)(a\\.b|c)(?s:.*)/\n"),
+    ),
+]
+BODIES: list[tuple[str, dict[str, Any]]] = [
+    ("chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
+    ("completions", {"prompt": "x"}),
+    ("responses", {"input": "x"}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), BODIES, ids=[path for path, _ in BODIES])
+@pytest.mark.parametrize(("fields", "grammar"), NAMED, ids=lambda each: str(each)[:40])
+async def test_every_name_means_a_grammar(
+    served: Served, path: str, body: dict[str, Any], fields: dict[str, Any], grammar: Grammar
+) -> None:
+    reply = await served.http.post(f"/v1/{path}", json={"model": MODEL, **body, **fields})
+    assert reply.status_code == 200, reply.text
+    _, options = served.engine.submitted[-1]
+    assert options.sampling.grammar == grammar
+
+
+async def test_stop_tokens_reach_the_engine(served: Served) -> None:
+    assert (await served.chat(stop_token_ids=[7, 5, 7])).status_code == 200
+    assert served.engine.submitted[-1][1].stop_token_ids == (5, 7)
+
+
+async def test_a_template_is_given_scalars_it_asks_for(agent: Served) -> None:
+    assert (await agent.chat(chat_template_kwargs={"enable_thinking": True})).status_code == 200
+    prompt: Any = agent.engine.submitted[-1][0]
+    assert prompt.variables == (("enable_thinking", True),)

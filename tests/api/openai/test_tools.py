@@ -1,0 +1,378 @@
+"""Tools and reasoning over chat and Responses: one reply, whatever the protocol."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import openai
+import pytest
+from websockets.asyncio.client import connect
+
+from draftwerk.actors.messages import Chat, ChatMessage, Options, ToolCall
+from draftwerk.speculative.replies.formats import written
+from tests.api.conftest import MODEL, Served
+from tests.api.support.agents import CALLS
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "description": "Which."}},
+    "required": ["city"],
+}
+TOOLS: list[Any] = [
+    {"type": "function", "function": {"name": name, "parameters": PARAMETERS}}
+    for name in ("weather", "time_of")
+]
+FLAT: list[Any] = [{"type": "function", **each["function"]} for each in TOOLS]
+ANSWERS = {
+    "text": "Hello, ünï 🙂 <b>.",
+    "a call": written(CALLS, [("weather", {"city": 'Köln "x" 🙂'})]),
+    "text and calls": "Let me see.\n"
+    + written(CALLS, [("weather", {"city": "a"}), ("time_of", {"city": "b"})]),
+    "reasoning": "<think>\nHm, <tool.\n</think>\n\nYes.",
+    "all": "<think>Hm.</think>\n\nSo:\n" + written(CALLS, [("weather", {"city": "a"})]),
+}
+
+
+def ask(text: str) -> list[Any]:
+    return [{"role": "user", "content": "!answer " + json.dumps(text, ensure_ascii=False)}]
+
+
+def ask_plainly(number: int) -> list[Any]:
+    return [{"role": "user", "content": f"{number}"}]
+
+
+def submitted(served: Served) -> tuple[Chat, Options]:
+    prompt, options = served.engine.submitted[-1]
+    assert isinstance(prompt, Chat)
+    return prompt, options
+
+
+Plain = tuple[str, str, list[tuple[str, Any]]]
+"""Reasoning, text, and calls."""
+WANTED: dict[str, Plain] = {
+    "text": ("", ANSWERS["text"], []),
+    "a call": ("", "", [("weather", {"city": 'Köln "x" 🙂'})]),
+    "text and calls": ("", "Let me see.", [("weather", {"city": "a"}), ("time_of", {"city": "b"})]),
+    "reasoning": ("Hm, <tool.", "Yes.", []),
+    "all": ("Hm.", "So:", [("weather", {"city": "a"})]),
+}
+answers = pytest.mark.parametrize("name", ANSWERS)
+
+
+def plain_chat(message: Any) -> Plain:
+    calls = [
+        (each.function.name, json.loads(each.function.arguments))
+        for each in message.tool_calls or ()
+    ]
+    reasoning = (message.model_extra or {}).get("reasoning_content") or ""
+    return reasoning, message.content or "", calls
+
+
+def plain_response(response: Any) -> Plain:
+    reasoning, text, calls = "", "", list[tuple[str, Any]]()
+    for item in response.output:
+        if item.type == "reasoning":
+            reasoning += item.content[0].text
+        elif item.type == "message":
+            text += item.content[0].text
+        else:
+            calls.append((item.name, json.loads(item.arguments)))
+    return reasoning, text, calls
+
+
+@answers
+async def test_chat_tells_reasoning_text_and_calls_apart(agent: Served, name: str) -> None:
+    reply = await agent.openai.chat.completions.create(
+        model=MODEL, messages=ask(ANSWERS[name]), tools=TOOLS
+    )
+    (choice,) = reply.choices
+    assert plain_chat(choice.message) == WANTED[name]
+    assert choice.finish_reason == ("tool_calls" if WANTED[name][2] else "stop")
+    ids = [each.id for each in choice.message.tool_calls or ()]
+    assert len(set(ids)) == len(ids)
+
+
+@answers
+async def test_a_streamed_chat_is_the_same(agent: Served, name: str) -> None:
+    stream = await agent.openai.chat.completions.create(
+        model=MODEL, messages=ask(ANSWERS[name]), tools=TOOLS, stream=True
+    )
+    chunks = [chunk async for chunk in stream]
+    reasoning, text, calls = "", "", list[list[str]]()
+    for delta in (chunk.choices[0].delta for chunk in chunks):
+        reasoning += (delta.model_extra or {}).get("reasoning_content") or ""
+        text += delta.content or ""
+        for call in delta.tool_calls or ():
+            if call.id:
+                assert call.index == len(calls) and call.type == "function"
+                calls.append(["", ""])
+            assert call.function
+            calls[call.index][0] += call.function.name or ""
+            calls[call.index][1] += call.function.arguments or ""
+    assert (reasoning, text, [(a, json.loads(b)) for a, b in calls]) == WANTED[name]
+    reasons = [chunk.choices[0].finish_reason for chunk in chunks]
+    assert reasons[-1] == ("tool_calls" if calls else "stop") and not any(reasons[:-1])
+    assert [bool(chunk.choices[0].delta.role) for chunk in chunks].count(True) == 1
+    assert all(each.choices[0].delta.model_dump(exclude_none=True) for each in chunks[:-1])
+
+
+async def test_tokens_without_text_yet_have_no_chunk(agent: Served) -> None:
+    for number in range(20):
+        for model in (
+            agent.state.model,
+            msgspec.structs.replace(agent.state.model, reasoning=None),
+        ):
+            agent.state.model = model
+            stream = await agent.openai.chat.completions.create(
+                model=MODEL, messages=ask_plainly(number), stream=True, seed=number
+            )
+            chunks = [chunk async for chunk in stream]
+            said = [chunk.choices[0].delta for chunk in chunks[:-1]]
+            assert all(delta.content for delta in said)
+
+
+@answers
+async def test_a_response_has_an_item_for_each(agent: Served, name: str) -> None:
+    response = await agent.openai.responses.create(
+        model=MODEL, input=ask(ANSWERS[name]), tools=FLAT
+    )
+    assert plain_response(response) == WANTED[name]
+    assert response.status == "completed"
+    assert [tool.name for tool in response.tools if tool.type == "function"] == [
+        "weather",
+        "time_of",
+    ]
+
+
+@answers
+async def test_the_stock_accumulator_reads_a_streamed_response(agent: Served, name: str) -> None:
+    async with agent.openai.responses.stream(
+        model=MODEL, input=ask(ANSWERS[name]), tools=FLAT
+    ) as stream:
+        events: list[Any] = [event async for event in stream]
+        final = await stream.get_final_response()
+    assert plain_response(final) == WANTED[name]
+    check_events(events, final)
+
+
+def check_events(events: list[Any], final: Any) -> None:
+    """Assert the order of a response's events, and that deltas add up to its items."""
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    added = [e for e in events if e.type == "response.output_item.added"]
+    done = [e for e in events if e.type == "response.output_item.done"]
+    assert [e.output_index for e in added] == [e.output_index for e in done]
+    assert [e.item.id for e in done] == [item.id for item in final.output]
+    for event in done:
+        item, index = event.item, event.output_index
+        own = [e for e in events if getattr(e, "output_index", None) == index]
+        text = "".join(e.delta for e in own if e.type.endswith(".delta"))
+        want = item.arguments if item.type == "function_call" else item.content[0].text
+        assert text == want
+        assert (own[0], own[-1]) == (added[index], event)
+
+
+LAST = ("response.completed", "response.incomplete", "response.failed")
+
+
+async def sent(socket: Any) -> AsyncIterator[Any]:
+    while True:
+        event = json.loads(await socket.recv())
+        yield event
+        if event["type"] in (*LAST, "error"):
+            return
+
+
+@answers
+async def test_a_socket_sends_the_same_items(agent: Served, name: str) -> None:
+    url = agent.url.replace("http", "ws") + "/v1/responses"
+    async with connect(url, proxy=None) as socket:
+        body = {"type": "response.create", "input": ask(ANSWERS[name]), "tools": FLAT}
+        await socket.send(json.dumps(body))
+        events = [event async for event in sent(socket)]
+    response = openai.types.responses.Response.model_validate(events[-1]["response"])
+    assert plain_response(response) == WANTED[name]
+
+
+async def test_a_loop_of_calls_and_results_reaches_the_prompt(agent: Served) -> None:
+    client = agent.openai.chat.completions
+    first = await client.create(model=MODEL, messages=ask(ANSWERS["all"]), tools=TOOLS)
+    message = first.choices[0].message
+    assert message.tool_calls
+    call = message.tool_calls[0]
+    turns: list[Any] = [
+        *ask("x"),
+        message.model_dump(exclude_none=True),
+        {"role": "tool", "tool_call_id": call.id, "content": "Rain."},
+    ]
+    await client.create(model=MODEL, messages=turns, tools=TOOLS)
+    prompt, _ = submitted(agent)
+    arguments = '{"city": "a"}'
+    assert prompt.messages[1:] == (
+        ChatMessage(
+            "assistant", "So:", calls=(ToolCall(call.id, "weather", arguments),), reasoning="Hm."
+        ),
+        ChatMessage("tool", "Rain.", call_id=call.id),
+    )
+    assert [json.loads(tool) for tool in prompt.tools] == TOOLS
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "sent back"])
+async def test_a_response_goes_on_from_its_calls(agent: Served, stored: bool) -> None:
+    client = agent.openai.responses
+    first = await client.create(model=MODEL, input=ask(ANSWERS["all"]), tools=FLAT)
+    call: Any = first.output[-1]
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "Rain."}
+    if stored:
+        await client.create(model=MODEL, input=[result], previous_response_id=first.id, tools=FLAT)
+    else:
+        items: Any = [*ask("x"), *(item.model_dump() for item in first.output), result]
+        await client.create(model=MODEL, input=items, tools=FLAT)
+    prompt, _ = submitted(agent)
+    _, answer, said = prompt.messages
+    assert (answer.content, answer.reasoning) == ("So:", "Hm.")
+    assert answer.calls == (ToolCall(call.call_id, "weather", call.arguments),)
+    assert (said.role, said.content, said.call_id) == ("tool", "Rain.", call.call_id)
+    assert bool(answer.tokens) == stored
+
+
+CHOICES = [
+    ("auto", "(text | late_calls)?", 2),
+    ("none", "text?", 0),
+    ("required", "calls", 2),
+    ({"type": "function", "function": {"name": "time_of"}}, "calls", 1),
+    (
+        {
+            "type": "allowed_tools",
+            "allowed_tools": {
+                "mode": "auto",
+                "tools": [{"type": "function", "function": {"name": "weather"}}],
+            },
+        },
+        "(text | late_calls)?",
+        1,
+    ),
+]
+
+
+@pytest.mark.parametrize(("choice", "body", "count"), CHOICES)
+async def test_a_choice_is_a_grammar(agent: Served, choice: Any, body: str, count: int) -> None:
+    reply = await agent.chat(tools=TOOLS, tool_choice=choice)
+    assert reply.status_code == 200
+    prompt, options = submitted(agent)
+    assert options.sampling.grammar
+    lines = options.sampling.grammar.text.splitlines()
+    assert f"body: {body}" in lines
+    assert sum(line.startswith("args_") for line in lines) == count
+    assert len(prompt.tools) == 2, "the prompt is told of all of them, and stays the same"
+    assert "description" not in options.sampling.grammar.text
+
+
+async def test_parallel_calls_are_a_bound(agent: Served) -> None:
+    for parallel in (True, False):
+        await agent.chat(tools=TOOLS, tool_choice="required", parallel_tool_calls=parallel)
+        grammar = submitted(agent)[1].sampling.grammar
+        assert grammar and ("{0,15}" in grammar.text) == parallel
+
+
+async def test_flat_choices_are_the_same_grammar(agent: Served) -> None:
+    named = {"type": "function", "name": "time_of"}
+    some = {"type": "allowed_tools", "mode": "required", "tools": [named]}
+    for choice, parallel in ((named, False), (some, True)):
+        body = {"input": "x", "tools": FLAT, "tool_choice": choice}
+        assert (await agent.http.post("/v1/responses", json=body)).status_code == 200
+        grammar = submitted(agent)[1].sampling.grammar
+        assert grammar and "body: calls" in grammar.text and "weather" not in grammar.text
+        assert ("{0,15}" in grammar.text) == parallel
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"tools": [TOOLS[0], TOOLS[0]]}, "tools"),
+    (
+        {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "x"}}},
+        "tool_choice",
+    ),
+    ({"tools": TOOLS, "tool_choice": {"type": "function"}}, "tool_choice"),
+    ({"tools": TOOLS, "tool_choice": "any"}, "tool_choice"),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"tools": TOOLS, "ignore_eos": True}, "ignore_eos"),
+    (
+        {
+            "tools": [
+                {"type": "function", "function": {"name": "f", "parameters": {"type": "array"}}}
+            ]
+        },
+        "tools[0].parameters",
+    ),
+    (
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": 5}}]},
+        "tools[0].parameters",
+    ),
+    ({"reasoning_effort": "sideways"}, "reasoning_effort"),
+    ({"chat_template_kwargs": {"builtin_tools": "x"}}, "chat_template_kwargs"),
+    ({"thinking_budget": -1}, "thinking_budget"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), BAD, ids=lambda each: str(each)[:50])
+async def test_what_cannot_be_is_refused_by_name(
+    agent: Served, fields: dict[str, Any], param: str
+) -> None:
+    reply = await agent.chat(**fields)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
+async def test_a_cut_call_is_shown_as_far_as_it_went(agent: Served) -> None:
+    reply = await agent.chat(
+        text="!answer " + json.dumps(ANSWERS["a call"]), tools=TOOLS, max_tokens=60
+    )
+    choice = reply.json()["choices"][0]
+    assert choice["finish_reason"] == "length"
+    (call,) = choice["message"]["tool_calls"]
+    whole = json.dumps({"city": 'Köln "x" 🙂'}, ensure_ascii=False)
+    assert whole.startswith(call["function"]["arguments"]) and call["function"]["arguments"]
+    body = {
+        "input": "!answer " + json.dumps(ANSWERS["a call"]),
+        "tools": FLAT,
+        "max_output_tokens": 60,
+    }
+    response = (await agent.http.post("/v1/responses", json=body)).json()
+    assert (response["status"], response["output"][0]["status"]) == ("incomplete", "incomplete")
+
+
+REASONING: list[tuple[dict[str, Any], bool | None, str, str]] = [
+    ({}, None, "", "(<[300]> reasoning <[301]>)?"),
+    ({"reasoning_effort": "none"}, False, "", ""),
+    ({"reasoning_effort": "low"}, None, "max_tokens=512", "(<[300]> reasoning <[301]>)?"),
+    ({"thinking_budget": 7}, None, "max_tokens=7", "(<[300]> reasoning <[301]>)?"),
+    ({"chat_template_kwargs": {"enable_thinking": False}}, False, "", ""),
+]
+
+
+@pytest.mark.parametrize(("fields", "variable", "bound", "start"), REASONING)
+async def test_effort_and_budget_bound_the_reasoning(
+    agent: Served, fields: dict[str, Any], variable: bool | None, bound: str, start: str
+) -> None:
+    reply = await agent.chat(tools=TOOLS, **fields)
+    assert reply.status_code == 200, reply.text
+    prompt, options = submitted(agent)
+    variables = dict(prompt.variables)
+    assert variables.get("enable_thinking", True) is (variable is not False)
+    grammar = options.sampling.grammar
+    assert grammar and bound in grammar.text
+    assert grammar.text.splitlines()[0].split() == ["start:", *start.split(), "body"]
+
+
+async def test_reasoning_tokens_are_counted(agent: Served) -> None:
+    details = (await agent.chat()).json()["usage"]["completion_tokens_details"]
+    assert details == {"reasoning_tokens": 0}
+    body = {"input": "x"}
+    usage = (await agent.http.post("/v1/responses", json=body)).json()["usage"]
+    assert usage["output_tokens_details"] == {"reasoning_tokens": 0}
+
+
+async def test_a_format_and_tools_share_the_reply(agent: Served) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "it", "schema": {"type": "object"}}}
+    assert (await agent.chat(tools=TOOLS, response_format=form)).status_code == 200
+    grammar = submitted(agent)[1].sampling.grammar
+    assert grammar and grammar.kind == "reply" and "body: text | calls" in grammar.text

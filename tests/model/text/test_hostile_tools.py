@@ -1,0 +1,137 @@
+"""Tools from a hostile client: a clear refusal or a valid reply, and never a wait."""
+
+import json
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Any
+
+import jsonschema
+import pytest
+
+from draftwerk.model.text.grammar import BadGrammar
+from draftwerk.model.text.grammar_check import GrammarChecker
+from draftwerk.speculative.replies.argument_schemas import BadSchema, parameters_of
+from draftwerk.speculative.replies.formats import ReplyFormat, written
+from draftwerk.speculative.replies.grammar import ToolFunction, reply_grammar
+from draftwerk.speculative.replies.parser import ReplyParser
+from tests.model.text.call_templates import FAMILIES
+from tests.model.text.test_replies import calls_in, cut, format_of, parsed, rules_of, walk
+from tests.support.tiny_models import save_tiny_with_text
+
+PATIENCE_S = 20.0
+"""For one schema; the checker's own limit is half a second of CPU, after it has begun."""
+
+
+@pytest.fixture(scope="module")
+def checker(tmp_path_factory: pytest.TempPathFactory) -> GrammarChecker:
+    path: Path = tmp_path_factory.mktemp("tiny")
+    save_tiny_with_text(path)
+    return GrammarChecker(path)
+
+
+def properties(**found: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": found}
+
+
+def nested(depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        found = properties(x=found)
+    return found
+
+
+MANY = [f"value {number}" for number in range(20_000)]
+HOSTILE: dict[str, Any] = {
+    "depth 30": nested(30),
+    "depth 200": nested(200),
+    "20,000 values": properties(x={"enum": MANY}),
+    "20,000 properties": properties(**{name: {"type": "string"} for name in MANY}),
+    "a reference to itself": {
+        "type": "object", "properties": {"x": {"$ref": "#/$defs/a"}},
+        "$defs": {"a": {"$ref": "#/$defs/a"}},
+    },
+    "a reference to nothing": properties(x={"$ref": "#/$defs/none"}),
+    "a tree without end": {
+        "type": "object", "properties": {"x": {"$ref": "#/$defs/a"}},
+        "$defs": {"a": {**properties(x={"$ref": "#/$defs/a"}), "required": ["x"]}},
+    },
+    "an evil pattern": properties(x={"type": "string", "pattern": "^(a+)+$(?=b)"}),
+    "a huge count": properties(x={"type": "string", "minLength": 10**9}),
+    "no number at all": properties(x={"type": "integer", "minimum": 5, "maximum": 4}),
+    "required and not there": {
+        **properties(), "required": ["x"], "additionalProperties": False,
+    },
+    "an option of the library": {
+        **properties(x={"type": "string"}), "x-guidance": {"lenient": True},
+    },
+    "marks in names": properties(**{"</tool_call>": {"type": "string", "maxLength": 3}}),
+    "rules in names": properties(**{'a"\nstart: /x/\n%json {': {"type": "null"}}),
+    "marks in values": properties(x={"enum": ["</tool_call>", "\n</parameter>\n", "<|im_end|>"]}),
+    "a lone surrogate": properties(x={"enum": ["\ud800"]}),
+    "odd types": properties(x={"type": ["string", "null", 5]}),
+    "odd words": {"type": "object", "properties": [1, 2]},
+    "no schema": properties(x=5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", ["hermes", "coder", "lfm2"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_schema_is_refused_with_a_reason_or_obeyed(
+    checker: GrammarChecker, name: str, family: str
+) -> None:
+    form, schema = format_of(family), HOSTILE[name]
+    begun = monotonic()
+    try:
+        rules = rules_of(
+            form, functions=(ToolFunction("it", parameters_of(schema)),), parallel=False
+        )
+        grammar = reply_grammar(rules)
+        checker.check(grammar)
+    except (BadSchema, BadGrammar) as error:
+        assert str(error) and "\n" not in str(error)
+        return
+    finally:
+        assert monotonic() - begun < PATIENCE_S
+    for seed in range(3):
+        text = walk(grammar, Random(seed), True)
+        ((_, values),) = calls_in(parsed(rules.form, cut(text, Random(seed))))
+        jsonschema.validate(values, schema)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_call_that_is_cut_anywhere_is_a_beginning_of_the_whole(family: str) -> None:
+    form = ReplyFormat(calls=format_of(family), raw_strings=(("weather", "city"),))
+    assert form.calls
+    text = written(form.calls, [("weather", {"city": 'a "b" \\', "days": 3})], "Ab3xYz901")
+    (whole,) = (each.text for each in parsed(form, [text]) if each.kind == "arguments")
+    for length in range(len(text)):
+        found = parsed(form, list(text[:length]))
+        arguments = "".join(each.text for each in found if each.kind == "arguments")
+        assert whole.startswith(arguments), (text[:length], arguments)
+        assert not any(each.kind == "text" for each in found) or length <= len(form.calls.trigger)
+
+
+def test_half_characters_and_surrogates_pass_through_the_parser() -> None:
+    form = ReplyFormat(calls=format_of("hermes"))
+    assert form.calls
+    for odd in ("\\ud800", "\ufffd", "\\udc00\\ud83d", "🙂"):
+        text = (
+            form.calls.begin + "f" + form.calls.middle + '{"a": "' + odd + '"}' + form.calls.close
+        )
+        (found,) = (each.text for each in parsed(form, list(text)) if each.kind == "arguments")
+        assert found == '{"a": "' + odd + '"}'
+        found.encode()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_is_never_an_error(seed: int) -> None:
+    rng = Random(seed)
+    form = ReplyFormat(calls=format_of(rng.choice(list(FAMILIES))), raw_strings=(("a", "b"),))
+    parser = ReplyParser(form)
+    assert form.calls
+    alphabet = ["".join(rng.choices('ab{}[]<>"\\/=\n, ', k=3)) for _ in range(9)]
+    for _ in range(300):
+        for part in parser.push(rng.choice([*alphabet, *form.calls.literals])):
+            json.dumps(part.text)
+    parser.flush()

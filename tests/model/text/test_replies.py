@@ -1,0 +1,413 @@
+"""Formats of calls, their grammar and their parser, for every family of chat templates."""
+
+import json
+from functools import cache
+from random import Random
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from tokenizers import AddedToken, Tokenizer
+
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.text.call_formats import derived_calls, derived_reasoning
+from draftwerk.model.text.chat_template import ChatTemplate
+from draftwerk.model.text.grammar import BadGrammar, Grammars, Matcher
+from draftwerk.model.text.vocabulary import read_tokenizer
+from draftwerk.speculative.replies.argument_schemas import BadSchema, parameters_of
+from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, ReplyFormat, written
+from draftwerk.speculative.replies.grammar import (
+    CallMode,
+    ReplyRules,
+    ToolFunction,
+    raw_strings,
+    reply_grammar,
+)
+from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart
+from draftwerk.speculative.sampling.params import Grammar
+from tests.model.text import call_templates
+from tests.model.text.call_templates import FAMILIES
+from tests.model.text.random_schemas import random_schema, random_value
+
+END = 2
+ADDED = ("<tool_call>", "</tool_call>", "<think>", "</think>")
+SPECIAL = ("[TOOL_CALLS]", "[ARGS]", "<|tool_call_start|>", "<|tool_call_end|>")
+WEATHER = parameters_of(
+    {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "maxLength": 12},
+            "unit": {"enum": ["C", "F"]},
+            "days": {"type": "integer", "minimum": 1, "maximum": 14},
+            "now": {"type": "boolean"},
+        },
+        "required": ["city"],
+    }
+)
+FUNCTIONS = (ToolFunction("weather", WEATHER), ToolFunction("weather_of", WEATHER))
+
+
+@cache
+def tokenizer(marked: bool = True) -> Tokenizer:
+    """Return the default model's tokenizer, with the markers of every format or without."""
+    found = read_tokenizer(locate(None).directory)
+    if not marked:
+        return found
+    found.add_tokens([AddedToken(each, special=False) for each in ADDED])
+    found.add_special_tokens([AddedToken(each, special=True) for each in SPECIAL])
+    return found
+
+
+@cache
+def grammars(marked: bool = True) -> Grammars:
+    return Grammars(tokenizer(marked))
+
+
+def specials() -> dict[str, int]:
+    return {each.content: id for id, each in tokenizer().get_added_tokens_decoder().items()}
+
+
+def template(source: str) -> ChatTemplate:
+    return ChatTemplate(source, {"bos_token": "<s>", "eos_token": "</s>"})
+
+
+@cache
+def format_of(family: str, marked: bool = True) -> CallFormat:
+    """Return a family's format: `marked` if its markers are single tokens."""
+    found = derived_calls(template(FAMILIES[family]).render, specials() if marked else {})
+    assert found is not None
+    return found
+
+
+def followed(grammar: Grammar, text: str, marked: bool = True) -> Matcher:
+    """Return the state after a text. Raises BadGrammar."""
+    matcher = grammars(marked).matcher(grammar, (END,))
+    matcher.extend(tokenizer(marked).encode(text, add_special_tokens=False).ids)
+    return matcher
+
+
+def may_end(matcher: Matcher) -> bool:
+    return bool(bits(matcher)[END])
+
+
+def bits(matcher: Matcher) -> Any:
+    return np.unpackbits(matcher.allowed().view(np.uint8), bitorder="little")
+
+
+def rules_of(
+    calls: CallFormat,
+    mode: CallMode = "required",
+    functions: tuple[ToolFunction, ...] = FUNCTIONS,
+    **more: Any,
+) -> ReplyRules:
+    return ReplyRules(
+        ReplyFormat(calls=calls, raw_strings=raw_strings(calls, functions)),
+        mode,
+        functions,
+        **more,
+    )
+
+
+def parsed(form: ReplyFormat, pieces: list[str]) -> list[ReplyPart]:
+    """Return the parts of a reply that comes in pieces, neighbours joined."""
+    parser = ReplyParser(form)
+    found = [part for piece in pieces for part in parser.push(piece)] + parser.flush()
+    whole: list[ReplyPart] = []
+    for part in found:
+        last = whole[-1] if whole else None
+        if last and last.kind == part.kind and part.kind not in ("call", "id", "end"):
+            whole[-1] = ReplyPart(part.kind, last.text + part.text)
+        else:
+            whole.append(part)
+    return whole
+
+
+def calls_in(parts: list[ReplyPart]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the calls among parts, each of them whole."""
+    names = [part.text for part in parts if part.kind == "call"]
+    values = [json.loads(part.text) for part in parts if part.kind == "arguments"]
+    assert [part.kind for part in parts].count("end") == len(names)
+    return list(zip(names, values, strict=True))
+
+
+def cut(text: str, rng: Random) -> list[str]:
+    """Return a text in pieces, some of them empty."""
+    at = sorted(rng.randrange(len(text) + 1) for _ in range(rng.randrange(len(text) + 2)))
+    return [text[a:b] for a, b in zip([0, *at], [*at, len(text)], strict=True)]
+
+
+families = pytest.mark.parametrize("family", FAMILIES)
+marked = pytest.mark.parametrize("marked", [True, False], ids=["tokens", "spelled"])
+
+
+@families
+def test_a_template_tells_how_its_model_writes_calls(family: str) -> None:
+    found = format_of(family)
+    assert found.shape == {"coder": "xml", "glm": "xml", "lfm2": "python"}.get(family, "json")
+    assert found.begin.startswith(found.trigger)
+    assert (found.again is None) == (family == "llama")
+    assert bool(found.id_close) == (family == "mistral")
+
+
+def test_a_template_without_tools_or_with_unknown_calls_has_no_format() -> None:
+    for source in (call_templates.PLAIN, call_templates.ID_FIRST):
+        assert derived_calls(template(source).render, specials()) is None
+
+
+def test_a_template_tells_how_its_model_reasons() -> None:
+    def found(source: str) -> ReasoningFormat | None:
+        return derived_reasoning(template(source).render, source, specials())
+
+    assert found(call_templates.HERMES) is None
+    thinking, opened = found(call_templates.THINKING), found(call_templates.OPEN_THINKING)
+    assert thinking and (thinking.variable, thinking.opens) == ("enable_thinking", False)
+    assert opened and (opened.variable, opened.opens) == ("", True)
+    assert opened.is_bounded
+
+
+@marked
+@families
+def test_what_is_written_is_allowed_and_read_again(family: str, marked: bool) -> None:
+    form, rng = format_of(family, marked), Random(1)
+    for number in range(20):
+        calls = [
+            (rng.choice(FUNCTIONS).name, values_of(rng))
+            for _ in range(rng.randint(1, 3) if form.again is not None else 1)
+        ]
+        text = written(form, calls, "Ab3xYz901")
+        for mode in ("required", "auto"):
+            rules = rules_of(form, mode)
+            said = "" if mode == "required" or form.first_only else rng.choice(["", "Well <too. "])
+            assert may_end(followed(reply_grammar(rules), said + text, marked)), said
+            whole = parsed(rules.form, [said + text])
+            assert calls_in(whole) == calls
+            assert "".join(part.text for part in whole if part.kind == "text") == said.rstrip()
+            ids = [part.text for part in whole if part.kind == "id"]
+            assert ids == (["Ab3xYz901"] * len(calls) if form.id_close else [])
+            assert parsed(rules.form, cut(said + text, rng)) == whole, number
+
+
+def values_of(rng: Random) -> dict[str, Any]:
+    """Return arguments for the weather, in the order of their schema."""
+    values: dict[str, Any] = {"city": rng.choice(["Paris", "", "O <b", "東京 {", "a, b=1]"])}
+    if rng.random() < 0.5:
+        values["unit"] = rng.choice(["C", "F"])
+    if rng.random() < 0.5:
+        values["days"] = rng.randint(1, 14)
+    if rng.random() < 0.5:
+        values["now"] = rng.random() < 0.5
+    return values
+
+
+@marked
+@families
+def test_what_breaks_a_schema_or_the_order_is_not_allowed(family: str, marked: bool) -> None:
+    form = format_of(family, marked)
+    bad: list[dict[str, Any]] = [
+        {},
+        {"city": "x", "days": 15},
+        {"city": "much too long a city"},
+        {"city": "x", "unit": "K"},
+        {"city": "x", "unknown": 1},
+    ]
+    grammar = reply_grammar(rules_of(form))
+    for values in bad:
+        with pytest.raises(BadGrammar):
+            followed(grammar, written(form, [("weather", values)], "Ab3xYz901"), marked)
+    with pytest.raises(BadGrammar):
+        followed(grammar, written(form, [("other", {"city": "x"})]), marked)
+    with pytest.raises(BadGrammar):
+        followed(grammar, "Hello.", marked)
+
+
+@families
+def test_a_reply_may_be_text_alone_unless_a_call_is_required(family: str) -> None:
+    form = format_of(family)
+    for mode in ("auto", "none"):
+        grammar = reply_grammar(rules_of(form, mode))
+        for text in ("", "Hello. <b> [1] it's\n\n", "  spaced "):
+            assert may_end(followed(grammar, text)), (mode, text)
+            assert parsed(rules_of(form, mode).form, [text]) == (
+                [ReplyPart("text", text)] * bool(text)
+            )
+    none = reply_grammar(rules_of(form, "none"))
+    if not form.first_only:
+        with pytest.raises(BadGrammar):
+            followed(none, "Well: " + written(form, [("weather", {"city": "x"})], "Ab3xYz901"))
+
+
+@families
+def test_one_call_at_a_time_is_a_bound_of_the_grammar(family: str) -> None:
+    form = format_of(family)
+    if form.again is None:
+        return
+    two = written(form, [("weather", {"city": "x"})] * 2, "Ab3xYz901")
+    assert may_end(followed(reply_grammar(rules_of(form)), two))
+    with pytest.raises(BadGrammar):
+        followed(reply_grammar(rules_of(form, parallel=False)), two)
+
+
+@families
+def test_a_name_is_forced_and_so_is_what_surrounds_it(family: str) -> None:
+    form = format_of(family)
+    grammar = reply_grammar(rules_of(form, functions=FUNCTIONS[:1], parallel=False))
+    matcher = grammars().matcher(grammar, (END,))
+    forced = matcher.jump_forward()
+    text = tokenizer().decode(list(forced), skip_special_tokens=False)
+    assert text.startswith(form.begin + "weather"), text
+
+
+@pytest.mark.parametrize("seed", range(20))
+@families
+def test_random_walks_under_random_schemas_end_in_valid_arguments(family: str, seed: int) -> None:
+    """Every token is drawn from what the grammar allows; nothing is known of the schema."""
+    rng = Random(f"{family}{seed}")
+    marked = seed % 2 == 0
+    form = format_of(family, marked)
+    for _ in range(3):
+        schema = random_schema(rng)
+        function = ToolFunction("it", parameters_of(schema))
+        rules = rules_of(form, functions=(function,), parallel=False)
+        text = walk(reply_grammar(rules), rng, marked)
+        parts = parsed(rules.form, cut(text, rng))
+        ((name, values),) = calls_in(parts)
+        assert name == "it"
+        jsonschema.validate(values, schema)
+
+
+def walk(grammar: Grammar, rng: Random, marked: bool, length: int = 400) -> str:
+    """Return a text that the grammar allows: short tokens, forced ones where there are any."""
+    matcher = grammars(marked).matcher(grammar, (END,))
+    tokens: list[int] = []
+    while len(tokens) < length:
+        forced = matcher.jump_forward()
+        if forced:
+            matcher.extend(forced)
+            tokens += forced
+            continue
+        allowed = np.flatnonzero(bits(matcher))
+        if END in allowed:
+            break
+        common = [token for token in closers() if token in allowed]
+        some = rng.choices(allowed, k=8)
+        token = int(rng.choice(common) if common and rng.random() < 0.5 else min(some))
+        matcher.extend([token])
+        tokens.append(token)
+    else:
+        raise AssertionError("the walk found no end: " + tokenizer().decode(tokens))
+    return tokenizer(marked).decode(tokens, skip_special_tokens=False)
+
+
+@cache
+def closers() -> tuple[int, ...]:
+    """Return tokens that end something in some format."""
+    texts = ('"', "}", "]", ",", "\n", "</", "parameter", ">", "'", ")", "<", "arg", "_", "value")
+    ids = (tokenizer().encode(each, add_special_tokens=False).ids for each in texts)
+    return tuple(found[0] for found in ids if len(found) == 1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@families
+def test_what_a_parser_finds_does_not_depend_on_the_pieces(family: str, seed: int) -> None:
+    """Any text at all: pieces of formats, broken, in any order."""
+    rng = Random(f"{family}{seed}")
+    form = ReplyFormat(
+        calls=format_of(family),
+        reasoning=ReasoningFormat("<think>", "</think>"),
+        reasoning_open=rng.random() < 0.3,
+        raw_strings=(("weather", "city"),),
+    )
+    assert form.calls is not None
+    whole = written(form.calls, [("weather", {"city": 'x "y\\'}), ("weather_of", {"days": 3})])
+    scraps = [*form.calls.literals, "<think>", "</think>", " ", "\n\n", "weather", "city", '"', "{",
+              "é🙂", "\\", "'", "true", whole, whole[: len(whole) // 2]]  # fmt: skip
+    for _ in range(60):
+        text = "".join(rng.choice(scraps) for _ in range(rng.randrange(7)))
+        want = parsed(form, [text])
+        for _ in range(3):
+            assert parsed(form, cut(text, rng)) == want, text
+        assert parsed(form, list(text)) == want, text
+
+
+def thinking_rules(**more: Any) -> ReplyRules:
+    marks = tuple((each, specials()[each]) for each in ("<think>", "</think>"))
+    form = ReplyFormat(
+        calls=format_of("hermes"), reasoning=ReasoningFormat("<think>", "</think>", marks)
+    )
+    return ReplyRules(form, more.pop("mode", "auto"), FUNCTIONS, **more)
+
+
+def test_reasoning_comes_first_and_is_told_from_text_and_calls() -> None:
+    rules = thinking_rules()
+    call = written(format_of("hermes"), [("weather", {"city": "x"})])
+    text = f"<think>\nHm. <tool_call is a word.\n</think>\n\nSo:\n{call}"
+    assert may_end(followed(reply_grammar(rules), text))
+    assert parsed(rules.form, list(text))[:2] == [
+        ReplyPart("reasoning", "Hm. <tool_call is a word."),
+        ReplyPart("text", "So:"),
+    ]
+    assert may_end(followed(reply_grammar(rules), "No."))
+    required = reply_grammar(thinking_rules(mode="required"))
+    assert may_end(followed(required, f"<think>Hm.</think>\n\n{call}"))
+    with pytest.raises(BadGrammar):
+        followed(required, "<think>Hm.</think>\n\nSo:")
+
+
+def test_reasoning_ends_where_its_budget_does() -> None:
+    rules = thinking_rules(reasoning_max=3)
+    matcher = followed(reply_grammar(rules), "<think>a b c")
+    close = specials()["</think>"]
+    assert np.flatnonzero(bits(matcher)).tolist() == [close]
+    assert matcher.jump_forward()[0] == close
+    # A draft that goes on is refused, and one that ended before is not.
+    with pytest.raises(BadGrammar):
+        matcher.allowed(tokenizer().encode(" d", add_special_tokens=False).ids)
+    assert may_end(followed(reply_grammar(rules), "<think>a</think>b"))
+
+
+def test_text_keeps_to_its_own_grammar_beside_calls_and_behind_reasoning() -> None:
+    for inner, good, bad in (
+        (Grammar("json_schema", '{"type":"object","required":["a"]}'), '{"a":1}', "Hello"),
+        (Grammar("regex", "[ab/]+"), "a/b", "c"),
+        (Grammar("lark", 'start: x\nx: "yes" | "no"\n'), "yes", "y e s"),
+    ):
+        rules = thinking_rules(text=inner)
+        grammar = reply_grammar(rules)
+        assert may_end(followed(grammar, "<think>Hm.</think>\n\n" + good)), inner.kind
+        assert may_end(
+            followed(grammar, written(format_of("hermes"), [("weather", {"city": "x"})]))
+        )
+        with pytest.raises(BadGrammar):
+            followed(grammar, bad)
+
+
+def test_values_survive_every_format_of_arguments() -> None:
+    schema = {"type": "object", "properties": {"v": {}}, "required": ["v"]}
+    rng = Random(5)
+    for family in FAMILIES:
+        form = format_of(family)
+        rules = rules_of(form, functions=(ToolFunction("it", parameters_of(schema)),))
+        for _ in range(10):
+            value = random_value(rng)
+            if isinstance(value, str | bool | None):
+                continue  # bare only where the schema says so
+            text = written(form, [("it", {"v": value})], "Ab3xYz901")
+            assert calls_in(parsed(rules.form, cut(text, rng))) == [("it", {"v": value})]
+            assert may_end(followed(reply_grammar(rules), text))
+
+
+def test_a_schema_that_cannot_be_enforced_is_refused_with_the_reason() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(200):
+        deep = {"type": "array", "items": deep}
+    for schema, word in (
+        ([], "object"),
+        ({"type": "string"}, "object"),
+        ({"properties": {"a": deep}}, "deep"),
+    ):
+        with pytest.raises(BadSchema, match=word):
+            parameters_of(schema)
+    function = ToolFunction("it", parameters_of({"type": "object", "anyOf": [{"required": ["a"]}]}))
+    with pytest.raises(BadSchema, match="anyOf"):
+        reply_grammar(rules_of(format_of("coder"), functions=(function,)))
