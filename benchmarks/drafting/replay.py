@@ -11,7 +11,6 @@ from typing import NamedTuple
 from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.drafting.token_weights import Occupancy
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     NO_STEP,
@@ -26,6 +25,7 @@ from draftwerk.speculative.protocol.rounds import (
     chain,
 )
 from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.occupancy import Occupancy
 
 
 class Recording(NamedTuple):

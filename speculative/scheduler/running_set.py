@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.tables import BlockTable
-from draftwerk.speculative.drafting.token_weights import Occupancy
 from draftwerk.speculative.scheduler.lengths import RunningText, TextLengths, expected_peak
+from draftwerk.speculative.scheduler.occupancy import Occupancy
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.sequence import Sequence
 
