@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+import hypothesis  # noqa: F401 - before trio, which would warn where nothing else imports it
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -112,8 +112,8 @@ class Stub:
         if not served.body.get("stream"):
             return await self.whole(request.path, served)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
         try:
+            await response.prepare(request)
             await self.stream(request.path, served, response)
         except (ConnectionError, asyncio.CancelledError):
             served.hung_up = True
