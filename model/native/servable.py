@@ -40,9 +40,11 @@ def check_servable(
 def own_format(stored: str, device: str, attention: str, progress: Callable[[str], None]) -> str:
     """Return what `--dtype auto` comes to for weights stored as bf16, int8 or int4.
 
-    Their own format where the native kernels run; bf16 on a GPU, and where torch serves.
+    int8 for weights of eight bits where the native kernels run; bf16 on a GPU, and where torch
+    serves. So are weights of four bits, which the default model's are: int4 rounds activations as
+    well, and its greedy texts are not those of Transformers, which the default ones are to be.
     """
-    if stored not in NATIVE_DTYPES or attention not in ("auto", "native") or may_use_gpu(device):
+    if stored != "int8" or attention not in ("auto", "native") or may_use_gpu(device):
         return "bf16"
     try:
         obtain(progress=progress)

@@ -62,12 +62,12 @@ def test_the_weights_own_format_is_served_where_the_kernels_run(
 ) -> None:
     monkeypatch.setattr(servable, "obtain", lambda progress: None)
     monkeypatch.setattr(servable.shutil, "which", lambda name: None)
-    for stored in ("bf16", "int8", "int4"):
-        assert own_format(stored, "auto", "auto", print) == stored
-    assert own_format("int4", "cuda", "auto", print) == "bf16"
-    assert own_format("int4", "cpu", "padded", print) == "bf16"
+    for stored, served in (("bf16", "bf16"), ("int8", "int8"), ("int4", "bf16")):
+        assert own_format(stored, "auto", "auto", print) == served
+    assert own_format("int8", "cuda", "auto", print) == "bf16"
+    assert own_format("int8", "cpu", "padded", print) == "bf16"
 
 
 @pytest.mark.usefixtures("without_kernels")
 def test_without_kernels_the_weights_are_served_in_bf16() -> None:
-    assert own_format("int4", "cpu", "auto", print) == "bf16"
+    assert own_format("int8", "cpu", "auto", print) == "bf16"
