@@ -105,6 +105,8 @@ class EngineParts:
     """Measured steps of the target."""
     roofline: Roofline | None = None
     """The target's on its device, where that was measured."""
+    expects_lengths: bool = True
+    """Whether a sequence enters only if all that run will probably fit to their ends."""
     worker: Worker = THREADS
     """Where prompts are tokenized."""
     restarts: Callable[[], RestartLimit] = RestartLimit
@@ -139,7 +141,7 @@ class Measurements:
     """What is counted and learnt across all pipelines."""
 
     step_cost: StepCost
-    lengths: TextLengths = field(default_factory=TextLengths)
+    lengths: TextLengths | None
     stats: SchedulerStats = field(default_factory=SchedulerStats)
     waits: dict[str, Histogram] = field(
         default_factory=lambda: {name: Histogram(WAITS_S) for name in MAILBOXES}
@@ -260,6 +262,7 @@ class Pipeline:
     def check(self) -> None:
         """Assert what must hold between rounds."""
         self.cache.scheduler.check()
+        self.cache.scheduler.cost.check()
         self.drafter.proposer.check()
 
     async def _inspect(self) -> None:
@@ -295,7 +298,10 @@ class Engine:
 
     def __init__(self, parts: EngineParts) -> None:
         self._parts = parts
-        self._measurements = Measurements(StepCost(parts.step_costs, parts.roofline))
+        self._measurements = Measurements(
+            StepCost(parts.step_costs, parts.roofline),
+            TextLengths() if parts.expects_lengths else None,
+        )
         self._pipeline = Pipeline(parts, self._measurements)
         self._ledger = Ledger(send=self._send, on_closed=self._on_closed)
         self._drain_rate = DrainRate()

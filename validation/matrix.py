@@ -202,7 +202,8 @@ class Matrix:
             block_size=BLOCK_SIZE,
             context_max=512,
             stop_token_ids=self.stop_token_ids,
-            limits=RoundLimits(rows_max=PROMPTS, tokens_max=96, draft_max=7, expects_lengths=False),
+            limits=RoundLimits(rows_max=PROMPTS, tokens_max=96, draft_max=7),
+            expects_lengths=False,
             proposer=proposer,
         )
         async with running(parts) as one:

@@ -180,6 +180,8 @@ class RunningSet:
     def check(self) -> None:
         """Assert every invariant: each block's holders are the tables that name it."""
         self.pool.check()
+        if self.lengths is not None:
+            self.lengths.check()
         ranks = [sequence.rank for sequence in self.waiting]
         assert ranks == sorted(ranks), "the queue is out of order"
         holders = [0] * self.pool.capacity

@@ -25,7 +25,6 @@ from draftwerk.speculative.protocol.rounds import (
     Draft,
     Round,
     Row,
-    StepReport,
     Verdict,
 )
 from draftwerk.speculative.scheduler.lengths import TextLengths
@@ -49,8 +48,6 @@ class RoundLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens computed in a round, drafts included."""
     draft_max: int = 7
     """Drafted tokens in a row."""
-    expects_lengths: bool = True
-    """Whether a sequence enters only if all that run will probably fit to their ends."""
     promise: Promise = NOTHING_PROMISED
     """What a round's size must keep."""
 
@@ -85,11 +82,12 @@ class Scheduler:
         self.pool = pool
         self.limits = limits
         self.stats = SchedulerStats() if stats is None else stats
-        self.running_set = RunningSet(pool, self.stats, lengths if limits.expects_lengths else None)
+        self.running_set = RunningSet(pool, self.stats, lengths)
         self.cost = StepCost() if cost is None else cost
         self._budget = RoundBudget(limits.tokens_max, limits.promise, self.cost)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
-        self._report = NO_STEP  # of the step before, until the next round
+        self.report = NO_STEP
+        """Of the latest committed step."""
         self._continuous = False  # whether there was work ever since a round was in flight
 
     @property
@@ -103,11 +101,6 @@ class Scheduler:
     @property
     def idle(self) -> bool:
         return not (self.running_set.waiting or self.running_set.running)
-
-    @property
-    def report(self) -> StepReport:
-        """What the latest committed step cost."""
-        return self._report
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a sequence: by its priority, then by its age."""
@@ -149,7 +142,7 @@ class Scheduler:
             finished_ids=self.running_set.take_finished_ids(),
             moves=tuple(plan.moves),
             occupancy=self.running_set.occupancy(),
-            report=self._report,
+            report=self.report,
             continuous=self._continuous,
         )
         self._rounds[pipeline_slot] = round_, plan.members
@@ -172,7 +165,7 @@ class Scheduler:
         """Apply a verdict; returns the progress of every sequence that was not cancelled."""
         round_, members = self._rounds.pop(verdict.pipeline_slot)
         assert round_.round_id == verdict.round_id, "a verdict for another round"
-        self._report = report = verdict.report
+        self.report = report = verdict.report
         self.cost.learn(report.load, report.device_ms + report.head_ms)
         self.stats.count_step(verdict.report)
         updates: list[SequenceProgress] = []

@@ -75,8 +75,8 @@ async def engine(dtype: str, block_count: int) -> AsyncGenerator[Engine]:
             block_size=BLOCK_SIZE,
             context_max=card().context_max,
             stop_token_ids=card().eos_token_ids,
-            # Preemptions are wanted.
-            limits=RoundLimits(rows_max=8, tokens_max=96, expects_lengths=False),
+            limits=RoundLimits(rows_max=8, tokens_max=96),
+            expects_lengths=False,  # preemptions are wanted
             # Whether drafts are worth their cost depends on the machine, so none is asked.
             proposer=lambda: Proposer(SOURCES, policy=Everything()),
         )

@@ -192,9 +192,8 @@ class Agents:
             block_size=BLOCK_SIZE,
             context_max=512,
             stop_token_ids=(self.ids["<|im_end|>"],),
-            limits=RoundLimits(
-                rows_max=REQUESTS, tokens_max=96, draft_max=7, expects_lengths=False
-            ),
+            limits=RoundLimits(rows_max=REQUESTS, tokens_max=96, draft_max=7),
+            expects_lengths=False,
             proposer=proposer,
         )
 
