@@ -7,7 +7,7 @@ export class ChatList {
   constructor(shelf, { opened, removed }) {
     Object.assign(this, { shelf, opened, removed });
     $("chats-toggle").onclick = () => this.fold(document.body.classList.contains("chats-open"));
-    $("chats").onkeydown = (event) => event.key === "Escape" && this.fold(true);
+    addEventListener("keydown", (event) => event.key === "Escape" && this.fold(true));
     document.body.addEventListener("pointerdown", (event) => {
       const outside = !$("chats").contains(event.target) && event.target !== $("chats-toggle");
       if (outside) this.fold(true);
@@ -25,7 +25,7 @@ export class ChatList {
     document.body.classList.toggle("chats-open", !closed);
     $("chats-toggle").setAttribute("aria-expanded", String(!closed));
     if (closed && was) $("chats-toggle").focus();
-    if (!closed) ($("chat-list").querySelector("button") ?? $("forget")).focus();
+    if (!closed) ($("chat-list").querySelector("button") ?? $("chats")).focus();
   }
 
   show(current) {

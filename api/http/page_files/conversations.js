@@ -9,7 +9,7 @@ const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(9)),
 
 /**
  * A message knows what it answers, so an edited question and an answer made again are siblings of
- * the old ones. `leaf` is the last message of what is read.
+ * the old ones. `leaf` is the last message of what is read, and each message knows its answer there.
  */
 export class Conversation {
   constructor({ id = newId(), title = "", updated = 0, leaf = null, nodes = {} } = {}) {
@@ -19,6 +19,7 @@ export class Conversation {
   add(parent, message) {
     const node = { id: newId(), parent, ...message };
     this.nodes[node.id] = node;
+    this.#read(node);
     this.leaf = node.id;
     if (!this.title && message.role === "user") {
       this.title = message.content.trim().replace(/\s+/g, " ").slice(0, TITLE_MAX);
@@ -30,6 +31,7 @@ export class Conversation {
   remove(id) {
     const { parent } = this.nodes[id];
     delete this.nodes[id];
+    if (this.nodes[parent]?.read === id) delete this.nodes[parent].read;
     if (this.leaf === id) this.leaf = parent;
   }
 
@@ -46,15 +48,15 @@ export class Conversation {
     return Object.values(this.nodes).filter((each) => each.parent === parent);
   }
 
-  /** Read on from a version of a message, as far as its newest answers go. */
+  /** Read on from a version of a message, as far as it was read last. */
   choose(id) {
-    let at = id;
-    for (;;) {
-      const next = Object.values(this.nodes).findLast((each) => each.parent === at);
-      if (!next) break;
-      at = next.id;
-    }
-    this.leaf = at;
+    this.#read(this.nodes[id]);
+    this.leaf = id;
+    while (this.nodes[this.leaf].read) this.leaf = this.nodes[this.leaf].read;
+  }
+
+  #read(node) {
+    if (node.parent) this.nodes[node.parent].read = node.id;
   }
 
   get isEmpty() {

@@ -19,23 +19,26 @@ let conversation = new Conversation();
 let running = null;
 
 const talk = new Talk({
-  edited: (node, text) => !running && ask(conversation.add(node.parent, { role: "user", content: text })),
-  again: (node) => !running && ask(conversation.nodes[node.parent], { ...asked(), seed: anySeed() }, null),
+  edited: (node, text) => !running && send(text, node.parent),
+  again: (node) => {
+    const settings = running ? null : chosenSettings();
+    if (settings) ask(conversation.nodes[node.parent], { ...settings, seed: anySeed() }, null);
+  },
   checked: (node) => !running && check(node),
-  chosen: (id, further) => {
+  chosen: (id) => {
     if (running) return;
-    if (further) conversation.choose(id);
-    else conversation.leaf = id;
+    conversation.choose(id);
     keep(conversation);
     talk.show(conversation);
   },
   results: (node, given) => {
-    if (running) return;
+    const settings = running ? null : chosenSettings();
+    if (!settings) return;
     let parent = node;
     for (const [call, content] of given) {
       parent = conversation.add(parent.id, { role: "tool", call: call.id, content });
     }
-    ask(parent);
+    ask(parent, settings);
   },
 });
 
@@ -51,7 +54,7 @@ function requestOf(path, { system, ...rest }) {
 }
 
 /** Have a message answered: once, or by two settings with one seed. */
-async function ask(parent, one = asked(), other = $("compare").checked ? askedBeside(one) : null) {
+async function ask(parent, one, other = $("compare").checked ? askedBeside(one) : null) {
   if (other) one.seed = other.seed = one.seed ?? anySeed();
   const mine = conversation;
   mine.leaf = parent.id;
@@ -67,7 +70,7 @@ async function ask(parent, one = asked(), other = $("compare").checked ? askedBe
   const [first] = kept.filter(Boolean);
   if (!first) return false;
   if (kept.length === 2 && kept.every(Boolean)) beside(...kept);
-  mine.leaf = first.id;
+  mine.choose(first.id);
   keep(mine);
   if (conversation === mine) talk.show(mine);
   return true;
@@ -103,7 +106,7 @@ async function check(node) {
   const [reply] = await run([view], [requestOf(mine.path(parent.id), plain)]);
   if (!reply.isWhole) return;
   beside(node, keptOf(mine, parent, reply, plain, view));
-  mine.leaf = node.id;
+  mine.choose(node.id);
   keep(mine);
   if (conversation === mine) talk.show(mine);
   announce(verdict(node, mine.nodes[node.beside]));
@@ -148,20 +151,27 @@ async function runOne(reply, view, stop) {
   else view.foot.textContent = reply.kept().facts;
 }
 
-async function send(text) {
-  const mine = conversation;
-  let settings;
+/** Return what the settings ask for; null, and the reason at the top, if they make no sense. */
+function chosenSettings() {
   try {
-    settings = asked();
+    $("problem").textContent = "";
+    return asked();
   } catch (error) {
-    $("prompt").value = text;
-    $("state").textContent = error.message;
-    return;
+    $("problem").textContent = error.message;
+    return null;
   }
-  const question = mine.add(mine.leaf, { role: "user", content: text });
-  if (await ask(question, settings)) return;
-  mine.remove(question.id);
-  keep(mine);
+}
+
+/** Ask something after the message `parent`; what fails is given back. */
+async function send(text, parent = conversation.leaf) {
+  const mine = conversation;
+  const settings = chosenSettings();
+  const question = settings && mine.add(parent, { role: "user", content: text });
+  if (settings && await ask(question, settings)) return;
+  if (question) {
+    mine.remove(question.id);
+    keep(mine);
+  }
   if (conversation === mine && !$("prompt").value) $("prompt").value = text;  // to be sent again
 }
 

@@ -181,7 +181,7 @@ export class Talk {
     const all = conversation.versions(node.id).filter((each) => !each.place);
     const at = all.findIndex((each) => each.id === node.id || each.id === node.beside);
     if (all.length < 2 || node.place) return "";
-    const go = (step) => () => this.actions.chosen(all[at + step].id, true);
+    const go = (step) => () => this.actions.chosen(all[at + step].id);
     return element("span", { class: "versions", role: "group", "aria-label": "Versions" },
       button("‹", go(-1), { "aria-label": "Version before", disabled: at === 0 }),
       element("span", {}, `${at + 1} / ${all.length}`),

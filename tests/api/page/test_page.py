@@ -371,9 +371,11 @@ async def test_a_system_prompt_may_have_several_lines(chromium: int) -> None:
 @needs_browser
 async def test_the_legend_explains_every_origin(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        known = set(await page.run(
-            "import('/page/figures.js').then((figures) => Object.keys(figures.MEANINGS))"
-        ))
+        known = set(
+            await page.run(
+                "import('/page/figures.js').then((figures) => Object.keys(figures.MEANINGS))"
+            )
+        )
         assert known == {*COLOURS, "target", "bonus", "corrected"}
         await page.run(f"({TYPE})('Hello')")
         await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
