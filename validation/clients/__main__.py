@@ -44,7 +44,9 @@ CLIENTS = (
     Client("pydantic-ai", "pydantic-ai-slim", "pydantic_ai_agent.py", "pydantic-ai-slim[openai]"),
     Client("instructor", "instructor", "instructor_modes.py"),
     Client("openai-agents", "openai-agents", "openai_agents.py"),
+    Client("llm", "llm", "llm_library.py"),
     Client("anthropic", "anthropic", "anthropic_messages.py"),
+    Client("anthropic-npm", "@anthropic-ai/sdk", "anthropic_npm.mjs"),
 )
 
 

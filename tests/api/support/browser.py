@@ -90,9 +90,7 @@ class Page:
         shot = await self.call("Page.captureScreenshot", format="png")
         await asyncio.to_thread(path.write_bytes, base64.b64decode(shot["data"]))
 
-    async def look(
-        self, width: int, height: int, dark: bool = False, still: bool = False
-    ) -> None:
+    async def look(self, width: int, height: int, dark: bool = False, still: bool = False) -> None:
         """Set the window's size, the colour scheme, and whether motion is to be reduced."""
         await self.call(
             "Emulation.setDeviceMetricsOverride",
