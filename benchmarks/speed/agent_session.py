@@ -6,7 +6,7 @@
 
 The session is made by this file alone: tools of a few thousand tokens, and in each turn a call of
 one and its result, all of it sent again with every turn, as agents do. This server renders it to
-token ids, which both servers are given, so that the work is the same; each continues by some tokens,
+token ids, which both servers are given, so that the work is the same; each goes on for some tokens,
 greedily. Shown are the tokens that were not cached, the time to the first token, and that to the
 last. `--check` fails if this server computes more than a turn's news, rounded up to blocks.
 """

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from draftwerk.actors import stops
+from draftwerk.actors.cache import Cache
 from draftwerk.actors.detokenizer import Detokenizer
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.ledger import Entry, Ledger
@@ -362,6 +363,16 @@ BUGS = [
     Bug(
         "a stop token does not end the text",
         slip(Sequence, "extend", "token in self.sampling.stop_token_ids", "False"),
+        simulations(),
+    ),
+    Bug(
+        "a token that the request stops at is forgotten",
+        slip(Cache, "_sequence", "*options.stop_token_ids,", ""),
+        simulations(),
+    ),
+    Bug(
+        "a token that the request stops at is shown",
+        slip(Detokenizer, "_choice", "frozenset(opened.options.stop_token_ids)", "frozenset()"),
         simulations(),
     ),
     Bug(

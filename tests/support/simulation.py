@@ -397,8 +397,15 @@ def random_options(rng: random.Random) -> Options:
         speculation=Speculation(enabled=rng.random() < 0.9),
         tenant=rng.choice(["", "a"]),
         priority=rng.choice([0, 0, -1]),
+        stop_token_ids=() if sampling.grammar else stop_tokens(sampling.seed),
     )
     return in_beams(options, rng) if rng.random() < 0.2 else options
+
+
+def stop_tokens(seed: int) -> tuple[int, ...]:
+    """Return tokens that end a text besides the model's own; mostly none."""
+    rng = random.Random(seed)
+    return tuple(rng.sample(range(STOP + 1, VOCAB), 2)) if rng.random() < 0.2 else ()
 
 
 def in_beams(options: Options, rng: random.Random) -> Options:
@@ -503,7 +510,10 @@ def expected(prompt: list[int], options: Options, choice: int) -> tuple[str, str
         **{
             **{name: getattr(options.sampling, name) for name in Sampling.__struct_fields__},
             "branch": choice,
-            "stop_token_ids": () if options.ignore_eos else (STOP,),
+            "stop_token_ids": (
+                *(() if options.ignore_eos else (STOP,)),
+                *options.stop_token_ids,
+            ),
         }
     )
     assert options.tokens_max is not None
@@ -523,7 +533,7 @@ def expected(prompt: list[int], options: Options, choice: int) -> tuple[str, str
         tokens = found[choice][0]
     else:
         tokens = plain_text(prompt, sampling, options.tokens_max)
-    text = ToyText().decode(tokens)
+    text = ToyText().decode([each for each in tokens if each not in options.stop_token_ids])
     cuts = [at for stop in options.stop if (at := text.find(stop)) >= 0]
     if cuts:
         return text[: min(cuts)], "stop"
