@@ -56,7 +56,7 @@ FORMATS = {
 
 
 @dataclass(frozen=True)
-class CallReply:
+class DecodedCall:
     """What a client reads."""
 
     text: str
@@ -94,7 +94,7 @@ def arguments_schema(rng: Random) -> Schema:
     return found | {"$defs": defs} if defs else found
 
 
-async def reply(one: Engine, options: Options, prompt: str, request_id: str) -> CallReply:
+async def reply(one: Engine, options: Options, prompt: str, request_id: str) -> DecodedCall:
     """Decode one reply. Raises BadSchema with the engine's reason, if it refuses."""
     text, parts = "", list[ReplyPart]()
     async with one.generate(prompt, options, request_id=request_id) as events:
@@ -105,7 +105,7 @@ async def reply(one: Engine, options: Options, prompt: str, request_id: str) -> 
                 text += event.text
                 parts += event.parts
                 if isinstance(event, Ended):
-                    return CallReply(text, tuple(joined_parts(parts)), event.finish_reason)
+                    return DecodedCall(text, tuple(joined_parts(parts)), event.finish_reason)
     raise AssertionError("no last word")
 
 

@@ -26,7 +26,7 @@ TOKENS, BLOCK = 32, 16
 
 
 @dataclass(frozen=True)
-class Turn:
+class ReplayedTurn:
     """How one server took one turn."""
 
     computed: int
@@ -69,7 +69,7 @@ def prompts(client: httpx.Client) -> list[list[int]]:
     return found
 
 
-def replay(client: httpx.Client, prompt: list[int]) -> Turn:
+def replay(client: httpx.Client, prompt: list[int]) -> ReplayedTurn:
     """Continue a prompt, streamed."""
     body = {
         "prompt": prompt,
@@ -93,10 +93,10 @@ def replay(client: httpx.Client, prompt: list[int]) -> Turn:
             elif usage := chunk.get("usage"):
                 details = usage.get("prompt_tokens_details") or {}
                 computed = usage["prompt_tokens"] - details.get("cached_tokens", 0)
-    return Turn(computed, (first - begun) * 1e3, (time.perf_counter() - begun) * 1e3)
+    return ReplayedTurn(computed, (first - begun) * 1e3, (time.perf_counter() - begun) * 1e3)
 
 
-def faults(prompts: list[list[int]], taken: list[Turn]) -> list[str]:
+def faults(prompts: list[list[int]], taken: list[ReplayedTurn]) -> list[str]:
     """Return the turns after the first in which more than the news was computed."""
     found: list[str] = []
     for number in range(1, len(prompts)):
@@ -124,7 +124,7 @@ def main() -> int:
     given = parser.parse_args()
     clients = [httpx.Client(base_url=each, timeout=600) for each in (given.url, given.peer) if each]
     recorded = prompts(clients[0])
-    taken: list[list[Turn]] = [[] for _ in clients]
+    taken: list[list[ReplayedTurn]] = [[] for _ in clients]
     shown = " | ".join(["computed", "first token ms", "last ms"] * len(clients))
     print(f"| turn | prompt | {shown} |\n|" + "---|" * (2 + 3 * len(clients)))
     for number, prompt in enumerate(recorded):

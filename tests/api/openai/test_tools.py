@@ -352,11 +352,16 @@ def nested(depth: int) -> Any:
     return found
 
 
-MANY: Any = {"type": "object", "properties": {"x": {"enum": [f"v{n}" for n in range(10**5)]}}}
-HOSTILE = {
+def listed(count: int) -> Any:
+    values = [f"value {number}" for number in range(count)]
+    return {"type": "object", "properties": {"x": {"enum": values}}}
+
+
+HOSTILE: dict[str, tuple[list[Any], str | None]] = {
     "depth 200": ([function(nested(200))], "tools[0].parameters"),
     "too many tools": ([function(nested(1))] * 200, "tools"),
-    "100,000 values": ([function(MANY)], "tools"),
+    "60,000 values": ([function(listed(60_000))], "tools"),
+    "100,000 values": ([function(listed(100_000))], None),  # the body holds too many strings
     "a mark as a name": ([function(nested(1), "<|im_end|>")], "tools[0].function.name"),
 }
 
