@@ -37,7 +37,7 @@ class Client:
 
 
 CLIENTS = (
-    Client("openai", "openai", "openai_python.py"),
+    Client("openai", "openai", "openai_python.py", "openai[realtime]"),
     Client("npm", "openai", "openai_npm.mjs"),
     Client("langchain", "langchain-openai", "langchain_openai_chat.py"),
     Client("litellm", "litellm", "litellm_completion.py", "litellm mcp"),

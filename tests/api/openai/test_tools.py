@@ -353,7 +353,7 @@ def nested(depth: int) -> Any:
 
 
 def listed(count: int) -> Any:
-    values = [f"value {number}" for number in range(count)]
+    values = [f"v{number}" for number in range(count)]
     return {"type": "object", "properties": {"x": {"enum": values}}}
 
 
