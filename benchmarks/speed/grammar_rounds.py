@@ -36,7 +36,7 @@ from draftwerk.speculative.sampling.params import Grammar, Sampling
 
 ROUNDS, PROMPT, BLOCK, STOP = 60, 64, 16, 2
 ROOM = PROMPT + ROUNDS * 9
-PARTS = ("allowed", "jump_forward", "extend")
+PARTS: tuple[str, ...] = ("allowed", "jump_forward", "extend")
 HERMES = CallFormat(
     "json",
     "<tool_call>",
