@@ -1,5 +1,6 @@
 """Pydantic AI's agents, on both of its models for OpenAI."""
 
+from contextlib import suppress
 from typing import Literal
 
 from city import City, check_city
