@@ -46,12 +46,10 @@ async def chat_three_calls() -> None:
     for seed in range(12):
         settings = {"max_tokens": 100, "seed": seed, "parallel_tool_calls": False}
         agent = Agent(on_chat, output_type=City, tools=[get_weather], model_settings=settings)
-        try:
+        with suppress(UsageLimitExceeded):
             check_city(
                 (await agent.run(ASK_TOOL, usage_limits=UsageLimits(request_limit=4))).output
             )
-        except UsageLimitExceeded:
-            pass
         if len(done) >= 3:
             return
     raise AssertionError(f"{len(done)} calls")
