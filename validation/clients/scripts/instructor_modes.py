@@ -38,7 +38,8 @@ def three_calls() -> None:
         check_city(city)
         message = reply.choices[0].message
         result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "Noted."}
-        messages += [message.model_dump(exclude_none=True), result]
+        # Instructor itself looks into every message's content.
+        messages += [message.model_dump(exclude_none=True) | {"content": ""}, result]
 
 
 main()
