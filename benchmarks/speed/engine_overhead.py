@@ -152,20 +152,25 @@ def spans(running: Engine, actor: str, begun: float, ended: float) -> list[tuple
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    settings = Settings(dtype=arguments.dtype, speculate=arguments.speculate)
+    settings = Settings(
+        dtype=arguments.dtype, speculate=arguments.speculate, run_ahead=arguments.run_ahead
+    )
     async with engine(settings) as running:
         await TimedBatch(["warmth"], 16).run(running)
         print("sequences rounds  wall ms  step ms  gap p50  gap p99   busy  drafting    tok/s")
         for sequences in arguments.sequences:
             print(await overhead(running, sequences, arguments.tokens), flush=True)
-        ratio = await batching(running, arguments.tokens)
-        print(f"16 at once are {ratio:.1f} times as fast as 16 in turn")
+        if arguments.batching:
+            ratio = await batching(running, arguments.tokens)
+            print(f"16 at once are {ratio:.1f} times as fast as 16 in turn")
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--speculate", default="auto")
+    parser.add_argument("--run-ahead", default="on", choices=("on", "off"))
+    parser.add_argument("--batching", action="store_true", help="measure what batching gains too")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--sequences", type=int, nargs="+", default=[1, 8, 16, 64])
     return parser.parse_args()

@@ -110,9 +110,7 @@ class Continuations:
             assert len(end.decided) <= end.length, "more was decided than is known"
 
 
-def spread(
-    resolved: Resolved, planned: Round, answers: tuple[T, ...], missing: T
-) -> tuple[T, ...]:
+def spread(resolved: Resolved, planned: Round, answers: tuple[T, ...], missing: T) -> tuple[T, ...]:
     """Return one answer for each row of the round that was planned."""
     if len(resolved.places) == len(planned.rows):
         return answers

@@ -136,7 +136,7 @@ class Scheduler:
         else:
             self.running_set.make_way(self.limits.rows_max)
         running = self.running_set.running.values()
-        ready = [s for s in running if not s.in_flight or before and _goes_on(s)]
+        ready = [s for s in running if not s.in_flight or (before and _goes_on(s))]
         decoding = [s for s in ready if s.pending <= 1]
         tokens_max = self._budget.tokens(now_s, sum(map(_row_count, decoding)), self._unread())
         plan = _Plan(tokens_max, tokens_max, before)
@@ -389,9 +389,7 @@ class Scheduler:
 
     # --- committing --------------------------------------------------------------------------
 
-    def _advance(
-        self, sequence: Sequence, decision: Decision, draft: Draft
-    ) -> SequenceProgress:
+    def _advance(self, sequence: Sequence, decision: Decision, draft: Draft) -> SequenceProgress:
         """Append what the target decided; the last token's KV is computed in the next round."""
         assert decision.tokens, "a row was left out whose text goes on"
         self.stats.count(decision, draft)
