@@ -81,22 +81,17 @@ def main(role: str, options: str) -> None:
 def serve(work: BinaryIO, pipe: Pipe, model: "Role") -> None:
     """Answer every WORK frame with a DONE frame, until the input ends.
 
-    What comes is read while a step is computed, and what leaves is sent while the next one is:
-    between two steps the device waits for neither.
+    A thread reads the next one while a step is computed. The answer leaves before the next step
+    begins: while that is drafted for, on one core, the parent works on another.
     """
-    # Beyond what the parent may have under way, so that neither end waits for the other.
+    # Holds what the parent has under way: two rounds and a reset at most.
     arrived: SimpleQueue[object] = SimpleQueue()
-    done: SimpleQueue[object] = SimpleQueue()
     Thread(target=_read, args=(work, model.work_type, arrived), daemon=True).start()
-    sender = Thread(target=_send, args=(pipe, done), daemon=True)
-    sender.start()
     while (message := arrived.get()) is not _END:
         if message is _RESET:
             model.reset()
         else:
-            done.put(model.step(message))
-    done.put(_END)
-    sender.join()
+            pipe.send(FrameKind.DONE, encode(model.step(message)))
 
 
 def _read(work: BinaryIO, kind_of_work: type, arrived: "SimpleQueue[object]") -> None:
@@ -109,12 +104,6 @@ def _read(work: BinaryIO, kind_of_work: type, arrived: "SimpleQueue[object]") ->
             arrived.put(_RESET if kind == FrameKind.RESET else decoder.decode(payload))
     finally:
         arrived.put(_END)
-
-
-def _send(pipe: Pipe, done: "SimpleQueue[object]") -> None:
-    """Encode and send results until there are no more."""
-    while (result := done.get()) is not _END:
-        pipe.send(FrameKind.DONE, encode(result))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """A model process with two rounds under way: the texts of one at a time, killed or not."""
+# ruff: noqa: ASYNC110 - what is waited for here is not announced
 
 import os
 import signal
