@@ -28,7 +28,7 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.replacement import CostAware
 from draftwerk.cache.tables import BlockTable
-from draftwerk.speculative.protocol import continuations
+from draftwerk.speculative.drafting import drafted_rounds
 from draftwerk.speculative.protocol.continuations import Continuations, RowEnd
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.sampling import gumbel as noise
@@ -49,6 +49,7 @@ from tests.actors import (
 )
 from tests.actors.devices import test_rounds_in_flight
 from tests.cache import tables_world, test_replacement
+from tests.speculative import test_continuations
 from tests.speculative.sampling import test_distribution as test_distribution
 from tests.speculative.scheduler import (
     test_lengths,
@@ -281,19 +282,19 @@ BUGS = [
         simulations(run_ahead=True),
     ),
     Bug(
-        "a row that goes on begins where it was planned to at the earliest",
-        slip(RowEnd, "continued", "start=self.length - 1", "start=row.start"),
+        "a row that goes on skips the last token that is known",
+        slip(RowEnd, "continued", "start=self.length - 1", "start=self.length"),
         simulations(run_ahead=True),
     ),
     Bug(
         "a row that goes on drafts beyond its text's end",
         slip(RowEnd, "continued", "min(row.draft_max, self.tokens_left - 1)", "row.draft_max"),
-        simulations(run_ahead=True),
+        test_continuations.test_drafts_end_with_the_text,
     ),
     Bug(
         "tokens left are counted once for two rounds",
         slip(RowEnd, "learn", "row.tokens_left - len(decision.tokens)", "row.tokens_left - 1"),
-        simulations(run_ahead=True),
+        test_continuations.test_drafts_end_with_the_text,
     ),
     Bug(
         "an overrun is delivered",
@@ -332,7 +333,7 @@ BUGS = [
     ),
     Bug(
         "a row is given the answer of another",
-        slip(continuations, "spread", "found[place] =", "found[place - 1] ="),
+        slip(drafted_rounds, "spread", "found[place] =", "found[place - 1] ="),
         simulations(run_ahead=True),
     ),
     Bug(

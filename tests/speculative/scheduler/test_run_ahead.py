@@ -2,9 +2,10 @@
 
 from random import Random
 
+import msgspec
+
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, StepReport, Verdict
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
-from draftwerk.speculative.sequence import Sequence
 from tests.speculative.scheduler.scheduler_world import World
 from tests.speculative.scheduler.test_scheduler import submit
 
@@ -109,18 +110,17 @@ def test_where_the_longest_outcome_does_not_fit_the_next_round_waits() -> None:
 
 
 def test_an_urgent_request_preempts_rows_that_would_run_ahead() -> None:
-    world = ahead(block_count=6)
-    low: list[Sequence] = [submit(world, [n + 1] * 8, tokens_max=8, priority=1) for n in range(2)]
-    first = plan(world)
-    urgent = submit(world, [9] * 8, tokens_max=2, priority=-1)
-    for _ in range(20):
-        running = [one.sequence_id for one in world.scheduler.running_set.running.values()]
-        if urgent.sequence_id in running:
+    limits = msgspec.structs.replace(AHEAD, rows_max=1)
+    world = World(Random(1), block_count=40, block_size=4, limits=limits)
+    low = submit(world, [1, 2, 3], tokens_max=20, priority=1)
+    under_way = [plan(world)]
+    urgent = submit(world, [9] * 3, tokens_max=2, priority=-1)
+    for _ in range(4):
+        while (found := world.scheduler.plan()) is not None:
+            under_way.append(found)
+        if urgent.in_flight:
             break
-        second = world.scheduler.plan()
-        answer(world, first, *[(7,) if row.samples else () for row in first.rows])
-        found = second or world.scheduler.plan()
-        assert found is not None
-        first = found
-    assert urgent.sequence_id in world.scheduler.running_set.running
-    assert sum(one.tally.preemptions for one in low) > 0
+        oldest = under_way.pop(0)
+        answer(world, oldest, *[(7,) for _ in oldest.rows])
+    assert urgent.in_flight, "it waited behind rows that ran ahead"
+    assert low.tally.preemptions == 1
