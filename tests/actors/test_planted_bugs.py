@@ -393,9 +393,9 @@ BUGS = [
         stories,
     ),
     Bug(
-        "a row that is in flight is cancelled on the spot",
+        "a search that is in flight is cancelled on the spot",
         slip(Scheduler, "cancel", "if not sequence.in_flight", "if True"),
-        stories,
+        simulations(),
     ),
     Bug(
         "a row that is in flight is preempted",
