@@ -27,6 +27,9 @@ TOPICS = (
     "rivers bread clocks foxes glass snow maps violins lanterns bees harbours ink deserts comets "
     "gardens trains"
 )
+HEADING = (
+    "sequences rounds  wall ms  step ms  gap p50  gap p99   busy  drafting    tok/s tok/step texts"
+)
 
 
 @dataclass(slots=True)
@@ -167,9 +170,7 @@ async def main(arguments: argparse.Namespace) -> None:
     )
     async with engine(settings) as running:
         await TimedBatch(["warmth"], 16).run(running)
-        print(
-            "sequences rounds  wall ms  step ms  gap p50  gap p99   busy  drafting    tok/s tok/step texts"
-        )
+        print(HEADING)
         for sequences in arguments.sequences:
             print(await overhead(running, sequences, arguments.tokens), flush=True)
         if arguments.batching:
