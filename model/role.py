@@ -10,14 +10,12 @@ import torch
 from draftwerk.model.build import Built, ModelOptions, build
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.measuring import MEASURING_S, StepSize, StepTimes, step_costs
-from draftwerk.model.native.gumbel import fastest
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
+from draftwerk.model.step.drafted_target import DraftedTarget, Step
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
-from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.frames import OnProgress, Ready
 from draftwerk.speculative.protocol.rounds import (
     Draft,
@@ -25,11 +23,9 @@ from draftwerk.speculative.protocol.rounds import (
     Proposal,
     Round,
     Row,
-    Verdict,
     chain,
 )
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.sources.store import Memories
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -105,26 +101,16 @@ def build_role(role: str, options: bytes, progress: OnProgress) -> Role:
     )
 
 
-def target_maker(
-    built: Built, options: ModelOptions, costs: StepTimes
-) -> Callable[[], Callable[[Proposal], Verdict]]:
+def target_maker(built: Built, options: ModelOptions, costs: StepTimes) -> Callable[[], Step]:
     """Return what makes a target without any sequence, with its draft sources if it runs them."""
     rule = rule_of(options.verify)
 
-    def verifies() -> Callable[[Proposal], Verdict]:
-        return TargetRunner(built.parts, options.successor_count, rule=rule).step
+    def runner() -> TargetRunner:
+        return TargetRunner(built.parts, options.successor_count, rule=rule)
 
     if options.sources is None:
-        return verifies
-    has_head = built.parts.draft_head is not None
-    methods = tuple(name for name in options.sources if name != "head" or has_head)
-    memories, noise = Memories(), fastest()  # of finished outputs; they outlive the sequences
-
-    def drafts() -> Callable[[Proposal], Verdict]:
-        proposer = Proposer(methods, costs, memories, noise, roofline=built.roofline)
-        return DraftedRounds(proposer, verifies()).step
-
-    return drafts
+        return lambda: runner().step
+    return DraftedTarget(runner, options.sources, costs, built.roofline).make
 
 
 def noting_use(
