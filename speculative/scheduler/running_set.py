@@ -196,8 +196,8 @@ class RunningSet:
         assert ranks == sorted(ranks), "the queue is out of order"
         holders = [0] * self.pool.capacity
         for sequence in self.running.values():
-            assert sequence.computed <= sequence.planned, "less is planned than computed"
-            assert sequence.planned <= len(sequence.tokens), "more KV than tokens"
+            assert sequence.computed <= len(sequence.tokens), "more KV than tokens"
+            assert sequence.computed <= sequence.planned <= len(sequence.tokens)
             if sequence.search is None or not sequence.search.members:
                 assert sequence.computed <= sequence.table.slots, "KV outside the table"
             for table in _tables(sequence):
