@@ -48,22 +48,21 @@ class Drafter:
                     self._lose(beside)
                 beside.start_soon(self._watch, beside)
             async for round_ in self.inbox:
-                with self.trace.span("draft", f"round {round_.round_id}"):
-                    drafts = await self._drafts(self.proposer, round_, beside)
+                drafts = await self._drafts(round_, beside)
                 # One proposal per round under way, and the mailbox holds `pipeline_depth`: never
                 # full.
                 self.verifier.send_nowait(Proposal(round_, drafts))
             beside.cancel_scope.cancel()
 
-    async def _drafts(
-        self, proposer: Proposer | None, round_: Round, beside: TaskGroup
-    ) -> tuple[Draft, ...]:
+    async def _drafts(self, round_: Round, beside: TaskGroup) -> tuple[Draft, ...]:
         """Return a draft for each row, or none at all where the target's process drafts."""
+        proposer = self.proposer
         if proposer is None:
             return ()
-        prepared = proposer.prepare(round_)
-        model_drafts, model_ms = await self._model_drafts(proposer, prepared, beside)
-        return proposer.finish(prepared, model_drafts, model_ms)
+        with self.trace.span("draft", f"round {round_.round_id}"):
+            prepared = proposer.prepare(round_)
+            model_drafts, model_ms = await self._model_drafts(proposer, prepared, beside)
+            return proposer.finish(prepared, model_drafts, model_ms)
 
     async def _model_drafts(
         self, proposer: Proposer, prepared: Prepared, beside: TaskGroup

@@ -8,6 +8,7 @@ ended; what the target tells the draft sources stays in its process.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import perf_counter
 
 from msgspec.structs import replace
 
@@ -34,6 +35,7 @@ class DraftedRounds:
 
     proposer: Proposer
     verify: Callable[[Proposal], Verdict]
+    clock: Callable[[], float] = perf_counter
     continuations: Continuations = field(default_factory=Continuations)
     _feedback: dict[int, Feedback] = field(default_factory=dict[int, Feedback])
     """Of each sequence's newest decision, until its next row."""
@@ -47,15 +49,18 @@ class DraftedRounds:
         resolved = self.continuations.resolve(planned)
         rows = tuple(map(self._with_feedback, resolved.round.rows))
         round_ = replace(resolved.round, rows=rows, report=self._report)
+        begun = self.clock()
         drafts = self._drafts(round_)
+        draft_ms = (self.clock() - begun) * 1e3
         verdict = self.verify(Proposal(round_, drafts))
         self.continuations.learn(resolved, verdict.decisions)
-        self._report = verdict.report
+        self._report = replace(verdict.report, draft_ms=draft_ms)
         decisions = tuple(map(self._keep_feedback, rows, verdict.decisions))
         return replace(
             verdict,
             decisions=spread(resolved, planned, decisions, NOT_COMPUTED),
             drafts=spread(resolved, planned, drafts, NO_DRAFT),
+            report=self._report,
         )
 
     def check(self) -> None:
