@@ -33,6 +33,9 @@ from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSe
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.sequence import Sequence, SequenceProgress, origins
 
+READ_MAX = 64
+"""Prompt tokens in a round that another is planned behind: beside a longer one the device's wait is
+nothing, and who comes while it runs shall not wait for two."""
 DRAFT_SHARE = 8
 """Of a round, one part in so many is for drafts even while prompts wait."""
 
@@ -225,11 +228,15 @@ class Scheduler:
     def _may_run_ahead(self) -> bool:
         """Return whether every row of the round under way can be continued before it is answered.
 
-        Their longest outcome must fit into the pool at nobody's cost, and no search and no more
-        urgent sequence may have to wait for it: else the next round is planned behind the verdict.
+        Their longest outcome must fit into the pool at nobody's cost, and no search, no more urgent
+        sequence and no newcomer may have to wait long for it: else the next round is planned behind
+        the verdict.
         """
         running = self.running_set.running.values()
         if self.running_set.makes_way or any(s.search is not None for s in running):
+            return False
+        under_way = [row for round_, _ in self._rounds.values() for row in round_.rows]
+        if sum(row.stop - row.start - row.samples for row in under_way) > READ_MAX:
             return False
         return all(
             sequence.table.reserve(_known_max(sequence, row))

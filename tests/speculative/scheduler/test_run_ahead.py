@@ -5,6 +5,7 @@ from random import Random
 import msgspec
 
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, StepReport, Verdict
+from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.speculative.scheduler.scheduler_world import World
 from tests.speculative.scheduler.test_scheduler import submit
@@ -58,6 +59,20 @@ def test_the_rest_of_a_prompt_follows_its_beginning_at_once() -> None:
     assert (second.rows[0].start, second.rows[0].stop) == (24, 40)
     assert not second.rows[0].continues
     assert second.rows[0].samples
+
+
+def test_nothing_is_planned_behind_a_long_round_so_that_newcomers_wait_for_one() -> None:
+    limits = msgspec.structs.replace(AHEAD, tokens_max=128)
+    world = World(Random(1), block_count=80, block_size=4, limits=limits)
+    submit(world, [1 + n % 9 for n in range(26)], tokens_max=2)
+    world.scheduler.submit(
+        world.sequence("long", 0, [1 + n % 7 for n in range(90)], Sampling(), tokens_max=2)
+    )
+    first = plan(world)
+    assert sum(row.stop - row.start for row in first.rows) == 116
+    assert world.scheduler.plan() is None
+    answer(world, first, (7,), (7,))
+    assert len(plan(world).rows) == 2
 
 
 def test_a_text_that_the_round_under_way_ends_at_any_rate_is_not_continued() -> None:
