@@ -138,6 +138,13 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "memory allows"
         ),
     ] = "auto"
+    run_ahead: Annotated[
+        Literal["on", "off"],
+        Meta(
+            description="whether the next round is planned while one runs; never beside a draft "
+            "model, whose drafts follow the round"
+        ),
+    ] = "on"
     slo: Annotated[
         Strings,
         Meta(
