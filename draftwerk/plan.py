@@ -109,6 +109,8 @@ def plan(
             "draft_head": settings.draft_head if "head" in methods else "off",
             "successor_count": SUCCESSORS if "recycle" in methods else 0,
             "dtype": dtype,
+            "pipeline_parallel": settings.pipeline_parallel,
+            "tensor_parallel": settings.tensor_parallel,
             **options,
         },
         draft_options=(

@@ -1,33 +1,48 @@
 """From options to a running model: the factory a device process calls."""
 
+from dataclasses import replace as replace_weights
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
 import msgspec
 import torch
+from msgspec import to_builtins
+from msgspec.structs import replace
 
-from draftwerk.machine.host import memory_bytes
+from draftwerk.cache.page_layout import memory_bytes
+from draftwerk.machine.host import memory_bytes as machine_bytes
+from draftwerk.machine.shared_memory import SharedMemory, mapped
 from draftwerk.machine.threads import ALWAYS_ALL, fastest_count, usable_cpus
 from draftwerk.model.attention.choice import Needs, choose_attention
+from draftwerk.model.batch.batch import Forward, Pages
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import cache_directory, locate
-from draftwerk.model.checkpoint.loader import Checkpoint, load
+from draftwerk.model.checkpoint.loader import Checkpoint, load, load_vocabulary
 from draftwerk.model.checkpoint.packed_weights import WeightStore, weights_fingerprint
+from draftwerk.model.checkpoint.shard import Grid, shard_of
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead, find
 from draftwerk.model.native.build import Library, NativeUnavailable, obtain, source_key
 from draftwerk.model.native.draft_head import NativeStep
-from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.forward import NativeForward, page_format
 from draftwerk.model.native.kv_pages import copy_blocks, move_slots
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.native.servable import check_formats
 from draftwerk.model.native.trials import native_roofline, trial_s
+from draftwerk.model.ranks.group import RankGroup
+from draftwerk.model.ranks.leading import LeadingForward
+from draftwerk.model.ranks.native_stage import NativeStage
+from draftwerk.model.ranks.seats import Seats, group_bytes, take_seats
 from draftwerk.model.reference.draft_head import TorchStep
 from draftwerk.model.reference.forward import TorchForward, prefer_speed
-from draftwerk.model.reference.kv_pages import allocate, page_shape
-from draftwerk.model.reference.shared_pages import page_memory
+from draftwerk.model.reference.kv_pages import allocate, page_shape, private_pages
+from draftwerk.model.reference.shared_pages import SharedPages, page_memory
 from draftwerk.model.step.backend import Backend, BoundHead, LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
@@ -80,6 +95,16 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Of shared memory for the pages, which the parent owns; -1: the process has its own."""
     weights_descriptor: int = -1
     """Of shared memory for packed weights, likewise."""
+    pipeline_parallel: int = 1
+    """How many stages the layers are divided among, each in processes of its own."""
+    tensor_parallel: int = 1
+    """How many processes share the columns of a stage's products."""
+    rank: int = 0
+    """Which of these processes this is; rank 0 starts the others."""
+    group_descriptor: int = -1
+    """Of the memory in which ranks meet, which rank 0 owns."""
+    rank_weights_descriptors: tuple[int, ...] = ()
+    """Of memory for the packed weights of ranks 1, 2, ..., likewise the parent's."""
     measures: bool = True
     """Whether steps and memory are measured; one that succeeds another only warms up."""
 
@@ -103,6 +128,31 @@ class Built(NamedTuple):
     """Where the machine's rates were measured."""
     fingerprint: str = ""
     """Of everything that decides the bytes of keys and values beside the tokens."""
+    group: RankGroup | None = None
+    """The other ranks of a divided model."""
+
+
+class BuiltRank(NamedTuple):
+    """A rank but the first, ready to compute."""
+
+    stage: Forward
+    pages: Pages
+    scratch: Pages
+    """For steps that only measure."""
+
+
+class NativePart(NamedTuple):
+    """What one rank has of a model on the native kernels, or all of it."""
+
+    model: Checkpoint
+    forward: NativeForward
+    stage: Forward
+    """The forward pass, and what is handed over before and after it."""
+    pages: Pages
+    shared: SharedPages | None
+    pool: Pool
+    threads: int
+    measured_s: float
 
 
 def build(
@@ -130,6 +180,17 @@ def build(
     return _torch(options, device, progress)
 
 
+def build_rank(options: bytes, progress: OnProgress = lambda _: None) -> BuiltRank:
+    """Return one of the ranks that rank 0 has started. Raises Refused."""
+    decoded = msgspec.json.decode(options, type=ModelOptions)
+    kernels = obtain(progress=progress)
+    torch.set_num_threads(1)
+    part = _native_part(decoded, kernels, progress)
+    keys = part.pages.keys
+    scratch = private_pages(tuple(keys.shape), keys.dtype)
+    return BuiltRank(part.stage, part.pages, scratch)
+
+
 def build_runner(options: ModelOptions, progress: OnProgress = lambda _: None) -> TargetRunner:
     """Return a target model. Raises Refused."""
     return TargetRunner(
@@ -154,17 +215,10 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
     _check_kv_dtype(options, "int8")
     kernels = obtain(progress=progress)  # first: it fails before anything large is read
     torch.set_num_threads(1)  # a second pool of spinning threads would fight the first
-    store = _weight_store(options, kernels)
-    tries_threads = not options.threads and usable_cpus() > ALWAYS_ALL
-    has_matrices = store is None or not store.is_packed or tries_threads
-    model = load(options.source, None, progress=progress, matrices=has_matrices)
-    begun = perf_counter()
-    threads = options.threads or _threads(model, options.dtype)
-    measured_s = perf_counter() - begun
-    pool = Pool(threads)
-    forward = NativeForward(
-        model.config, model.weights, options.dtype, pool, options.kv_dtype, store
-    )
+    options, group = _lead(options, progress)
+    part = _native_part(options, kernels, progress)
+    model, pool, pages = part.model, part.pool, part.pages
+    forward = part.stage if group is None else LeadingForward(part.stage, group, pages)
     sampler = NativeSampler(pool)
     backend = Backend(
         choose=sampler.choose_many,
@@ -174,14 +228,10 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
         copy_blocks=copy_blocks,
         move_slots=move_slots,
     )
-    shared, pages = page_memory(
-        page_shape(model.config, options.block_count, options.block_size, forward.page_width),
-        forward.page_dtype,
-        options.pages_descriptor,
-    )
     head = None
-    if weights := _draft_head(options, model):
-        step = NativeStep(weights, forward.embedding, model.weights.lm_head, pool)
+    vocabulary = _vocabulary(options, part)
+    if weights := _draft_head(options, model.config, vocabulary):
+        step = NativeStep(weights, vocabulary.embedding, vocabulary.lm_head, pool)
         head = BoundHead(step=step, forward=forward)
     parts = LoadedModel(
         forward=forward,
@@ -190,25 +240,108 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
         backend=backend,
         grammars=_grammars(model),
         draft_head=head,
-        shared=shared,
+        shared=part.shared,
     )
+    if group is not None:
+        group.wait_until_ready()
     begun = perf_counter()
-    reading = forward.reading(READING_S) if options.measures else (0, 0.0)
-    roofline = None
-    if options.measures:
-        roofline = native_roofline(model.config, forward, pages, pool, reading)
+    reading, roofline = (0, 0.0), None
+    if options.measures and group is None:  # a rank's rates are not the model's
+        reading = part.forward.reading(READING_S)
+        roofline = native_roofline(model.config, part.forward, pages, pool, reading)
     return Built(
         parts,
         "cpu",
         NATIVE,
         exact=True,
         kernels=f"{kernels.isa.name}, {kernels.origin}",
-        threads=threads,
+        threads=part.threads,
         reading=reading,
-        measured_s=measured_s + perf_counter() - begun,
+        measured_s=part.measured_s + perf_counter() - begun,
         roofline=roofline,
         fingerprint=_page_fingerprint(options, model.directory, _kernel_words(kernels)),
+        group=group,
     )
+
+
+def _native_part(options: ModelOptions, kernels: Library, progress: OnProgress) -> NativePart:
+    """Return what this process has of the model: all of it, or a rank's share."""
+    grid = _grid(options)
+    shard, seats = None, Seats()
+    if grid.size > 1:
+        config = read_config(locate(options.source)[1])
+        shard = shard_of(config, grid, options.rank)
+        seats = take_seats(mapped(options.group_descriptor), config, grid, options.rank)
+    store = _weight_store(options, kernels)
+    tries_threads = not options.threads and usable_cpus() > ALWAYS_ALL
+    has_matrices = store is None or not store.is_packed or tries_threads
+    model = load(options.source, None, progress=progress, matrices=has_matrices, shard=shard)
+    begun = perf_counter()
+    threads = options.threads or _threads(model, options.dtype)
+    measured_s = perf_counter() - begun
+    pool = Pool(threads)
+    forward = NativeForward(
+        model.config,
+        model.weights,
+        options.dtype,
+        pool,
+        options.kv_dtype,
+        store,
+        shard,
+        seats.columns,
+    )
+    shape = page_shape(model.config, options.block_count, options.block_size, forward.page_width)
+    shared, pages = page_memory(shape, forward.page_dtype, options.pages_descriptor)
+    stage = forward if shard is None else NativeStage(forward, shard, seats)
+    return NativePart(model, forward, stage, pages, shared, pool, threads, measured_s)
+
+
+def _grid(options: ModelOptions) -> Grid:
+    return Grid(options.pipeline_parallel, options.tensor_parallel)
+
+
+def _lead(options: ModelOptions, progress: OnProgress) -> tuple[ModelOptions, RankGroup | None]:
+    """Start the other ranks of a divided model; returns the options of this one. Raises Refused."""
+    grid = _grid(options)
+    if grid.size == 1:
+        return options, None
+    config = read_config(locate(options.source, progress)[1])
+    for rank in range(grid.size):
+        shard_of(config, grid, rank)
+    dtype, width = page_format(config, options.dtype, options.kv_dtype)
+    shape = page_shape(config, options.block_count, options.block_size, width)
+    group = RankGroup(grid, progress)
+    own = replace(
+        options,
+        # Stages take turns: only the ranks of one compute at a time.
+        threads=options.threads or max(1, usable_cpus() // grid.tensor),
+        group_descriptor=group.keep(SharedMemory.make(group_bytes(config, grid))),
+        pages_descriptor=options.pages_descriptor,
+    )
+    if own.pages_descriptor < 0:
+        size = 2 * prod(shape) * dtype.itemsize
+        own = replace(own, pages_descriptor=group.keep(SharedMemory.make(memory_bytes(size))))
+    weights = dict(enumerate(options.rank_weights_descriptors, 1))
+    others = {
+        rank: replace(
+            own, rank=rank, weights_descriptor=weights.get(rank, -1), rank_weights_descriptors=()
+        )
+        for rank in range(1, grid.size)
+    }
+    descriptors = (own.group_descriptor, own.pages_descriptor, *weights.values())
+    group.start({rank: to_builtins(told) for rank, told in others.items()}, descriptors)
+    return own, group
+
+
+def _vocabulary(options: ModelOptions, part: NativePart) -> Weights:
+    """Return the weights that a draft head reads of its target, whole."""
+    weights, dtype = part.model.weights, part.forward.embedding.dtype
+    if _grid(options).size == 1:
+        return replace_weights(weights, embedding=part.forward.embedding)
+    if options.draft_head == "off":
+        return weights
+    vocabulary = load_vocabulary(options.source, None)
+    return replace_weights(vocabulary, embedding=vocabulary.embedding.to(dtype))
 
 
 def _weight_store(options: ModelOptions, kernels: Library) -> WeightStore | None:
@@ -217,7 +350,9 @@ def _weight_store(options: ModelOptions, kernels: Library) -> WeightStore | None
         return None
     _, directory = locate(options.source)
     cache = cache_directory()
-    words = (options.dtype, *_kernel_words(kernels))
+    grid = _grid(options)
+    share = (f"rank {options.rank} of {grid}",) if grid.size > 1 else ()
+    words = (options.dtype, *_kernel_words(kernels), *share)
     fingerprint = weights_fingerprint(directory, cache, words)
     if fingerprint is None:
         return None
@@ -262,7 +397,7 @@ def _gpu(options: ModelOptions, device: torch.device, progress: OnProgress, draf
         kv_dtype=options.kv_dtype,
         drafts=drafts,
     )
-    draft_head = _draft_head(options, model)
+    draft_head = _draft_head(options, model.config, model.weights)
     parts, chosen = gpu_parts(
         model, settings, CudaRecorder(), _grammars(model), progress, draft_head
     )
@@ -287,7 +422,7 @@ def _torch(
     model = load(options.source, dtype, device, progress)
     forward = TorchForward(model.config, model.weights, attention)
     if not options.exact:
-        prefer_speed(forward, memory_bytes())
+        prefer_speed(forward, machine_bytes())
     shared = None
     if device.type == "cpu":
         shape = page_shape(model.config, options.block_count, options.block_size)
@@ -295,7 +430,7 @@ def _torch(
     else:
         pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
     head = None
-    if weights := _draft_head(options, model):
+    if weights := _draft_head(options, model.config, model.weights):
         head = BoundHead(step=TorchStep(weights, model.weights), forward=forward)
     parts = LoadedModel(
         forward=forward,
@@ -324,10 +459,10 @@ def _check_kv_dtype(options: ModelOptions, served: str = "auto") -> None:
         raise Refused(f"kv_dtype {options.kv_dtype!r} needs {needed[options.kv_dtype]}")
 
 
-def _draft_head(options: ModelOptions, model: Checkpoint) -> DraftHead | None:
+def _draft_head(options: ModelOptions, config: ModelConfig, weights: Weights) -> DraftHead | None:
     if options.draft_head == "off":
         return None
-    return find(options.draft_head, model.config, model.weights)
+    return find(options.draft_head, config, weights)
 
 
 def _grammars(model: Checkpoint) -> Grammars | None:

@@ -10,6 +10,7 @@ import torch
 from draftwerk.model.build import Built, ModelOptions, build
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.measuring import MEASURING_S, StepSize, StepTimes, step_costs
+from draftwerk.model.ranks.group import RankGroup
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
@@ -50,6 +51,8 @@ class Role:
     work_type: type[Proposal] | type[Round]
     make: Callable[[], Callable[[Any], object]]
     ready: Ready
+    group: RankGroup | None = None
+    """The other ranks, where the model is divided."""
     step: Callable[[Any], object] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -94,6 +97,7 @@ def build_role(role: str, options: bytes, progress: OnProgress) -> Role:
             round_of,
         ),
         _ready(built, costs),
+        built.group,
     )
 
 
@@ -183,5 +187,6 @@ def _ready(built: Built, costs: StepTimes) -> Ready:
         weight_ms=built.reading[1],
         roofline=built.roofline,
         pages=None if built.parts.shared is None else built.parts.shared.layout,
+        ranks=() if built.group is None else tuple(built.group.process_ids.values()),
         fingerprint=built.fingerprint,
     )

@@ -9,6 +9,7 @@ reads all inputs of a product and computes some of its columns, so no sum is eve
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -91,7 +92,7 @@ def divided(size: int, parts: int) -> list[range]:
     """Return consecutive ranges, the earlier ones longer by one where it does not divide evenly."""
     least, more = divmod(size, parts)
     bounds = [part * least + min(part, more) for part in range(parts + 1)]
-    return [range(*pair) for pair in zip(bounds, bounds[1:], strict=False)]
+    return [range(*pair) for pair in pairwise(bounds)]
 
 
 def columns(size: int, parts: int) -> list[range]:

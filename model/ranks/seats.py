@@ -1,6 +1,6 @@
 """A rank's seats in the meetings of its group: one with its stage, one with each stage beside it.
 
-    memory of the group    | stage 0 | stage 1 | ... | stages 0 and 1 | stages 1 and 2 | ...
+memory of the group    | stage 0 | stage 1 | ... | stages 0 and 1 | stages 1 and 2 | ...
 """
 
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from draftwerk.model.native.meeting import Meeting, meeting_bytes
 class Seats:
     """Where one rank meets others; None where there is nobody to meet."""
 
-    columns: Meeting | None
+    columns: Meeting | None = None
     """With the ranks of its stage, which have the other columns."""
-    before: Meeting | None
+    before: Meeting | None = None
     """With the stage that hidden states come from."""
-    after: Meeting | None
+    after: Meeting | None = None
     """With the stage that they go to."""
 
     def give_up(self) -> None:

@@ -26,7 +26,8 @@ class ThreadRanks:
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:
         with ThreadPoolExecutor(len(self.stages)) as threads:
             results = [threads.submit(stage, batch, pages) for stage in self.stages]
-            return [result.result() for result in results][0]
+            first, *_ = [result.result() for result in results]
+            return first
 
 
 def thread_ranks(directory: Path, grid: Grid, dtype: str, kv_dtype: str = "auto") -> ThreadRanks:
