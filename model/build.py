@@ -11,6 +11,7 @@ import msgspec
 import torch
 from msgspec import to_builtins
 from msgspec.structs import replace
+from torch import Tensor
 
 from draftwerk.cache.page_layout import memory_bytes
 from draftwerk.machine.host import memory_bytes as machine_bytes
@@ -36,11 +37,11 @@ from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.native.servable import check_formats
 from draftwerk.model.native.trials import native_roofline, trial_s
 from draftwerk.model.ranks.group import RankGroup
-from draftwerk.model.ranks.leading import LeadingForward
+from draftwerk.model.ranks.leading import LeadingForward, Stage
 from draftwerk.model.ranks.native_stage import NativeStage
 from draftwerk.model.ranks.seats import Seats, group_bytes, take_seats
 from draftwerk.model.reference.draft_head import TorchStep
-from draftwerk.model.reference.forward import TorchForward, prefer_speed
+from draftwerk.model.reference.forward import TorchForward, all_mine, prefer_speed
 from draftwerk.model.reference.kv_pages import allocate, page_shape, private_pages
 from draftwerk.model.reference.shared_pages import SharedPages, page_memory
 from draftwerk.model.step.backend import Backend, BoundHead, LoadedModel
@@ -52,6 +53,7 @@ from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.protocol.frames import OnProgress
 from draftwerk.speculative.sampling.verification import Verify
 
+CPU = torch.device("cpu")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 DEVICE_DTYPES = {
     "cpu": (*DTYPES, "int8", "int4"),
@@ -101,6 +103,8 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How many processes share the columns of a stage's products."""
     rank: int = 0
     """Which of these processes this is; rank 0 starts the others."""
+    rendezvous: str = ""
+    """A file by which torch's ranks find each other."""
     group_descriptor: int = -1
     """Of the memory in which ranks meet, which rank 0 owns."""
     rank_weights_descriptors: tuple[int, ...] = ()
@@ -141,12 +145,23 @@ class BuiltRank(NamedTuple):
     """For steps that only measure."""
 
 
+class TorchPart(NamedTuple):
+    """What one rank has of a model in torch, or all of it."""
+
+    model: Checkpoint
+    forward: TorchForward
+    stage: Stage | TorchForward
+    pages: Pages
+    shared: SharedPages | None
+    threads: int
+
+
 class NativePart(NamedTuple):
     """What one rank has of a model on the native kernels, or all of it."""
 
     model: Checkpoint
     forward: NativeForward
-    stage: Forward
+    stage: Stage | NativeForward
     """The forward pass, and what is handed over before and after it."""
     pages: Pages
     shared: SharedPages | None
@@ -183,9 +198,11 @@ def build(
 def build_rank(options: bytes, progress: OnProgress = lambda _: None) -> BuiltRank:
     """Return one of the ranks that rank 0 has started. Raises Refused."""
     decoded = msgspec.json.decode(options, type=ModelOptions)
-    kernels = obtain(progress=progress)
-    torch.set_num_threads(1)
-    part = _native_part(decoded, kernels, progress)
+    if decoded.attention == NATIVE:
+        torch.set_num_threads(1)
+        part = _native_part(decoded, obtain(progress=progress), progress)
+    else:
+        part = _torch_part(decoded, CPU, progress)
     keys = part.pages.keys
     scratch = private_pages(tuple(keys.shape), keys.dtype)
     return BuiltRank(part.stage, part.pages, scratch)
@@ -215,7 +232,7 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
     _check_kv_dtype(options, "int8")
     kernels = obtain(progress=progress)  # first: it fails before anything large is read
     torch.set_num_threads(1)  # a second pool of spinning threads would fight the first
-    options, group = _lead(options, progress)
+    options, group = _lead(replace(options, attention=NATIVE), progress)
     part = _native_part(options, kernels, progress)
     model, pool, pages = part.model, part.pool, part.pages
     forward = part.stage if group is None else LeadingForward(part.stage, group, pages)
@@ -229,7 +246,7 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
         move_slots=move_slots,
     )
     head = None
-    vocabulary = _vocabulary(options, part)
+    vocabulary = _vocabulary(options, model.weights, part.forward.embedding)
     if weights := _draft_head(options, model.config, vocabulary):
         step = NativeStep(weights, vocabulary.embedding, vocabulary.lm_head, pool)
         head = BoundHead(step=step, forward=forward)
@@ -315,6 +332,7 @@ def _lead(options: ModelOptions, progress: OnProgress) -> tuple[ModelOptions, Ra
         options,
         # Stages take turns: only the ranks of one compute at a time.
         threads=options.threads or max(1, usable_cpus() // grid.tensor),
+        rendezvous="" if options.attention == NATIVE else str(group.rendezvous()),
         group_descriptor=group.keep(SharedMemory.make(group_bytes(config, grid))),
         pages_descriptor=options.pages_descriptor,
     )
@@ -333,15 +351,16 @@ def _lead(options: ModelOptions, progress: OnProgress) -> tuple[ModelOptions, Ra
     return own, group
 
 
-def _vocabulary(options: ModelOptions, part: NativePart) -> Weights:
-    """Return the weights that a draft head reads of its target, whole."""
-    weights, dtype = part.model.weights, part.forward.embedding.dtype
+def _vocabulary(
+    options: ModelOptions, weights: Weights, embedding: Tensor, dtype: torch.dtype | None = None
+) -> Weights:
+    """Return the weights that a draft head reads of its target, whole, and this embedding's."""
     if _grid(options).size == 1:
-        return replace_weights(weights, embedding=part.forward.embedding)
+        return replace_weights(weights, embedding=embedding)
     if options.draft_head == "off":
         return weights
-    vocabulary = load_vocabulary(options.source, None)
-    return replace_weights(vocabulary, embedding=vocabulary.embedding.to(dtype))
+    vocabulary = load_vocabulary(options.source, dtype)
+    return replace_weights(vocabulary, embedding=vocabulary.embedding.to(embedding.dtype))
 
 
 def _weight_store(options: ModelOptions, kernels: Library) -> WeightStore | None:
@@ -408,37 +427,29 @@ def _torch(
     options: ModelOptions, device: torch.device, progress: OnProgress, why: str = ""
 ) -> Built:
     """Build the fallback; `why` says what keeps the native kernels from a CPU."""
-    dtype = DTYPES.get(options.dtype)
-    if dtype is None:
+    if options.dtype not in DTYPES:
         needed = "Triton" if device.type == "cuda" else "the native kernels of a CPU"
         raise Refused(f"dtype {options.dtype!r} needs {needed}")
     _check_kv_dtype(options)
-    threads = 0
-    if device.type == "cpu":
-        threads = options.threads or usable_cpus()
-        torch.set_num_threads(threads)
-    needs = Needs(device, options.block_size, options.exact and device.type == "cuda")
-    name, attention, _ = choose_attention(options.attention, needs)
-    model = load(options.source, dtype, device, progress)
-    forward = TorchForward(model.config, model.weights, attention)
-    if not options.exact:
-        prefer_speed(forward, machine_bytes())
-    shared = None
-    if device.type == "cpu":
-        shape = page_shape(model.config, options.block_count, options.block_size)
-        shared, pages = page_memory(shape, dtype, options.pages_descriptor)
-    else:
-        pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
+    name = choose_attention(options.attention, _needs(options, device)).name
+    options, group = _lead(replace(options, attention=name), progress)
+    part = _torch_part(options, device, progress)
+    model, pages = part.model, part.pages
+    forward = part.stage if group is None else LeadingForward(part.stage, group, pages)
     head = None
-    if weights := _draft_head(options, model.config, model.weights):
-        head = BoundHead(step=TorchStep(weights, model.weights), forward=forward)
+    embedding = model.weights.embedding
+    vocabulary = _vocabulary(options, model.weights, embedding, embedding.dtype)
+    if weights := _draft_head(options, model.config, vocabulary):
+        head = BoundHead(step=TorchStep(weights, vocabulary), forward=forward)
+    if group is not None:
+        group.wait_until_ready()
     parts = LoadedModel(
         forward=forward,
         pages=pages,
         vocab_size=model.config.vocab_size,
         grammars=_grammars(model),
         draft_head=head,
-        shared=shared,
+        shared=part.shared,
     )
     kernels = f"none ({why}): torch serves, {TORCH_SLOWNESS}" if why else ""
     return Built(
@@ -447,9 +458,48 @@ def _torch(
         name,
         exact=False,
         kernels=kernels,
-        threads=threads,
+        threads=part.threads,
         fingerprint=_page_fingerprint(options, model.directory, (name, torch.__version__)),
+        group=group,
     )
+
+
+def _needs(options: ModelOptions, device: torch.device) -> Needs:
+    return Needs(device, options.block_size, options.exact and device.type == "cuda")
+
+
+def _torch_part(options: ModelOptions, device: torch.device, progress: OnProgress) -> TorchPart:
+    """Return what this process has of the model: all of it, or a rank's share."""
+    dtype, grid, threads = DTYPES[options.dtype], _grid(options), 0
+    if device.type == "cpu":
+        threads = options.threads or usable_cpus()
+        torch.set_num_threads(threads)
+    attention = choose_attention(options.attention, _needs(options, device)).attention
+    shard, gather, connected = None, all_mine, None
+    if grid.size > 1:
+        # Not every build of torch has it, and it takes a while to import.
+        from draftwerk.model.ranks.torch_stage import connect
+
+        config = read_config(locate(options.source)[1])
+        shard = shard_of(config, grid, options.rank)
+        connected = connect(Path(options.rendezvous), config, grid, options.rank, dtype)
+        gather = connected.gather
+    model = load(options.source, dtype, device, progress, shard=shard)
+    forward = TorchForward(model.config, model.weights, attention, shard, gather)
+    stage: Stage | TorchForward = forward
+    if shard is not None and connected is not None:
+        from draftwerk.model.ranks.torch_stage import TorchStage
+
+        stage = TorchStage(forward, shard, connected)
+    elif not options.exact:
+        prefer_speed(forward, machine_bytes())
+    if device.type == "cpu":
+        shape = page_shape(model.config, options.block_count, options.block_size)
+        shared, pages = page_memory(shape, dtype, options.pages_descriptor)
+    else:
+        shared = None
+        pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
+    return TorchPart(model, forward, stage, pages, shared, threads)
 
 
 def _check_kv_dtype(options: ModelOptions, served: str = "auto") -> None:

@@ -14,6 +14,9 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from io import FileIO
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from threading import Event, Lock, Thread
 from typing import cast
 
@@ -71,6 +74,12 @@ class RankGroup:
         self._lost = ""
         self._stop_waiting: Callable[[], None] = nothing_to_stop
         self._on_loss: Callable[[str], None] = lambda _: None
+
+    def rendezvous(self) -> Path:
+        """Return an empty file, for this group alone."""
+        folder = Path(mkdtemp(prefix="draftwerk-ranks-"))
+        weakref.finalize(self, rmtree, folder, ignore_errors=True)
+        return folder / "store"
 
     def keep(self, memory: SharedMemory) -> int:
         """Return the descriptor of memory that ends with the group."""

@@ -1,0 +1,168 @@
+"""A divided model against one process: the same bits, the same texts, also when ranks are killed.
+
+    python -m validation.ranks logits       # tiny models of every family, and the default model
+    python -m validation.ranks texts        # the default model behind an engine, in every grid
+    python -m validation.ranks kills        # the same texts while ranks are killed
+
+Byte equality is asserted; `texts` also tells what a step costs.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+from draftwerk import AsyncLLM, SamplingParams
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.checkpoint.shard import Grid
+from draftwerk.outputs import RequestOutput
+from tests.support.ranks import differing
+from tests.support.tiny_models import FAMILIES, save_tiny
+
+GRIDS = (Grid(2, 1), Grid(3, 1), Grid(1, 2), Grid(1, 3), Grid(2, 2))
+DTYPES = ("fp32", "bf16", "int8", "int4")
+STORY = "Write a story about a lighthouse keeper who finds a letter in a bottle."
+ASKED: tuple[tuple[str, SamplingParams], ...] = (
+    ("greedy", SamplingParams(temperature=0.0, max_tokens=48, logprobs=2)),
+    ("seeded", SamplingParams(temperature=1.0, seed=3, max_tokens=48)),
+    ("undrafted", SamplingParams(temperature=1.0, seed=3, max_tokens=48, speculation="off")),
+    ("two texts", SamplingParams(temperature=0.8, seed=5, n=2, max_tokens=32)),
+    ("beams", SamplingParams(beam_width=3, n=2, max_tokens=16)),
+    ("JSON", SamplingParams(temperature=0.7, seed=7, max_tokens=48, json_object=True)),
+    ("penalised", SamplingParams(temperature=0.0, frequency_penalty=0.6, max_tokens=32)),
+)
+KILLS = 3
+KILL_PAUSE_S = 1.0
+
+
+def logits(dtypes: Sequence[str], grids: Sequence[Grid]) -> None:
+    """Compare every family's tiny model and the default one, logits and pages, bit for bit."""
+    with TemporaryDirectory() as folder:
+        for family in FAMILIES:
+            directory = Path(folder) / family
+            save_tiny(directory, family, num_hidden_layers=3)
+            compare(family, str(directory), dtypes, grids)
+    compare("the default model", None, dtypes, grids)
+
+
+def compare(name: str, directory: str | None, dtypes: Sequence[str], grids: Sequence[Grid]) -> None:
+    """Raise SystemExit where a grid gives other bits than one process."""
+    model = load(directory, None)
+    for dtype in dtypes:
+        if wrong := differing(model, directory, dtype, grids):
+            raise SystemExit(f"{name}: other bits in {wrong}")
+    print(f"{name}: {len(dtypes)} formats x {len(grids)} grids, all bits equal", flush=True)
+
+
+async def answered(llm: AsyncLLM) -> list[tuple[object, ...]]:
+    """Return all texts, and the log-probabilities that were asked for, computed together."""
+    params = [params for _, params in ASKED]
+    return [said(one) for one in await llm.batch([STORY] * len(params), params)]
+
+
+def said(output: RequestOutput) -> tuple[object, ...]:
+    return tuple((one.token_ids, one.text, one.logprobs) for one in output.choices)
+
+
+def check(name: str, found: list[tuple[object, ...]], expected: list[tuple[object, ...]]) -> None:
+    """Raise SystemExit where a text is another."""
+    for (what, _), one, other in zip(ASKED, found, expected, strict=True):
+        if one != other:
+            raise SystemExit(f"{name}: another text, {what}:\n{one}\n{other}")
+    print(f"{name}: {len(found)} requests equal", flush=True)
+
+
+def engine(grid: Grid, dtype: str, attention: str) -> AsyncLLM:
+    return AsyncLLM(
+        kv_memory="128MiB",
+        dtype=dtype,  # pyright: ignore[reportArgumentType] - one of DTYPES
+        attention=attention,
+        exact=attention != "auto",
+        pipeline_parallel=grid.pipeline,
+        tensor_parallel=grid.tensor,
+    )
+
+
+async def token_ms(llm: AsyncLLM) -> float:
+    """Return the milliseconds of a plain step with one token, drafts off."""
+    params = SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True, speculation="off")
+    taken: list[float] = []
+    for _ in range(3):
+        begun = perf_counter()
+        await llm.generate("Once", params)
+        taken.append(perf_counter() - begun)
+    return 1e3 * median(taken) / 64
+
+
+async def texts(dtype: str, attention: str, grids: Sequence[Grid], kills: int) -> None:
+    """Compare the texts of every grid with those of one process."""
+    expected: list[tuple[object, ...]] = []
+    for grid in (Grid(), *grids):
+        async with engine(grid, dtype, attention) as llm:
+            found = await answered(llm)
+            expected = expected or found
+            check(f"{grid}, {dtype}", found, expected)
+            check(f"{grid}, {dtype}, prefixes cached", await answered(llm), expected)
+            if kills and grid.size > 1:
+                await killed(llm, grid, kills, expected)
+            else:
+                print(f"{grid}, {dtype}: {await token_ms(llm):.2f} ms a token", flush=True)
+
+
+async def killed(llm: AsyncLLM, grid: Grid, kills: int, expected: list[tuple[object, ...]]) -> None:
+    """Kill a rank some times while the texts are computed again and again."""
+    rng, done = random.Random(1), asyncio.Event()
+
+    async def killing() -> None:
+        for _ in range(kills):
+            await asyncio.sleep(KILL_PAUSE_S)
+            while not (found := alive(llm)):  # noqa: ASYNC110 - it is not announced
+                await asyncio.sleep(0.1)
+            name = rng.choice(sorted(found))
+            with suppress(ProcessLookupError):
+                os.kill(found[name], signal.SIGKILL)
+            print(f"{grid}: killed {name}", flush=True)
+        done.set()
+
+    task = asyncio.create_task(killing())
+    passes = 0
+    while not done.is_set() or passes == 0:
+        check(f"{grid}, pass {passes + 1}", await answered(llm), expected)
+        passes += 1
+    await task
+    found = llm.snapshot()
+    print(f"{grid}: recoveries {found.recoveries}, restarts {found.restarts}", flush=True)
+
+
+def alive(llm: AsyncLLM) -> dict[str, int]:
+    """Return the processes of a group that is complete."""
+    found = llm.snapshot().processes
+    return {} if None in found.values() else {name: each for name, each in found.items() if each}
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("logits", "texts", "kills"))
+    parser.add_argument("--dtype", action="append", choices=DTYPES)
+    parser.add_argument("--grid", action="append", metavar="PxT", help="such as 2x1")
+    parser.add_argument("--attention", default="auto")
+    asked = parser.parse_args(arguments)
+    grids = [Grid(*map(int, each.split("x"))) for each in asked.grid or ()] or GRIDS
+    if asked.what == "logits":
+        logits(asked.dtype or DTYPES, grids)
+        return
+    for dtype in asked.dtype or ("bf16",):
+        count = KILLS if asked.what == "kills" else 0
+        asyncio.run(texts(dtype, asked.attention, grids, count))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
