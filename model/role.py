@@ -129,7 +129,7 @@ def _step_costs(runner: TargetRunner, options: ModelOptions, budget_s: float) ->
     """Return what steps cost that verify drafts, on the first blocks."""
 
     def measure(size: StepSize) -> tuple[StepLoad, float]:
-        report = runner.step(_verification(size, options.block_size)).report
+        report = runner.step(verification(size, options.block_size)).report
         return report.load, report.device_ms
 
     asked = SURVEY_SIZES if options.survey else WARM_UP_SIZES
@@ -138,11 +138,11 @@ def _step_costs(runner: TargetRunner, options: ModelOptions, budget_s: float) ->
 
 
 def _blocks(size: StepSize, options: ModelOptions) -> int:
-    rows = _verification(size, options.block_size).round.rows
+    rows = verification(size, options.block_size).round.rows
     return sum(len(row.blocks) for row in rows)
 
 
-def _verification(size: StepSize, block_size: int) -> Proposal:
+def verification(size: StepSize, block_size: int) -> Proposal:
     """Return a round of so many tokens: of a prompt, or drafted but for the first of each row.
 
     Whatever the pages hold counts as the rows' context, which lies in them before the tokens.

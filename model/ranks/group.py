@@ -12,6 +12,7 @@ import select
 import subprocess
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
@@ -133,7 +134,7 @@ class RankGroup:
         for other in self._others:
             try:
                 _write(cast("FileIO", other.process.stdin), data)
-            except OSError as error:
+            except (OSError, ValueError) as error:  # broken, or closed by now
                 self.lose(f"rank {other.rank} takes nothing in: {error}")
         self._check()
 
@@ -166,24 +167,29 @@ class RankGroup:
 
 def _listen(group_: "weakref.ref[RankGroup]", other: OtherRank) -> None:
     """Take a rank's frames until it ends or is silent for too long."""
+    with other.output:
+        why = _heard_until_lost(group_, other)
+    if (group := group_()) is not None and not other.refusal:
+        group.lose(why)
+
+
+def _heard_until_lost(group_: "weakref.ref[RankGroup]", other: OtherRank) -> str:
+    """Return why nothing more will be heard of a rank."""
     why = f"rank {other.rank} (process {other.process.pid}) ended"
     while True:
         silence_s = SILENCE_S if other.answered.is_set() else LOADING_SILENCE_S
         if not select.select([other.output], [], [], silence_s)[0]:
-            why = f"rank {other.rank} (process {other.process.pid}) gave no sign for {silence_s} s"
-            break
+            return f"rank {other.rank} (process {other.process.pid}) gave no sign for {silence_s} s"
         header = other.read(HEADER.size)
         if len(header) < HEADER.size:
-            break
+            return why
         kind, length = HEADER.unpack(header)
         payload = other.read(length)
         group = group_()
         if group is None:
-            return
+            return why
         group.heard(other, kind, payload)
         del group
-    if (group := group_()) is not None and not other.refusal:
-        group.lose(why)
 
 
 def _write(pipe: FileIO, data: bytes) -> None:
@@ -197,3 +203,5 @@ def _end(processes: "list[subprocess.Popen[bytes]]") -> None:
         process.kill()
     for process in processes:
         process.wait()
+        with suppress(OSError):  # what it did not read is still to be flushed
+            cast("FileIO", process.stdin).close()
