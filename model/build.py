@@ -39,6 +39,7 @@ from draftwerk.model.native.trials import native_roofline, trial_s
 from draftwerk.model.ranks.group import RankGroup
 from draftwerk.model.ranks.leading import LeadingForward, Stage
 from draftwerk.model.ranks.native_stage import NativeStage
+from draftwerk.model.ranks.rank_round import RankRound, batch_of
 from draftwerk.model.ranks.seats import Seats, group_bytes, take_seats
 from draftwerk.model.reference.draft_head import TorchStep
 from draftwerk.model.reference.forward import TorchForward, all_mine, prefer_speed
@@ -143,6 +144,11 @@ class BuiltRank(NamedTuple):
     pages: Pages
     scratch: Pages
     """For steps that only measure."""
+    threads: int
+
+    def compute(self, round_: RankRound) -> None:
+        """Do this rank's part of a step. Raises ValueError or RuntimeError once one is lost."""
+        self.stage(batch_of(round_), self.scratch if round_.on_scratch else self.pages)
 
 
 class TorchPart(NamedTuple):
@@ -181,6 +187,10 @@ def build(
     if options.dtype not in dtypes:
         known = ", ".join(dtypes)
         raise Refused(f"dtype {options.dtype!r} is not one of {known} on {device.type}")
+    if device.type == "cuda" and _grid(options).size > 1:
+        raise Refused(
+            "pipeline_parallel and tensor_parallel divide a model on a CPU: take device cpu"
+        )
     if device.type == "cuda" and find_spec("triton") is not None:
         return _gpu(options, device, progress, drafts)
     if device.type == "cpu" and options.attention in ("auto", NATIVE):
@@ -195,17 +205,16 @@ def build(
     return _torch(options, device, progress)
 
 
-def build_rank(options: bytes, progress: OnProgress = lambda _: None) -> BuiltRank:
+def build_rank(options: ModelOptions, progress: OnProgress = lambda _: None) -> BuiltRank:
     """Return one of the ranks that rank 0 has started. Raises Refused."""
-    decoded = msgspec.json.decode(options, type=ModelOptions)
-    if decoded.attention == NATIVE:
+    if options.attention == NATIVE:
         torch.set_num_threads(1)
-        part = _native_part(decoded, obtain(progress=progress), progress)
+        part = _native_part(options, obtain(progress=progress), progress)
     else:
-        part = _torch_part(decoded, CPU, progress)
+        part = _torch_part(options, CPU, progress)
     keys = part.pages.keys
     scratch = private_pages(tuple(keys.shape), keys.dtype)
-    return BuiltRank(part.stage, part.pages, scratch)
+    return BuiltRank(part.stage, part.pages, scratch, part.threads)
 
 
 def build_runner(options: ModelOptions, progress: OnProgress = lambda _: None) -> TargetRunner:
@@ -305,7 +314,7 @@ def _native_part(options: ModelOptions, kernels: Library, progress: OnProgress) 
         options.kv_dtype,
         store,
         shard,
-        seats.columns,
+        seats.columns_handle,
     )
     shape = page_shape(model.config, options.block_count, options.block_size, forward.page_width)
     shared, pages = page_memory(shape, forward.page_dtype, options.pages_descriptor)

@@ -1,4 +1,4 @@
-"""What a model process is for: the target that decides, or the draft model that guesses."""
+"""What a model process is for: the target, a further rank of a divided one, or the draft model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 import msgspec
 import torch
 
-from draftwerk.model.build import Built, ModelOptions, build
+from draftwerk.model.build import Built, BuiltRank, ModelOptions, build, build_rank
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.measuring import MEASURING_S, StepSize, StepTimes, step_costs
 from draftwerk.model.ranks.group import RankGroup
+from draftwerk.model.ranks.rank_round import RankRound
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
@@ -48,7 +49,7 @@ ROW_TOKENS = 64
 class Role:
     """A model that is ready to work; `make` returns one without any sequence."""
 
-    work_type: type[Proposal] | type[Round]
+    work_type: type[Proposal] | type[Round] | type[RankRound]
     make: Callable[[], Callable[[Any], object]]
     ready: Ready
     group: RankGroup | None = None
@@ -64,9 +65,11 @@ class Role:
 
 
 def build_role(role: str, options: bytes, progress: OnProgress) -> Role:
-    """Return the target or the draft model, loaded and warm. Raises Refused."""
+    """Return the target, a further rank of one, or the draft model, loaded. Raises Refused."""
     decoded = msgspec.json.decode(options, type=ModelOptions)
     try:
+        if role == "rank":
+            return _rank(build_rank(decoded, progress), decoded)
         built = build(decoded, progress, drafts=role == "draft")
     except (MemoryError, torch.OutOfMemoryError) as error:
         reason = str(error).partition(". ")[0]
@@ -99,6 +102,12 @@ def build_role(role: str, options: bytes, progress: OnProgress) -> Role:
         _ready(built, costs),
         built.group,
     )
+
+
+def _rank(built: BuiltRank, options: ModelOptions) -> Role:
+    """Return a rank that rank 0 has started; only rank 0 knows sequences, and warms up."""
+    ready = Ready(device="cpu", attention=options.attention, exact=True, threads=built.threads)
+    return Role(RankRound, lambda: built.compute, ready)
 
 
 def noting_use(

@@ -24,7 +24,7 @@ from draftwerk import AsyncLLM, SamplingParams
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.shard import Grid
 from draftwerk.outputs import RequestOutput
-from tests.support.ranks import differing
+from tests.support.thread_ranks import differing
 from tests.support.tiny_models import FAMILIES, save_tiny
 
 GRIDS = (Grid(2, 1), Grid(3, 1), Grid(1, 2), Grid(1, 3), Grid(2, 2))

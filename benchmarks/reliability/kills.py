@@ -256,7 +256,7 @@ def report(arguments: argparse.Namespace, plain: KillRun, disturbed: KillRun) ->
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("--model", default="", help="a model to serve; the default one without it")
-    made.add_argument("--process", choices=("target", "draft"), default="target")
+    made.add_argument("--process", default="target", help="target, draft, or such as 'rank 1'")
     made.add_argument("--draft", default="", help="the draft model; the model itself without it")
     made.add_argument("--signal", choices=tuple(SIGNALS), default="KILL")
     made.add_argument("--count", type=int, default=10, help="signals")

@@ -19,7 +19,7 @@ from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.speculative.protocol.frames import OnProgress
 
 CPU = torch.device("cpu")
-Rows = list[tuple[str, range]]
+NamedRows = list[tuple[str, range]]
 """Tensors by name, and which of their rows."""
 STORED = {torch.bfloat16: torch.bfloat16}
 """What is kept as it is stored; everything else is read as float32."""
@@ -105,7 +105,7 @@ class Tensors:
         """Return a tensor, or None where there is none of that name."""
         return self.take(name) if name in self.stored else None
 
-    def fused(self, parts: Rows) -> Tensor:
+    def fused(self, parts: NamedRows) -> Tensor:
         """Return rows of matrices stacked."""
         if self.matrices:
             return self.matrix(parts)
@@ -113,12 +113,12 @@ class Tensors:
         rows = sum(len(rows) for _, rows in parts)
         return torch.empty(rows, *self.stored[first].shape[1:], device="meta")
 
-    def matrix(self, parts: Rows) -> Tensor:
+    def matrix(self, parts: NamedRows) -> Tensor:
         """Return rows of matrices stacked, with their numbers."""
         taken = [self.take(name, rows) for name, rows in parts]
         return taken[0] if len(taken) == 1 else torch.cat(taken)
 
-    def fused_bias(self, parts: Rows) -> Tensor | None:
+    def fused_bias(self, parts: NamedRows) -> Tensor | None:
         """Return biases joined, or None; a checkpoint has all of them or none."""
         if parts[0][0] not in self.stored:
             return None
@@ -156,13 +156,13 @@ def _layer(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> L
     kv = of_heads(shard.kv_heads)
     heads = (("q_proj.", of_heads(shard.heads)), ("k_proj.", kv), ("v_proj.", kv))
 
-    def qkv(kind: str) -> Rows:
+    def qkv(kind: str) -> NamedRows:
         return [(attention + name + kind, rows) for name, rows in heads]
 
-    def gate_up(kind: str) -> Rows:
+    def gate_up(kind: str) -> NamedRows:
         return [(ffn + name + kind, shard.ffn) for name in ("gate_proj.", "up_proj.")]
 
-    def to_hidden(name: str) -> Rows:
+    def to_hidden(name: str) -> NamedRows:
         return [(name, shard.hidden)]
 
     norms = config.query_key_norm

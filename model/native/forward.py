@@ -17,8 +17,7 @@ from draftwerk.model.checkpoint.packed_weights import WeightStore
 from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.model.native.build import NativeUnavailable
-from draftwerk.model.native.library import RoundArrays, Shape
-from draftwerk.model.native.meeting import Meeting, columns_of
+from draftwerk.model.native.library import RoundArrays, Shape, ShardColumns
 from draftwerk.model.native.pool import Pool
 
 FORMATS = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 3}
@@ -63,7 +62,7 @@ class NativeForward:
     without data (`meta`).
 
     Of a `shard` the weights are those that a rank has, and pages those of its layers with all
-    heads; `meeting` is where it gets the other columns, if its stage has more ranks.
+    heads; `meeting` is the handle of where it gets the other columns, if its stage has more ranks.
     """
 
     def __init__(
@@ -75,14 +74,13 @@ class NativeForward:
         kv_dtype: str = "auto",
         store: WeightStore | None = None,
         shard: Shard | None = None,
-        meeting: Meeting | None = None,
+        meeting: int | None = None,
     ) -> None:
         _check(config, dtype)
         kv_dtype = kv_format(dtype, kv_dtype)
         self.page_dtype, self.page_width = page_format(config, dtype, kv_dtype)
         self.format = FORMATS[dtype]
         self._shard = shard or whole(config)
-        self._meeting = meeting
         config = msgspec.structs.replace(config, layer_count=len(self._shard.layers))
         self._config = config
         self._pool = pool or Pool()
@@ -93,8 +91,7 @@ class NativeForward:
         )
         weakref.finalize(self, self._library.model_destroy, self.handle)
         if shard is not None:
-            handle = None if meeting is None else meeting.handle
-            self._library.model_split(self.handle, columns_of(shard), handle)
+            self._library.model_split(self.handle, columns_of(shard), meeting)
         self.states: Tensor | None = None
         """What the head read in the latest call, float32 [S, hidden]."""
         is_bf16 = weights.embedding.dtype != torch.float32 or dtype == "bf16"
@@ -221,6 +218,11 @@ def _check(config: ModelConfig, dtype: str) -> None:
         raise ValueError(f"dtype {dtype!r} is none of {', '.join(FORMATS)}")
     if config.hidden_size > HIDDEN_MAX or config.num_heads // config.num_kv_heads > GROUP_MAX:
         raise NativeUnavailable("the model is too wide for the native kernels")
+
+
+def columns_of(shard: Shard) -> ShardColumns:
+    spans = (shard.heads, shard.kv_heads, shard.hidden, shard.ffn, shard.vocab)
+    return ShardColumns(*(value for span in spans for value in (span.start, len(span))))
 
 
 def kv_format(dtype: str, kv_dtype: str) -> str:

@@ -32,7 +32,7 @@ class Shape(Structure):
     ]
 
 
-class Shard(Structure):
+class ShardColumns(Structure):
     """Mirrors `Shard` in source/forward/model.h: (first, count) of each kind of column."""
 
     _fields_: ClassVar = [
@@ -117,7 +117,7 @@ class TreeShape(Structure):
 
 STRUCTS = {
     "Shape": Shape,
-    "Shard": Shard,
+    "Shard": ShardColumns,
     "RoundArrays": RoundArrays,
     "SamplingRequest": SamplingArguments,
     "LogprobRequest": LogprobRequest,
@@ -131,7 +131,7 @@ SIGNATURES = {
     "pool_destroy": (None, [c_void_p]),
     "model_create": (c_void_p, [c_void_p, POINTER(Shape), POINTER(c_float)]),
     "model_destroy": (None, [c_void_p]),
-    "model_split": (None, [c_void_p, POINTER(Shard), c_void_p]),
+    "model_split": (None, [c_void_p, POINTER(ShardColumns), c_void_p]),
     "meeting_create": (c_void_p, [c_void_p, c_int64, c_int, c_int]),
     "meeting_destroy": (None, [c_void_p]),
     "meeting_give_up": (None, [c_void_p]),

@@ -31,7 +31,7 @@ SILENCE_S = 8.0
 """A rank that does not beat for this long is stopped or stuck."""
 LOADING_SILENCE_S = 60.0
 LOADING_S = 600.0
-COMMAND = "draftwerk.model.rank_worker"
+COMMAND = ("draftwerk.model.worker", "rank")
 
 
 class RankLostError(ValueError):
@@ -91,7 +91,7 @@ class RankGroup:
         """Start the ranks, each with its options; they find the descriptors open as they are."""
         for rank, told in options.items():
             process = subprocess.Popen(
-                python_command(COMMAND, json.dumps(told)),
+                python_command(*COMMAND, json.dumps(told)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 bufsize=0,

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Pages, StatesForward
 from draftwerk.model.ranks.group import RankGroup
-from draftwerk.model.ranks.rounds import encoded
+from draftwerk.model.ranks.rank_round import encoded
 
 
 class Stage(StatesForward, Protocol):

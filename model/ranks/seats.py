@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from draftwerk.machine.shared_memory import Mapping
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.shard import Grid
-from draftwerk.model.native.meeting import Meeting, meeting_bytes
+from draftwerk.model.ranks.meeting import Meeting, meeting_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,11 @@ class Seats:
     """With the stage that hidden states come from."""
     after: Meeting | None = None
     """With the stage that they go to."""
+
+    @property
+    def columns_handle(self) -> int | None:
+        """That of the meeting with its own stage, for the kernels."""
+        return None if self.columns is None else self.columns.handle
 
     def give_up(self) -> None:
         """Let nobody wait any longer: a rank is lost."""

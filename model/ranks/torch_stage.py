@@ -11,7 +11,7 @@ from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.shard import Grid, Shard, shard_of
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.ranks.exchange import GlooExchange
+from draftwerk.model.ranks.gloo import GlooExchange
 from draftwerk.model.reference.forward import TILE, TorchForward
 
 

@@ -47,8 +47,8 @@ def verdicts(built: Built) -> list[tuple[Decision, ...]]:
 
 @pytest.fixture(scope="module")
 def group(directory: Path) -> Generator[Built]:
-    """Two stages of two ranks, four processes with this one."""
-    built = build(replace(options(directory), pipeline_parallel=2, tensor_parallel=2))
+    """Two stages: one more process beside this one, as each takes seconds to import torch."""
+    built = build(replace(options(directory), pipeline_parallel=2))
     yield built
     assert built.group is not None
     built.group.lose("the tests are over")
@@ -75,14 +75,14 @@ def test_a_killed_rank_takes_the_group_with_it(group: Built) -> None:
     lost: list[str] = []
     group.group.on_loss(lost.append)
     processes = group.group.process_ids
-    assert sorted(processes) == [1, 2, 3]
-    os.kill(processes[2], signal.SIGKILL)
+    assert sorted(processes) == [1]
+    os.kill(processes[1], signal.SIGKILL)
     with pytest.raises(ValueError, match="rank"):
         verdicts(group)
     limit = monotonic() + 10
     while (not lost or any(map(is_running, processes.values()))) and monotonic() < limit:
         sleep(0.01)
-    assert "rank 2" in lost[0]
+    assert "rank 1" in lost[0]
     assert not any(map(is_running, processes.values()))
 
 

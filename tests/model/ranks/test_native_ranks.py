@@ -10,8 +10,8 @@ from draftwerk.machine.shared_memory import SharedMemory, mapped
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.shard import Grid
-from draftwerk.model.native.meeting import Meeting, meeting_bytes
-from tests.support.ranks import differing, rounds, thread_ranks
+from draftwerk.model.ranks.meeting import Meeting, meeting_bytes
+from tests.support.thread_ranks import differing, rounds, thread_ranks
 from tests.support.tiny_models import FAMILIES, save_tiny
 
 GRIDS = (Grid(2, 1), Grid(3, 1), Grid(1, 2), Grid(1, 3), Grid(2, 2))

@@ -3,7 +3,7 @@
 //     | arrivals, sleepers, lost | ... 4096 | buffer 0 | buffer 1 |
 //
 // A rank writes its columns into one buffer, waits until all have, and reads the others'. The next
-// time it takes the other buffer: whoever meets again has read the one before.
+// time it takes the other buffer: a rank that meets again has read the one before.
 #pragma once
 
 #include <atomic>

@@ -81,7 +81,7 @@ def thread_ranks(
         memory = memory or SharedMemory.make(group_bytes(config, grid))
         seats = take_seats(mapped(memory.descriptor), config, grid, rank)
         forward = NativeForward(
-            config, model.weights, dtype, Pool(1), kv_dtype, None, shard, seats.columns
+            config, model.weights, dtype, Pool(1), kv_dtype, None, shard, seats.columns_handle
         )
         stages.append(NativeStage(forward, shard, seats))
     assert memory is not None

@@ -5,8 +5,7 @@ import weakref
 import torch
 from torch import Tensor
 
-from draftwerk.model.checkpoint.shard import Shard
-from draftwerk.model.native import library as native
+from draftwerk.model.native.library import library
 
 HEAD_BYTES = 4096
 BUFFER_BYTES = 2**22
@@ -27,7 +26,7 @@ class Meeting:
         self, address: int, size: int, ranks: int, *, only_gives: bool = False, keeps: object = None
     ) -> None:
         """`keeps` is what must live as long as the memory at the address is used."""
-        self._library = native.library()
+        self._library = library()
         self._keeps = keeps
         self.handle: int = self._library.meeting_create(address, size, ranks, only_gives)
         weakref.finalize(self, self._library.meeting_destroy, self.handle)
@@ -45,9 +44,3 @@ class Meeting:
     def give_up(self) -> None:
         """Let nobody wait any longer: a rank is lost."""
         self._library.meeting_give_up(self.handle)
-
-
-def columns_of(shard: Shard) -> native.Shard:
-    """Return the shard's columns as the kernels read them."""
-    spans = (shard.heads, shard.kv_heads, shard.hidden, shard.ffn, shard.vocab)
-    return native.Shard(*(value for span in spans for value in (span.start, len(span))))

@@ -36,13 +36,12 @@ def encoded(batch: Batch, *, on_scratch: bool) -> bytes:
     return msgspec.msgpack.encode(RankRound(arrays, known, on_scratch))
 
 
-def decoded(payload: bytes) -> tuple[Batch, bool]:
-    """Return the batch, and whether it runs over scratch pages."""
-    round_ = msgspec.msgpack.decode(payload, type=RankRound)
+def batch_of(round_: RankRound) -> Batch:
+    """Return the batch that rank 0 has encoded."""
     found: dict[str, torch.Tensor] = {}
     for name, data in zip(FIELDS, round_.arrays, strict=True):
         kind = np.int64 if name == "ancestors" else np.int32
         found[name] = torch.from_numpy(np.frombuffer(data, kind).copy())
     rows = len(found["kv_lengths"])
     found["block_tables"] = found["block_tables"].view(rows, -1)
-    return Batch(**found, facts=Facts(*round_.facts)), round_.on_scratch
+    return Batch(**found, facts=Facts(*round_.facts))
