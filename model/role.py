@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 import msgspec
 import torch
 
-from draftwerk.model.build import Built, BuiltRank, ModelOptions, build, build_rank
+from draftwerk.model.build import Built, ModelOptions, build
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.measuring import MEASURING_S, StepSize, StepTimes, step_costs
 from draftwerk.model.ranks.group import RankGroup
+from draftwerk.model.ranks.parts import BuiltRank, build_rank
 from draftwerk.model.ranks.rank_round import RankRound
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
