@@ -36,7 +36,7 @@ ASKED: tuple[tuple[str, SamplingParams], ...] = (
     ("undrafted", SamplingParams(temperature=1.0, seed=3, max_tokens=48, speculation="off")),
     ("two texts", SamplingParams(temperature=0.8, seed=5, n=2, max_tokens=32)),
     ("beams", SamplingParams(beam_width=3, n=2, max_tokens=16)),
-    ("JSON", SamplingParams(temperature=0.7, seed=7, max_tokens=48, json_object=True)),
+    ("grammar", SamplingParams(temperature=0.7, seed=7, max_tokens=32, regex="[A-Za-z ,]+")),
     ("penalised", SamplingParams(temperature=0.0, frequency_penalty=0.6, max_tokens=32)),
 )
 KILLS = 3
@@ -80,8 +80,9 @@ def check(name: str, found: list[tuple[object, ...]], expected: list[tuple[objec
     print(f"{name}: {len(found)} requests equal", flush=True)
 
 
-def engine(grid: Grid, dtype: str, attention: str) -> AsyncLLM:
+def engine(grid: Grid, dtype: str, attention: str, model: str) -> AsyncLLM:
     return AsyncLLM(
+        model,
         kv_memory="128MiB",
         dtype=dtype,  # pyright: ignore[reportArgumentType] - one of DTYPES
         attention=attention,
@@ -102,11 +103,11 @@ async def token_ms(llm: AsyncLLM) -> float:
     return 1e3 * median(taken) / 64
 
 
-async def texts(dtype: str, attention: str, grids: Sequence[Grid], kills: int) -> None:
+async def texts(dtype: str, attention: str, model: str, grids: Sequence[Grid], kills: int) -> None:
     """Compare the texts of every grid with those of one process."""
     expected: list[tuple[object, ...]] = []
     for grid in (Grid(), *grids):
-        async with engine(grid, dtype, attention) as llm:
+        async with engine(grid, dtype, attention, model) as llm:
             found = await answered(llm)
             expected = expected or found
             check(f"{grid}, {dtype}", found, expected)
@@ -154,6 +155,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--dtype", action="append", choices=DTYPES)
     parser.add_argument("--grid", action="append", metavar="PxT", help="such as 2x1")
     parser.add_argument("--attention", default="auto")
+    parser.add_argument("--model", default="", help="for texts and kills; the default one")
     asked = parser.parse_args(arguments)
     grids = [Grid(*map(int, each.split("x"))) for each in asked.grid or ()] or GRIDS
     if asked.what == "logits":
@@ -161,7 +163,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     for dtype in asked.dtype or ("bf16",):
         count = KILLS if asked.what == "kills" else 0
-        asyncio.run(texts(dtype, asked.attention, grids, count))
+        asyncio.run(texts(dtype, asked.attention, asked.model, grids, count))
 
 
 if __name__ == "__main__":
