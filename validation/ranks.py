@@ -4,7 +4,7 @@
     python -m validation.ranks texts        # the default model behind an engine, in every grid
     python -m validation.ranks kills        # the same texts while ranks are killed
 
-Byte equality is asserted; `texts` also tells what a step costs.
+Byte equality is asserted. What a divided step costs is measured by `benchmarks.speed.divided`.
 """
 
 import argparse
@@ -16,9 +16,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
-from time import perf_counter
 
 from draftwerk import AsyncLLM, SamplingParams
 from draftwerk.model.checkpoint.loader import load
@@ -92,17 +90,6 @@ def engine(grid: Grid, dtype: str, attention: str, model: str) -> AsyncLLM:
     )
 
 
-async def token_ms(llm: AsyncLLM) -> float:
-    """Return the milliseconds of a plain step with one token, drafts off."""
-    params = SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True, speculation="off")
-    taken: list[float] = []
-    for _ in range(3):
-        begun = perf_counter()
-        await llm.generate("Once", params)
-        taken.append(perf_counter() - begun)
-    return 1e3 * median(taken) / 64
-
-
 async def texts(dtype: str, attention: str, model: str, grids: Sequence[Grid], kills: int) -> None:
     """Compare the texts of every grid with those of one process."""
     expected: list[tuple[object, ...]] = []
@@ -114,8 +101,6 @@ async def texts(dtype: str, attention: str, model: str, grids: Sequence[Grid], k
             check(f"{grid}, {dtype}, prefixes cached", await answered(llm), expected)
             if kills and grid.size > 1:
                 await killed(llm, grid, kills, expected)
-            else:
-                print(f"{grid}, {dtype}: {await token_ms(llm):.2f} ms a token", flush=True)
 
 
 async def killed(llm: AsyncLLM, grid: Grid, kills: int, expected: list[tuple[object, ...]]) -> None:

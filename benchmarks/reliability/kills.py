@@ -1,11 +1,11 @@
 """Kill or stop model processes under live streams: is every text the same, and how long the pause?
 
-    python -m benchmarks.reliability.kills [--process target|draft] [--signal KILL|STOP]
+    python -m benchmarks.reliability.kills [--process NAME] [--signal KILL|STOP]
 
 It serves the default model, records the texts of 32 streams undisturbed, and then the texts while
-the target's process is killed ten times; `--process draft` kills the draft model's, and `--signal
-STOP` lets a process hang. Where a spare process is kept, each signal waits until there is one
-again; with `--hasty` it does not. A text that differs is an error.
+the target's process is killed ten times; `--process` names another, `draft` or `rank 1` of a
+divided target, and `--signal STOP` lets a process hang. Where a spare process is kept, each signal
+waits until there is one again; with `--hasty` it does not. A text that differs is an error.
 """
 
 import argparse
