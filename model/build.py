@@ -134,7 +134,9 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
     options, group = lead(replace(options, attention=NATIVE), progress)
     part = native_part(options, kernels, progress)
     model, pool, pages = part.model, part.pool, part.pages
-    forward = part.stage if group is None else LeadingForward(part.stage, group, pages)
+    forward = part.forward
+    if group is not None and part.stage is not None:
+        forward = LeadingForward(part.stage, group, pages)
     sampler = NativeSampler(pool)
     backend = Backend(
         choose=sampler.choose_many,
@@ -224,7 +226,9 @@ def _torch(
     options, group = lead(replace(options, attention=name), progress)
     part = torch_part(options, device, progress)
     model, pages = part.model, part.pages
-    forward = part.stage if group is None else LeadingForward(part.stage, group, pages)
+    forward = part.forward
+    if group is not None and part.stage is not None:
+        forward = LeadingForward(part.stage, group, pages)
     head = None
     embedding = model.weights.embedding
     vocabulary = vocabulary_of(options, model.weights, embedding, embedding.dtype)

@@ -60,9 +60,9 @@ def compare(name: str, directory: str | None, dtypes: Sequence[str], grids: Sequ
     print(f"{name}: {len(dtypes)} formats x {len(grids)} grids, all bits equal", flush=True)
 
 
-async def answered(llm: AsyncLLM) -> list[tuple[object, ...]]:
+async def answered(llm: AsyncLLM, wanted: Sequence[str]) -> list[tuple[object, ...]]:
     """Return all texts, and the log-probabilities that were asked for, computed together."""
-    params = [params for _, params in ASKED]
+    params = [params for name, params in ASKED if name in wanted]
     return [said(one) for one in await llm.batch([STORY] * len(params), params)]
 
 
@@ -72,43 +72,43 @@ def said(output: RequestOutput) -> tuple[object, ...]:
 
 def check(name: str, found: list[tuple[object, ...]], expected: list[tuple[object, ...]]) -> None:
     """Raise SystemExit where a text is another."""
-    for (what, _), one, other in zip(ASKED, found, expected, strict=True):
+    for one, other in zip(found, expected, strict=True):
         if one != other:
-            raise SystemExit(f"{name}: another text, {what}:\n{one}\n{other}")
+            raise SystemExit(f"{name}: another text:\n{one}\n{other}")
     print(f"{name}: {len(found)} requests equal", flush=True)
 
 
-def engine(grid: Grid, dtype: str, attention: str, model: str) -> AsyncLLM:
-    return AsyncLLM(
-        model,
-        kv_memory="128MiB",
-        dtype=dtype,  # pyright: ignore[reportArgumentType] - one of DTYPES
-        attention=attention,
-        exact=attention != "auto",
-        pipeline_parallel=grid.pipeline,
-        tensor_parallel=grid.tensor,
-    )
-
-
-async def texts(dtype: str, attention: str, model: str, grids: Sequence[Grid], kills: int) -> None:
+async def texts(asked: argparse.Namespace, dtype: str, grids: Sequence[Grid], kills: int) -> None:
     """Compare the texts of every grid with those of one process."""
     expected: list[tuple[object, ...]] = []
     for grid in (Grid(), *grids):
-        async with engine(grid, dtype, attention, model) as llm:
-            found = await answered(llm)
+        settings = AsyncLLM(
+            asked.model,
+            kv_memory="128MiB",
+            dtype=dtype,  # pyright: ignore[reportArgumentType] - one of DTYPES
+            attention=asked.attention,
+            exact=True,
+            spare=asked.spare,
+            pipeline_parallel=grid.pipeline,
+            tensor_parallel=grid.tensor,
+        )
+        async with settings as llm:
+            found = await answered(llm, asked.request)
             expected = expected or found
             check(f"{grid}, {dtype}", found, expected)
-            check(f"{grid}, {dtype}, prefixes cached", await answered(llm), expected)
+            check(f"{grid}, {dtype}, again", await answered(llm, asked.request), expected)
             if kills and grid.size > 1:
-                await killed(llm, grid, kills, expected)
+                await killed(llm, grid, asked, expected)
 
 
-async def killed(llm: AsyncLLM, grid: Grid, kills: int, expected: list[tuple[object, ...]]) -> None:
+async def killed(
+    llm: AsyncLLM, grid: Grid, asked: argparse.Namespace, expected: list[tuple[object, ...]]
+) -> None:
     """Kill a rank some times while the texts are computed again and again."""
     rng, done = random.Random(1), asyncio.Event()
 
     async def killing() -> None:
-        for _ in range(kills):
+        for _ in range(KILLS):
             await asyncio.sleep(KILL_PAUSE_S)
             while not (found := alive(llm)):  # noqa: ASYNC110 - it is not announced
                 await asyncio.sleep(0.1)
@@ -121,11 +121,12 @@ async def killed(llm: AsyncLLM, grid: Grid, kills: int, expected: list[tuple[obj
     task = asyncio.create_task(killing())
     passes = 0
     while not done.is_set() or passes == 0:
-        check(f"{grid}, pass {passes + 1}", await answered(llm), expected)
+        found = await answered(llm, asked.request)
         passes += 1
+        check(f"{grid}, pass {passes}", found, expected)
     await task
-    found = llm.snapshot()
-    print(f"{grid}: recoveries {found.recoveries}, restarts {found.restarts}", flush=True)
+    state = llm.snapshot()
+    print(f"{grid}: recoveries {state.recoveries}, restarts {state.restarts}", flush=True)
 
 
 def alive(llm: AsyncLLM) -> dict[str, int]:
@@ -135,20 +136,23 @@ def alive(llm: AsyncLLM) -> dict[str, int]:
 
 
 def main(arguments: Sequence[str]) -> None:
+    names = [name for name, _ in ASKED]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("logits", "texts", "kills"))
     parser.add_argument("--dtype", action="append", choices=DTYPES)
     parser.add_argument("--grid", action="append", metavar="PxT", help="such as 2x1")
     parser.add_argument("--attention", default="auto")
     parser.add_argument("--model", default="", help="for texts and kills; the default one")
+    parser.add_argument("--request", action="append", choices=names)
+    parser.add_argument("--spare", default="off", choices=("on", "off"))
     asked = parser.parse_args(arguments)
+    asked.request = asked.request or names
     grids = [Grid(*map(int, each.split("x"))) for each in asked.grid or ()] or GRIDS
     if asked.what == "logits":
         logits(asked.dtype or DTYPES, grids)
         return
     for dtype in asked.dtype or ("bf16",):
-        count = KILLS if asked.what == "kills" else 0
-        asyncio.run(texts(dtype, asked.attention, asked.model, grids, count))
+        asyncio.run(texts(asked, dtype, grids, KILLS if asked.what == "kills" else 0))
 
 
 if __name__ == "__main__":

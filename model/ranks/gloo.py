@@ -7,15 +7,18 @@ several and a test none.
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed import FileStore, PrefixStore, ProcessGroupGloo, Store
+from torch._C._distributed_c10d import FileStore, PrefixStore, ProcessGroupGloo, Store
 
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.shard import Grid, columns, head_shares
 
 ADDRESS = "127.0.0.1"
+Gloo: Any = ProcessGroupGloo
+"""Its own annotations leave out the methods that it has."""
 PATIENCE = timedelta(minutes=10)
 """As long as loading may take; a rank that is lost closes its connections."""
 
@@ -31,7 +34,9 @@ class GlooExchange:
         self._column = grid.column(rank)
         self._is_giver = self._column == 0
         stages = {each: _ranks_of(grid, each) for each in range(grid.pipeline)}
-        self._stage = self._before = self._after = None
+        self._stage: Any = None
+        self._before: Any = None
+        self._after: Any = None
         if grid.tensor > 1:
             self._stage = _connected(store, f"stage {stage}", stages[stage], rank)
         # In the order of the links, so that no two ranks wait for each other.
@@ -80,13 +85,13 @@ def _widths(size: int, grid: Grid) -> list[int]:
     return [len(one) for one in columns(size, grid.tensor)]
 
 
-def _connected(store: Store, name: str, ranks: Iterable[int], rank: int) -> ProcessGroupGloo:
+def _connected(store: Store, name: str, ranks: Iterable[int], rank: int) -> Any:
     """Connect some ranks; the first of them is the root of broadcasts."""
     members = list(ranks)
-    settings = ProcessGroupGloo._Options()
-    settings._devices = [ProcessGroupGloo.create_device(hostname=ADDRESS)]
+    settings = Gloo._Options()
+    settings._devices = [Gloo.create_device(hostname=ADDRESS)]
     settings._timeout = PATIENCE
-    return ProcessGroupGloo(PrefixStore(name, store), members.index(rank), len(members), settings)
+    return Gloo(PrefixStore(name, store), members.index(rank), len(members), settings)
 
 
 def _bytes(values: Tensor) -> Tensor:

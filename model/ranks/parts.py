@@ -65,7 +65,8 @@ class TorchPart(NamedTuple):
 
     model: Checkpoint
     forward: TorchForward
-    stage: Stage | TorchForward
+    stage: Stage | None
+    """The forward pass with what is handed over before and after it; None of all of it."""
     pages: Pages
     shared: SharedPages | None
     threads: int
@@ -76,8 +77,8 @@ class NativePart(NamedTuple):
 
     model: Checkpoint
     forward: NativeForward
-    stage: Stage | NativeForward
-    """The forward pass, and what is handed over before and after it."""
+    stage: Stage | None
+    """As of a `TorchPart`."""
     pages: Pages
     shared: SharedPages | None
     pool: Pool
@@ -94,6 +95,7 @@ def build_rank(options: ModelOptions, progress: OnProgress = lambda _: None) -> 
         part = torch_part(options, CPU, progress)
     keys = part.pages.keys
     scratch = private_pages(tuple(keys.shape), keys.dtype)
+    assert part.stage is not None, "a rank of one"
     return BuiltRank(part.stage, part.pages, scratch, part.threads)
 
 
@@ -125,7 +127,7 @@ def native_part(options: ModelOptions, kernels: Library, progress: OnProgress) -
     )
     shape = page_shape(model.config, options.block_count, options.block_size, forward.page_width)
     shared, pages = page_memory(shape, forward.page_dtype, options.pages_descriptor)
-    stage = forward if shard is None else NativeStage(forward, shard, seats)
+    stage = None if shard is None else NativeStage(forward, shard, seats)
     return NativePart(model, forward, stage, pages, shared, pool, threads, measured_s)
 
 
@@ -147,7 +149,7 @@ def torch_part(options: ModelOptions, device: torch.device, progress: OnProgress
         gather = connected.gather
     model = load(options.source, dtype, device, progress, shard=shard)
     forward = TorchForward(model.config, model.weights, attention, shard, gather)
-    stage: Stage | TorchForward = forward
+    stage = None
     if shard is not None and connected is not None:
         from draftwerk.model.ranks.torch_stage import TorchStage
 
