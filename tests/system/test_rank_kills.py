@@ -14,13 +14,11 @@ SERVE = ("--dtype", "fp32", "--kv-memory", "64MiB", "--spare", "off")
 async def test_a_killed_rank_changes_no_stream(tmp_path: Path) -> None:
     save_tiny_with_text(tmp_path, seed=3)
     words = ("--model", str(tmp_path), "--streams", "8", "--tokens", "200")
-    whole = parser().parse_args([*words, "--", *SERVE])
-    divided = parser().parse_args(
+    asked = parser().parse_args(
         [*words, "--process", "rank 1", "--hasty", "--", *SERVE, "--tensor-parallel", "2"]
     )
-    async with started(whole) as server:
-        plain = await server.run(whole, 0)
-    async with started(divided) as server:
-        run = await server.run(divided, 1)
+    async with started(asked) as server:
+        plain = await server.run(asked, 0)
+        run = await server.run(asked, 1)
     compare(plain, run)
     assert (run.counted["restarts"], run.counted["recoveries"]) == (0, 1)
