@@ -144,11 +144,13 @@ class RankGroup:
             if self._lost:
                 return
             self._lost = why
+        for other in self._others:
+            other.process.kill()
+        self._on_loss(why)  # a process that ends now says why, and nothing else
         self._stop_waiting()
         _end([other.process for other in self._others])
         for other in self._others:
             other.answered.set()
-        self._on_loss(why)
 
     def _check(self) -> None:
         if self._lost:
