@@ -206,6 +206,8 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         dtype=models.plan.dtype,
         attention=models.ready.attention,
         kernels=models.ready.kernels,
+        pipeline_parallel=settings.pipeline_parallel,
+        tensor_parallel=settings.tensor_parallel,
         exact=models.ready.exact and settings.verify == "keyed",
     )
 

@@ -111,6 +111,8 @@ def plan(
             "successor_count": SUCCESSORS if "recycle" in methods else 0,
             "dtype": dtype,
             "sources": methods if runs_ahead else None,
+            "pipeline_parallel": settings.pipeline_parallel,
+            "tensor_parallel": settings.tensor_parallel,
             **options,
         },
         draft_options=(

@@ -71,11 +71,19 @@ def main(role: str, options: str) -> None:
     except Refused as error:
         pipe.send(FrameKind.REFUSED, str(error).encode())
         return
+    if model.group is not None:
+        model.group.on_loss(end)
     # What is loaded stays: the collector need not look at it again in the middle of a step.
     gc.collect()
     gc.freeze()
     pipe.send(FrameKind.READY, encode(model.ready))
     serve(work, pipe, model)
+
+
+def end(why: str) -> None:
+    """End the process at once, whatever it is doing: without its other ranks it can do nothing."""
+    print(why, file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 def serve(work: BinaryIO, pipe: Pipe, model: "Role") -> None:

@@ -52,6 +52,8 @@ class ProcessDevice(Generic[W, R]):
     spawn: Callable[[], Awaitable[Child]]
     result_type: type[R]
     silence_s: float = SILENCE_S
+    ready: Ready | None = None
+    """What the child reported."""
     _child: Child | None = None
     _stale: bool = False
     """Whether the child holds sequences of an earlier pipeline."""
@@ -72,6 +74,15 @@ class ProcessDevice(Generic[W, R]):
         return None if self._child is None else self._child.process_id
 
     @property
+    def rank_ids(self) -> dict[str, int | None]:
+        """The ids of the processes that compute with the child, while there is one."""
+        ranks = () if self.ready is None else self.ready.ranks
+        return {
+            f"rank {rank}": process_id if self.alive else None
+            for rank, process_id in enumerate(ranks, 1)
+        }
+
+    @property
     def alive(self) -> bool:
         """Whether work can be done at once."""
         return self._child is not None and not self._is_loading
@@ -87,7 +98,7 @@ class ProcessDevice(Generic[W, R]):
         try:
             self._child = await self.spawn()
             ready = await self._wait_until_ready(report)
-            self._is_loading = False
+            self._is_loading, self.ready = False, ready
             return ready
         except BaseException as error:
             await self.close()
@@ -118,6 +129,7 @@ class ProcessDevice(Generic[W, R]):
         self._child, other._child, self._is_loading = other._child, None, False
         self._heard_at, self._stale = anyio.current_time(), other._stale
         self._forget_work()
+        self.ready = other.ready
 
     async def run(self, work: W) -> R:
         """Do one step. A step that has begun is never abandoned, only its process is."""

@@ -74,6 +74,7 @@ class RecoveringTarget:
     def processes(self) -> dict[str, int | None]:
         """The ids of the processes by what they are for; None for one that is away."""
         found = {"target": self.process.process_id if self.process.alive else None}
+        found |= self.process.rank_ids
         if self.spare is not None:
             found["spare"] = self.spare.process_id if self._spare_is_ready else None
         return found

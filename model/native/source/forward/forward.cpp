@@ -8,7 +8,35 @@ Forward::Forward(Model &model, const Batch &batch, bool only_products)
     cut_into_splits();
 }
 
+// Has the other ranks' columns of what a stage reads; returns false once a rank is lost.
+bool Forward::gather_before(int stage) {
+    int layer = (stage - 1) / STEPS, step = (stage - 1) % STEPS;
+    const Shard &own = model.shard;
+    Meeting &others = *model.meeting;
+    int rows = batch.token_count, size = shape.head_size;
+    if (stage == 0 || (layer == shape.layers && step == 1)) return true;
+    if (layer == shape.layers && step == 2) {
+        return others.gather({batch.logits, static_cast<size_t>(shape.vocab), shape.vocab},
+                             batch.output_count, own.vocab);
+    }
+    switch (step) {
+        case ATTENDED: {
+            Span columns{own.heads.first * size, own.heads.count * size};
+            int all = model.attended_width();
+            return others.gather({attended(0), width(all), all}, rows, columns);
+        }
+        case GATED: return others.gather({gated_row(0), width(shape.ffn), shape.ffn}, rows, own.ffn);
+        case ATTENTION_NORM:
+            if (layer == 0) return true;
+            [[fallthrough]];
+        case FFN_NORM:
+            return others.gather({hidden(0), width(shape.hidden), shape.hidden}, rows, own.hidden);
+        default: return true;
+    }
+}
+
 int Forward::open(int stage) {
+    if (model.meeting && !only_products && !gather_before(stage)) return -1;
     int items = items_of(stage);
     return only_products && items > 0 && !is_product(stage) ? 0 : items;
 }
@@ -24,6 +52,7 @@ int Forward::items_of(int stage) {
     int layer = (stage - 1) / STEPS;
     if (layer == shape.layers) {
         int after = (stage - 1) % STEPS;
+        if (batch.hidden_out) return hand_on();
         if (after == 0) return rows_or_serial(stage, batch.output_count);
         return after == 1 && batch.output_count ? tiles(model.head, batch.output_count) : -1;
     }
@@ -32,11 +61,11 @@ int Forward::items_of(int stage) {
         case QKV: return tiles(of.qkv, batch.token_count);
         case ATTEND: return open_attention();
         case ATTENDED:
-            return space.attention.elementwise() ? 0 : rows_or_serial(stage, batch.token_count);
+            return goes_straight(space.attention) ? 0 : rows_or_serial(stage, batch.token_count);
         case OUTPUT: return tiles(of.output, batch.token_count);
         case GATE_UP: return tiles(of.gate_up, batch.token_count) / 2;
         case GATED:
-            return space.ffn.elementwise() ? 0 : rows_or_serial(stage, batch.token_count);
+            return goes_straight(space.ffn) ? 0 : rows_or_serial(stage, batch.token_count);
         case DOWN: return tiles(of.down, batch.token_count);
         default: return rows_or_serial(stage, batch.token_count);
     }
