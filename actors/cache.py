@@ -20,6 +20,8 @@ from draftwerk.actors.messages import (
     Generated,
     Opened,
     Piece,
+    PrefillProcess,
+    Prefilled,
     SequenceStats,
 )
 from draftwerk.actors.monitoring.trace import Trace
@@ -49,6 +51,8 @@ class Cache:
     """When work was last committed, or first came in after idleness; in the clock's seconds."""
     committed: int = 0
     """Rounds."""
+    prefill: tuple[Outbox[Round], ...] = ()
+    """To each process that computes prompts alone."""
     _ids: "count[int]" = field(default_factory=lambda: count(1))
 
     async def run(self) -> None:
@@ -64,6 +68,9 @@ class Cache:
                     # A round has one of `pipeline_depth` slots and the mailbox holds
                     # `pipeline_depth`: never full.
                     self.draft.send_nowait(round_)
+                while (round_ := self.scheduler.prefill.plan()) is not None:
+                    # A process has one round at a time: never full.
+                    self.prefill[round_.pipeline_slot].send_nowait(round_)
             for _ in range(TICKS_TO_DEVICE):
                 await checkpoint()
             for one in results:
@@ -87,6 +94,13 @@ class Cache:
                 self.progress_at = self.clock()
                 self.committed += 1
                 return self.scheduler.commit(message.verdict, message.drafts)
+            case Prefilled():
+                self.progress_at = self.clock()
+                self.committed += 1
+                return self.scheduler.prefill.commit(message.verdict)
+            case PrefillProcess():
+                self.scheduler.prefill.note(message.process, up=message.up)
+                return []
             case _:
                 assert_never(message)
 

@@ -181,7 +181,23 @@ class Decided(ActorMessage, frozen=True):
     """What was verified, one draft per row."""
 
 
-CacheMessage = Encoded | Cancel | Decided
+class Prefilled(ActorMessage, frozen=True):
+    """The result of a round that a prefill process computed."""
+
+    verdict: Verdict
+    """It decides nothing, but may say that a row failed."""
+
+
+class PrefillProcess(ActorMessage, frozen=True):
+    """A prefill process has come, or has gone with whatever it was sent."""
+
+    process: int
+    """Its number."""
+    up: bool
+    """Whether it can work."""
+
+
+CacheMessage = Encoded | Cancel | Decided | Prefilled | PrefillProcess
 
 
 # --- to the detokenizer ---------------------------------------------------------------------------

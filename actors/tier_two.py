@@ -16,7 +16,14 @@ import anyio
 
 from draftwerk.actors.devices.device import Worker
 from draftwerk.actors.mailbox import Inbox, Outbox
-from draftwerk.actors.messages import CacheMessage, Cancel, Decided, Encoded
+from draftwerk.actors.messages import (
+    CacheMessage,
+    Cancel,
+    Decided,
+    Encoded,
+    Prefilled,
+    PrefillProcess,
+)
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.cache.prefix import ROOT, BlockNamer
 from draftwerk.speculative.protocol.rounds import StepReport
@@ -127,8 +134,8 @@ class Intake:
                         if message.request_id in self._parked:
                             self._parked[message.request_id].append(message)
                             continue
-                    case Decided():
-                        pass  # comes to the cache from another side
+                    case Decided() | Prefilled() | PrefillProcess():
+                        pass  # come to the cache from another side
                     case _:
                         assert_never(message)
                 self.cache.send_nowait(message)
@@ -136,6 +143,7 @@ class Intake:
     def _wanted(self, encoded: Encoded) -> list[bytes]:
         """Return the prompt's blocks that are to be loaded or are being loaded."""
         self.costs.computed(self.scheduler.report)
+        self.costs.computed(self.scheduler.prefill.report)
         if not self.costs.pays(self.scheduler.pool.block_size):
             return []
         wanted: list[bytes] = []

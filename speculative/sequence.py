@@ -60,6 +60,8 @@ class Sequence:
     resumed: bool = False
     """Whether it was submitted before, to actors that failed."""
     in_flight: bool = False
+    apart: bool = False
+    """Whether its prompt is computed by a process of its own, and not in rounds that decode."""
     cancelled: bool = False
     ended: bool = False
     tally: "Tally" = field(default_factory=lambda: Tally())

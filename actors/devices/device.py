@@ -49,6 +49,10 @@ class Device(Protocol[Work, WorkResult]):
         """Look after a device without work; raises DeviceLostError once it is gone."""
         ...
 
+    def check(self) -> None:
+        """Assert that what is kept beside the model is sound."""
+        ...
+
 
 class ThreadDevice(Generic[W, R]):
     """Runs the work on a thread. A step that has begun is never abandoned, even by a cancel."""
@@ -69,3 +73,6 @@ class ThreadDevice(Generic[W, R]):
 
     async def watch(self) -> None:
         """Do nothing, for the same reason."""
+
+    def check(self) -> None:
+        """Do nothing: nothing is kept beside it."""

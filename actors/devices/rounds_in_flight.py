@@ -69,8 +69,11 @@ class RoundsInFlight:
         self.untold.clear()
 
     def check(self) -> None:
-        """Assert that what is untold is known."""
+        """Assert that what is untold is known, and that whatever is known can be told again."""
         assert self.untold <= self.known.keys(), "an unknown sequence is to be told"
+        for sequence in self.known.values():
+            told = tuple(sequence.tokens[: len(sequence.opening.tokens)])
+            assert told == sequence.opening.tokens, "a sequence does not begin as it was opened"
 
     def _told(self, proposal: Proposal) -> Proposal:
         """Return the round with everything in it that the process has not been told."""

@@ -18,6 +18,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt tokens looked up in the prefix index."""
     prefix_hits: int = 0
     prompt_tokens: int = 0
+    prefilled_apart: int = 0
+    """Prompt tokens that prefill processes computed."""
     generated_tokens: int = 0
     preemptions: int = 0
     rounds: int = 0

@@ -28,6 +28,7 @@ from draftwerk.speculative.protocol.rounds import (
     Verdict,
 )
 from draftwerk.speculative.scheduler.lengths import TextLengths
+from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
 from draftwerk.speculative.scheduler.round_budget import RoundBudget, UnreadPrompt
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
 from draftwerk.speculative.scheduler.stats import SchedulerStats
@@ -48,6 +49,9 @@ class RoundLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens computed in a round, drafts included."""
     draft_max: int = 7
     """Drafted tokens in a row."""
+    inline_max: int = 32
+    """Prompt tokens that a round takes along while prompts are computed apart: what is left of one
+    after a prefix hit is often less, and not worth a hand-over."""
     promise: Promise = NOTHING_PROMISED
     """What a round's size must keep."""
 
@@ -83,6 +87,7 @@ class Scheduler:
         self.limits = limits
         self.stats = SchedulerStats() if stats is None else stats
         self.running_set = RunningSet(pool, self.stats, lengths)
+        self.prefill = PrefillLane(self.running_set, limits.tokens_max, limits.inline_max)
         self.cost = StepCost() if cost is None else cost
         self._budget = RoundBudget(limits.tokens_max, limits.promise, self.cost)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
@@ -125,7 +130,7 @@ class Scheduler:
         if pipeline_slot is None:
             return None
         self.running_set.make_way(self.limits.rows_max)
-        ready = [s for s in self.running_set.running.values() if not s.in_flight]
+        ready = [s for s in self.running_set.running.values() if not (s.in_flight or s.apart)]
         decoding = [s for s in ready if s.pending == 1]
         tokens_max = self._budget.tokens(now_s, sum(map(_row_count, decoding)), self._unread())
         plan = _Plan(tokens_max, tokens_max)
@@ -155,7 +160,7 @@ class Scheduler:
         for round_, _ in self._rounds.values():
             found.update(block for row in round_.rows for block in row.blocks)
             found.update(target for _, target in round_.copies)
-        return found
+        return found | self.prefill.blocks_in_flight()
 
     def computed_counts(self) -> dict[str, ComputedCount]:
         """Return how much was computed of each request that runs."""
@@ -188,13 +193,15 @@ class Scheduler:
                 sequence.table.commit(sequence.tokens, sequence.computed)
         for sequence, parts in searches.items():
             updates.extend(self._advance_search(sequence, parts))
-        self._continuous = not self.idle
+        self._continuous = not (self.idle or self.prefill.has_all)
         return updates
 
     def check(self) -> None:
         """Assert every invariant, those of the blocks included."""
         self.running_set.check()
+        self.prefill.check()
         in_flight = {id(s) for _, members in self._rounds.values() for s in members}
+        in_flight.update(map(id, self.prefill.in_flight()))
         running = self.running_set.running.values()
         assert in_flight == {id(s) for s in running if s.in_flight}
 
@@ -204,8 +211,10 @@ class Scheduler:
         """Return the prompts that are read or wait to be, in the order of reading."""
         if not self.limits.promise.ttft:
             return []
-        reading = [s for s in self.running_set.running.values() if s.unread > 1]
-        ordered = chain(sorted(reading, key=lambda one: one.rank), self.running_set.waiting)
+        running, waiting = self.running_set.running, self.running_set.waiting
+        reading = [s for s in running.values() if s.unread > 1 and not s.apart]
+        enters = () if self.prefill.up else waiting
+        ordered = chain(sorted(reading, key=lambda one: one.rank), enters)
         return [UnreadPrompt(one.arrived_s, one.unread) for one in ordered if not one.generated]
 
     def _plan_decoding(self, plan: _Plan, ready: list[Sequence]) -> None:
@@ -240,8 +249,8 @@ class Scheduler:
         """Return how many tokens prompts could have read in this round, up to all of it."""
         running, wanted = self.running_set.running, 0
         enters = self.running_set.waiting if len(running) < self.limits.rows_max else ()
-        for sequence in chain(running.values(), enters):
-            if sequence.pending > 1 and not sequence.in_flight:
+        for sequence in chain(running.values(), () if self.prefill.up else enters):
+            if sequence.pending > 1 and not (sequence.in_flight or sequence.apart):
                 wanted += sequence.unread
                 if wanted >= most:
                     return most
@@ -262,21 +271,26 @@ class Scheduler:
         waiting, running = self.running_set.waiting, self.running_set.running
         reading = deque(sorted(ready, key=lambda sequence: sequence.rank))
         blocked: list[Sequence] = []
-        may_enter = True
+        may_enter, inline_left = True, self.limits.inline_max
         while plan.tokens_left > 0:
             may_enter = may_enter and len(running) < self.limits.rows_max
             if waiting and may_enter and not (reading and reading[0].rank <= waiting[0].rank):
                 sequence = waiting.popleft()
                 if sequence.leader is not None and not sequence.leader.prefilled:
                     blocked.append(sequence)
-                elif self.running_set.enter(sequence):
-                    self._begin(plan, sequence)
-                else:
+                elif self.prefill.waits(sequence):
+                    blocked.append(sequence)  # whoever needs no room there may overtake it
+                elif not self.running_set.enter(sequence):
                     blocked.append(sequence)
                     may_enter = False  # nobody overtakes a sequence that finds no room
+                elif not self.prefill.takes(sequence, inline_left):
+                    inline_left -= sequence.pending
+                    self._begin(plan, sequence)
             elif reading:
                 sequence = reading.popleft()
-                if sequence.sequence_id in running:
+                is_running = sequence.sequence_id in running  # or an earlier row has preempted it
+                if is_running and not self.prefill.takes(sequence, inline_left):
+                    inline_left -= sequence.pending
                     self._add_chunk(plan, sequence)
             else:
                 break

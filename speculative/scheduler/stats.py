@@ -18,6 +18,8 @@ class SchedulerStats(msgspec.Struct, kw_only=True):
     prompt_tokens: int = 0
     recomputed_tokens: int = 0
     """Computed a second time, after a preemption or a restart."""
+    prefilled_apart: int = 0
+    """Prompt tokens that another process computed."""
     generated_tokens: int = 0
     drafts: int = 0
     draft_tokens: int = 0
