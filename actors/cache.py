@@ -20,8 +20,8 @@ from draftwerk.actors.messages import (
     Generated,
     Opened,
     Piece,
-    PrefillProcess,
     Prefilled,
+    PrefillProcess,
     SequenceStats,
 )
 from draftwerk.actors.monitoring.trace import Trace

@@ -36,6 +36,7 @@ from draftwerk.model_processes import (
     device,
     model_memory,
     open_store,
+    prefill_devices,
     succeeded,
     target_device,
 )
@@ -72,6 +73,8 @@ class LoadedModels:
     """What the target's process measured."""
     memory: ModelMemory
     """What the target's processes share."""
+    prefill: tuple[ProcessDevice[Proposal, Verdict], ...] = ()
+    """What computes prompts alone."""
 
     @property
     def recoveries(self) -> RecoveryStats:
@@ -84,7 +87,15 @@ class LoadedModels:
         found = {"target": target.process_id}
         if isinstance(target, RecoveringTarget):
             found = target.processes
+        found |= {
+            f"prefill {number}": each.process_id if each.alive else None
+            for number, each in enumerate(self.prefill)
+        }
         return found if self.draft is None else {**found, "draft": self.draft.process_id}
+
+    def fresh_prefill(self) -> tuple[ProcessDevice[Proposal, Verdict], ...]:
+        """Return the devices that compute prompts, for a new pipeline."""
+        return tuple(each.fresh() for each in self.prefill)
 
     def fresh_draft(self) -> DraftDevice | None:
         """Return the draft model's device for a new pipeline, if there is one."""
@@ -115,7 +126,7 @@ async def load_models(
     planned = plan(settings, target_info, draft_info)
     memory = model_memory(settings, planned.target_page_bytes)
     target = target_device(planned.target_options, settings, memory)
-    draft = None
+    draft, prefill = None, tuple[ProcessDevice[Proposal, Verdict], ...]()
     draft_memory = ModelMemory(weights=SharedMemory.make(0, "draftwerk-draft-weights"))
     if planned.draft_options is not None:
         kind: type[tuple[Draft, ...]] = tuple[Draft, ...]
@@ -125,6 +136,7 @@ async def load_models(
     try:
         text = await to_thread.run_sync(read_text, target_info, settings.tool_format)
         ready = await target.start(report)
+        prefill = prefill_devices(planned, settings, ready, memory)
         if isinstance(target, RecoveringTarget):
             target = succeeded(target, planned, settings, ready, memory)
         if draft is not None:
@@ -139,11 +151,13 @@ async def load_models(
             methods=available(planned.methods, ready.draft_head, settings.speculate),
             ready=ready,
             memory=memory,
+            prefill=prefill,
         )
     except (ModelRefusedError, DeviceLostError) as error:
         raise ConfigError(str(error)) from None
     finally:
-        await target.close()
+        for each in (target, *prefill):
+            await each.close()
         if draft is not None:
             await draft.close()
         memory.close()
@@ -162,6 +176,7 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
         text=models.text,
         target=models.target.fresh,
         draft=models.fresh_draft,
+        prefill=models.fresh_prefill,
         block_count=models.plan.block_count,
         block_size=models.plan.block_size,
         context_max=models.target_info.context_max,

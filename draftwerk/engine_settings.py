@@ -39,6 +39,7 @@ class EngineKeywords(TypedDict, total=False):
     requests_max: int
     silence_s: float
     spare: Literal["auto", "on", "off"]
+    prefill_processes: int
     slo: tuple[str, ...]
     audit: float
 

@@ -27,6 +27,8 @@ from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 W = TypeVar("W")
 R = TypeVar("R")
 TargetDevice = ProcessDevice[Proposal, Verdict] | RecoveringTarget
+PREFILL_NICENESS = 5
+"""More than that of the process that decodes: a third of its share where both want a core."""
 SPARE_ROOM = 4
 """A spare is started by itself if so many would fit into the memory that is left."""
 
@@ -87,10 +89,37 @@ def succeeded(
     """Say what succeeds the first process, now that it is known how it runs."""
     if ready.device != "cpu":  # its pages are its own after all
         return target.process
-    options = {**planned.target_options, "measures": False, "threads": ready.threads}
-    process = device("target", options, Verdict, Proposal, settings.silence_s, memory)
+    process = successor(planned, settings, ready, memory)
     target.succeed_by(process.spawn, spare=has_spare(settings.spare, target.process_id))
     return target
+
+
+def successor(
+    planned: Plan, settings: EngineSettings, ready: Ready, memory: ModelMemory, niceness: int = 0
+) -> ProcessDevice[Proposal, Verdict]:
+    """Return a process like the first one, which finds everything measured and packed."""
+    options = {
+        **planned.target_options,
+        "measures": False,
+        "threads": ready.threads,
+        "niceness": niceness,
+    }
+    return device("target", options, Verdict, Proposal, settings.silence_s, memory)
+
+
+def prefill_devices(
+    planned: Plan, settings: EngineSettings, ready: Ready, memory: ModelMemory
+) -> tuple[ProcessDevice[Proposal, Verdict], ...]:
+    """Return the processes that compute prompts alone; none is started yet.
+
+    Raises ConfigError where they cannot share the target's pages.
+    """
+    if settings.prefill_processes and ready.device != "cpu":
+        raise ConfigError("prefill_processes: this model's pages are its process's own")
+    return tuple(
+        successor(planned, settings, ready, memory, PREFILL_NICENESS)
+        for _ in range(settings.prefill_processes)
+    )
 
 
 def open_store(settings: EngineSettings, ready: Ready, memory: ModelMemory) -> PageStore:

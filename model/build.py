@@ -82,6 +82,8 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Of shared memory for packed weights, likewise."""
     measures: bool = True
     """Whether steps and memory are measured; one that succeeds another only warms up."""
+    niceness: int = 0
+    """Of the process, beside what every model process has."""
 
 
 class Built(NamedTuple):

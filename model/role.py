@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 import torch
 
+from draftwerk.machine.host import lower_priority
 from draftwerk.model.build import Built, ModelOptions, build
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.measuring import MEASURING_S, StepSize, StepTimes, step_costs
@@ -63,6 +64,7 @@ class Role:
 def build_role(role: str, options: bytes, progress: OnProgress) -> Role:
     """Return the target or the draft model, loaded and warm. Raises Refused."""
     decoded = msgspec.json.decode(options, type=ModelOptions)
+    lower_priority(decoded.niceness)
     try:
         built = build(decoded, progress, drafts=role == "draft")
     except (MemoryError, torch.OutOfMemoryError) as error:

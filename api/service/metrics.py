@@ -123,6 +123,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ),
         ("recomputed_tokens", "Computed a second time.", snapshot.recomputed_tokens),
         ("wasted_draft_tokens", "Drafted tokens that were not accepted.", wasted),
+        ("prefilled_apart_tokens", "By prefill processes.", snapshot.prefilled_apart),
     ):
         yield _counter("draftwerk_" + name, text, value, {})
     for name, text, label, values in (
@@ -138,8 +139,9 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     devices = {"target": snapshot.target_up}
     if snapshot.draft_up is not None:
         devices["draft"] = snapshot.draft_up
-    if "spare" in snapshot.processes:
-        devices["spare"] = snapshot.processes["spare"] is not None
+    for name, process in snapshot.processes.items():
+        if name == "spare" or name.startswith("prefill"):
+            devices[name] = process is not None
     processes = {name: each for name, each in snapshot.processes.items() if each is not None}
     lengths = {
         source: snapshot.accepted_by_source.get(source, 0) / count

@@ -19,6 +19,7 @@ from draftwerk.actors.detokenizer import Detokenizer
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.ledger import Entry, Ledger
 from draftwerk.actors.messages import Cancel, Delivery, Generated, Opened
+from draftwerk.actors.prefill import Prefiller
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.actors.stops import StopScanner
 from draftwerk.actors.tier_two import Intake, WriteBehind
@@ -31,6 +32,7 @@ from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.sampling import gumbel as noise
 from draftwerk.speculative.sampling import params as sampling
 from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
 from draftwerk.speculative.scheduler.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.scheduler import Scheduler
@@ -39,6 +41,7 @@ from tests.actors import (
     test_detokenizer,
     test_engine,
     test_ledger,
+    test_prefill,
     test_stops,
     test_tier_two,
     test_tokenizer,
@@ -46,7 +49,12 @@ from tests.actors import (
 from tests.actors.devices import test_rounds_in_flight
 from tests.cache import tables_world, test_replacement
 from tests.speculative.sampling import test_distribution as test_distribution
-from tests.speculative.scheduler import test_lengths, test_priority, test_round_budget
+from tests.speculative.scheduler import (
+    test_lengths,
+    test_prefill_lane,
+    test_priority,
+    test_round_budget,
+)
 from tests.speculative.scheduler.scheduler_world import story
 from tests.support import toy
 from tests.support.simulation import Setting, run
@@ -98,6 +106,13 @@ def second_tiers() -> None:
         kept: dict[bytes, list[tuple[int, int]]] = {}
         for server in range(2):
             run(Setting(2 * seed + server, store=True, kept=kept))
+
+
+def apart() -> None:
+    """Engines whose prompts other processes compute, which die; no actor may need a restart."""
+    for seed in range(SEEDS):
+        counters = run(Setting(seed, prefill=1 + seed % 2, prefill_lost=0.15)).counters
+        assert counters["restarts"] == 0
 
 
 def joint_distribution() -> None:
@@ -478,6 +493,47 @@ BUGS = [
         slip(RoundsInFlight, "forget", "self.known.clear()", "pass"),
         recoveries,
     ),
+    # prefill apart from decode
+    Bug(
+        "a prompt is decoded before it is handed over",
+        slip(
+            PrefillLane,
+            "plan",
+            "members.append(sequence)",
+            "members.append(sequence); sequence.computed += count; sequence.in_flight = False",
+        ),
+        apart,
+    ),
+    Bug(
+        "a block is freed while a prompt is computed into it",
+        slip(PrefillLane, "_row", "sequence.in_flight = True", "pass"),
+        apart,
+    ),
+    Bug(
+        "a prompt's last token is computed where nobody samples",
+        slip(PrefillLane, "plan", "sequence.pending - 1", "sequence.pending"),
+        apart,
+    ),
+    Bug(
+        "a process that has gone keeps its prompts",
+        slip(PrefillLane, "note", "sequence.in_flight = False", "pass"),
+        apart,
+    ),
+    Bug(
+        "prompts wait for processes that are away",
+        slip(PrefillLane, "note", "sequence.apart = False", "pass"),
+        test_prefill_lane.test_without_a_process_prompts_are_read_where_texts_are_decoded,
+    ),
+    Bug(
+        "a new process is told to forget what the last one knew",
+        slip(Prefiller, "_is_there", "self._told = ()", "pass"),
+        apart,
+    ),
+    Bug(
+        "a process that is lost while idle is not missed",
+        slip(Prefiller, "_watch", "await self._have_model(inf)", "return"),
+        lambda: test_prefill.test_a_process_that_dies_while_idle_is_started_again("trio"),
+    ),
     # tier two
     Bug(
         "a loaded block is written where a round under way writes",
@@ -596,3 +652,4 @@ def test_where_nothing_is_planted_giving_up_soon_catches_nothing(
     monkeypatch.setattr(RESTART_LIMIT, lambda **_: RestartLimit(failures_max=30))
     simulations(lost=0.05, recovers=False)()
     recoveries()
+    apart()
