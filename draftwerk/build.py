@@ -17,6 +17,7 @@ from anyio import to_thread
 
 from draftwerk.actors.audit import Audit
 from draftwerk.actors.devices.device import DeviceLostError
+from draftwerk.actors.devices.nursery import Nursery
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget, RecoveryStats
 from draftwerk.actors.engine import Engine, EngineParts, running
@@ -32,12 +33,14 @@ from draftwerk.model.native.servable import check_servable, own_format
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.model_processes import (
     ModelMemory,
+    Successors,
     TargetDevice,
     device,
     model_memory,
     open_store,
     prefill_devices,
     succeeded,
+    successors,
     target_device,
 )
 from draftwerk.plan import Plan, available, plan
@@ -75,6 +78,8 @@ class LoadedModels:
     """What the target's processes share."""
     prefill: tuple[ProcessDevice[Proposal, Verdict], ...] = ()
     """What computes prompts alone."""
+    nursery: Nursery | None = None
+    """What forks the target's successors, where there is such a process."""
 
     @property
     def recoveries(self) -> RecoveryStats:
@@ -91,6 +96,8 @@ class LoadedModels:
             f"prefill {number}": each.process_id if each.alive else None
             for number, each in enumerate(self.prefill)
         }
+        if self.nursery is not None:
+            found["nursery"] = self.nursery.process_id
         return found if self.draft is None else {**found, "draft": self.draft.process_id}
 
     def fresh_prefill(self) -> tuple[ProcessDevice[Proposal, Verdict], ...]:
@@ -126,6 +133,7 @@ async def load_models(
     planned = plan(settings, target_info, draft_info)
     memory = model_memory(settings, planned.target_page_bytes)
     target = target_device(planned.target_options, settings, memory)
+    later: Successors | None = None
     draft, prefill = None, tuple[ProcessDevice[Proposal, Verdict], ...]()
     draft_memory = ModelMemory(weights=SharedMemory.make(0, "draftwerk-draft-weights"))
     if planned.draft_options is not None:
@@ -136,9 +144,10 @@ async def load_models(
     try:
         text = await to_thread.run_sync(read_text, target_info, settings.tool_format)
         ready = await target.start(report)
-        prefill = prefill_devices(planned, settings, ready, memory)
+        later = await successors(planned, settings, ready, memory)
+        prefill = prefill_devices(settings, ready, later)
         if isinstance(target, RecoveringTarget):
-            target = succeeded(target, planned, settings, ready, memory)
+            target = succeeded(target, settings, ready, later)
         if draft is not None:
             await draft.start(report)
         yield LoadedModels(
@@ -152,12 +161,15 @@ async def load_models(
             ready=ready,
             memory=memory,
             prefill=prefill,
+            nursery=later.nursery,
         )
     except (ModelRefusedError, DeviceLostError) as error:
         raise ConfigError(str(error)) from None
     finally:
         for each in (target, *prefill):
             await each.close()
+        if later is not None and later.nursery is not None:
+            await later.nursery.close()
         if draft is not None:
             await draft.close()
         memory.close()

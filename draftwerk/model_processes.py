@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from draftwerk.actors.devices.child import spawn
+from draftwerk.actors.devices.nursery import Nursery, can_fork
 from draftwerk.actors.devices.process import ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
@@ -22,6 +23,7 @@ from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.plan import Plan
 from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.protocol.journal import MoveJournal
+from draftwerk.speculative.protocol.nursery import Order
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 
 W = TypeVar("W")
@@ -79,47 +81,62 @@ def target_device(
     return RecoveringTarget(process, RoundsInFlight(MoveJournal(memoryview(memory.pages.map()))))
 
 
+@dataclass(frozen=True, slots=True)
+class Successors:
+    """What starts processes like the target's first one: they find all measured and packed."""
+
+    options: dict[str, object]
+    memory: ModelMemory
+    silence_s: float
+    nursery: Nursery | None = None
+    """What forks them, where there is one."""
+
+    def device(self, niceness: int = 0) -> ProcessDevice[Proposal, Verdict]:
+        """Return the device of such a process, which is not started yet."""
+        options = {**self.options, "niceness": niceness}
+        plain = device("target", options, Verdict, Proposal, self.silence_s, self.memory)
+        if self.nursery is None:
+            return plain
+        names, descriptors = zip(*self.memory.descriptors.items(), strict=True)
+        forked = partial(
+            self.nursery.spawn, Order("target", options, names), descriptors, plain.spawn
+        )
+        return ProcessDevice(forked, Verdict, self.silence_s)
+
+
+async def successors(
+    planned: Plan, settings: EngineSettings, ready: Ready, memory: ModelMemory
+) -> Successors:
+    """Return what starts the target's successors, now that it is known how the first one runs."""
+    options = {**planned.target_options, "measures": False, "threads": ready.threads}
+    nursery = None
+    # A GPU's process has its pages to itself, and no successor that could go on with them.
+    if ready.device == "cpu" and settings.spare != "off" and can_fork():
+        nursery = Nursery(python_command("draftwerk.model.nursery"))
+        await nursery.start()
+    return Successors(options, memory, settings.silence_s, nursery)
+
+
 def succeeded(
-    target: RecoveringTarget,
-    planned: Plan,
-    settings: EngineSettings,
-    ready: Ready,
-    memory: ModelMemory,
+    target: RecoveringTarget, settings: EngineSettings, ready: Ready, later: Successors
 ) -> TargetDevice:
-    """Say what succeeds the first process, now that it is known how it runs."""
+    """Say what succeeds the first process."""
     if ready.device != "cpu":  # its pages are its own after all
         return target.process
-    process = successor(planned, settings, ready, memory)
-    target.succeed_by(process.spawn, spare=has_spare(settings.spare, target.process_id))
+    target.succeed_by(later.device().spawn, spare=has_spare(settings.spare, target.process_id))
     return target
 
 
-def successor(
-    planned: Plan, settings: EngineSettings, ready: Ready, memory: ModelMemory, niceness: int = 0
-) -> ProcessDevice[Proposal, Verdict]:
-    """Return a process like the first one, which finds everything measured and packed."""
-    options = {
-        **planned.target_options,
-        "measures": False,
-        "threads": ready.threads,
-        "niceness": niceness,
-    }
-    return device("target", options, Verdict, Proposal, settings.silence_s, memory)
-
-
 def prefill_devices(
-    planned: Plan, settings: EngineSettings, ready: Ready, memory: ModelMemory
+    settings: EngineSettings, ready: Ready, later: Successors
 ) -> tuple[ProcessDevice[Proposal, Verdict], ...]:
-    """Return the processes that compute prompts alone; none is started yet.
+    """Return the devices that compute prompts alone; none is started yet.
 
     Raises ConfigError where they cannot share the target's pages.
     """
     if settings.prefill_processes and ready.device != "cpu":
         raise ConfigError("prefill_processes: this model's pages are its process's own")
-    return tuple(
-        successor(planned, settings, ready, memory, PREFILL_NICENESS)
-        for _ in range(settings.prefill_processes)
-    )
+    return tuple(later.device(PREFILL_NICENESS) for _ in range(settings.prefill_processes))
 
 
 def open_store(settings: EngineSettings, ready: Ready, memory: ModelMemory) -> PageStore:

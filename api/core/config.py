@@ -132,10 +132,11 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         float, Meta(ge=2, le=3600, description="without a beat before a model process is replaced")
     ] = 8.0
     spare: Annotated[
-        Literal["auto", "on", "off"],
+        Literal["auto", "on", "imports", "off"],
         Meta(
-            description="whether a second model process stands ready to take over; auto: where "
-            "memory allows"
+            description="what stands ready to take over: on: a second model process; imports: a "
+            "small process that becomes one in a second or two; auto: the first where memory "
+            "allows, else the second"
         ),
     ] = "auto"
     prefill_processes: Annotated[
