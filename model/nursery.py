@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from typing import NoReturn
 
 import msgspec
@@ -20,7 +21,12 @@ from draftwerk.model import worker
 from draftwerk.speculative.protocol.nursery import DESCRIPTORS_MAX, ORDER_MAX, Forked, Order
 
 
-def main() -> None:
+def import_all() -> None:
+    """Import whatever a model process will."""
+    import draftwerk.model.role  # noqa: F401 - torch, and all that comes with it
+
+
+def main(prepare: Callable[[], None] = import_all) -> None:
     die_with_parent()
     lower_priority(worker.NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""A whole server whose store's disk is full, then read-only, and one that is killed as it writes."""
+"""A whole server whose store is full, then read-only, and one that is killed as it writes."""
 
 import asyncio
 import os
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
+import anyio
 import pytest
 
 from draftwerk.loadtest.server.launcher import free_port, says_ready
@@ -50,7 +51,7 @@ async def test_a_full_disk_and_a_read_only_one_change_no_text(model: Path, disk:
         while (await server.metrics()).total("draftwerk_kv_store_failed_writes_total") == 0:
             assert await server.texts() == texts
         assert records(disk), "what fitted was kept"
-        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        await anyio.run_process(["mount", "-o", "remount,ro", str(disk)])
         assert await server.texts() == texts
         page = await server.metrics()
         assert page.total("draftwerk_actor_restarts_total") == 0
