@@ -17,6 +17,7 @@ from draftwerk.actors.messages import (
     Decided,
     DetokenizerMessage,
     Encoded,
+    Fetched,
     Generated,
     Opened,
     Piece,
@@ -101,6 +102,8 @@ class Cache:
             case PrefillProcess():
                 self.scheduler.prefill.note(message.process, up=message.up)
                 return []
+            case Fetched():
+                return []  # the round that is planned next takes the sequence in
             case _:
                 assert_never(message)
 

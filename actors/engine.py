@@ -44,7 +44,7 @@ from draftwerk.actors.monitoring.histogram import WAITS_S, Histogram
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
-from draftwerk.actors.side_pipes import PREFILL_MESSAGES_MAX, SidePipes
+from draftwerk.actors.side_pipes import PREFILL_MESSAGES_MAX, SIDE_MESSAGES_MAX, SidePipes
 from draftwerk.actors.text import TextTools
 from draftwerk.actors.tier_two import BlockStore
 from draftwerk.actors.tokenizer import TextLimits, Tokenizer
@@ -147,9 +147,8 @@ class Pipeline:
         self.to_tokenizer = Port[TokenizerMessage](messages_max, waits["tokenizer"])
         # Whatever the tokenizer passes on, a verdict for each pipeline slot, and the side pipes'.
         prefill = parts.prefill()
-        self.to_cache = Port[CacheMessage](
-            messages_max + pipeline_depth + PREFILL_MESSAGES_MAX * len(prefill), waits["cache"]
-        )
+        side_max = SIDE_MESSAGES_MAX + PREFILL_MESSAGES_MAX * len(prefill)
+        self.to_cache = Port[CacheMessage](messages_max + pipeline_depth + side_max, waits["cache"])
         # The cycle's credits: a round is in one place at a time.
         self.to_draft = Port[Round](pipeline_depth, waits["draft"])
         self.to_verifier = Port[Proposal](pipeline_depth, waits["verifier"])

@@ -197,7 +197,11 @@ class PrefillProcess(ActorMessage, frozen=True):
     """Whether it can work."""
 
 
-CacheMessage = Encoded | Cancel | Decided | Prefilled | PrefillProcess
+class Fetched(ActorMessage, frozen=True):
+    """Blocks of a preempted sequence are back from tier two, as far as they could be had."""
+
+
+CacheMessage = Encoded | Cancel | Decided | Prefilled | PrefillProcess | Fetched
 
 
 # --- to the detokenizer ---------------------------------------------------------------------------

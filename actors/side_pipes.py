@@ -8,6 +8,7 @@ The actors of the pipe know none of these but by the messages that they exchange
 
 from dataclasses import dataclass, field
 
+import anyio
 from anyio.abc import TaskGroup
 
 from draftwerk.actors.devices.device import Device, Worker
@@ -16,7 +17,8 @@ from draftwerk.actors.messages import CacheMessage
 from draftwerk.actors.monitoring.histogram import WAITS_S, Histogram
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.prefill import Prefiller
-from draftwerk.actors.tier_two import BlockStore, Intake, TierTwo, WriteBehind
+from draftwerk.actors.swap import FETCHES_MAX, SwapIn
+from draftwerk.actors.tier_two import WARM_MAX, BlockStore, Intake, WriteBehind
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.protocol.rounds import Proposal, Round, Verdict
 from draftwerk.speculative.scheduler.scheduler import Scheduler
@@ -25,6 +27,26 @@ INTAKE = "intake"
 PREFILL_MESSAGES_MAX = 4
 """That a prefill process may have under way to the cache: an answer, and that it has gone, has come
 and, once it was used again, has gone again."""
+SIDE_MESSAGES_MAX = FETCHES_MAX
+"""That tier two may have under way to the cache, beside what it hands on."""
+
+
+@dataclass(slots=True)
+class TierTwo:
+    """The actors of the second tier; they end together."""
+
+    intake: Intake
+    write_behind: WriteBehind
+    swap: SwapIn
+
+    async def run(self) -> None:
+        """Load what was used last, and then what is asked for; keep what is let go."""
+        async with anyio.create_task_group() as all_:
+            all_.start_soon(self.write_behind.run)
+            all_.start_soon(self.swap.run)
+            all_.start_soon(self.intake.warm, WARM_MAX)
+            await self.intake.run()
+            all_.cancel_scope.cancel()
 
 
 @dataclass(slots=True)
@@ -57,18 +79,10 @@ class SidePipes:
         """Have blocks kept in a store, and loaded before a request comes to the cache."""
         self._entrance = Port[CacheMessage](self.messages_max, self._waits(INTAKE))
         self.ports[INTAKE] = self._entrance
-        self.tier_two = TierTwo(
-            Intake(
-                self._entrance.inbox,
-                self.to_cache.outbox,
-                scheduler,
-                namer,
-                store,
-                worker,
-                self.trace,
-            ),
-            WriteBehind(scheduler, store, worker),
-        )
+        outbox = self.to_cache.outbox
+        intake = Intake(self._entrance.inbox, outbox, scheduler, namer, store, worker, self.trace)
+        write_behind = WriteBehind(scheduler, store, worker)
+        self.tier_two = TierTwo(intake, write_behind, SwapIn(intake, write_behind, outbox))
 
     def add_prefill(self, devices: tuple[Device[Proposal, Verdict], ...]) -> None:
         """Have prompts computed on these devices."""

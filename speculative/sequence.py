@@ -62,6 +62,8 @@ class Sequence:
     in_flight: bool = False
     apart: bool = False
     """Whether its prompt is computed by a process of its own, and not in rounds that decode."""
+    fetches: int = 0
+    """The preemptions after which its blocks were asked for in a second tier."""
     cancelled: bool = False
     ended: bool = False
     tally: "Tally" = field(default_factory=lambda: Tally())

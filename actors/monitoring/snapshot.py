@@ -20,6 +20,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int = 0
     prefilled_apart: int = 0
     """Prompt tokens that prefill processes computed."""
+    blocks_returned: int = 0
+    """Of preempted sequences, loaded from tier two."""
     generated_tokens: int = 0
     preemptions: int = 0
     rounds: int = 0

@@ -155,7 +155,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("device_process", "The id of a model's process.", "device", processes),
     ):
         yield _gauges("draftwerk_" + name, text, label, values)
-    yield from _store(snapshot.store)
+    yield from _store(snapshot.store, snapshot.blocks_returned)
     waits = HistogramMetricFamily(
         "draftwerk_mailbox_wait_seconds", "Until an actor took a message.", labels=["actor"]
     )
@@ -168,7 +168,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     yield _histogram("draftwerk_event_loop_lag_seconds", lag, state.histograms.loop_lag, {})
 
 
-def _store(counters: Mapping[str, float]) -> Iterator[Metric]:
+def _store(counters: Mapping[str, float], returned: int) -> Iterator[Metric]:
     """Yield what tier two counts, where there is one."""
     if not counters:
         return
@@ -185,6 +185,8 @@ def _store(counters: Mapping[str, float]) -> Iterator[Metric]:
         ("write_seconds", "Time spent writing blocks."),
     ):
         yield _counter("draftwerk_kv_store_" + name, text, counters[name], {})
+    text = "Blocks loaded for sequences that were preempted."
+    yield _counter("draftwerk_kv_store_returned", text, returned, {})
     for name, text in (("bytes", "What the store holds."), ("blocks", "Blocks it can give.")):
         yield _gauge("draftwerk_kv_store_" + name, text, counters[name], {})
 

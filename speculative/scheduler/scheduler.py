@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Protocol
 
 import msgspec
 
@@ -68,6 +69,14 @@ class _Plan:
     moves: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
 
+class Returns(Protocol):
+    """Brings back blocks of preempted sequences."""
+
+    def fetches(self, sequence: Sequence, /) -> bool:
+        """Return whether the sequence is to wait, because blocks of it are on their way."""
+        ...
+
+
 class Scheduler:
     """Every scheduling decision, and nothing else: no clock, no device, no event loop."""
 
@@ -91,6 +100,8 @@ class Scheduler:
         self.cost = StepCost() if cost is None else cost
         self._budget = RoundBudget(limits.tokens_max, limits.promise, self.cost)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
+        self.returns: Returns | None = None
+        """A second tier, where there is one."""
         self.report = NO_STEP
         """Of the latest committed step."""
         self._continuous = False  # whether there was work ever since a round was in flight
@@ -278,8 +289,8 @@ class Scheduler:
                 sequence = waiting.popleft()
                 if sequence.leader is not None and not sequence.leader.prefilled:
                     blocked.append(sequence)
-                elif self.prefill.waits(sequence):
-                    blocked.append(sequence)  # whoever needs no room there may overtake it
+                elif self.prefill.waits(sequence) or self._is_fetched(sequence):
+                    blocked.append(sequence)  # whoever need not wait for that may overtake it
                 elif not self.running_set.enter(sequence):
                     blocked.append(sequence)
                     may_enter = False  # nobody overtakes a sequence that finds no room
@@ -295,6 +306,12 @@ class Scheduler:
             else:
                 break
         self.running_set.put_back(blocked)
+
+    def _is_fetched(self, sequence: Sequence) -> bool:
+        """Return whether blocks that a preempted sequence has lost are on their way."""
+        if self.returns is None or not sequence.tally.preemptions:
+            return False
+        return self.returns.fetches(sequence)
 
     def _begin(self, plan: _Plan, sequence: Sequence) -> None:
         """Add the first row of a sequence, which has all of its known tokens' blocks."""

@@ -20,6 +20,8 @@ class SchedulerStats(msgspec.Struct, kw_only=True):
     """Computed a second time, after a preemption or a restart."""
     prefilled_apart: int = 0
     """Prompt tokens that another process computed."""
+    blocks_returned: int = 0
+    """Of preempted sequences, loaded from a second tier instead of computed again."""
     generated_tokens: int = 0
     drafts: int = 0
     draft_tokens: int = 0

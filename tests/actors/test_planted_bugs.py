@@ -22,6 +22,7 @@ from draftwerk.actors.messages import Cancel, Delivery, Generated, Opened
 from draftwerk.actors.prefill import Prefiller
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.actors.stops import StopScanner
+from draftwerk.actors.swap import SwapIn
 from draftwerk.actors.tier_two import Intake, WriteBehind
 from draftwerk.actors.tokenizer import Tokenizer
 from draftwerk.cache.blocks import BlockPool
@@ -552,12 +553,12 @@ BUGS = [
     ),
     Bug(
         "a loaded block is found before it is written",
-        slip(Intake, "_take_in", "self.store.put(block, content)", "pass"),
+        slip(Intake, "take_in", "self.store.put(block, content)", "pass"),
         second_tiers,
     ),
     Bug(
         "a store's block is looked for without what came before it",
-        slip(Intake, "_names", "name = self.namer.name(name,", "name = self.namer.name(ROOT,"),
+        slip(Intake, "names", "name = self.namer.name(name,", "name = self.namer.name(ROOT,"),
         lambda: test_tier_two.test_a_prompt_finds_its_blocks_after_they_were_lost("trio"),
     ),
     Bug(
@@ -569,6 +570,21 @@ BUGS = [
         "what made a sequence fail is kept",
         slip(BlockPool, "forget", "self.watcher.forgotten(name)", "pass"),
         lambda: test_tier_two.test_what_made_a_sequence_fail_is_not_kept("trio"),
+    ),
+    Bug(
+        "a preempted sequence waits for blocks that have come",
+        slip(SwapIn, "run", "self._coming.discard(sequence.sequence_id)", "pass"),
+        second_tiers,
+    ),
+    Bug(
+        "blocks of a preempted sequence are loaded as another's",
+        slip(
+            SwapIn,
+            "_fetch",
+            "name: found[name] for name in names",
+            "name: found[names[0]] for name in names",
+        ),
+        second_tiers,
     ),
     # actors
     Bug(

@@ -383,6 +383,7 @@ async def simulate(setting: Setting) -> Report:
         restarts=snapshot.restarts,
         recoveries=snapshot.recoveries,
         prefilled_apart=snapshot.prefilled_apart,
+        returned=snapshot.blocks_returned,
         store_hits=int(snapshot.store.get("hits", 0)),
         store_blocks=int(snapshot.store.get("blocks", 0)),
     )
