@@ -144,7 +144,7 @@ async def load_models(
     try:
         text = await to_thread.run_sync(read_text, target_info, settings.tool_format)
         ready = await target.start(report)
-        later = await successors(planned, settings, ready, memory)
+        later = await successors(planned, settings, ready, memory, target_info)
         prefill = prefill_devices(settings, ready, later)
         if isinstance(target, RecoveringTarget):
             target = succeeded(target, settings, ready, later)

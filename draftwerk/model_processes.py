@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from draftwerk.actors.devices.child import spawn
 from draftwerk.actors.devices.nursery import Nursery, can_fork
 from draftwerk.actors.devices.process import ProcessDevice
@@ -20,10 +22,11 @@ from draftwerk.cache.store.page_store import PageStore
 from draftwerk.child_python import python_command
 from draftwerk.machine.host import available_bytes, held_bytes
 from draftwerk.machine.shared_memory import SharedMemory
+from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.plan import Plan
 from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.protocol.journal import MoveJournal
-from draftwerk.speculative.protocol.nursery import Order
+from draftwerk.speculative.protocol.nursery import NurseryModel, Order
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 
 W = TypeVar("W")
@@ -105,14 +108,16 @@ class Successors:
 
 
 async def successors(
-    planned: Plan, settings: EngineSettings, ready: Ready, memory: ModelMemory
+    planned: Plan, settings: EngineSettings, ready: Ready, memory: ModelMemory, info: ModelInfo
 ) -> Successors:
     """Return what starts the target's successors, now that it is known how the first one runs."""
     options = {**planned.target_options, "measures": False, "threads": ready.threads}
     nursery = None
     # A GPU's process has its pages to itself, and no successor that could go on with them.
     if ready.device == "cpu" and settings.spare != "off" and can_fork():
-        nursery = Nursery(python_command("draftwerk.model.nursery"))
+        model = NurseryModel(str(info.directory), info.vocab_size, info.eos_token_ids)
+        words = msgspec.json.encode(model).decode()
+        nursery = Nursery(python_command("draftwerk.model.nursery", words))
         await nursery.start()
     return Successors(options, memory, settings.silence_s, nursery)
 

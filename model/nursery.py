@@ -1,8 +1,8 @@
 """A process that has imported all that a model process needs, and forks one whenever asked.
 
 Run by the server as `python -m draftwerk.model.nursery`, with a socket as its standard input. What
-it has imported costs a forked process neither time nor memory. It holds no model and starts no
-thread, so that a fork finds nothing half done.
+it has imported costs a forked process neither time nor memory. It holds no model beside its
+tokenizer's tables and starts no thread, so that a fork finds nothing half done.
 """
 
 import gc
@@ -12,45 +12,62 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
-from typing import NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
 from draftwerk.machine.host import die_with_parent, lower_priority
 from draftwerk.model import worker
-from draftwerk.speculative.protocol.nursery import DESCRIPTORS_MAX, ORDER_MAX, Forked, Order
+from draftwerk.speculative.protocol.nursery import (
+    DESCRIPTORS_MAX,
+    ORDER_MAX,
+    Forked,
+    NurseryModel,
+    Order,
+)
+
+if TYPE_CHECKING:
+    from draftwerk.model.text.grammar import Grammars
 
 
-def import_all() -> None:
-    """Import whatever a model process will."""
+def prepared(text: str) -> "Grammars | None":
+    """Import what a model process will, and make what it needs of its model's tokenizer."""
     import draftwerk.model.role  # noqa: F401 - torch, and all that comes with it
+    from draftwerk.model.text.grammar import grammars_of
+
+    model = msgspec.json.decode(text, type=NurseryModel)
+    return grammars_of(Path(model.directory), model.vocab_size, model.stop_token_ids)
 
 
-def main(prepare: Callable[[], None] = import_all) -> None:
+def main(text: str, prepare: Callable[[str], "Grammars | None"] = prepared) -> None:
+    """Fork model processes until the server is gone; `text` is a `NurseryModel` as JSON."""
     die_with_parent()
     lower_priority(worker.NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what is forked
 
-    import draftwerk.model.role  # noqa: F401 - torch, and all that comes with it
-
+    grammars = prepare(text)
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=os.dup(0)) as server:
         while True:
-            order, descriptors, _, _ = socket.recv_fds(server, ORDER_MAX, DESCRIPTORS_MAX)
-            if not order:
+            data, descriptors, _, _ = socket.recv_fds(server, ORDER_MAX, DESCRIPTORS_MAX)
+            if not data:
                 return
-            _fork(server, msgspec.json.decode(order, type=Order), descriptors)
+            order = msgspec.json.decode(data, type=Order)
+            _fork(server, order, descriptors, grammars)
 
 
-def _fork(server: socket.socket, order: Order, descriptors: list[int]) -> None:
+def _fork(
+    server: socket.socket, order: Order, descriptors: list[int], grammars: "Grammars | None"
+) -> None:
     """Fork a model process, and answer with its id and what tells when it ends."""
     try:
         process_id = os.fork()
         if process_id == 0:
             server.close()
-            _become(order, descriptors)
+            _become(order, descriptors, grammars)
         ending = os.pidfd_open(process_id)
     except OSError as error:  # there is no room for one, or it has ended already
         server.send(msgspec.json.encode(Forked(0, str(error))))
@@ -61,7 +78,7 @@ def _fork(server: socket.socket, order: Order, descriptors: list[int]) -> None:
         os.close(each)
 
 
-def _become(order: Order, descriptors: list[int]) -> NoReturn:
+def _become(order: Order, descriptors: list[int], grammars: "Grammars | None") -> NoReturn:
     """Be the model process that was ordered, to its end."""
     status = 1
     try:
@@ -72,7 +89,7 @@ def _become(order: Order, descriptors: list[int]) -> NoReturn:
         os.close(reads)
         os.close(writes)
         options = {**order.options, **dict(zip(order.descriptors, others, strict=True))}
-        worker.run(order.role, msgspec.json.encode(options), is_forked=True)
+        worker.run(order.role, msgspec.json.encode(options), is_forked=True, grammars=grammars)
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -82,4 +99,4 @@ def _become(order: Order, descriptors: list[int]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -15,6 +15,7 @@ from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
+from draftwerk.model.text.grammar import Grammars
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.frames import OnProgress, Ready
 from draftwerk.speculative.protocol.rounds import Draft, NewSequence, Proposal, Round, Row, chain
@@ -61,12 +62,17 @@ class Role:
         self.step = self.make()
 
 
-def build_role(role: str, options: bytes, progress: OnProgress) -> Role:
-    """Return the target or the draft model, loaded and warm. Raises Refused."""
+def build_role(
+    role: str, options: bytes, progress: OnProgress, grammars: Grammars | None = None
+) -> Role:
+    """Return the target or the draft model, loaded and warm. Raises Refused.
+
+    `grammars` over its tokens, where they were made before, need not be made again.
+    """
     decoded = msgspec.json.decode(options, type=ModelOptions)
     lower_priority(decoded.niceness)
     try:
-        built = build(decoded, progress, drafts=role == "draft")
+        built = build(decoded, progress, drafts=role == "draft", grammars=grammars)
     except (MemoryError, torch.OutOfMemoryError) as error:
         reason = str(error).partition(". ")[0]
         raise Refused(

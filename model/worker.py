@@ -20,6 +20,7 @@ from draftwerk.speculative.protocol.frames import HEADER, FrameKind, encode, fra
 
 if TYPE_CHECKING:
     from draftwerk.model.role import Role
+    from draftwerk.model.text.grammar import Grammars
 
 BEAT_S = 1.0
 NICENESS = 5
@@ -56,8 +57,8 @@ def main(role: str, options: str) -> None:
     run(role, options.encode(), is_forked=False)
 
 
-def run(role: str, options: bytes, *, is_forked: bool) -> None:
-    """Be a model process until the input ends."""
+def run(role: str, options: bytes, *, is_forked: bool, grammars: "Grammars | None" = None) -> None:
+    """Be a model process until the input ends; see `build_role` for the grammars."""
     # Nothing else may write to the pipe: whatever prints, prints to standard error.
     results, work = os.fdopen(os.dup(1), "wb"), sys.stdin.buffer
     os.dup2(2, 1)
@@ -69,7 +70,9 @@ def run(role: str, options: bytes, *, is_forked: bool) -> None:
     from draftwerk.model.role import build_role  # torch: seconds, so the beat comes first
 
     try:
-        model = build_role(role, options, lambda line: pipe.send(FrameKind.LOADING, line.encode()))
+        model = build_role(
+            role, options, lambda line: pipe.send(FrameKind.LOADING, line.encode()), grammars
+        )
     except Refused as error:
         pipe.send(FrameKind.REFUSED, str(error).encode())
         return

@@ -16,8 +16,8 @@ Printed are, for each load and way,
     TPOT      of the readers' texts, p50 and p99, ms
     pause     the longest of each reader in the time of each burst, p50 and p99, ms
     tok/s     generated, and prompt tokens of the bursts
-    goodput   requests a second that keep two promises: first that of somebody who talks (TTFT 1 s,
-              TPOT 50 ms), then that of somebody who watches (TTFT 10 s, no pause over 50 ms)
+    goodput   requests a second that keep two promises: a talker's (TTFT 1 s, TPOT 50 ms) and a
+              watcher's (TTFT 10 s, no pause over 50 ms)
 """
 
 import argparse

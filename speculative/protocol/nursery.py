@@ -10,6 +10,14 @@ DESCRIPTORS_MAX = 8
 """That come with one."""
 
 
+class NurseryModel(msgspec.Struct, frozen=True):
+    """The model whose processes a nursery forks."""
+
+    directory: str
+    vocab_size: int
+    stop_token_ids: tuple[int, ...]
+
+
 class Order(msgspec.Struct, frozen=True):
     """A model process to be forked; with it come its standard input, its output, and others."""
 

@@ -132,7 +132,7 @@ class PrefillLane:
         return [one for _, members in self._rounds.values() for one in members]
 
     def check(self) -> None:
-        """Assert that whoever is apart has something to compute here, and somebody to do it."""
+        """Assert that a sequence that is apart has something to compute, and a process to do it."""
         for sequence in self.members:
             assert sequence.pending > 1, "a sequence is apart with nothing to compute there"
             assert self.up or sequence.in_flight, "a sequence is apart with nobody there"

@@ -290,7 +290,7 @@ class Scheduler:
                 if sequence.leader is not None and not sequence.leader.prefilled:
                     blocked.append(sequence)
                 elif self.prefill.waits(sequence) or self._is_fetched(sequence):
-                    blocked.append(sequence)  # whoever need not wait for that may overtake it
+                    blocked.append(sequence)  # one that need not wait for that may overtake it
                 elif not self.running_set.enter(sequence):
                     blocked.append(sequence)
                     may_enter = False  # nobody overtakes a sequence that finds no room

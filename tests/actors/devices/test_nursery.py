@@ -22,7 +22,7 @@ import json, os, sys
 from draftwerk.model import nursery, worker
 from draftwerk.speculative.protocol.frames import FrameKind
 
-def run(role, options, *, is_forked):
+def run(role, options, *, is_forked, grammars=None):
     given = json.loads(options)
     said = {"role": role, "forked": is_forked, "word": given["word"]}
     if "shared" in given:
@@ -33,7 +33,7 @@ def run(role, options, *, is_forked):
 
 worker.run = run
 """
-COMMAND = [sys.executable, "-P", "-c", ECHO + "nursery.main(lambda: None)"]
+COMMAND = [sys.executable, "-P", "-c", ECHO + "nursery.main('{}', lambda text: None)"]
 ALONE = [sys.executable, "-P", "-c", ECHO + "run('alone', '{\"word\": 7}', is_forked=False)"]
 
 
