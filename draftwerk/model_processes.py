@@ -32,8 +32,8 @@ from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 W = TypeVar("W")
 R = TypeVar("R")
 TargetDevice = ProcessDevice[Proposal, Verdict] | RecoveringTarget
-PREFILL_NICENESS = 5
-"""More than that of the process that decodes: a third of its share where both want a core."""
+PREFILL_NICENESS = 10
+"""More than that of the process that decodes: a tenth of its share where both want a core."""
 SPARE_ROOM = 4
 """A spare is started by itself if so many would fit into the memory that is left."""
 

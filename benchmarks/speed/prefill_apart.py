@@ -33,6 +33,7 @@ import anyio
 import msgspec
 
 from benchmarks.support.engine import engine
+from draftwerk import model_processes
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Failed, Options
 from draftwerk.api.core.config import Settings
@@ -208,7 +209,12 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128, help="of a reader's text")
     parser.add_argument("--seconds", type=float, default=15.0, help="of each measurement")
     parser.add_argument("--output", type=Path)
+    parser.add_argument(
+        "--niceness", type=int, help="of the prefill process, beside that of the one that decodes"
+    )
     given = parser.parse_args()
+    if given.niceness is not None:
+        model_processes.PREFILL_NICENESS = given.niceness
     print(" every way        TTFT p50    p99  TPOT p50    p99  pause p50   p99", end="")
     print("   tok/s prompt  goodput")
     rows = [row for way in given.ways for row in anyio.run(measured, given, way)]
