@@ -99,4 +99,4 @@ def _become(order: Order, descriptors: list[int], grammars: "Grammars | None") -
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1])

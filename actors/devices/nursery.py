@@ -78,7 +78,7 @@ class Nursery:
         ours.setblocking(False)
         try:
             self._process = await anyio.open_process(
-                self.command, stdin=its, stdout=None, stderr=None, env=child_environment()
+                self.command, stdin=its.fileno(), stdout=None, stderr=None, env=child_environment()
             )
         except BaseException:
             ours.close()

@@ -105,9 +105,8 @@ class Load:
                     for _ in range(self.given.burst):
                         bursts.start_soon(self._ask, self.given.prompt, 32, True, [])
                     await anyio.sleep(self.every_s)
-            ended = perf_counter()
             tasks.cancel_scope.cancel()
-        return self._report(ended - begun)
+        return self._report(perf_counter() - begun)
 
     async def _read(self, moments: list[float]) -> None:
         while True:

@@ -113,11 +113,12 @@ class PrefillLane:
             self.up.add(process)
             return
         self.up.discard(process)
-        _, members = self._rounds.pop(process, (None, []))
-        for sequence in members:
-            sequence.in_flight = False
-            if sequence.cancelled:
-                self.running_set.end(sequence)
+        if process in self._rounds:
+            _, members = self._rounds.pop(process)
+            for sequence in members:
+                sequence.in_flight = False
+                if sequence.cancelled:
+                    self.running_set.end(sequence)
         if not self.up:
             for sequence in self.members:
                 sequence.apart = False
