@@ -184,6 +184,11 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
     if settings.kv_store:
         store = await to_thread.run_sync(open_store, settings, models.ready, models.memory)
     memories = Memories()  # of finished outputs; they outlive a restart of the actors
+
+    def proposer() -> Proposer:
+        ready = models.ready
+        return Proposer(models.methods, ready.step_costs, memories, noise, policy, ready.roofline)
+
     return EngineParts(
         text=models.text,
         target=models.target.fresh,
@@ -194,14 +199,7 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
         context_max=models.target_info.context_max,
         stop_token_ids=models.target_info.eos_token_ids,
         limits=models.plan.limits,
-        proposer=lambda: Proposer(
-            models.methods,
-            models.ready.step_costs,
-            memories,
-            noise,
-            policy,
-            models.ready.roofline,
-        ),
+        proposer=no_proposer if models.plan.limits.run_ahead else proposer,
         # Admission lets in as many as the settings say; some of those before are still leaving.
         requests_max=2 * settings.requests_max,
         name_secret=token_bytes(KEY_BYTES) if store is None else name_key(store.disk.folder),
@@ -212,6 +210,10 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
         recoveries=models.recoveries,
         processes=models.processes,
     )
+
+
+def no_proposer() -> None:
+    """Leave the drafting to the target's process."""
 
 
 def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int) -> ServedModel:

@@ -94,9 +94,9 @@ class Successors:
     nursery: Nursery | None = None
     """What forks them, where there is one."""
 
-    def device(self, niceness: int = 0) -> ProcessDevice[Proposal, Verdict]:
-        """Return the device of such a process, which is not started yet."""
-        options = {**self.options, "niceness": niceness}
+    def device(self, **options: object) -> ProcessDevice[Proposal, Verdict]:
+        """Return the device of such a process, which is not started yet; some options differ."""
+        options = {**self.options, **options}
         plain = device("target", options, Verdict, Proposal, self.silence_s, self.memory)
         if self.nursery is None:
             return plain
@@ -141,7 +141,9 @@ def prefill_devices(
     """
     if settings.prefill_processes and ready.device != "cpu":
         raise ConfigError("prefill_processes: this model's pages are its process's own")
-    return tuple(later.device(PREFILL_NICENESS) for _ in range(settings.prefill_processes))
+    # It samples nothing, so that it has nothing to draft for.
+    how = {"niceness": PREFILL_NICENESS, "sources": None}
+    return tuple(later.device(**how) for _ in range(settings.prefill_processes))
 
 
 def open_store(settings: EngineSettings, ready: Ready, memory: ModelMemory) -> PageStore:

@@ -70,6 +70,8 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int = 16
     verify: Verify = "keyed"
     """The rule that verifies drafts."""
+    sources: tuple[str, ...] | None = None
+    """Draft sources that run beside the target; None where drafts come with the rounds."""
     draft_head: str = "off"
     """A file, "auto" for the one that came for this model if one did, or "off"."""
     survey: bool = False

@@ -13,12 +13,20 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.measuring import MEASURING_S, StepSize, StepTimes, step_costs
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
+from draftwerk.model.step.drafted_target import DraftedTarget, Step
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
 from draftwerk.model.text.grammar import Grammars
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.frames import OnProgress, Ready
-from draftwerk.speculative.protocol.rounds import Draft, NewSequence, Proposal, Round, Row, chain
+from draftwerk.speculative.protocol.rounds import (
+    Draft,
+    NewSequence,
+    Proposal,
+    Round,
+    Row,
+    chain,
+)
 from draftwerk.speculative.sampling.params import Sampling
 
 W = TypeVar("W")
@@ -93,16 +101,24 @@ def build_role(
     left_s = max(0.0, budget_s - built.measured_s) if decoded.measures else 0.0
     runner = TargetRunner(built.parts.on_scratch(), decoded.successor_count)
     costs = _step_costs(runner, decoded, left_s)
-    rule = rule_of(decoded.verify)
+    make = target_maker(built, decoded, costs)
     return Role(
         Proposal,
-        lambda: noting_use(
-            built.parts,
-            TargetRunner(built.parts, decoded.successor_count, rule=rule).step,
-            round_of,
-        ),
+        lambda: noting_use(built.parts, make(), round_of),
         _ready(built, costs),
     )
+
+
+def target_maker(built: Built, options: ModelOptions, costs: StepTimes) -> Callable[[], Step]:
+    """Return what makes a target without any sequence, with its draft sources if it runs them."""
+    rule = rule_of(options.verify)
+
+    def runner() -> TargetRunner:
+        return TargetRunner(built.parts, options.successor_count, rule=rule)
+
+    if options.sources is None:
+        return lambda: runner().step
+    return DraftedTarget(runner, options.sources, costs, built.roofline).make
 
 
 def noting_use(

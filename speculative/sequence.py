@@ -53,13 +53,16 @@ class Sequence:
     """What becomes of this sequence once its prompt is read, if it is not to be sampled from."""
 
     computed: int = 0
+    planned: int = 0
+    """What of the known tokens is computed once all rounds in flight are."""
     sent_count: int = 0
     """Tokens sent to the devices; 0 means that they must be sent a NewSequence."""
     feedback: Feedback = NOTHING_LEARNED
     """Of the newest decision, until it is sent to the draft sources."""
     resumed: bool = False
     """Whether it was submitted before, to actors that failed."""
-    in_flight: bool = False
+    in_flight: int = 0
+    """Rounds under way that have a row of it."""
     apart: bool = False
     """Whether its prompt is computed by a process of its own, and not in rounds that decode."""
     fetches: int = 0
@@ -70,8 +73,8 @@ class Sequence:
 
     @property
     def pending(self) -> int:
-        """Known tokens whose KV is not computed."""
-        return len(self.tokens) - self.computed
+        """Known tokens whose KV is neither computed nor being computed."""
+        return len(self.tokens) - self.planned
 
     @property
     def unread(self) -> int:
@@ -98,9 +101,15 @@ class Sequence:
             self.prediction,
         )
 
+    @property
+    def continues(self) -> bool:
+        """Whether a round under way decides its next token, so that its next row continues it."""
+        return self.in_flight > 0 and self.pending == 0
+
     def draft_room(self) -> int:
         """Return how many drafted tokens could still be of use: the target adds one of its own."""
-        return max(0, min(self.draft_max, self.tokens_max - self.generated - 1))
+        left = self.tokens_max - self.generated - self.continues
+        return max(0, min(self.draft_max, left - 1))
 
     def extend(self, tokens: tuple[int, ...]) -> tuple[int, str]:
         """Append decided tokens up to the end of the text.

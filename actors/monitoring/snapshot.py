@@ -23,6 +23,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     blocks_returned: int = 0
     """Of preempted sequences, loaded from tier two."""
     generated_tokens: int = 0
+    overrun_tokens: int = 0
+    """Decided in rounds that were planned before their texts had ended, and dropped."""
     preemptions: int = 0
     rounds: int = 0
     device_ms: float = 0.0

@@ -148,6 +148,13 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "do not pause for them; 0: prompts are read in the rounds that decode",
         ),
     ] = 0
+    run_ahead: Annotated[
+        Literal["on", "off"],
+        Meta(
+            description="whether the next round is planned while one runs; never beside a draft "
+            "model, whose drafts follow the round"
+        ),
+    ] = "on"
     slo: Annotated[
         Strings,
         Meta(

@@ -115,6 +115,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     wasted = snapshot.draft_tokens - snapshot.accepted_tokens
     for name, text, value in (
         ("rounds", "Device steps.", snapshot.rounds),
+        ("overrun_tokens", "Decided after their text had ended.", snapshot.overrun_tokens),
         ("actor_restarts", "Actors restarted after a crash.", snapshot.restarts),
         (
             "device_recoveries",

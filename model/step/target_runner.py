@@ -14,6 +14,7 @@ from draftwerk.model.step.sequences import BadRow, CachedSequences
 from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.model.step.validation import check_row
 from draftwerk.model.step.verify import Rule, broken_logits, keyed
+from draftwerk.speculative.protocol.journal import has_moves
 from draftwerk.speculative.protocol.rounds import (
     Decision,
     Draft,
@@ -72,10 +73,11 @@ class TargetRunner:
         rows = [self._read(builder, number, *pair) for number, pair in enumerate(pairs)]
 
         # 2. Copy blocks and move slots, before the model writes into them.
-        self.parts.journal.begin(round_)
-        self.backend.copy_blocks(self.pages, round_.copies)
-        self.backend.move_slots(self.pages, round_.moves)
-        self.parts.journal.end(round_)
+        if has_moves(round_):
+            self.parts.journal.begin(round_)
+            self.backend.copy_blocks(self.pages, round_.copies)
+            self.backend.move_slots(self.pages, round_.moves)
+            self.parts.journal.end(round_)
 
         # 3 - 7. Run the model and follow its answers, where there is anything to compute.
         plans = [plan for plan in rows if isinstance(plan, RowPlan) and plan.row.samples]
@@ -132,7 +134,8 @@ class TargetRunner:
         self.rule(self.backend, logits, own, presampled)
 
         # 6. Compact: accepted paths right behind the known tokens, where no device did it already.
-        self.backend.move_slots(self.pages, _moves(walks, presampled))
+        if moves := _moves(walks, presampled):
+            self.backend.move_slots(self.pages, moves)
 
         # 7. Report what is asked for beside the tokens, of the rows that came through.
         whole = [walk for walk in walks if not walk.error]

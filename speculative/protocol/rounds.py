@@ -166,6 +166,12 @@ class Row(Plain, frozen=True, kw_only=True):
     branch: Branch | None = None
     tokens_left: int = 0
     """Tokens that it may still generate."""
+    continues: bool = False
+    """Whether it begins where the round before ends, which was under way when this was planned.
+
+    Then `start` and `stop` are the least that they may be, `blocks` cover the most, and the device
+    knows the new tokens itself: see `run_ahead.continuations`.
+    """
 
 
 class Round(Plain, frozen=True, kw_only=True):
@@ -232,7 +238,7 @@ NO_FEEDBACK = Draft(wants_topk=False)
 
 
 class Proposal(Plain, frozen=True):
-    """A round with its drafts, one per row."""
+    """A round with its drafts, one per row; with none at all where the target's process drafts."""
 
     round: Round
     drafts: tuple[Draft, ...]
@@ -272,6 +278,8 @@ class Verdict(Plain, frozen=True):
     pipeline_slot: int
     decisions: tuple[Decision, ...]
     report: StepReport
+    drafts: tuple[Draft, ...] = ()
+    """What the rows carried, where the target's process drafts."""
 
 
 def chain(tokens: tuple[int, ...], source: str) -> Draft:

@@ -64,7 +64,8 @@ class PrefillLane:
 
     def takes(self, sequence: Sequence, inline_left: int) -> bool:
         """Take in a sequence that runs, unless the next round has room for its prompt."""
-        sequence.apart = bool(self.up) and sequence.pending > max(1, inline_left)
+        is_free = bool(self.up) and not sequence.in_flight
+        sequence.apart = is_free and sequence.pending > max(1, inline_left)
         return sequence.apart
 
     def plan(self) -> Round | None:
@@ -93,7 +94,7 @@ class PrefillLane:
         self.report = verdict.report
         updates: list[SequenceProgress] = []
         for sequence, row, decision in zip(members, round_.rows, verdict.decisions, strict=True):
-            sequence.in_flight = False
+            sequence.in_flight -= 1
             if sequence.cancelled:
                 self.running_set.end(sequence)
             elif decision.error:
@@ -116,7 +117,8 @@ class PrefillLane:
         if process in self._rounds:
             _, members = self._rounds.pop(process)
             for sequence in members:
-                sequence.in_flight = False
+                sequence.in_flight -= 1
+                sequence.planned = sequence.computed
                 if sequence.cancelled:
                     self.running_set.end(sequence)
         if not self.up:
@@ -135,16 +137,19 @@ class PrefillLane:
     def check(self) -> None:
         """Assert that a sequence that is apart has something to compute, and a process to do it."""
         for sequence in self.members:
-            assert sequence.pending > 1, "a sequence is apart with nothing to compute there"
+            assert sequence.in_flight or sequence.pending > 1, (
+                "a sequence is apart with nothing to compute there"
+            )
             assert self.up or sequence.in_flight, "a sequence is apart with nobody there"
         for sequence in self.in_flight():
             assert sequence.apart and sequence.in_flight, "a chunk is computed of nobody"
 
     def _row(self, sequence: Sequence, count: int) -> Row:
-        start, stop = sequence.computed, sequence.computed + count
+        start, stop = sequence.planned, sequence.planned + count
         copies = sequence.table.own(start)
         assert not copies, "a prompt's own blocks are nobody else's"
-        sequence.in_flight = True
+        sequence.in_flight += 1
+        sequence.planned = stop
         blocks = sequence.table.blocks[: self.running_set.pool.blocks_for(stop)]
         return Row(
             sequence_id=sequence.sequence_id,

@@ -16,6 +16,7 @@ import pytest
 
 from draftwerk.actors import stops
 from draftwerk.actors.detokenizer import Detokenizer
+from draftwerk.actors.devices.recovering_target import RecoveringTarget
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.ledger import Entry, Ledger
 from draftwerk.actors.messages import Cancel, Delivery, Generated, Opened
@@ -29,10 +30,13 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.replacement import CostAware
 from draftwerk.cache.tables import BlockTable
+from draftwerk.speculative.drafting import drafted_rounds
+from draftwerk.speculative.protocol.continuations import Continuations, RowEnd
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.sampling import gumbel as noise
 from draftwerk.speculative.sampling import params as sampling
 from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler import scheduler
 from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
 from draftwerk.speculative.scheduler.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.running_set import RunningSet
@@ -49,12 +53,14 @@ from tests.actors import (
 )
 from tests.actors.devices import test_rounds_in_flight
 from tests.cache import tables_world, test_replacement
+from tests.speculative import test_continuations
 from tests.speculative.sampling import test_distribution as test_distribution
 from tests.speculative.scheduler import (
     test_lengths,
     test_prefill_lane,
     test_priority,
     test_round_budget,
+    test_run_ahead,
 )
 from tests.speculative.scheduler.scheduler_world import story
 from tests.support import toy
@@ -99,6 +105,13 @@ def recoveries() -> None:
     """Engines whose target dies over pages that outlive it; only a bug's actors start again."""
     for seed in range(2 * SEEDS):
         run(Setting(seed, lost=0.15, spare=bool(seed % 2), bugs=0.003))
+
+
+def recoveries_ahead() -> None:
+    """The same with two rounds in flight."""
+    for seed in range(2 * SEEDS):
+        counters = run(Setting(seed, lost=0.15, spare=bool(seed % 2), run_ahead=True)).counters
+        assert counters["restarts"] <= counters["recoveries"] + 2
 
 
 def second_tiers() -> None:
@@ -259,14 +272,110 @@ BUGS = [
         slip(BlockPool, "name", "name not in self._block_by_name and ", ""),
         simulations(),
     ),
+    # run-ahead
+    Bug(
+        "a row continues another sequence's",
+        slip(
+            Continuations,
+            "ordinary",
+            "self.ends.get(row.sequence_id)",
+            "next(iter(self.ends.values()), None)",
+        ),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "a text that has ended is continued",
+        slip(Continuations, "ordinary", "or end.ended", ""),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "what a row was decided to have is forgotten where it goes on",
+        slip(RowEnd, "continued", "new_token_ids=self.decided", "new_token_ids=()"),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "a row that goes on skips the last token that is known",
+        slip(RowEnd, "continued", "start=self.length - 1", "start=self.length"),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "a row that goes on drafts beyond its text's end",
+        slip(RowEnd, "continued", "min(row.draft_max, self.tokens_left - 1)", "row.draft_max"),
+        test_continuations.test_drafts_end_with_the_text,
+    ),
+    Bug(
+        "tokens left are counted once for two rounds",
+        slip(RowEnd, "learn", "row.tokens_left - len(decision.tokens)", "row.tokens_left - 1"),
+        test_continuations.test_drafts_end_with_the_text,
+    ),
+    Bug(
+        "an overrun is delivered",
+        slip(Scheduler, "commit", "if sequence.ended:", "if False:"),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "slots are reserved for the shortest outcome of the round under way",
+        slip(scheduler, "_known_max", "known + 1 + before.draft_max", "known + 1"),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "an ended sequence reserves slots",
+        slip(scheduler, "_goes_on", "or sequence.ended", ""),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "a device is told twice what it decided itself",
+        slip(
+            Scheduler,
+            "_advance",
+            "sequence.planned = sequence.sent_count = len",
+            "sequence.planned = len",
+        ),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "a search is planned for while one of its rounds runs",
+        slip(Scheduler, "_may_run_ahead", "any(s.search is not None for s in running)", "False"),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "an urgent request never takes the place of rows that run ahead",
+        slip(Scheduler, "_may_run_ahead", "self.running_set.makes_way or", ""),
+        test_run_ahead.test_an_urgent_request_preempts_rows_that_would_run_ahead,
+    ),
+    Bug(
+        "a row is given the answer of another",
+        slip(drafted_rounds, "spread", "found[place] =", "found[place - 1] ="),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "a new process is not told where a row goes on",
+        slip(
+            RoundsInFlight,
+            "_row",
+            "self.continuations.ordinary(row) or row",
+            "row",
+        ),
+        recoveries_ahead,
+    ),
+    Bug(
+        "an ending is forgotten with the process that decided it",
+        slip(RoundsInFlight, "answered", "self.continuations.learn(", "len("),
+        recoveries_ahead,
+    ),
+    Bug(
+        "only the oldest round is sent again",
+        slip(RecoveringTarget, "_recover", "for told in again:", "for told in again[:1]:"),
+        recoveries_ahead,
+    ),
     # scheduler
     Bug(
         "the target's own token counts as computed",
         slip(
             Scheduler,
             "_advance",
-            "row.stop + len(decision.path)",
-            "row.stop + len(decision.tokens)",
+            "stop + len(decision.path)",
+            "stop + len(decision.tokens)",
         ),
         stories,
     ),
@@ -296,9 +405,9 @@ BUGS = [
         stories,
     ),
     Bug(
-        "a row that is in flight is cancelled on the spot",
+        "a search that is in flight is cancelled on the spot",
         slip(Scheduler, "cancel", "if not sequence.in_flight", "if True"),
-        stories,
+        simulations(),
     ),
     Bug(
         "a row that is in flight is preempted",
@@ -357,7 +466,7 @@ BUGS = [
     ),
     Bug(
         "drafts get slots without blocks",
-        slip(Scheduler, "_add_row", "blocks_for(stop + fits)", "blocks_for(stop)"),
+        slip(Scheduler, "_add_row", "blocks_for(end + fits)", "blocks_for(end)"),
         stories,
     ),
     Bug(
@@ -367,7 +476,7 @@ BUGS = [
     ),
     Bug(
         "a draft goes beyond the last token that was asked for",
-        slip(Sequence, "draft_room", "self.generated - 1", "self.generated"),
+        slip(Sequence, "draft_room", "left - 1", "left"),
         stories,
     ),
     Bug(
@@ -501,13 +610,13 @@ BUGS = [
             PrefillLane,
             "plan",
             "members.append(sequence)",
-            "members.append(sequence); sequence.computed += count; sequence.in_flight = False",
+            "members.append(sequence); sequence.computed += count; sequence.in_flight = 0",
         ),
         apart,
     ),
     Bug(
         "a block is freed while a prompt is computed into it",
-        slip(PrefillLane, "_row", "sequence.in_flight = True", "pass"),
+        slip(PrefillLane, "_row", "sequence.in_flight += 1", "pass"),
         apart,
     ),
     Bug(
@@ -517,7 +626,7 @@ BUGS = [
     ),
     Bug(
         "a process that has gone keeps its prompts",
-        slip(PrefillLane, "note", "sequence.in_flight = False", "pass"),
+        slip(PrefillLane, "note", "sequence.in_flight -= 1", "pass"),
         apart,
     ),
     Bug(

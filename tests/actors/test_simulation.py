@@ -1,6 +1,7 @@
 """Hundreds of whole engines on virtual time; the checks are in tests/support/simulation.py."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,29 @@ def test_every_request_has_one_last_word_and_the_plain_text(pipeline_depth: int)
         "search left",
     ):
         assert counters[happened] > 0, counters
+    assert counters["failed"] == 0
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"reckless": False}, {"block_count": 16}, {"bugs": 0.003}, {"odd": 0.2}], ids=str
+)
+def test_two_rounds_in_flight_change_no_text(how: dict[str, Any]) -> None:
+    counters = total([Setting(seed, run_ahead=True, **how) for seed in range(20)])
+    for happened in ("finished", "left", "accepted", "rejected", "search finished", "overrun"):
+        assert counters[happened] > 0, counters
+    assert counters["failed"] == 0
+
+
+def test_a_target_lost_with_two_rounds_in_flight_computes_both_again() -> None:
+    settings = [
+        Setting(seed, run_ahead=True, lost=0.08, spare=bool(seed % 2), late=0.02)
+        for seed in range(40)
+    ]
+    counters = total(settings)
+    assert counters["recoveries"] > 40, counters
+    assert counters["restarts"] < counters["recoveries"] / 4, counters
+    assert counters["target dies in the middle of its work"] > 3, counters
+    assert counters["finished"] > 100, counters
     assert counters["failed"] == 0
 
 
@@ -85,7 +109,14 @@ def test_one_seed_gives_one_schedule() -> None:
 @pytest.mark.parametrize(("processes", "lost"), [(1, 0.0), (2, 0.05)])
 def test_prompts_computed_apart_give_the_plain_text(processes: int, lost: float) -> None:
     settings = [
-        Setting(seed, prefill=processes, prefill_lost=2 * lost, lost=lost, spare=bool(seed % 2))
+        Setting(
+            seed,
+            prefill=processes,
+            prefill_lost=2 * lost,
+            lost=lost,
+            spare=bool(seed % 2),
+            run_ahead=seed % 4 < 2,
+        )
         for seed in range(60)
     ]
     counters = total(settings)

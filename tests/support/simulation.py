@@ -25,6 +25,7 @@ from draftwerk.actors.restarts import RestartLimit
 from draftwerk.cache.page_layout import JOURNAL_BYTES
 from draftwerk.slo import NOTHING_PROMISED, Promise
 from draftwerk.speculative.beams.decisions import BeamRules
+from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
@@ -32,7 +33,7 @@ from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.support.naive_beams import best_candidates
-from tests.support.proposing import Reckless
+from tests.support.proposing import Reckless, RecklessBeside
 from tests.support.simulated_child import Fate, SimulatedChild
 from tests.support.toy import (
     POISON,
@@ -228,6 +229,8 @@ class Setting:
     requests: int = 12
     block_count: int = 28
     pipeline_depth: int = 1
+    run_ahead: bool = False
+    """Whether two rounds are under way, and drafts made beside the target."""
     lost: float = 0.0
     """The chance that a step of the target meets a fault."""
     prefill_lost: float = 0.0
@@ -293,7 +296,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
     size = 4
     recoveries = RecoveryStats()
     pages: list[Cell] = [(-1, 0)] * (setting.block_count * size)
-    target = target_device(setting, fates, size, recoveries, pages)
+    target = target_device(setting, fates, size, recoveries, pages, rng)
     draft = ProcessDevice[Round, tuple[Draft, ...]](
         child_of(fates.draft, lambda: Guesser(rng).propose, Round), tuple[Draft, ...]
     )
@@ -308,13 +311,14 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
         text=ToyText(),
         target=target.fresh,
         prefill=lambda: tuple(each.fresh() for each in readers),
-        draft=lambda: draft.fresh() if setting.guesser else None,
+        draft=lambda: draft.fresh() if setting.guesser and not setting.run_ahead else None,
         block_count=setting.block_count,
         block_size=size,
         context_max=CONTEXT,
         stop_token_ids=(STOP,),
         limits=RoundLimits(
-            pipeline_depth=setting.pipeline_depth,
+            pipeline_depth=2 if setting.run_ahead else setting.pipeline_depth,
+            run_ahead=setting.run_ahead,
             rows_max=5,
             tokens_max=24,
             draft_max=6,
@@ -324,7 +328,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
         expects_lengths=setting.seed % 2 == 0,
         requests_max=8,
         worker=SlowWorker(rng),
-        proposer=partial(Reckless if setting.reckless else Proposer, WITHOUT_MODEL),
+        proposer=partial(proposer, setting),
         restarts=lambda: RestartLimit(failures_max=10**6, fruitless_max=10**6, rng=rng),
         trace=FaultyTrace(fate=fates.actors),
         recoveries=recoveries,
@@ -332,16 +336,38 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
     )
 
 
+def proposer(setting: Setting) -> Proposer | None:
+    """Return what drafts in the engine."""
+    if setting.run_ahead:
+        return None
+    return (Reckless if setting.reckless else Proposer)(WITHOUT_MODEL)
+
+
+def drafted(setting: Setting, target: ToyTarget, rng: random.Random) -> Callable[[Any], Verdict]:
+    """Return what a target's process does with a round."""
+    if not setting.run_ahead:
+        return target.step
+    if not setting.reckless:
+        return DraftedRounds(Proposer(WITHOUT_MODEL), target.step).step
+    return DraftedRounds(RecklessBeside(Guesser(rng).propose), target.step).step
+
+
 def target_device(
-    setting: Setting, fates: Fates, size: int, stats: RecoveryStats, pages: list[Cell]
+    setting: Setting,
+    fates: Fates,
+    size: int,
+    stats: RecoveryStats,
+    pages: list[Cell],
+    rng: random.Random,
 ) -> RecoveringTarget | ProcessDevice[Proposal, Verdict]:
     """Return the target, over pages that outlive its process or over pages that end with it."""
     if not setting.recovers:
         make = partial(ToyTarget, setting.block_count, size)
-        return ProcessDevice(child_of(fates.target, lambda: make().step, Proposal), Verdict)
+        begin = lambda: drafted(setting, make(), rng)  # noqa: E731
+        return ProcessDevice(child_of(fates.target, begin, Proposal), Verdict)
     journal = MoveJournal(memoryview(bytearray(JOURNAL_BYTES)))
     make = partial(ToyTarget, setting.block_count, size, pages=pages, journal=journal)
-    spawn = child_of(fates.target, lambda: make().step, Proposal)
+    spawn = child_of(fates.target, lambda: drafted(setting, make(), rng), Proposal)
     return RecoveringTarget(
         ProcessDevice(spawn, Verdict),
         RoundsInFlight(journal),
@@ -381,6 +407,7 @@ async def simulate(setting: Setting) -> Report:
         prefix_hits=snapshot.prefix_hits,
         recomputed=snapshot.recomputed_tokens,
         restarts=snapshot.restarts,
+        overrun=snapshot.overrun_tokens,
         recoveries=snapshot.recoveries,
         prefilled_apart=snapshot.prefilled_apart,
         returned=snapshot.blocks_returned,
