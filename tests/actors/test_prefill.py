@@ -127,7 +127,6 @@ async def test_a_process_that_does_not_come_back_gives_its_round_up() -> None:
     async with bench(Machine(dies_at={1}, refusals=2)) as found:
         found.send(1, 5)
         assert await found.answers.receive() == DOWN
-        assert found.machine.starts == 1, "at once, and not after a pause"
         assert await found.answers.receive() == UP
         assert found.machine.starts == 3
 
