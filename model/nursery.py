@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from draftwerk.machine.host import die_with_parent, lower_priority
+from draftwerk.machine.holders import FORKED
+from draftwerk.machine.host import die_with_parent, lower_priority, name_process
 from draftwerk.model import worker
 from draftwerk.speculative.protocol.nursery import (
     DESCRIPTORS_MAX,
@@ -82,6 +83,7 @@ def _become(order: Order, descriptors: list[int], grammars: "Grammars | None") -
     """Be the model process that was ordered, to its end."""
     status = 1
     try:
+        name_process(FORKED + order.role)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         reads, writes, *others = descriptors
         os.dup2(reads, 0)
