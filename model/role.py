@@ -2,24 +2,27 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import torch
 
 from draftwerk.machine.host import lower_priority
-from draftwerk.model.build import Built, ModelOptions, build
+from draftwerk.model.build import Built, ModelOptions, build, grammars_for
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.measuring import MEASURING_S, StepSize, StepTimes, step_costs
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
-from draftwerk.model.text.grammar import Grammars
 from draftwerk.speculative.costs.work import StepLoad
+from draftwerk.speculative.protocol.forks import NurseryModel
 from draftwerk.speculative.protocol.frames import OnProgress, Ready
 from draftwerk.speculative.protocol.rounds import Draft, NewSequence, Proposal, Round, Row, chain
 from draftwerk.speculative.sampling.params import Sampling
+
+if TYPE_CHECKING:
+    from draftwerk.model.text.grammar import Grammars
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -63,7 +66,7 @@ class Role:
 
 
 def build_role(
-    role: str, options: bytes, progress: OnProgress, grammars: Grammars | None = None
+    role: str, options: bytes, progress: OnProgress, grammars: "Grammars | None" = None
 ) -> Role:
     """Return the target or the draft model, loaded and warm. Raises Refused.
 
@@ -103,6 +106,11 @@ def build_role(
         ),
         _ready(built, costs),
     )
+
+
+def prepared(text: str) -> "Grammars | None":
+    """Return what a nursery makes of its model beforehand; `text` is a `NurseryModel` as JSON."""
+    return grammars_for(msgspec.json.decode(text, type=NurseryModel))
 
 
 def noting_use(
