@@ -17,7 +17,7 @@ from anyio import to_thread
 
 from draftwerk.actors.audit import Audit
 from draftwerk.actors.devices.device import DeviceLostError
-from draftwerk.actors.devices.nursery import Nursery
+from draftwerk.actors.devices.forking import Nursery
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget, RecoveryStats
 from draftwerk.actors.engine import Engine, EngineParts, running
@@ -33,8 +33,8 @@ from draftwerk.model.native.servable import check_servable, own_format
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.model_processes import (
     ModelMemory,
-    Successors,
     TargetDevice,
+    TargetSuccessors,
     device,
     model_memory,
     open_store,
@@ -133,7 +133,7 @@ async def load_models(
     planned = plan(settings, target_info, draft_info)
     memory = model_memory(settings, planned.target_page_bytes)
     target = target_device(planned.target_options, settings, memory)
-    later: Successors | None = None
+    later: TargetSuccessors | None = None
     draft, prefill = None, tuple[ProcessDevice[Proposal, Verdict], ...]()
     draft_memory = ModelMemory(weights=SharedMemory.make(0, "draftwerk-draft-weights"))
     if planned.draft_options is not None:

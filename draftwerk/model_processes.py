@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from draftwerk.actors.devices.child import spawn
-from draftwerk.actors.devices.nursery import Nursery, can_fork
+from draftwerk.actors.devices.forking import Nursery, can_fork
 from draftwerk.actors.devices.process import ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
@@ -24,9 +24,9 @@ from draftwerk.machine.host import available_bytes, held_bytes
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.plan import Plan
+from draftwerk.speculative.protocol.forks import NurseryModel, Order
 from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.protocol.journal import MoveJournal
-from draftwerk.speculative.protocol.nursery import NurseryModel, Order
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 
 W = TypeVar("W")
@@ -85,7 +85,7 @@ def target_device(
 
 
 @dataclass(frozen=True, slots=True)
-class Successors:
+class TargetSuccessors:
     """What starts processes like the target's first one: they find all measured and packed."""
 
     options: dict[str, object]
@@ -109,7 +109,7 @@ class Successors:
 
 async def successors(
     planned: Plan, settings: EngineSettings, ready: Ready, memory: ModelMemory, info: ModelInfo
-) -> Successors:
+) -> TargetSuccessors:
     """Return what starts the target's successors, now that it is known how the first one runs."""
     options = {**planned.target_options, "measures": False, "threads": ready.threads}
     nursery = None
@@ -119,11 +119,11 @@ async def successors(
         words = msgspec.json.encode(model).decode()
         nursery = Nursery(python_command("draftwerk.model.nursery", words))
         await nursery.start()
-    return Successors(options, memory, settings.silence_s, nursery)
+    return TargetSuccessors(options, memory, settings.silence_s, nursery)
 
 
 def succeeded(
-    target: RecoveringTarget, settings: EngineSettings, ready: Ready, later: Successors
+    target: RecoveringTarget, settings: EngineSettings, ready: Ready, later: TargetSuccessors
 ) -> TargetDevice:
     """Say what succeeds the first process."""
     if ready.device != "cpu":  # its pages are its own after all
@@ -133,7 +133,7 @@ def succeeded(
 
 
 def prefill_devices(
-    settings: EngineSettings, ready: Ready, later: Successors
+    settings: EngineSettings, ready: Ready, later: TargetSuccessors
 ) -> tuple[ProcessDevice[Proposal, Verdict], ...]:
     """Return the devices that compute prompts alone; none is started yet.
 

@@ -34,6 +34,7 @@ from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
 from draftwerk.model.text.grammar import Grammars, grammars_of
 from draftwerk.speculative.costs.roofline import Roofline
+from draftwerk.speculative.protocol.forks import NurseryModel
 from draftwerk.speculative.protocol.frames import OnProgress
 from draftwerk.speculative.sampling.verification import Verify
 
@@ -339,6 +340,11 @@ def _draft_head(options: ModelOptions, model: Checkpoint) -> DraftHead | None:
     if options.draft_head == "off":
         return None
     return find(options.draft_head, model.config, model.weights)
+
+
+def grammars_for(model: NurseryModel) -> Grammars | None:
+    """Return the grammars over a model's tokens, before anything else of it is read."""
+    return grammars_of(Path(model.directory), model.vocab_size, model.stop_token_ids)
 
 
 def _grammars(model: Checkpoint) -> Grammars | None:

@@ -12,18 +12,17 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from draftwerk.machine.host import die_with_parent, lower_priority
+from draftwerk.machine.holders import FORKED
+from draftwerk.machine.host import die_with_parent, lower_priority, name_process
 from draftwerk.model import worker
-from draftwerk.speculative.protocol.nursery import (
+from draftwerk.speculative.protocol.forks import (
     DESCRIPTORS_MAX,
     ORDER_MAX,
     Forked,
-    NurseryModel,
     Order,
 )
 
@@ -33,11 +32,9 @@ if TYPE_CHECKING:
 
 def prepared(text: str) -> "Grammars | None":
     """Import what a model process will, and make what it needs of its model's tokenizer."""
-    import draftwerk.model.role  # noqa: F401 - torch, and all that comes with it
-    from draftwerk.model.text.grammar import grammars_of
+    from draftwerk.model import role  # torch, and all that comes with it
 
-    model = msgspec.json.decode(text, type=NurseryModel)
-    return grammars_of(Path(model.directory), model.vocab_size, model.stop_token_ids)
+    return role.prepared(text)
 
 
 def main(text: str, prepare: Callable[[str], "Grammars | None"] = prepared) -> None:
@@ -82,6 +79,7 @@ def _become(order: Order, descriptors: list[int], grammars: "Grammars | None") -
     """Be the model process that was ordered, to its end."""
     status = 1
     try:
+        name_process(FORKED + order.role)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         reads, writes, *others = descriptors
         os.dup2(reads, 0)

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import torch
 
 from draftwerk.machine.host import lower_priority
-from draftwerk.model.build import Built, ModelOptions, build
+from draftwerk.model.build import Built, ModelOptions, build, grammars_for
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.measuring import MEASURING_S, StepSize, StepTimes, step_costs
 from draftwerk.model.step.backend import LoadedModel
@@ -16,8 +16,8 @@ from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.drafted_target import DraftedTarget, Step
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
-from draftwerk.model.text.grammar import Grammars
 from draftwerk.speculative.costs.work import StepLoad
+from draftwerk.speculative.protocol.forks import NurseryModel
 from draftwerk.speculative.protocol.frames import OnProgress, Ready
 from draftwerk.speculative.protocol.rounds import (
     Draft,
@@ -28,6 +28,9 @@ from draftwerk.speculative.protocol.rounds import (
     chain,
 )
 from draftwerk.speculative.sampling.params import Sampling
+
+if TYPE_CHECKING:
+    from draftwerk.model.text.grammar import Grammars
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -71,7 +74,7 @@ class Role:
 
 
 def build_role(
-    role: str, options: bytes, progress: OnProgress, grammars: Grammars | None = None
+    role: str, options: bytes, progress: OnProgress, grammars: "Grammars | None" = None
 ) -> Role:
     """Return the target or the draft model, loaded and warm. Raises Refused.
 
@@ -119,6 +122,11 @@ def target_maker(built: Built, options: ModelOptions, costs: StepTimes) -> Calla
     if options.sources is None:
         return lambda: runner().step
     return DraftedTarget(runner, options.sources, costs, built.roofline).make
+
+
+def prepared(text: str) -> "Grammars | None":
+    """Return what a nursery makes of its model beforehand; `text` is a `NurseryModel` as JSON."""
+    return grammars_for(msgspec.json.decode(text, type=NurseryModel))
 
 
 def noting_use(

@@ -51,7 +51,7 @@ SETTLE_S = 2.0
 
 
 @dataclass(slots=True)
-class Answer:
+class TimedAnswer:
     """What one request was sent, and when."""
 
     is_long: bool
@@ -77,14 +77,14 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Load:
+class BurstLoad:
     """One measurement: readers, and bursts while they read."""
 
     engine: Engine
     given: argparse.Namespace
     every_s: float
     rng: Random
-    answers: list[Answer] = field(default_factory=list[Answer])
+    answers: list[TimedAnswer] = field(default_factory=list[TimedAnswer])
     bursts_s: list[float] = field(default_factory=list[float])
     readers: list[list[float]] = field(default_factory=list[list[float]])
     """When each reader had text."""
@@ -118,7 +118,7 @@ class Load:
         sampling = Sampling(temperature=0.7, seed=self._asked)
         options = Options(sampling=sampling, tokens_max=tokens, ignore_eos=True)
         words = tuple(self.rng.randrange(100, VOCAB) for _ in range(prompt))
-        answer = Answer(is_long, perf_counter())
+        answer = TimedAnswer(is_long, perf_counter())
         name = f"{self.every_s} {self._asked}"
         async with self.engine.generate(words, options, request_id=name) as events:
             async for event in events:
@@ -171,7 +171,7 @@ async def measured(given: argparse.Namespace, way: str) -> list[dict[str, object
         while None in running.snapshot().processes.values():  # noqa: ASYNC110
             await anyio.sleep(0.05)  # a process that computes prompts starts beside the server
         for every_s in given.every:
-            load = Load(running, given, every_s, Random(every_s))
+            load = BurstLoad(running, given, every_s, Random(every_s))
             found = await load.run()
             await running.idle()
             rows.append({"way": way, "every_s": every_s, **found})

@@ -8,13 +8,16 @@ the last token of its prompt, from whose logits its text begins. So nothing that
 leaves the process that decodes. The other process keeps nothing from one chunk to the next.
 """
 
-from draftwerk.speculative.protocol.rounds import NO_STEP, NewSequence, Round, Row, Verdict
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.protocol.rounds import (
+    NO_STEP,
+    UNSAMPLED,
+    NewSequence,
+    Round,
+    Row,
+    Verdict,
+)
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
-
-UNSAMPLED = Sampling(temperature=0.0)
-"""Of rows that only write keys and values."""
 
 
 class PrefillLane:

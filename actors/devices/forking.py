@@ -19,7 +19,7 @@ from anyio.abc import Process
 from draftwerk.actors.devices.child import Child
 from draftwerk.actors.devices.frame_pipe import FramePipe
 from draftwerk.child_python import child_environment
-from draftwerk.speculative.protocol.nursery import ORDER_MAX, Forked, Order
+from draftwerk.speculative.protocol.forks import ORDER_MAX, Forked, Order
 
 ANSWER_S = 30.0
 """For a fork; a nursery that was just started imports first."""

@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 from draftwerk.actors.devices.child import Child, spawn
-from draftwerk.actors.devices.nursery import ForkedChild, Nursery, can_fork
+from draftwerk.actors.devices.forking import ForkedChild, Nursery, can_fork
+from draftwerk.speculative.protocol.forks import Order
 from draftwerk.speculative.protocol.frames import FrameKind
-from draftwerk.speculative.protocol.nursery import Order
 from tests.actors.loops import on_both_loops
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="a process has no descriptor here")
