@@ -46,6 +46,15 @@ class BlockTable:
             self._names.append(name)
         return self.slots
 
+    def known_slots(self, tokens: Sequence[int]) -> int:
+        """Return how many slots `match` would find, and take nothing."""
+        size, name = self._pool.block_size, ROOT
+        for start in range(0, (len(tokens) - 1) // size * size, size):
+            name = self._namer.name(name, tokens[start : start + size], self._name_space)
+            if self._pool.find(name) is None:
+                return start
+        return (len(tokens) - 1) // size * size
+
     def reserve(self, slots: int) -> bool:
         """Grow to at least `slots` slots, or change nothing and return False."""
         need = self._pool.blocks_for(slots) - len(self.blocks)

@@ -17,6 +17,7 @@ from anyio import to_thread
 
 from draftwerk.actors.audit import Audit
 from draftwerk.actors.devices.device import DeviceLostError
+from draftwerk.actors.devices.forking import Nursery
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget, RecoveryStats
 from draftwerk.actors.engine import Engine, EngineParts, running
@@ -33,10 +34,13 @@ from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.model_processes import (
     ModelMemory,
     TargetDevice,
+    TargetSuccessors,
     device,
     model_memory,
     open_store,
+    prefill_devices,
     succeeded,
+    successors,
     target_device,
 )
 from draftwerk.plan import Plan, available, plan
@@ -72,6 +76,10 @@ class LoadedModels:
     """What the target's process measured."""
     memory: ModelMemory
     """What the target's processes share."""
+    prefill: tuple[ProcessDevice[Proposal, Verdict], ...] = ()
+    """What computes prompts alone."""
+    nursery: Nursery | None = None
+    """What forks the target's successors, where there is such a process."""
 
     @property
     def recoveries(self) -> RecoveryStats:
@@ -84,7 +92,17 @@ class LoadedModels:
         found = {"target": target.process_id}
         if isinstance(target, RecoveringTarget):
             found = target.processes
+        found |= {
+            f"prefill {number}": each.process_id if each.alive else None
+            for number, each in enumerate(self.prefill)
+        }
+        if self.nursery is not None:
+            found["nursery"] = self.nursery.process_id
         return found if self.draft is None else {**found, "draft": self.draft.process_id}
+
+    def fresh_prefill(self) -> tuple[ProcessDevice[Proposal, Verdict], ...]:
+        """Return the devices that compute prompts, for a new pipeline."""
+        return tuple(each.fresh() for each in self.prefill)
 
     def fresh_draft(self) -> DraftDevice | None:
         """Return the draft model's device for a new pipeline, if there is one."""
@@ -115,7 +133,8 @@ async def load_models(
     planned = plan(settings, target_info, draft_info)
     memory = model_memory(settings, planned.target_page_bytes)
     target = target_device(planned.target_options, settings, memory)
-    draft = None
+    later: TargetSuccessors | None = None
+    draft, prefill = None, tuple[ProcessDevice[Proposal, Verdict], ...]()
     draft_memory = ModelMemory(weights=SharedMemory.make(0, "draftwerk-draft-weights"))
     if planned.draft_options is not None:
         kind: type[tuple[Draft, ...]] = tuple[Draft, ...]
@@ -125,8 +144,10 @@ async def load_models(
     try:
         text = await to_thread.run_sync(read_text, target_info, settings.tool_format)
         ready = await target.start(report)
+        later = await successors(planned, settings, ready, memory, target_info)
+        prefill = prefill_devices(settings, ready, later)
         if isinstance(target, RecoveringTarget):
-            target = succeeded(target, planned, settings, ready, memory)
+            target = succeeded(target, settings, ready, later)
         if draft is not None:
             await draft.start(report)
         yield LoadedModels(
@@ -139,11 +160,16 @@ async def load_models(
             methods=available(planned.methods, ready.draft_head, settings.speculate),
             ready=ready,
             memory=memory,
+            prefill=prefill,
+            nursery=later.nursery,
         )
     except (ModelRefusedError, DeviceLostError) as error:
         raise ConfigError(str(error)) from None
     finally:
-        await target.close()
+        for each in (target, *prefill):
+            await each.close()
+        if later is not None and later.nursery is not None:
+            await later.nursery.close()
         if draft is not None:
             await draft.close()
         memory.close()
@@ -167,6 +193,7 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
         text=models.text,
         target=models.target.fresh,
         draft=models.fresh_draft,
+        prefill=models.fresh_prefill,
         block_count=models.plan.block_count,
         block_size=models.plan.block_size,
         context_max=models.target_info.context_max,

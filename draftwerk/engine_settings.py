@@ -40,7 +40,8 @@ class EngineKeywords(TypedDict, total=False):
     block_size: int
     requests_max: int
     silence_s: float
-    spare: Literal["auto", "on", "off"]
+    spare: Literal["auto", "on", "imports", "off"]
+    prefill_processes: int
     slo: tuple[str, ...]
     audit: float
 

@@ -124,6 +124,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ),
         ("recomputed_tokens", "Computed a second time.", snapshot.recomputed_tokens),
         ("wasted_draft_tokens", "Drafted tokens that were not accepted.", wasted),
+        ("prefilled_apart_tokens", "By prefill processes.", snapshot.prefilled_apart),
     ):
         yield _counter("draftwerk_" + name, text, value, {})
     for name, text, label, values in (
@@ -139,8 +140,9 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     devices = {"target": snapshot.target_up}
     if snapshot.draft_up is not None:
         devices["draft"] = snapshot.draft_up
-    for name, process in snapshot.processes.items():  # a spare, and ranks of a divided target
-        devices.setdefault(name, process is not None)
+    for name, process in snapshot.processes.items():  # spares, prefill processes, ranks
+        if name != "nursery":
+            devices.setdefault(name, process is not None)
     processes = {name: each for name, each in snapshot.processes.items() if each is not None}
     lengths = {
         source: snapshot.accepted_by_source.get(source, 0) / count
@@ -154,7 +156,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("device_process", "The id of a model's process.", "device", processes),
     ):
         yield _gauges("draftwerk_" + name, text, label, values)
-    yield from _store(snapshot.store)
+    yield from _store(snapshot.store, snapshot.blocks_returned)
     waits = HistogramMetricFamily(
         "draftwerk_mailbox_wait_seconds", "Until an actor took a message.", labels=["actor"]
     )
@@ -167,7 +169,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     yield _histogram("draftwerk_event_loop_lag_seconds", lag, state.histograms.loop_lag, {})
 
 
-def _store(counters: Mapping[str, float]) -> Iterator[Metric]:
+def _store(counters: Mapping[str, float], returned: int) -> Iterator[Metric]:
     """Yield what tier two counts, where there is one."""
     if not counters:
         return
@@ -184,6 +186,8 @@ def _store(counters: Mapping[str, float]) -> Iterator[Metric]:
         ("write_seconds", "Time spent writing blocks."),
     ):
         yield _counter("draftwerk_kv_store_" + name, text, counters[name], {})
+    text = "Blocks loaded for sequences that were preempted."
+    yield _counter("draftwerk_kv_store_returned", text, returned, {})
     for name, text in (("bytes", "What the store holds."), ("blocks", "Blocks it can give.")):
         yield _gauge("draftwerk_kv_store_" + name, text, counters[name], {})
 

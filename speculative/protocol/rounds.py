@@ -28,6 +28,8 @@ class NewSequence(Plain, frozen=True):
     """The text the client expects, as tokens."""
 
 
+UNSAMPLED = Sampling(temperature=0.0)
+"""Of a sequence whose rows only write keys and values."""
 LOSS_NATS = 1 / 16
 """Unit of `losses`: how far a token's log-probability is below certainty."""
 

@@ -253,6 +253,7 @@ class RunningSet:
 
     def _leave(self, sequence: Sequence) -> None:
         del self.running[sequence.sequence_id]
+        sequence.apart = False
         sequence.table.release()
         if sequence.search is not None:
             self._finished_ids.extend(sequence.search.leave(sequence))

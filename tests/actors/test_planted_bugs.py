@@ -21,8 +21,10 @@ from draftwerk.actors.devices.recovering_target import RecoveringTarget
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.ledger import Entry, Ledger
 from draftwerk.actors.messages import Cancel, Delivery, Generated, Opened
+from draftwerk.actors.prefill import Prefiller
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.actors.stops import StopScanner
+from draftwerk.actors.swap import SwapIn
 from draftwerk.actors.tier_two import Intake, WriteBehind
 from draftwerk.actors.tokenizer import Tokenizer
 from draftwerk.cache.blocks import BlockPool
@@ -36,6 +38,7 @@ from draftwerk.speculative.sampling import gumbel as noise
 from draftwerk.speculative.sampling import params as sampling
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler import scheduler
+from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
 from draftwerk.speculative.scheduler.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.scheduler import Scheduler
@@ -44,6 +47,7 @@ from tests.actors import (
     test_detokenizer,
     test_engine,
     test_ledger,
+    test_prefill,
     test_stops,
     test_tier_two,
     test_tokenizer,
@@ -54,6 +58,7 @@ from tests.speculative import test_continuations
 from tests.speculative.sampling import test_distribution as test_distribution
 from tests.speculative.scheduler import (
     test_lengths,
+    test_prefill_lane,
     test_priority,
     test_round_budget,
     test_run_ahead,
@@ -116,6 +121,13 @@ def second_tiers() -> None:
         kept: dict[bytes, list[tuple[int, int]]] = {}
         for server in range(2):
             run(Setting(2 * seed + server, store=True, kept=kept))
+
+
+def apart() -> None:
+    """Engines whose prompts other processes compute, which die; no actor may need a restart."""
+    for seed in range(SEEDS):
+        counters = run(Setting(seed, prefill=1 + seed % 2, prefill_lost=0.15)).counters
+        assert counters["restarts"] == 0
 
 
 def joint_distribution() -> None:
@@ -602,6 +614,47 @@ BUGS = [
         slip(RoundsInFlight, "forget", "self.known.clear()", "pass"),
         recoveries,
     ),
+    # prefill apart from decode
+    Bug(
+        "a prompt is decoded before it is handed over",
+        slip(
+            PrefillLane,
+            "plan",
+            "members.append(sequence)",
+            "members.append(sequence); sequence.computed += count; sequence.in_flight = 0",
+        ),
+        apart,
+    ),
+    Bug(
+        "a block is freed while a prompt is computed into it",
+        slip(PrefillLane, "_row", "sequence.in_flight += 1", "pass"),
+        apart,
+    ),
+    Bug(
+        "a prompt's last token is computed where nobody samples",
+        slip(PrefillLane, "plan", "sequence.pending - 1", "sequence.pending"),
+        apart,
+    ),
+    Bug(
+        "a process that has gone keeps its prompts",
+        slip(PrefillLane, "note", "sequence.in_flight -= 1", "pass"),
+        apart,
+    ),
+    Bug(
+        "prompts wait for processes that are away",
+        slip(PrefillLane, "note", "sequence.apart = False", "pass"),
+        test_prefill_lane.test_without_a_process_prompts_are_read_where_texts_are_decoded,
+    ),
+    Bug(
+        "a new process is told to forget what the last one knew",
+        slip(Prefiller, "_is_there", "self._told = ()", "pass"),
+        apart,
+    ),
+    Bug(
+        "a process that is lost while idle is not missed",
+        slip(Prefiller, "_watch", "await self._have_model(inf)", "return"),
+        lambda: test_prefill.test_a_process_that_dies_while_idle_is_started_again("trio"),
+    ),
     # tier two
     Bug(
         "a loaded block is written where a round under way writes",
@@ -620,12 +673,12 @@ BUGS = [
     ),
     Bug(
         "a loaded block is found before it is written",
-        slip(Intake, "_take_in", "self.store.put(block, content)", "pass"),
+        slip(Intake, "take_in", "self.store.put(block, content)", "pass"),
         second_tiers,
     ),
     Bug(
         "a store's block is looked for without what came before it",
-        slip(Intake, "_names", "name = self.namer.name(name,", "name = self.namer.name(ROOT,"),
+        slip(Intake, "names", "name = self.namer.name(name,", "name = self.namer.name(ROOT,"),
         lambda: test_tier_two.test_a_prompt_finds_its_blocks_after_they_were_lost("trio"),
     ),
     Bug(
@@ -637,6 +690,21 @@ BUGS = [
         "what made a sequence fail is kept",
         slip(BlockPool, "forget", "self.watcher.forgotten(name)", "pass"),
         lambda: test_tier_two.test_what_made_a_sequence_fail_is_not_kept("trio"),
+    ),
+    Bug(
+        "a preempted sequence waits for blocks that have come",
+        slip(SwapIn, "run", "self._coming.discard(sequence.sequence_id)", "pass"),
+        second_tiers,
+    ),
+    Bug(
+        "blocks of a preempted sequence are loaded as another's",
+        slip(
+            SwapIn,
+            "_fetch",
+            "name: found[name] for name in names",
+            "name: found[names[0]] for name in names",
+        ),
+        second_tiers,
     ),
     # actors
     Bug(
@@ -720,3 +788,4 @@ def test_where_nothing_is_planted_giving_up_soon_catches_nothing(
     monkeypatch.setattr(RESTART_LIMIT, lambda **_: RestartLimit(failures_max=30))
     simulations(lost=0.05, recovers=False)()
     recoveries()
+    apart()
