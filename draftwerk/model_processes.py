@@ -52,11 +52,17 @@ class ModelMemory:
     @property
     def options(self) -> dict[str, object]:
         """What a model process is told, by the names of its options."""
-        found: dict[str, object] = {"weights_descriptor": self.weights.descriptor}
-        if self.pages is not None:
-            found["pages_descriptor"] = self.pages.descriptor
+        found: dict[str, object] = {**self.named}
         if self.rank_weights:
             found["rank_weights_descriptors"] = [each.descriptor for each in self.rank_weights]
+        return found
+
+    @property
+    def named(self) -> dict[str, int]:
+        """Descriptors by the names of their options, those of further ranks left out."""
+        found = {"weights_descriptor": self.weights.descriptor}
+        if self.pages is not None:
+            found["pages_descriptor"] = self.pages.descriptor
         return found
 
     @property
@@ -115,7 +121,7 @@ class TargetSuccessors:
         plain = device("target", options, Verdict, Proposal, self.silence_s, self.memory)
         if self.nursery is None:
             return plain
-        names, descriptors = zip(*self.memory.descriptors.items(), strict=True)
+        names, descriptors = zip(*self.memory.named.items(), strict=True)
         forked = partial(
             self.nursery.spawn, Order("target", options, names), descriptors, plain.spawn
         )
@@ -129,7 +135,9 @@ async def successors(
     options = {**planned.target_options, "measures": False, "threads": ready.threads}
     nursery = None
     # A GPU's process has its pages to itself, and no successor that could go on with them.
-    if ready.device == "cpu" and settings.spare != "off" and can_fork():
+    # A divided target's ranks are started by its first one.
+    divided = settings.pipeline_parallel * settings.tensor_parallel > 1
+    if ready.device == "cpu" and settings.spare != "off" and can_fork() and not divided:
         model = NurseryModel(str(info.directory), info.vocab_size, info.eos_token_ids)
         words = msgspec.json.encode(model).decode()
         nursery = Nursery(python_command("draftwerk.model.nursery", words))

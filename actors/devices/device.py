@@ -78,7 +78,7 @@ class OneAtATime(Generic[W, R]):
     def __init__(self, device: Device[W, R]) -> None:
         self._device = device
         self._sent: deque[W] = deque()
-        self.watch, self.revive = device.watch, device.revive
+        self.watch, self.revive, self.check = device.watch, device.revive, device.check
 
     @property
     def alive(self) -> bool:
