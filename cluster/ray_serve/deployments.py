@@ -1,0 +1,247 @@
+"""The two deployments: the door that clients talk to, and the replicas that compute.
+
+Serve places both, watches their health, replaces them and scales the replicas. Tokens do not pass
+through Ray: each door has one connection to each replica.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+from uuid import uuid4
+
+import ray
+from ray import serve
+from starlette.types import ASGIApp
+
+from draftwerk.api.app import create_app
+from draftwerk.api.core.state import ServerState
+from draftwerk.api.server import drain, watch_lag, watch_memory
+from draftwerk.cluster.messages import ReplicaInfo
+from draftwerk.cluster.numeric_fingerprint import numeric_fingerprint
+from draftwerk.cluster.ray_serve.directory import BEAT_S, Address, Directory
+from draftwerk.cluster.ray_serve.links import keep_links
+from draftwerk.cluster.replica_server import ReplicaServer
+from draftwerk.cluster.replica_set import ReplicaSet
+from draftwerk.cluster.scaling import replicas_for
+from draftwerk.cluster.settings import (
+    ClusterSettings,
+    cluster_settings,
+    share_of_cpus,
+    stay_on,
+    with_absolute_paths,
+)
+from draftwerk.version import __version__
+
+HAND_OVER_S = 20.0
+"""For the doors to take a leaving replica's streams elsewhere."""
+STOP_S = 60.0
+HEALTH_S, HEALTH_TIMEOUT_S = 5.0, 30.0
+FIRST_REPLICA_S = 900.0
+"""For a replica to load a model, which may have to be fetched first."""
+ONGOING_MAX = 100_000
+"""Requests at a door: its own admission decides, not Serve's."""
+
+log = logging.getLogger("draftwerk")
+
+
+class EngineReplica:
+    """One whole pipeline: a model process, its actors and a listener for doors."""
+
+    async def __init__(self, values: dict[str, Any]) -> None:
+        from draftwerk.build import build_engine  # torch: seconds
+
+        self.settings = settings = cluster_settings(values)
+        context = serve.get_replica_context()
+        stay_on(share_of_cpus(settings, os.cpu_count() or 1), context.rank.local_rank)
+        self.directory = Directory(settings.app_name)
+        self.stack = AsyncExitStack()
+        name_secret = await asyncio.to_thread(self.directory.secret, "block names")
+        running = await self.stack.enter_async_context(
+            build_engine(settings, log.info, None if settings.kv_store else name_secret)
+        )
+        engine = running.engine
+        self.engine = engine
+        info = ReplicaInfo(
+            replica_id=context.replica_tag,
+            version=__version__,
+            fingerprint=await numeric_fingerprint(engine, running.model, engine.limits),
+            model=running.model,
+            tokens_max=running.model.context_max,
+            requests_max=settings.requests_max,
+            block_size=engine.block_size,
+            name_secret=engine.name_secret,
+        )
+        secret = await asyncio.to_thread(self.directory.secret, "links")
+        self.server = ReplicaServer(engine, info, secret)
+        host = ray.util.get_node_ip_address()
+        port = await self.stack.enter_async_context(self.server.listening(host))
+        address = Address(info.replica_id, host, port)
+        await asyncio.to_thread(self.directory.enter, address)
+        logging.getLogger("ray.serve").info("replica %s: pool %s", info.replica_id, info.pool)
+
+    async def check_health(self) -> None:
+        """Raise where Serve should replace this replica."""
+        if self.server.on_depart.is_set():
+            await self.server.leave(HAND_OVER_S)
+            raise RuntimeError("asked to leave")
+        if self.engine.snapshot().draining:
+            raise RuntimeError("the engine has ended")
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """Return what the number of replicas follows."""
+        return {"wait_s": self.server.load().wait_s}
+
+    async def __del__(self) -> None:
+        """Hand the streams over, then end the model."""
+        if not hasattr(self, "server"):
+            return
+        with suppress(Exception):
+            await asyncio.to_thread(self.directory.remove, self.server.info.replica_id)
+        await self.server.leave(HAND_OVER_S)
+        await self.stack.aclose()
+
+    async def __call__(self) -> ReplicaInfo:
+        """Return what the replica is: Serve wants every deployment to be callable."""
+        return self.server.info
+
+
+class Door:
+    """The Starlette application over all replicas, with the ledger of its own requests."""
+
+    async def __init__(self, values: dict[str, Any], replicas: Any) -> None:
+        from draftwerk.build import read_infos, read_text
+
+        self.settings = settings = cluster_settings(values)
+        self.replicas = replicas  # the handle ties the deployments together
+        self.directory = Directory(settings.app_name)
+        self.door_id = f"door-{socket.gethostname()}-{uuid4().hex[:8]}"
+        info, _ = await asyncio.to_thread(read_infos, settings, log.info)
+        text = await asyncio.to_thread(read_text, info, settings.tool_format)
+        self.engine = ReplicaSet(text, tokens_max=0)
+        secret = await asyncio.to_thread(self.directory.secret, "links")
+        self.tasks = [
+            asyncio.create_task(
+                keep_links(self.engine, self.directory, secret, self.door_id, settings.silence_s)
+            ),
+            asyncio.create_task(self._beat()),
+        ]
+        async with asyncio.timeout(FIRST_REPLICA_S):
+            while not self.engine.links:
+                await asyncio.sleep(0.05)
+        self.state = ServerState(
+            engine=self.engine,
+            text_tools=text,
+            model=self.engine.infos[0].model,
+            settings=settings,
+        )
+        self.tasks += [
+            asyncio.create_task(watch_lag(self.state)),
+            asyncio.create_task(watch_memory(self.state)),
+            asyncio.create_task(self._follow_places()),
+        ]
+
+    def __serve_build_asgi_app__(self) -> ASGIApp:
+        """Return the application: Serve asks for it once the door is made."""
+        return create_app(self.state)
+
+    async def check_health(self) -> None:
+        """Raise where Serve should replace this door."""
+        for task in self.tasks:
+            if task.done():
+                raise RuntimeError("a task of the door has ended") from task.exception()
+
+    async def __del__(self) -> None:
+        """End live requests in order."""
+        if not hasattr(self, "state"):
+            return
+        await drain(self.state, self.settings.drain_s)
+        for task in self.tasks:
+            task.cancel()
+        with suppress(Exception):
+            await asyncio.to_thread(self.directory.leave, self.door_id)
+
+    async def _beat(self) -> None:
+        """Let the other doors know of this one, and learn how many there are."""
+        while True:
+            await asyncio.to_thread(self.directory.beat, self.door_id)
+            self.engine.pools.doors = max(1, await asyncio.to_thread(self.directory.doors))
+            await asyncio.sleep(BEAT_S)
+
+    async def _follow_places(self) -> None:
+        """Let in as many requests as this door's share of the replicas holds."""
+        while True:
+            places = sum(info.requests_max for info in self.engine.infos)
+            doors = self.engine.pools.doors
+            if places:
+                self.state.admission.resize(max(1, places // doors))
+            await asyncio.sleep(0.5)
+
+
+def scale(context: Any) -> tuple[int, dict[str, Any]]:
+    """Serve's autoscaling policy: as many replicas as keep the expected wait short."""
+    waits = context.aggregated_metrics.get("wait_s", {}) if context.aggregated_metrics else {}
+    state = dict(context.policy_state or {})
+    target = float(context.config.target_ongoing_requests)
+    wanted = replicas_for(
+        list(waits.values()),
+        context.current_num_replicas,
+        target,
+        context.capacity_adjusted_min_replicas,
+        context.capacity_adjusted_max_replicas,
+    )
+    return wanted, state
+
+
+def application(settings: ClusterSettings) -> serve.Application:
+    """Return the application to deploy."""
+    values = with_absolute_paths(settings)
+    replica = serve.deployment(
+        name="EngineReplica",
+        max_ongoing_requests=ONGOING_MAX,
+        health_check_period_s=HEALTH_S,
+        health_check_timeout_s=HEALTH_TIMEOUT_S,
+        graceful_shutdown_wait_loop_s=0.1,
+        graceful_shutdown_timeout_s=STOP_S,
+        ray_actor_options={
+            "num_cpus": settings.replica_cpus,
+            "num_gpus": settings.replica_gpus,
+        },
+        **_count(settings),
+    )(EngineReplica)
+    door = serve.deployment(
+        name="Door",
+        num_replicas=settings.doors,
+        max_ongoing_requests=ONGOING_MAX,
+        health_check_period_s=HEALTH_S,
+        health_check_timeout_s=HEALTH_TIMEOUT_S,
+        graceful_shutdown_wait_loop_s=0.1,
+        graceful_shutdown_timeout_s=settings.drain_s + STOP_S,
+        ray_actor_options={"num_cpus": 0},
+    )(serve.ingress()(Door))
+    return door.bind(values, replica.bind(values))
+
+
+def _count(settings: ClusterSettings) -> dict[str, Any]:
+    if settings.replicas_max <= settings.replica_count:
+        return {"num_replicas": settings.replica_count}
+    from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
+
+    return {
+        "autoscaling_config": AutoscalingConfig(
+            min_replicas=settings.replica_count,
+            max_replicas=settings.replicas_max,
+            # Serve's word for what a policy aims at; ours aims at a wait.
+            target_ongoing_requests=settings.wait_target_s,
+            upscale_delay_s=5.0,
+            downscale_delay_s=settings.scale_down_delay_s,
+            policy=AutoscalingPolicy(policy_function=scale),
+        )
+    }
+
+
+def app(arguments: dict[str, Any]) -> serve.Application:
+    """Build the application for `serve run draftwerk.cluster:app model=… replicas=2`."""
+    return application(cluster_settings(arguments))
