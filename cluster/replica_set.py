@@ -117,16 +117,16 @@ class ReplicaSet:
         submit = Submit(request_id=request_id, prompt=prompt, options=options)
         request = PlacedRequest(Entry(submit, events), prompt_field(prompt), ())
         self.requests[request_id] = request
-        try:
-            if not isinstance(prompt, tuple):
-                await self._encode(request)
-            else:
-                request.tokens = prompt
-            self._place(request)
-            with stream:
+        with stream:
+            try:
+                if isinstance(prompt, tuple):
+                    request.tokens = prompt
+                else:
+                    await self._encode(request)
+                self._place(request)
                 yield stream
-        finally:
-            self._forget(request)
+            finally:
+                self._forget(request)
 
     def _admit(self, options: Options, request_id: str) -> None:
         if self._closed_to:

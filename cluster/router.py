@@ -148,7 +148,7 @@ class Router:
         """Return what a request waits for at a replica, in prompt tokens to compute."""
         weight = self.costs.decode_tokens
         reported = load.queued_tokens + weight * load.decode_rows
-        return reported + (self.doors if 0 else 1) * (load.pending_tokens + weight * load.pending_rows)
+        return reported + self.doors * (load.pending_tokens + weight * load.pending_rows)
 
     def release(self, reservation: Reservation) -> None:
         """Give a place back; its replica may be gone."""

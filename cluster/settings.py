@@ -94,11 +94,8 @@ def with_absolute_paths(settings: ClusterSettings) -> dict[str, Any]:
     found: dict[str, Any] = {name: getattr(settings, name) for name in fields_of(ClusterSettings)}
     for name in ("model", "draft", "draft_head", "kv_store"):
         path = Path(found[name]).expanduser()
-        if (
-            (found[name]
-            and path.exists()
-            and name != "kv_store")
-            or (name == "kv_store" and found[name])
+        if (found[name] and path.exists() and name != "kv_store") or (
+            name == "kv_store" and found[name]
         ):
             found[name] = str(path.resolve())
     return found

@@ -13,7 +13,7 @@ import pytest
 PACKAGE = "draftwerk"
 ROOT = Path(__file__).parent.parent
 FOLDERS = (
-    "actors", "api", "benchmarks", "cache", "loadtest", "model", "speculative", "tests", "training",
+    "actors", "api", "benchmarks", "cache", "cluster", "loadtest", "model", "speculative", "tests", "training",
     "validation",
 )  # fmt: skip
 FILES_MAX = 15

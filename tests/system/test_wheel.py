@@ -18,7 +18,7 @@ from draftwerk.version import __version__
 from tests.support.tiny_models import save_tiny_with_text
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("actors", "api", "cache", "loadtest", "model", "speculative")
+FOLDERS = ("actors", "api", "cache", "cluster", "loadtest", "model", "speculative")
 """Each is a link in `draftwerk/`."""
 JUNK = ignore_patterns("__pycache__", "*.pyc")
 POISON = "raise SystemExit('a file of the working directory was imported')\n"
