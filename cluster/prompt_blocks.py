@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from draftwerk.cache.prefix import ROOT, BlockNamer
-from draftwerk.cluster.messages import block_key
+from draftwerk.cluster.protocol import block_key
 
 
 def block_keys(

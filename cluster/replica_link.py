@@ -10,18 +10,18 @@ import msgspec
 
 from draftwerk.actors.messages import Cancel, Submit
 from draftwerk.actors.monitoring.snapshot import Snapshot
-from draftwerk.cluster.frames import FrameStream, LinkLostError
-from draftwerk.cluster.messages import (
+from draftwerk.cluster.frame_stream import FrameStream, LinkLostError
+from draftwerk.cluster.protocol import (
     Challenge,
     Depart,
     EventBatch,
     FromReplica,
     Hello,
     Leaving,
-    Load,
+    LoadReport,
     Placement,
     ReplicaInfo,
-    Report,
+    ReplicaWork,
     TurnedAway,
     Welcome,
     proof_of,
@@ -40,7 +40,7 @@ class LinkOwner(Protocol):
 
     def on_turned_away(self, link: "ReplicaLink", request_id: str) -> None: ...
 
-    def on_report(self, link: "ReplicaLink", report: Report) -> None: ...
+    def on_report(self, link: "ReplicaLink", report: LoadReport) -> None: ...
 
     def on_leaving(self, link: "ReplicaLink") -> None: ...
 
@@ -53,7 +53,7 @@ class ReplicaLink:
     info: ReplicaInfo
     silence_s: float
     """Without a report for so long the replica counts as lost."""
-    load: Load = field(default_factory=Load)
+    load: ReplicaWork = field(default_factory=ReplicaWork)
     snapshot: Snapshot | None = None
     is_open: bool = True
     """Whether it takes requests."""
@@ -83,7 +83,7 @@ class ReplicaLink:
             match message:
                 case EventBatch():
                     owner.on_events(self, message)
-                case Report():
+                case LoadReport():
                     self.load = message.load
                     self.snapshot = message.snapshot or self.snapshot
                     owner.on_report(self, message)

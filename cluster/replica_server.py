@@ -19,18 +19,18 @@ from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.mailbox import Inbox, receive_all
 from draftwerk.actors.messages import Cancel, Delta, Ended, Event, Failed, Options, Prompt
 from draftwerk.actors.monitoring.snapshot import Snapshot
-from draftwerk.cluster.frames import FrameStream, LinkLostError
-from draftwerk.cluster.messages import (
+from draftwerk.cluster.frame_stream import FrameStream, LinkLostError
+from draftwerk.cluster.protocol import (
     Challenge,
     Depart,
     EventBatch,
     FromDoor,
     Hello,
     Leaving,
-    Load,
+    LoadReport,
     Placement,
     ReplicaInfo,
-    Report,
+    ReplicaWork,
     TurnedAway,
     Welcome,
     block_key,
@@ -123,13 +123,13 @@ class ReplicaServer:
                     self._idle.clear()
                     await self._idle.wait()
 
-    def load(self) -> Load:
+    def load(self) -> ReplicaWork:
         """Return what this replica has to do."""
         now = asyncio.get_running_loop().time()
         queued = sum(each.tokens for each in self.live)
         waits = [now - each.since_s for each in self.live if each.tokens]
         pace = self._prefill_tokens_s
-        return Load(
+        return ReplicaWork(
             queued_tokens=queued,
             decode_rows=sum(each.rows for each in self.live if not each.tokens),
             requests=len(self.live),
@@ -287,19 +287,19 @@ class DoorConnection:
         self.outgoing.clear()
 
     async def _report(self) -> None:
-        """Report the load again and again."""
+        """LoadReport the load again and again."""
         count = 0
         while True:
             self.frames.send(self._next_report(with_snapshot=count % SNAPSHOT_EVERY == 0))
             count += 1
             await asyncio.sleep(REPORT_S)
 
-    def _next_report(self, with_snapshot: bool) -> Report:
+    def _next_report(self, with_snapshot: bool) -> LoadReport:
         engine = self.server.engine
         names = frozenset(engine.cached_names())
         added, dropped = names - self.reported, self.reported - names
         self.reported = names
-        return Report(
+        return LoadReport(
             received=self.received,
             load=self.server.load(),
             added=tuple(map(block_key, added)),

@@ -40,9 +40,9 @@ from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.text import TextTools
 from draftwerk.actors.tokenizer import prompt_field
 from draftwerk.cluster.merging import merged
-from draftwerk.cluster.messages import EventBatch, ReplicaInfo, Report
 from draftwerk.cluster.pools import Pools
 from draftwerk.cluster.prompt_blocks import block_keys
+from draftwerk.cluster.protocol import EventBatch, LoadReport, ReplicaInfo
 from draftwerk.cluster.replica_link import ReplicaLink
 from draftwerk.cluster.router import Reservation
 from draftwerk.speculative.scheduler.running_set import ComputedCount
@@ -100,7 +100,9 @@ class ReplicaSet:
     """Streams that went on at another replica, by why: lost, leaving, turned_away."""
     pauses_s: list[float] = field(default_factory=list[float])
     """The latest pauses of streams that lost their replica."""
-    events_log: Trace = field(default_factory=Trace)
+    joined: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once there was a replica."""
+    door_trace: Trace = field(default_factory=Trace)
     _drain_rate: DrainRate = field(default_factory=DrainRate)
     _closed_to: str = ""
     _empty: asyncio.Event = field(default_factory=asyncio.Event)
@@ -201,7 +203,8 @@ class ReplicaSet:
             return
         self.moves[reason] += 1
         request.moved_s = request.moved_s or anyio.current_time()
-        self._place(request)
+        with self.door_trace.span("door", f"{reason} {request.entry.submit.request_id}"):
+            self._place(request)
 
     def _fail(self, request: PlacedRequest, reason: str) -> None:
         """Send a request its last event."""
@@ -239,6 +242,7 @@ class ReplicaSet:
             )
         self.links[info.replica_id] = link
         self.pools.add(info.pool, info.replica_id, info.block_size)
+        self.joined.set()
         self._place_homeless()
 
     def lose(self, link: ReplicaLink) -> None:
@@ -270,7 +274,7 @@ class ReplicaSet:
             request.excluded.add(link.info.replica_id)
             self._move(request, "turned_away")
 
-    def on_report(self, link: ReplicaLink, report: Report) -> None:
+    def on_report(self, link: ReplicaLink, report: LoadReport) -> None:
         router = self.pools.routers[link.info.pool]
         router.correct(
             link.info.replica_id,
@@ -329,7 +333,7 @@ class ReplicaSet:
 
     def trace(self) -> list[dict[str, object]]:
         """Return what the door did lately; each replica's actors are traced there."""
-        return self.events_log.chrome()
+        return self.door_trace.chrome()
 
     async def drain(self) -> None:
         """Refuse new requests and return when the last live one has ended."""

@@ -59,7 +59,7 @@ def build(
 def extra_cluster() -> "ModuleType":
     """Return what runs replicas. Raises ConfigError where Ray is not installed."""
     try:
-        return import_module("draftwerk.cluster.ray_serve.commands")
+        return import_module("draftwerk.cluster.ray_serve.cluster_commands")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "ray":
             raise

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 
 from benchmarks.cluster.routers import ByCost
-from benchmarks.cluster.traces import BLOCK, Session, Trace
+from benchmarks.cluster.traces import BLOCK, RequestTrace, Session
 from draftwerk.cluster.router import Reservation
 
 REPORT_S = 0.2
@@ -127,7 +127,7 @@ class FleetReplica:
 
 
 @dataclass(slots=True)
-class Result:
+class FleetResult:
     """What a run came to."""
 
     done: list[Job]
@@ -169,7 +169,7 @@ def is_good(job: Job) -> bool:
 class Fleet:
     """A run of one trace under one router."""
 
-    trace: Trace
+    trace: RequestTrace
     router: Any
     replicas: list[FleetReplica]
     seconds: float
@@ -180,7 +180,7 @@ class Fleet:
     serial: Any = field(default_factory=count)
     done: list[Job] = field(default_factory=list[Job])
 
-    def run(self) -> Result:
+    def run(self) -> FleetResult:
         """Run to the end of the trace's time; what is open then does not count."""
         for session in self.trace.sessions:
             self._at(session.arrival_s, "arrival", session)
@@ -200,7 +200,7 @@ class Fleet:
                 case _:
                     self._report()
                     self._at(now + REPORT_S, "report", None)
-        return Result(self.done, self.replicas, self.seconds)
+        return FleetResult(self.done, self.replicas, self.seconds)
 
     def _at(self, when: float, kind: str, what: Any) -> None:
         heappush(self.events, (when, next(self.serial), kind, what))

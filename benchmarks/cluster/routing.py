@@ -10,9 +10,9 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.cluster.fleet import Fleet, Result, Speed, fleet
+from benchmarks.cluster.fleet import Fleet, FleetResult, Speed, fleet
 from benchmarks.cluster.routers import ByCost, compared
-from benchmarks.cluster.traces import BLOCK, TRACES, Trace
+from benchmarks.cluster.traces import BLOCK, TRACES, RequestTrace
 from draftwerk.cluster.router import RoutingCosts
 
 RATES = {"mooncake": 1.15, "agents": 4.2, "hot": 4.2}
@@ -20,7 +20,9 @@ RATES = {"mooncake": 1.15, "agents": 4.2, "hot": 4.2}
 WEIGHTS = (0.0, 16.0, 48.0, 128.0, 384.0)
 
 
-def simulated(trace: Trace, size: int, seconds: float, router: Any, seed: int) -> Result:
+def simulated(
+    trace: RequestTrace, size: int, seconds: float, router: Any, seed: int
+) -> FleetResult:
     """Return what one router makes of a trace."""
     rng = random.Random(seed)
     return Fleet(copy.deepcopy(trace), router, fleet(size, Speed()), seconds, rng).run()
@@ -31,7 +33,7 @@ def ours(size: int, doors: int = 1, costs: RoutingCosts | None = None) -> ByCost
     return ByCost(BLOCK, size, doors, costs or RoutingCosts())
 
 
-def row(name: str, found: Result) -> str:
+def row(name: str, found: FleetResult) -> str:
     """Return a line of the table."""
     return (
         f"| {name} | {found.goodput:.1f} | {found.first_token_s(0.5):.2f} | "

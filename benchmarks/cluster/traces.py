@@ -33,7 +33,7 @@ class Session:
 
 
 @dataclass(slots=True)
-class Trace:
+class RequestTrace:
     """What arrives: sessions by their first request."""
 
     name: str
@@ -41,7 +41,7 @@ class Trace:
     new_key: Callable[[], int] = field(default_factory=lambda: count(2**40).__next__)
 
 
-def mooncake(rng: random.Random, rate: float, seconds: float) -> Trace:
+def mooncake(rng: random.Random, rate: float, seconds: float) -> RequestTrace:
     """Return conversations over long documents; `rate` is of requests in a second."""
     new_key = count(1).__next__
     system = [[new_key() for _ in range(4)] for _ in range(3)]
@@ -53,10 +53,10 @@ def mooncake(rng: random.Random, rate: float, seconds: float) -> Trace:
         size = min(400, max(4, int(rng.lognormvariate(3.6, 0.9))))
         keys = [*rng.choice(system), *(new_key() for _ in range(size))]
         sessions.append(Session(keys, turns, at, len(sessions), (2, 12), (2.0, 15.0), (60, 400)))
-    return Trace("mooncake", sessions, new_key)
+    return RequestTrace("mooncake", sessions, new_key)
 
 
-def agents(rng: random.Random, rate: float, seconds: float, hot: float = 0.0) -> Trace:
+def agents(rng: random.Random, rate: float, seconds: float, hot: float = 0.0) -> RequestTrace:
     """Return agents on shared prefixes; with `hot`, that share of them has the same one."""
     new_key = count(1).__next__
     prefixes = [[new_key() for _ in range(rng.randint(16, 48))] for _ in range(20)]
@@ -69,10 +69,10 @@ def agents(rng: random.Random, rate: float, seconds: float, hot: float = 0.0) ->
         prefix = prefixes[0] if rng.random() < hot else rng.choices(prefixes, weights)[0]
         keys = [*prefix, *(new_key() for _ in range(rng.randint(1, 4)))]
         sessions.append(Session(keys, turns, at, len(sessions), (1, 6), (0.3, 4.0), (40, 160)))
-    return Trace("hot" if hot else "agents", sessions, new_key)
+    return RequestTrace("hot" if hot else "agents", sessions, new_key)
 
 
-TRACES: dict[str, Callable[[random.Random, float, float], Trace]] = {
+TRACES: dict[str, Callable[[random.Random, float, float], RequestTrace]] = {
     "mooncake": mooncake,
     "agents": agents,
     "hot": lambda rng, rate, seconds: agents(rng, rate, seconds, hot=0.6),

@@ -19,20 +19,20 @@ from starlette.types import ASGIApp
 from draftwerk.api.app import create_app
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.server import drain, watch_lag, watch_memory
-from draftwerk.cluster.messages import ReplicaInfo
-from draftwerk.cluster.numeric_fingerprint import numeric_fingerprint
-from draftwerk.cluster.ray_serve.directory import BEAT_S, Address, Directory
-from draftwerk.cluster.ray_serve.links import keep_links
-from draftwerk.cluster.replica_server import ReplicaServer
-from draftwerk.cluster.replica_set import ReplicaSet
-from draftwerk.cluster.scaling import replicas_for
-from draftwerk.cluster.settings import (
+from draftwerk.cluster.cluster_settings import (
     ClusterSettings,
     cluster_settings,
     share_of_cpus,
     stay_on,
     with_absolute_paths,
 )
+from draftwerk.cluster.numeric_fingerprint import numeric_fingerprint
+from draftwerk.cluster.protocol import ReplicaInfo
+from draftwerk.cluster.ray_serve.directory import BEAT_S, Address, Directory
+from draftwerk.cluster.ray_serve.links import keep_links
+from draftwerk.cluster.replica_server import ReplicaServer
+from draftwerk.cluster.replica_set import ReplicaSet
+from draftwerk.cluster.scaling import replicas_for
 from draftwerk.version import __version__
 
 HAND_OVER_S = 20.0
@@ -108,7 +108,7 @@ class EngineReplica:
         return self.server.info
 
 
-class Door:
+class DoorDeployment:
     """The Starlette application over all replicas, with the ledger of its own requests."""
 
     async def __init__(self, values: dict[str, Any], replicas: Any) -> None:
@@ -129,8 +129,7 @@ class Door:
             asyncio.create_task(self._beat()),
         ]
         async with asyncio.timeout(FIRST_REPLICA_S):
-            while not self.engine.links:
-                await asyncio.sleep(0.05)
+            await self.engine.joined.wait()
         self.state = ServerState(
             engine=self.engine,
             text_tools=text,
@@ -220,7 +219,7 @@ def application(settings: ClusterSettings) -> serve.Application:
         graceful_shutdown_wait_loop_s=0.1,
         graceful_shutdown_timeout_s=settings.drain_s + STOP_S,
         ray_actor_options={"num_cpus": 0},
-    )(serve.ingress()(Door))
+    )(serve.ingress()(DoorDeployment))
     return door.bind(values, replica.bind(values))
 
 

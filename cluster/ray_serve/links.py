@@ -4,7 +4,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
-from draftwerk.cluster.frames import LinkLostError
+from draftwerk.cluster.frame_stream import LinkLostError
 from draftwerk.cluster.ray_serve.directory import Address, Directory
 from draftwerk.cluster.replica_link import connect
 from draftwerk.cluster.replica_set import ReplicaSet

@@ -14,9 +14,9 @@ from ray.serve.config import HTTPOptions
 
 from draftwerk.api.core.config import Settings, fields_of
 from draftwerk.api.server import LOCAL, SIGNALS, bind, url_of
+from draftwerk.cluster.cluster_settings import ClusterSettings, check_cluster, cluster_settings
 from draftwerk.cluster.ray_serve.deployments import application
 from draftwerk.cluster.ray_serve.directory import Directory
-from draftwerk.cluster.settings import ClusterSettings, check_cluster, cluster_settings
 
 OBJECT_STORE_BYTES = 80 * 2**20
 """The least that Ray takes: nothing of ours is kept there."""

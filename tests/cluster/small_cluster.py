@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.cluster.frames import LinkLostError
-from draftwerk.cluster.messages import ReplicaInfo
+from draftwerk.cluster.frame_stream import LinkLostError
+from draftwerk.cluster.protocol import ReplicaInfo
 from draftwerk.cluster.replica_link import ReplicaLink, connect
 from draftwerk.cluster.replica_server import ReplicaServer
 from draftwerk.cluster.replica_set import ReplicaSet

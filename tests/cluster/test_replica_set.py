@@ -7,7 +7,7 @@ import pytest
 
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Delta, Failed, Options
-from draftwerk.cluster.frames import LinkLostError
+from draftwerk.cluster.frame_stream import LinkLostError
 from draftwerk.cluster.replica_link import connect
 from draftwerk.cluster.replica_set import ReplicaSet
 from draftwerk.speculative.sampling.params import Sampling

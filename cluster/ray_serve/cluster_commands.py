@@ -12,13 +12,13 @@ from ray import serve
 from ray.serve.config import HTTPOptions
 
 from draftwerk.api.core.config import ConfigError
-from draftwerk.cluster.frames import LinkLostError
-from draftwerk.cluster.messages import Report
+from draftwerk.cluster.cluster_settings import APP_NAME, cluster_settings
+from draftwerk.cluster.frame_stream import LinkLostError
+from draftwerk.cluster.protocol import LoadReport
 from draftwerk.cluster.ray_serve.deployments import application
 from draftwerk.cluster.ray_serve.directory import Address, Directory
 from draftwerk.cluster.ray_serve.local import serve_replicas as serve_replicas
 from draftwerk.cluster.replica_link import ReplicaLink, connect
-from draftwerk.cluster.settings import APP_NAME, cluster_settings
 
 LOOK_S = 5.0
 POLL_S = 0.5
@@ -106,7 +106,7 @@ async def described(directory: Directory, address: Address) -> str:
     except LinkLostError as error:
         return f"away: {error}"
     try:
-        while not isinstance(report := await link.frames.receive(LOOK_S), Report):
+        while not isinstance(report := await link.frames.receive(LOOK_S), LoadReport):
             pass
     except LinkLostError as error:
         return f"away: {error}"

@@ -5,7 +5,7 @@ door                                   replica
   ──────── Hello ────────────────────────>
   <──────────────── Welcome ──────────────
   ──────── Placement, Cancel ────────────>
-  <──── EventBatch, TurnedAway, Report, Leaving
+  <──── EventBatch, TurnedAway, LoadReport, Leaving
 """
 
 import hmac
@@ -73,7 +73,7 @@ class TurnedAway(ActorMessage, frozen=True):
     request_id: str
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ReplicaWork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Work that a replica has taken."""
 
     queued_tokens: float = 0.0
@@ -85,12 +85,12 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How long a request would wait there now before its first token, at its latest pace."""
 
 
-class Report(ActorMessage, frozen=True):
+class LoadReport(ActorMessage, frozen=True):
     """The replica's state; a door that gets none for a while counts it as lost."""
 
     received: int
     """Submissions of this door that the load includes."""
-    load: Load
+    load: ReplicaWork
     added: tuple[int, ...] = ()
     """Keys of blocks that came into its prefix cache since the last report."""
     dropped: tuple[int, ...] = ()
@@ -103,7 +103,7 @@ class Leaving(ActorMessage, frozen=True):
     """The replica takes no more requests, and its streams are to go on elsewhere."""
 
 
-FromReplica = Challenge | Welcome | EventBatch | TurnedAway | Report | Leaving
+FromReplica = Challenge | Welcome | EventBatch | TurnedAway | LoadReport | Leaving
 
 
 # --- from the door -------------------------------------------------------------------------------

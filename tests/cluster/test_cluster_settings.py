@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from draftwerk.api.core.config import ConfigError
-from draftwerk.cluster.scaling import replicas_for
-from draftwerk.cluster.settings import (
+from draftwerk.cluster.cluster_settings import (
     cluster_settings,
     own_cpus,
     share_of_cpus,
     with_absolute_paths,
 )
+from draftwerk.cluster.scaling import replicas_for
 
 
 @pytest.mark.parametrize(
