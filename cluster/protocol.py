@@ -90,7 +90,7 @@ class LoadReport(ActorMessage, frozen=True):
 
     received: int
     """Submissions of this door that the load includes."""
-    load: ReplicaWork
+    work: ReplicaWork
     added: tuple[int, ...] = ()
     """Keys of blocks that came into its prefix cache since the last report."""
     dropped: tuple[int, ...] = ()

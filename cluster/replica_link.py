@@ -53,7 +53,7 @@ class ReplicaLink:
     info: ReplicaInfo
     silence_s: float
     """Without a report for so long the replica counts as lost."""
-    load: ReplicaWork = field(default_factory=ReplicaWork)
+    work: ReplicaWork = field(default_factory=ReplicaWork)
     snapshot: Snapshot | None = None
     is_open: bool = True
     """Whether it takes requests."""
@@ -84,7 +84,7 @@ class ReplicaLink:
                 case EventBatch():
                     owner.on_events(self, message)
                 case LoadReport():
-                    self.load = message.load
+                    self.work = message.work
                     self.snapshot = message.snapshot or self.snapshot
                     owner.on_report(self, message)
                 case TurnedAway():

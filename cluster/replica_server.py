@@ -123,7 +123,7 @@ class ReplicaServer:
                     self._idle.clear()
                     await self._idle.wait()
 
-    def load(self) -> ReplicaWork:
+    def work(self) -> ReplicaWork:
         """Return what this replica has to do."""
         now = asyncio.get_running_loop().time()
         queued = sum(each.tokens for each in self.live)
@@ -301,7 +301,7 @@ class DoorConnection:
         self.reported = names
         return LoadReport(
             received=self.received,
-            load=self.server.load(),
+            work=self.server.work(),
             added=tuple(map(block_key, added)),
             dropped=tuple(map(block_key, dropped)),
             snapshot=engine.snapshot() if with_snapshot else None,

@@ -279,8 +279,8 @@ class ReplicaSet:
         router.correct(
             link.info.replica_id,
             report.received,
-            report.load.queued_tokens,
-            report.load.decode_rows,
+            report.work.queued_tokens,
+            report.work.decode_rows,
             report.added,
             report.dropped,
         )

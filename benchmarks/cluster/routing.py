@@ -15,7 +15,7 @@ from benchmarks.cluster.routers import ByCost, compared
 from benchmarks.cluster.traces import BLOCK, TRACES, RequestTrace
 from draftwerk.cluster.router import RoutingCosts
 
-RATES = {"mooncake": 1.15, "agents": 4.2, "hot": 4.2}
+RATES = {"mooncake": 0.8, "agents": 4.2, "hot": 4.2}
 """Requests in a second for each replica: near what the best router can serve."""
 WEIGHTS = (0.0, 16.0, 48.0, 128.0, 384.0)
 

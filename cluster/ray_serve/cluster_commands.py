@@ -112,10 +112,10 @@ async def described(directory: Directory, address: Address) -> str:
         return f"away: {error}"
     finally:
         await link.frames.close()
-    load, info = report.load, link.info
+    work, info = report.work, link.info
     return (
-        f"pool {info.pool}  {load.requests} requests, {load.decode_rows} texts, "
-        f"{load.queued_tokens:.0f} tokens queued, wait {load.wait_s:.2f} s"
+        f"pool {info.pool}  {work.requests} requests, {work.decode_rows} texts, "
+        f"{work.queued_tokens:.0f} tokens queued, wait {work.wait_s:.2f} s"
     )
 
 

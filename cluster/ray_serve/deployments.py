@@ -8,8 +8,8 @@ import asyncio
 import logging
 import os
 import socket
-from contextlib import AsyncExitStack, suppress
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import ray
@@ -35,10 +35,13 @@ from draftwerk.cluster.replica_set import ReplicaSet
 from draftwerk.cluster.scaling import replicas_for
 from draftwerk.version import __version__
 
+if TYPE_CHECKING:
+    from draftwerk.build import RunningEngine
+
 HAND_OVER_S = 20.0
 """For the doors to take a leaving replica's streams elsewhere."""
 STOP_S = 60.0
-HEALTH_S, HEALTH_TIMEOUT_S = 5.0, 30.0
+HEALTH_S, HEALTH_TIMEOUT_S = 2.0, 30.0
 FIRST_REPLICA_S = 900.0
 """For a replica to load a model, which may have to be fetched first."""
 ONGOING_MAX = 100_000
@@ -51,61 +54,71 @@ class EngineReplica:
     """One whole pipeline: a model process, its actors and a listener for doors."""
 
     async def __init__(self, values: dict[str, Any]) -> None:
-        from draftwerk.build import build_engine  # torch: seconds
-
-        self.settings = settings = cluster_settings(values)
-        context = serve.get_replica_context()
-        stay_on(share_of_cpus(settings, os.cpu_count() or 1), context.rank.local_rank)
-        self.directory = Directory(settings.app_name)
-        self.stack = AsyncExitStack()
-        name_secret = await asyncio.to_thread(self.directory.secret, "block names")
-        running = await self.stack.enter_async_context(
-            build_engine(settings, log.info, None if settings.kv_store else name_secret)
-        )
-        engine = running.engine
-        self.engine = engine
-        info = ReplicaInfo(
-            replica_id=context.replica_tag,
-            version=__version__,
-            fingerprint=await numeric_fingerprint(engine, running.model, engine.limits),
-            model=running.model,
-            tokens_max=running.model.context_max,
-            requests_max=settings.requests_max,
-            block_size=engine.block_size,
-            name_secret=engine.name_secret,
-        )
-        secret = await asyncio.to_thread(self.directory.secret, "links")
-        self.server = ReplicaServer(engine, info, secret)
-        host = ray.util.get_node_ip_address()
-        port = await self.stack.enter_async_context(self.server.listening(host))
-        address = Address(info.replica_id, host, port)
-        await asyncio.to_thread(self.directory.enter, address)
-        logging.getLogger("ray.serve").info("replica %s: pool %s", info.replica_id, info.pool)
+        self.settings = cluster_settings(values)
+        self.directory = Directory(self.settings.app_name)
+        self.stop = asyncio.Event()
+        self.server: asyncio.Future[ReplicaServer] = asyncio.get_running_loop().create_future()
+        # Its scopes must be left by the task that entered them.
+        self.host = asyncio.create_task(self._host())
+        await asyncio.wait((self.host, self.server), return_when=asyncio.FIRST_COMPLETED)
+        if self.host.done():
+            self.host.result()
 
     async def check_health(self) -> None:
         """Raise where Serve should replace this replica."""
-        if self.server.on_depart.is_set():
-            await self.server.leave(HAND_OVER_S)
-            raise RuntimeError("asked to leave")
-        if self.engine.snapshot().draining:
-            raise RuntimeError("the engine has ended")
+        if self.host.done():
+            raise RuntimeError("the replica has left, or its engine has ended")
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """Return what the number of replicas follows."""
-        return {"wait_s": self.server.load().wait_s}
+        return {"wait_s": self.server.result().work().wait_s if self.server.done() else 0.0}
 
     async def __del__(self) -> None:
-        """Hand the streams over, then end the model."""
-        if not hasattr(self, "server"):
-            return
-        with suppress(Exception):
-            await asyncio.to_thread(self.directory.remove, self.server.info.replica_id)
-        await self.server.leave(HAND_OVER_S)
-        await self.stack.aclose()
+        """Hand the streams over, then end the model; Serve calls it, and waits."""
+        self.stop.set()
+        await asyncio.wait((self.host,))
 
-    async def __call__(self) -> ReplicaInfo:
-        """Return what the replica is: Serve wants every deployment to be callable."""
-        return self.server.info
+    async def __call__(self) -> str:
+        """Return the replica's pool: Serve wants every deployment to be callable."""
+        return self.server.result().info.pool
+
+    async def _host(self) -> None:
+        """Run the engine and its listener until Serve, or a command, ends them."""
+        from draftwerk.build import build_engine  # torch: seconds
+
+        settings, directory = self.settings, self.directory
+        context = serve.get_replica_context()
+        stay_on(share_of_cpus(settings, os.cpu_count() or 1), context.rank.local_rank)
+        name_secret = await asyncio.to_thread(directory.secret, "block names")
+        links_secret = await asyncio.to_thread(directory.secret, "links")
+        own_key = None if settings.kv_store else name_secret
+        async with build_engine(settings, log.info, own_key) as running:
+            info = await replica_info(context.replica_tag, running, settings.requests_max)
+            server = ReplicaServer(running.engine, info, links_secret, self.stop)
+            host = ray.util.get_node_ip_address()
+            async with server.listening(host) as port:
+                address = Address(info.replica_id, host, port)
+                await asyncio.to_thread(directory.enter, address)
+                self.server.set_result(server)
+                await self.stop.wait()
+                with suppress(Exception):  # the entry's reader would find out by itself
+                    await asyncio.to_thread(directory.remove, info.replica_id)
+                await server.leave(HAND_OVER_S)
+
+
+async def replica_info(replica_id: str, running: "RunningEngine", requests_max: int) -> ReplicaInfo:
+    """Return what doors must know of an engine, its numeric fingerprint measured."""
+    engine, model = running.engine, running.model
+    return ReplicaInfo(
+        replica_id=replica_id,
+        version=__version__,
+        fingerprint=await numeric_fingerprint(engine, model, engine.limits),
+        model=model,
+        tokens_max=model.context_max,
+        requests_max=requests_max,
+        block_size=engine.block_size,
+        name_secret=engine.name_secret,
+    )
 
 
 class DoorDeployment:

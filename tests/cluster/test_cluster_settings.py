@@ -1,5 +1,8 @@
 """What a cluster is told, and how many replicas it has."""
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -67,3 +70,15 @@ def test_the_number_of_replicas_follows_the_expected_wait(
     waits: list[float], current: int, wanted: int
 ) -> None:
     assert replicas_for(waits, current, 1.0, 1, 10) == wanted
+
+
+def test_a_missing_extra_is_named() -> None:
+    script = "import sys; sys.modules['ray'] = None\nfrom draftwerk.__main__ import main\n"
+    done = subprocess.run(
+        [sys.executable, "-c", script + "sys.exit(main(['serve', '--replicas', '2']))"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": "."},
+        check=False,
+    )
+    assert done.returncode == 2 and "extra `cluster`" in done.stderr
