@@ -151,7 +151,9 @@ class ReplicaSet:
 
     def _place(self, request: PlacedRequest) -> None:
         """Send a request to a replica of its pool, or let it wait for one."""
-        pool = request.pool or self.pools.primary()
+        # A client that has no token yet can be served by any pool.
+        begun = request.pool if any(request.entry.committed) else ""
+        pool = begun or self.pools.primary()
         router = self.pools.routers.get(pool)
         submit = request.entry.resubmission()
         tokens = request.tokens + (submit.committed[0] if submit.committed else ())
@@ -244,6 +246,9 @@ class ReplicaSet:
         self.pools.add(info.pool, info.replica_id, info.block_size)
         self.joined.set()
         self._place_homeless()
+        for each in list(self.links.values()):
+            if not each.is_open and each.info.pool == info.pool:
+                self.on_leaving(each)  # there was none that its streams could go to
 
     def lose(self, link: ReplicaLink) -> None:
         """Let the streams of a replica that is gone go on elsewhere."""

@@ -1,4 +1,4 @@
-"""`draftwerk serve --replicas 2` on a Ray of its own: the API through Serve, and a killed replica."""
+"""`draftwerk serve --replicas 2` on a Ray of its own: the API through Serve, a killed replica."""
 
 import argparse
 import asyncio

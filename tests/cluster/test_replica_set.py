@@ -101,6 +101,29 @@ async def test_the_last_replica_that_leaves_keeps_its_streams_to_their_ends() ->
     assert all(each.ending in ("finished", "left", "refused") for each in outcomes)
 
 
+async def test_streams_that_stayed_with_the_last_replica_go_to_the_next() -> None:
+    async with small_cluster(Replica("a")) as cluster:
+        text = asyncio.create_task(texts(cluster.door, "r"))
+        await asyncio.sleep(0.03)
+        leaving = asyncio.create_task(cluster.replicas["a"].server.leave(limit_s=5))
+        await asyncio.sleep(0.005)
+        assert cluster.replicas["a"].server.live
+        await cluster.add(Replica("b"))
+        await leaving
+        assert cluster.door.moves["leaving"] == 1
+        assert await text == await texts(cluster.door, "again")
+
+
+async def test_a_request_without_a_token_may_go_to_another_pool() -> None:
+    async with small_cluster(Replica("a")) as cluster:
+        door = cluster.door
+        async with door.generate((1, 2, 3), LONG, request_id="r") as stream:
+            door.lose(door.links["a"])  # before it answers
+            await cluster.add(Replica("other", fingerprint="other bits"))
+            events = [event async for event in stream]
+        assert not any(isinstance(event, Failed) for event in events) and len(events) > 2
+
+
 async def test_a_replica_of_other_bits_takes_no_stream_over() -> None:
     async with small_cluster(Replica("a"), Replica("other", fingerprint="other bits")) as cluster:
         door = cluster.door
