@@ -194,7 +194,8 @@ class DoorDeployment:
 
 def scale(context: Any) -> tuple[int, dict[str, Any]]:
     """Serve's autoscaling policy: as many replicas as keep the expected wait short."""
-    waits = context.aggregated_metrics.get("wait_s", {}) if context.aggregated_metrics else {}
+    metrics: dict[str, dict[Any, float]] = context.aggregated_metrics or {}
+    waits = metrics.get("wait_s", {})
     state = dict(context.policy_state or {})
     target = float(context.config.target_ongoing_requests)
     wanted = replicas_for(

@@ -9,7 +9,18 @@ from dataclasses import dataclass
 from secrets import token_bytes
 
 import msgspec
-from ray.experimental import internal_kv
+from ray.experimental.internal_kv import (
+    _internal_kv_del as kv_del,  # pyright: ignore[reportPrivateUsage]
+)
+from ray.experimental.internal_kv import (
+    _internal_kv_get as kv_get,  # pyright: ignore[reportPrivateUsage]
+)
+from ray.experimental.internal_kv import (
+    _internal_kv_list as kv_list,  # pyright: ignore[reportPrivateUsage]
+)
+from ray.experimental.internal_kv import (
+    _internal_kv_put as kv_put,  # pyright: ignore[reportPrivateUsage]
+)
 
 NAMESPACE = b"draftwerk"
 SECRET_BYTES = 32
@@ -36,10 +47,8 @@ class Directory:
     def secret(self, purpose: str) -> bytes:
         """Return a secret of the application's; the first caller makes it."""
         key = self._key("secret", purpose)
-        internal_kv._internal_kv_put(
-            key, token_bytes(SECRET_BYTES), overwrite=False, namespace=NAMESPACE
-        )
-        found = internal_kv._internal_kv_get(key, namespace=NAMESPACE)
+        kv_put(key, token_bytes(SECRET_BYTES), overwrite=False, namespace=NAMESPACE)
+        found = kv_get(key, namespace=NAMESPACE)
         assert found is not None, "it was just written"
         return found
 
@@ -49,7 +58,7 @@ class Directory:
 
     def remove(self, replica_id: str) -> None:
         """Forget a replica."""
-        internal_kv._internal_kv_del(self._key("replica", replica_id), namespace=NAMESPACE)
+        kv_del(self._key("replica", replica_id), namespace=NAMESPACE)
 
     def replicas(self) -> list[Address]:
         """Return every replica that was entered and not removed."""
@@ -61,7 +70,7 @@ class Directory:
 
     def leave(self, door_id: str) -> None:
         """Forget a door."""
-        internal_kv._internal_kv_del(self._key("door", door_id), namespace=NAMESPACE)
+        kv_del(self._key("door", door_id), namespace=NAMESPACE)
 
     def doors(self) -> int:
         """Return how many doors there are."""
@@ -71,15 +80,15 @@ class Directory:
 
     def clear(self) -> None:
         """Remove every entry, the secrets too."""
-        for key in internal_kv._internal_kv_list(f"{self.app_name}/", namespace=NAMESPACE):
-            internal_kv._internal_kv_del(key, namespace=NAMESPACE)
+        for key in kv_list(f"{self.app_name}/", namespace=NAMESPACE):
+            kv_del(key, namespace=NAMESPACE)
 
     def _put(self, key: str, value: object) -> None:
-        internal_kv._internal_kv_put(key, msgspec.json.encode(value), namespace=NAMESPACE)
+        kv_put(key, msgspec.json.encode(value), namespace=NAMESPACE)
 
     def _entries(self, kind: str) -> Iterator[tuple[bytes, bytes]]:
-        for key in internal_kv._internal_kv_list(self._key(kind, ""), namespace=NAMESPACE):
-            value = internal_kv._internal_kv_get(key, namespace=NAMESPACE)
+        for key in kv_list(self._key(kind, ""), namespace=NAMESPACE):
+            value = kv_get(key, namespace=NAMESPACE)
             if value is not None:  # removed since
                 yield key, value
 
