@@ -103,7 +103,7 @@ class EngineReplica:
                 await self.stop.wait()
                 with suppress(Exception):  # the entry's reader would find out by itself
                     await asyncio.to_thread(directory.remove, info.replica_id)
-                await server.leave(HAND_OVER_S)
+                await server.leave(max(HAND_OVER_S, settings.drain_s))
 
 
 async def replica_info(replica_id: str, running: "RunningEngine", requests_max: int) -> ReplicaInfo:
@@ -217,7 +217,7 @@ def application(settings: ClusterSettings) -> serve.Application:
         health_check_period_s=HEALTH_S,
         health_check_timeout_s=HEALTH_TIMEOUT_S,
         graceful_shutdown_wait_loop_s=0.1,
-        graceful_shutdown_timeout_s=STOP_S,
+        graceful_shutdown_timeout_s=settings.drain_s + STOP_S,
         ray_actor_options={
             "num_cpus": settings.replica_cpus,
             "num_gpus": settings.replica_gpus,

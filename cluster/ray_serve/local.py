@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import sys
-import threading
+import time
 from collections.abc import Generator
 from typing import Any
 
@@ -18,6 +18,7 @@ from draftwerk.cluster.cluster_settings import ClusterSettings, check_cluster, c
 from draftwerk.cluster.ray_serve.deployments import application
 from draftwerk.cluster.ray_serve.directory import Directory
 
+WAIT_S = 0.5
 OBJECT_STORE_BYTES = 80 * 2**20
 """The least that Ray takes: nothing of ours is kept there."""
 
@@ -31,14 +32,16 @@ def serve_replicas(settings: Settings) -> int:
     values = {name: getattr(settings, name) for name in fields_of(Settings)}
     found = cluster_settings({**values, "port": port})
     with local_ray(found):
-        serve.run(application(found), name=found.app_name, route_prefix=found.route_prefix)
-        host = LOCAL.get(found.host, found.host)
-        print(f"draftwerk: {found.replica_count} replicas at {url_of(host, port)}", flush=True)
-        signals = wait_for_signal()
+        with contextlib.suppress(KeyboardInterrupt), signals_raised():
+            serve.run(application(found), name=found.app_name, route_prefix=found.route_prefix)
+            host = LOCAL.get(found.host, found.host)
+            print(f"draftwerk: {found.replica_count} replicas at {url_of(host, port)}", flush=True)
+            while True:
+                time.sleep(WAIT_S)
         print("draftwerk: stopping", file=sys.stderr, flush=True)
         serve.delete(found.app_name)
         Directory(found.app_name).clear()
-    return 0 if signals else 1
+    return 0
 
 
 @contextlib.contextmanager
@@ -73,18 +76,16 @@ def child_variables() -> dict[str, str]:
     return {"PYTHONPATH": path} if path else {}
 
 
-def wait_for_signal() -> list[int]:
-    """Return the first signal to stop."""
-    stop = threading.Event()
-    received: list[int] = []
+@contextlib.contextmanager
+def signals_raised() -> Generator[None]:
+    """Raise KeyboardInterrupt for a signal to stop: Ray's own handlers abort the process."""
 
     def on_signal(number: int, _: object) -> None:
-        received.append(number)
-        stop.set()
+        raise KeyboardInterrupt
 
     before = {number: signal.signal(number, on_signal) for number in SIGNALS}
-    while not stop.wait(0.5):
-        pass
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    return received
+    try:
+        yield
+    finally:
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)  # a second one does not cut the end short
