@@ -105,11 +105,9 @@ class TextClient:
         url = self.url.replace("http", "ws", 1) + "/v1/responses"
         create = {
             "type": "response.create",
-            "response": {
-                "input": f"Request {number}. Tell me about a small town by the sea.",
-                "max_output_tokens": self.tokens,
-                "seed": number,
-            },
+            "input": f"Request {number}. Tell me about a small town by the sea.",
+            "max_output_tokens": self.tokens,
+            "seed": number,
         }
         async with self.session.ws_connect(url) as socket:
             await socket.send_json(create)
