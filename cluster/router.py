@@ -19,7 +19,7 @@ MASK = 2**64 - 1
 class RoutingCosts:
     """What is weighed against prompt tokens that have to be computed."""
 
-    decode_tokens: float = 48.0
+    decode_tokens: float = 384.0
     """What a text being generated costs a newcomer, in prompt tokens (fitted with
     `python -m benchmarks.cluster.routing --fit`)."""
     tie_tokens: float = 16.0

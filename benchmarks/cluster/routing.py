@@ -17,7 +17,7 @@ from draftwerk.cluster.router import RoutingCosts
 
 RATES = {"mooncake": 0.8, "agents": 4.2, "hot": 4.2}
 """Requests in a second for each replica: near what the best router can serve."""
-WEIGHTS = (0.0, 16.0, 48.0, 128.0, 384.0)
+WEIGHTS = (48.0, 128.0, 192.0, 384.0, 768.0)
 
 
 def simulated(
