@@ -11,7 +11,7 @@ submitted again, with the tokens that its client already has: a crash is only a 
 """
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, KeysView
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -300,9 +300,18 @@ class Engine:
 
     @asynccontextmanager
     async def generate(
-        self, prompt: Prompt, options: Options, *, request_id: str
+        self,
+        prompt: Prompt,
+        options: Options,
+        *,
+        request_id: str,
+        committed: tuple[tuple[int, ...], ...] = (),
+        ended: tuple[int, ...] = (),
     ) -> AsyncGenerator[Inbox[Event]]:
         """Submit a request and stream its events; leaving the block cancels whatever is left.
+
+        A request that another engine began goes on behind the tokens `committed` of each choice;
+        the choices in `ended` are over.
 
         The stream yields Started, then Delta and Ended events, `options.choices` Ended in all, and
         then ends; or, at any place, a Failed, and then ends. Raises OverloadedError or
@@ -312,9 +321,14 @@ class Engine:
         # Each choice has at most `tokens_max` deltas and an ending, and the request one Started:
         # this is never full, so no reader stalls us.
         events, stream = mailbox[Event](options.choices * (self._parts.tokens_max + 2))
-        entry = self._ledger.open(
-            Submit(request_id=request_id, prompt=prompt, options=options), events
+        submit = Submit(
+            request_id=request_id,
+            prompt=prompt,
+            options=options,
+            committed=committed,
+            ended=ended,
         )
+        entry = self._ledger.open(submit, events)
         try:
             with stream:
                 yield stream
@@ -393,6 +407,26 @@ class Engine:
                 self._ledger.resubmit(cache.scheduler.computed_counts() if had_model else {})
             except BaseExceptionGroup as group:
                 raise without_bugs(group) from None
+
+    @property
+    def block_size(self) -> int:
+        """Tokens in a block of the KV cache."""
+        return self._parts.block_size
+
+    @property
+    def name_secret(self) -> bytes:
+        """What keys the names of cached blocks."""
+        return self._parts.name_secret
+
+    @property
+    def limits(self) -> tuple[int, ...]:
+        """Sizes that decide which requests are refused."""
+        parts = self._parts
+        return parts.tokens_max, parts.block_count, parts.block_size, parts.limits.tokens_max
+
+    def cached_names(self) -> KeysView[bytes]:
+        """Return the names of the blocks in the prefix cache, as a live view."""
+        return self._pipeline.cache.scheduler.pool.names
 
     def stop(self, reason: str) -> None:
         """Take no more requests, and end each one that still waits with its last event."""

@@ -111,14 +111,15 @@ class LoadedModels:
 
 @asynccontextmanager
 async def build_engine(
-    settings: EngineSettings, report: Report
+    settings: EngineSettings, report: Report, name_secret: bytes | None = None
 ) -> AsyncGenerator[RunningEngine, None]:
     """Run the models, each in a process of its own, and the engine while the block lasts.
 
-    `report` gets progress lines. Raises ConfigError for a model that cannot be served.
+    `report` gets progress lines; `name_secret` keys the names of cached blocks, where they are to
+    be those of other engines. Raises ConfigError for a model that cannot be served.
     """
     async with load_models(settings, report) as models:
-        parts = await engine_parts(models, settings)
+        parts = await engine_parts(models, settings, name_secret)
         async with running(parts) as engine:
             served = served_model(models, settings, parts.tokens_max)
             yield RunningEngine(engine=engine, text_tools=models.text, model=served)
@@ -176,13 +177,16 @@ async def load_models(
         draft_memory.close()
 
 
-async def engine_parts(models: LoadedModels, settings: EngineSettings) -> EngineParts:
+async def engine_parts(
+    models: LoadedModels, settings: EngineSettings, name_secret: bytes | None = None
+) -> EngineParts:
     """Return what the engine is made of."""
     noise = await to_thread.run_sync(fastest)
     policy = KEYED if settings.verify == "keyed" else REJECTION
     store = None
     if settings.kv_store:
         store = await to_thread.run_sync(open_store, settings, models.ready, models.memory)
+        name_secret = name_key(store.disk.folder)
     memories = Memories()  # of finished outputs; they outlive a restart of the actors
 
     def proposer() -> Proposer:
@@ -202,7 +206,7 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
         proposer=no_proposer if models.plan.limits.run_ahead else proposer,
         # Admission lets in as many as the settings say; some of those before are still leaving.
         requests_max=2 * settings.requests_max,
-        name_secret=token_bytes(KEY_BYTES) if store is None else name_key(store.disk.folder),
+        name_secret=name_secret or token_bytes(KEY_BYTES),
         store=store,
         step_costs=models.ready.step_costs,
         roofline=models.ready.roofline,

@@ -13,8 +13,8 @@ import pytest
 PACKAGE = "draftwerk"
 ROOT = Path(__file__).parent.parent
 FOLDERS = (
-    "actors", "api", "benchmarks", "cache", "loadtest", "model", "speculative", "tests", "training",
-    "validation",
+    "actors", "api", "benchmarks", "cache", "cluster", "loadtest", "model", "speculative", "tests",
+    "training", "validation",
 )  # fmt: skip
 FILES_MAX = 15
 ARROWS_MAX = {"speculative": 20, "model": 56, "api": 25}

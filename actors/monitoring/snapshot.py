@@ -65,3 +65,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool = False
     audits: dict[str, int] = {}
     """Finished requests decoded again, by outcome: equal, token, length, failed."""
+    moves: dict[str, int] = {}
+    """Streams that went on at another replica, by why; empty without replicas."""
+    replicas: dict[str, "Snapshot"] = {}
+    """Of a cluster's door: what the sums above were made from."""

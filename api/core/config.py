@@ -196,6 +196,15 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set, for `serve`."""
 
+    replicas: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=4096,
+            description="engines behind one door, on Ray Serve (extra `cluster`); 0: one engine in "
+            "this process",
+        ),
+    ] = 0
     host: Annotated[str, Meta(description="the address to listen on")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="0 means any free one")] = 8000
     memory_max: Annotated[

@@ -39,6 +39,7 @@ class MetricsCollector(Collector):
         snapshot = self.state.engine.snapshot()
         yield from _vllm(self.state, snapshot)
         yield from _ours(self.state, snapshot)
+        yield from _replicas(snapshot)
 
 
 def _vllm(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
@@ -167,6 +168,57 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     yield _histogram("draftwerk_device_gap_seconds", gap, snapshot.device_gaps, {})
     lag = "How late the event loop wakes."
     yield _histogram("draftwerk_event_loop_lag_seconds", lag, state.histograms.loop_lag, {})
+
+
+def _replicas(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield what each replica of a cluster counts, and what moved between them; the rest of the
+    page has their sums."""
+    if not snapshot.replicas and not snapshot.moves:
+        return
+    found = snapshot.replicas
+    for name, text, values in (
+        ("running", "Requests in rounds.", {key: each.running for key, each in found.items()}),
+        ("waiting", "Requests that wait.", {key: each.waiting for key, each in found.items()}),
+        ("blocks", "Blocks of its cache.", {key: each.blocks_total for key, each in found.items()}),
+        (
+            "blocks_used",
+            "Blocks that sequences hold.",
+            {key: each.blocks_used for key, each in found.items()},
+        ),
+        ("up", "Whether its model is there.", {key: each.target_up for key, each in found.items()}),
+        (
+            "progress_age_seconds",
+            "Since its last round, with work.",
+            {key: each.progress_age_s for key, each in found.items()},
+        ),
+    ):
+        yield _gauges("draftwerk_replica_" + name, text, "replica", values)
+    for name, text, values in (
+        (
+            "prompt_tokens",
+            "Prompt tokens.",
+            {key: each.prompt_tokens for key, each in found.items()},
+        ),
+        (
+            "generation_tokens",
+            "Generated tokens.",
+            {key: each.generated_tokens for key, each in found.items()},
+        ),
+        (
+            "prefix_cache_queries",
+            "Prompt tokens looked up.",
+            {key: each.prefix_queries for key, each in found.items()},
+        ),
+        (
+            "prefix_cache_hits",
+            "Prompt tokens found.",
+            {key: each.prefix_hits for key, each in found.items()},
+        ),
+        ("restarts", "Its actors restarted.", {key: each.restarts for key, each in found.items()}),
+    ):
+        yield _split("draftwerk_replica_" + name, text, "replica", values, {})
+    text = "Streams that went on at another replica, by why."
+    yield _split("draftwerk_stream_moves", text, "reason", snapshot.moves, {})
 
 
 def _store(counters: Mapping[str, float], returned: int) -> Iterator[Metric]:

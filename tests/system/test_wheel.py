@@ -20,7 +20,7 @@ from tests.support.kernels import require_kernels
 from tests.support.tiny_models import save_tiny_with_text
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("actors", "api", "cache", "loadtest", "model", "speculative")
+FOLDERS = ("actors", "api", "cache", "cluster", "loadtest", "model", "speculative")
 """Each is a link in `draftwerk/`."""
 JUNK = ignore_patterns("__pycache__", "*.pyc", "ready")
 READY = "draftwerk/model/native/ready/"
