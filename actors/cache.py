@@ -69,7 +69,7 @@ class Cache:
                     # A round has one of `pipeline_depth` slots and the mailbox holds
                     # `pipeline_depth`: never full.
                     self.draft.send_nowait(round_)
-                while (round_ := self.scheduler.prefill.plan()) is not None:
+                while (round_ := self.scheduler.plan_apart()) is not None:
                     # A process has one round at a time: never full.
                     self.prefill[round_.pipeline_slot].send_nowait(round_)
             # Where the device has a round already, text need not wait until the next one is there.

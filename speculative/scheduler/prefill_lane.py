@@ -8,6 +8,8 @@ the last token of its prompt, from whose logits its text begins. So nothing that
 leaves the process that decodes. The other process keeps nothing from one chunk to the next.
 """
 
+from collections.abc import Callable, Set
+
 from draftwerk.speculative.protocol.rounds import (
     NO_STEP,
     UNSAMPLED,
@@ -71,11 +73,19 @@ class PrefillLane:
         sequence.apart = is_free and sequence.pending > max(1, inline_left)
         return sequence.apart
 
-    def plan(self) -> Round | None:
-        """Return the next chunks for a process that has none, or None."""
+    def plan(self, written: Callable[[], Set[int]] = frozenset[int]) -> Round | None:
+        """Return the next chunks for a process that has none, or None.
+
+        `written` are the blocks of the decoding rounds under way. One of them may belong to a text
+        that has ended meanwhile: whoever has the block next waits until that round is answered.
+        """
         process = min(self.up - self._rounds.keys(), default=None)
         ready = [one for one in self.members if not one.in_flight]
         if process is None or not ready:
+            return None
+        others = written()
+        ready = [one for one in ready if others.isdisjoint(self._own_blocks(one))]
+        if not ready:
             return None
         left, rows, members = self.tokens_max, list[Row](), list[Sequence]()
         for sequence in ready:
@@ -146,6 +156,10 @@ class PrefillLane:
             assert self.up or sequence.in_flight, "a sequence is apart with nobody there"
         for sequence in self.in_flight():
             assert sequence.apart and sequence.in_flight, "a chunk is computed of nobody"
+
+    def _own_blocks(self, sequence: Sequence) -> list[int]:
+        """Return the blocks that its chunks write to."""
+        return sequence.table.blocks[sequence.computed // self.running_set.pool.block_size :]
 
     def _row(self, sequence: Sequence, count: int) -> Row:
         start, stop = sequence.planned, sequence.planned + count

@@ -184,13 +184,20 @@ class Scheduler:
         self._continuous = True
         return round_
 
+    def plan_apart(self) -> Round | None:
+        """Return the next chunks for a process that computes prompts alone, or None."""
+        return self.prefill.plan(self._blocks_of_rounds)
+
     def blocks_in_flight(self) -> set[int]:
         """Return every block that a round under way may write to."""
+        return self._blocks_of_rounds() | self.prefill.blocks_in_flight()
+
+    def _blocks_of_rounds(self) -> set[int]:
         found: set[int] = set()
         for round_, _ in self._rounds.values():
             found.update(block for row in round_.rows for block in row.blocks)
             found.update(target for _, target in round_.copies)
-        return found | self.prefill.blocks_in_flight()
+        return found
 
     def computed_counts(self) -> dict[str, ComputedCount]:
         """Return how much was computed of each request that runs."""

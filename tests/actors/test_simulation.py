@@ -73,7 +73,7 @@ def test_a_lost_target_is_only_a_pause() -> None:
 
 @pytest.mark.parametrize("spare", [False, True])
 def test_over_pages_that_outlive_the_target_sequences_go_on(spare: bool) -> None:
-    counters = total([Setting(seed, lost=0.05, spare=spare) for seed in range(60)])
+    counters = total([Setting(seed, lost=0.05, spare=spare) for seed in range(70)])
     assert counters["recoveries"] > 50, counters
     assert counters["restarts"] < counters["recoveries"] / 4, counters
     assert counters["target dies in the middle of its work"] > 5, counters
@@ -117,7 +117,7 @@ def test_prompts_computed_apart_give_the_plain_text(processes: int, lost: float)
             spare=bool(seed % 2),
             run_ahead=seed % 4 < 2,
         )
-        for seed in range(60)
+        for seed in range(80)
     ]
     counters = total(settings)
     assert counters["prefilled_apart"] > 2000, counters

@@ -103,6 +103,17 @@ def test_two_rounds_in_flight_are_sent_again_in_order() -> None:
     assert again[1].round.finished_ids == (1,), "by then it is known again"
 
 
+def test_a_new_pipeline_begins_with_no_sequence() -> None:
+    found = rounds()
+    found.sent(proposal(1, row(1, opens=(5,))))
+    answer(found)
+    found.forget()
+    assert found.lost() == []
+    assert not found.untold, "nobody is told of a sequence that is gone"
+    fork = proposal(2, row(3, 8, origin=1))
+    assert found.sent(fork) == fork
+
+
 def test_a_fork_of_what_was_lost_is_told_whole() -> None:
     found = rounds()
     found.sent(proposal(1, row(1, opens=(5, 6))))

@@ -50,6 +50,18 @@ def test_a_long_prompt_is_computed_apart_but_for_its_last_token() -> None:
     assert world.scheduler.stats.prefilled_apart == 19
 
 
+def test_a_block_is_left_alone_while_a_round_may_still_write_to_it() -> None:
+    """It may have belonged to a text that has ended, and whose row in that round is in vain."""
+    world = apart()
+    sequence = submit(world, LONG)
+    world.scheduler.plan()
+    lane, blocks = world.scheduler.prefill, sequence.table.blocks
+    assert lane.plan(lambda: {blocks[-1]}) is None
+    round_ = lane.plan(lambda: set(range(100)) - set(blocks))
+    assert round_ is not None
+    answered(world, round_)
+
+
 def test_every_chunk_tells_all_that_the_process_must_know() -> None:
     world = apart()
     submit(world, LONG)
