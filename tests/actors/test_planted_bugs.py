@@ -633,7 +633,7 @@ BUGS = [
     Bug(
         "a block is freed while a prompt is computed into it",
         slip(PrefillLane, "_row", "sequence.in_flight += 1", "pass"),
-        apart,
+        test_prefill_lane.test_a_long_prompt_is_computed_apart_but_for_its_last_token,
     ),
     Bug(
         "a prompt's last token is computed where nobody samples",
@@ -695,21 +695,6 @@ BUGS = [
         "what made a sequence fail is kept",
         slip(BlockPool, "forget", "self.watcher.forgotten(name)", "pass"),
         lambda: test_tier_two.test_what_made_a_sequence_fail_is_not_kept("trio"),
-    ),
-    Bug(
-        "a preempted sequence waits for blocks that have come",
-        slip(SwapIn, "run", "self._coming.discard(sequence.sequence_id)", "pass"),
-        second_tiers,
-    ),
-    Bug(
-        "blocks of a preempted sequence are loaded as another's",
-        slip(
-            SwapIn,
-            "_fetch",
-            "name: found[name] for name in names",
-            "name: found[names[0]] for name in names",
-        ),
-        second_tiers,
     ),
     # actors
     Bug(
