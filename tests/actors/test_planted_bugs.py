@@ -24,7 +24,6 @@ from draftwerk.actors.messages import Cancel, Delivery, Generated, Opened
 from draftwerk.actors.prefill import Prefiller
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.actors.stops import StopScanner
-from draftwerk.actors.swap import SwapIn
 from draftwerk.actors.tier_two import Intake, WriteBehind
 from draftwerk.actors.tokenizer import Tokenizer
 from draftwerk.cache.blocks import BlockPool
