@@ -77,7 +77,7 @@ class PrefillLane:
         """Return the next chunks for a process that has none, or None.
 
         `written` are the blocks of the decoding rounds under way. One of them may belong to a text
-        that has ended meanwhile: whoever has the block next waits until that round is answered.
+        that has ended meanwhile: the block's next sequence waits until that round is answered.
         """
         process = min(self.up - self._rounds.keys(), default=None)
         ready = [one for one in self.members if not one.in_flight]
