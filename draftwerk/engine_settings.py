@@ -42,6 +42,7 @@ class EngineKeywords(TypedDict, total=False):
     silence_s: float
     spare: Literal["auto", "on", "imports", "off"]
     prefill_processes: int
+    run_ahead: Literal["on", "off"]
     slo: tuple[str, ...]
     audit: float
 

@@ -70,13 +70,16 @@ async def test_no_stream_is_lost_with_a_replica(seed: int) -> None:
 
 async def test_streams_wait_for_a_replica_where_there_is_none() -> None:
     async with small_cluster(Replica("a")) as cluster:
-        clients = asyncio.create_task(crowd(cluster, 10, 5))
-        await asyncio.sleep(0.25)
+        streams = [asyncio.create_task(texts(cluster.door, str(n))) for n in range(8)]
+        await asyncio.sleep(0.03)
         cluster.replicas["a"].kill()
         await asyncio.sleep(0.05)
         assert not cluster.door.links and not cluster.door.snapshot().target_up
+        assert len(cluster.door.requests) == 8
         await cluster.add(Replica("b"))
-        await clients
+        found = await asyncio.gather(*streams)
+        assert cluster.door.moves["lost"] == 8
+        assert found == [await texts(cluster.door, "again")] * 8
 
 
 async def test_a_replica_that_leaves_hands_its_streams_over() -> None:

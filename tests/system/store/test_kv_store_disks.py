@@ -15,7 +15,7 @@ import pytest
 from draftwerk.loadtest.server.launcher import free_port, says_ready
 from draftwerk.loadtest.server.launcher import serving as process_of
 from tests.support.tiny_models import save_tiny_with_text
-from tests.system.test_kv_store import Server, records, serving
+from tests.system.store.test_kv_store import Server, records, serving
 
 pytestmark = pytest.mark.asyncio
 DISK = "96k"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.tiny_models import save_tiny_with_text
-from tests.system.test_kv_store import Server, serving
+from tests.system.store.test_kv_store import Server, serving
 
 pytestmark = pytest.mark.asyncio
 
