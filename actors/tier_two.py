@@ -26,7 +26,7 @@ from draftwerk.actors.messages import (
     PrefillProcess,
 )
 from draftwerk.actors.monitoring.trace import Trace
-from draftwerk.cache.prefix import ROOT, BlockNamer
+from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.protocol.rounds import StepReport
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 
@@ -158,12 +158,8 @@ class Intake:
         return wanted
 
     def names(self, tokens: tuple[int, ...], name_space: str) -> Iterator[bytes]:
-        """Yield the names under which `BlockTable.match` will look for the blocks of a text."""
-        size, name = self.scheduler.pool.block_size, ROOT
-        for start in range(0, (len(tokens) - 1) // size * size, size):
-            part = tokens[start : start + size]
-            name = self.namer.name(name, part, name_space)
-            yield name
+        """Return the names under which `BlockTable.match` will look for the blocks of a text."""
+        return self.namer.chain(tokens[:-1], self.scheduler.pool.block_size, name_space)
 
     async def _load(self, request_id: str, wanted: list[bytes]) -> None:
         """Have the blocks in the pool, or as many as come in time, and hand the request on."""

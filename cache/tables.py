@@ -1,6 +1,7 @@
 """A block table (PagedAttention): where one sequence's KV is, slot by slot."""
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import ROOT, BlockNamer
@@ -48,12 +49,9 @@ class BlockTable:
 
     def known_slots(self, tokens: Sequence[int]) -> int:
         """Return how many slots `match` would find, and take nothing."""
-        size, name = self._pool.block_size, ROOT
-        for start in range(0, (len(tokens) - 1) // size * size, size):
-            name = self._namer.name(name, tokens[start : start + size], self._name_space)
-            if self._pool.find(name) is None:
-                return start
-        return (len(tokens) - 1) // size * size
+        names = self._namer.chain(tokens[:-1], self._pool.block_size, self._name_space)
+        found = takewhile(lambda name: self._pool.find(name) is not None, names)
+        return sum(1 for _ in found) * self._pool.block_size
 
     def reserve(self, slots: int) -> bool:
         """Grow to at least `slots` slots, or change nothing and return False."""

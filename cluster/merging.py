@@ -5,19 +5,24 @@ from collections.abc import Iterable, Mapping
 from itertools import zip_longest
 from typing import Any
 
+from msgspec.structs import fields
+
 from draftwerk.actors.monitoring.device_clock import GAPS_S
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import Snapshot
 
-SUMMED = (
-    "running", "waiting", "blocks_total", "blocks_used", "blocks_cached", "prefix_queries",
-    "prefix_hits", "prompt_tokens", "generated_tokens", "preemptions", "rounds", "device_ms",
-    "drafts", "draft_tokens", "accepted_tokens", "recomputed_tokens", "restarts", "recoveries",
-)  # fmt: skip
-BY_WORD = (
-    "device_busy_s", "accepted_by_source", "drafts_by_source", "drafted_by_source", "store",
-    "mailbox_depths", "audits",
-)  # fmt: skip
+WORST = ("progress_age_s",)
+OTHERWISE = ("processes", "actor_ages_s", "moves", "replicas")
+"""What is no counter, though its type is that of one."""
+SUMMED = tuple(
+    each.name for each in fields(Snapshot) if each.type in (int, float) and each.name not in WORST
+)
+BY_WORD = tuple(
+    each.name
+    for each in fields(Snapshot)
+    if each.type in (dict[str, int], dict[str, float]) and each.name not in OTHERWISE
+)
+
 
 
 def merged(

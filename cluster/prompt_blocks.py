@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from draftwerk.cache.prefix import ROOT, BlockNamer
+from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cluster.protocol import block_key
 
 
@@ -10,10 +10,5 @@ def block_keys(
     tokens: Sequence[int], block_size: int, name_secret: bytes, name_space: str
 ) -> tuple[int, ...]:
     """Return the keys of all full blocks of a prompt, each named with its whole prefix."""
-    namer = BlockNamer(name_secret)
-    keys: list[int] = []
-    parent = ROOT
-    for start in range(0, len(tokens) - block_size + 1, block_size):
-        parent = namer.name(parent, tokens[start : start + block_size], name_space)
-        keys.append(block_key(parent))
-    return tuple(keys)
+    names = BlockNamer(name_secret).chain(tokens, block_size, name_space)
+    return tuple(block_key(name) for name in names)

@@ -287,7 +287,7 @@ class DoorConnection:
         self.outgoing.clear()
 
     async def _report(self) -> None:
-        """LoadReport the load again and again."""
+        """Send the load again and again."""
         count = 0
         while True:
             self.frames.send(self._next_report(with_snapshot=count % SNAPSHOT_EVERY == 0))

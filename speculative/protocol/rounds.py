@@ -174,7 +174,7 @@ class Row(Plain, frozen=True, kw_only=True):
     """Whether it begins where the round before ends, which was under way when this was planned.
 
     Then `start` and `stop` are the least that they may be, `blocks` cover the most, and the device
-    knows the new tokens itself: see `run_ahead.continuations`.
+    knows the new tokens itself: see `protocol.continuations`.
     """
 
 
