@@ -63,8 +63,9 @@ class Cache:
         """
         while True:
             messages = await receive_all(self.inbox)
+            decided_s = self.clock()
             with self.trace.span("cache", "commit and plan"):
-                results = [self._handle(message) for message in messages]
+                results = [self._handle(message, decided_s) for message in messages]
                 while (round_ := self.scheduler.plan(self.clock())) is not None:
                     # A round has one of `pipeline_depth` slots and the mailbox holds
                     # `pipeline_depth`: never full.
@@ -76,7 +77,7 @@ class Cache:
             for _ in range(0 if self.scheduler.runs_ahead else TICKS_TO_DEVICE):
                 await checkpoint()
             for one in results:
-                message = generated(one) if isinstance(one, list) else one
+                message = generated(one, decided_s) if isinstance(one, list) else one
                 if message is not None:
                     await self.detokenizer.send(message)
 
@@ -84,7 +85,9 @@ class Cache:
         """Return how long no round was committed while work was pending; 0 when idle."""
         return 0.0 if self.scheduler.idle else self.clock() - self.progress_at
 
-    def _handle(self, message: CacheMessage) -> DetokenizerMessage | list[SequenceProgress]:
+    def _handle(
+        self, message: CacheMessage, now_s: float
+    ) -> DetokenizerMessage | list[SequenceProgress]:
         """Apply one message; returns the detokenizer's message, or the progress to make it of."""
         match message:
             case Encoded():
@@ -93,11 +96,11 @@ class Cache:
                 self.scheduler.cancel(message.request_id, message.choice)
                 return message
             case Decided():
-                self.progress_at = self.clock()
+                self.progress_at = now_s
                 self.committed += 1
-                return self.scheduler.commit(message.verdict, message.drafts)
+                return self.scheduler.commit(message.verdict, message.drafts, now_s)
             case Prefilled():
-                self.progress_at = self.clock()
+                self.progress_at = now_s
                 self.committed += 1
                 return self.scheduler.prefill.commit(message.verdict)
             case PrefillProcess():
@@ -172,6 +175,7 @@ class Cache:
             methods=options.speculation.methods,
             name_space=options.name_space,
             prediction=encoded.prediction,
+            times=encoded.times,
             resumed=bool(encoded.committed),
         )
 
@@ -184,9 +188,11 @@ def draft_max(encoded: Encoded, server_max: int) -> int:
     return server_max if speculation.draft_max is None else min(server_max, speculation.draft_max)
 
 
-def generated(progress: list[SequenceProgress]) -> Generated | None:
+def generated(progress: list[SequenceProgress], decided_s: float) -> Generated | None:
     """Return what a verdict meant, for the detokenizer, if it meant anything."""
-    return Generated(pieces=tuple(map(piece, progress))) if progress else None
+    if not progress:
+        return None
+    return Generated(pieces=tuple(map(piece, progress)), decided_s=decided_s)
 
 
 def piece(progress: SequenceProgress) -> Piece:
@@ -202,6 +208,7 @@ def piece(progress: SequenceProgress) -> Piece:
         finish_reason=progress.finish_reason,
         error=progress.error,
         stats=stats(sequence),
+        times=sequence.times,
     )
 
 

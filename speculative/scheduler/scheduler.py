@@ -152,6 +152,7 @@ class Scheduler:
         )
         if pipeline_slot is None:
             return None
+        self.running_set.now_s = now_s
         before: dict[int, Row] = {}
         if self.limits.run_ahead and self._rounds:
             if not self._may_run_ahead():
@@ -203,7 +204,9 @@ class Scheduler:
         """Return how much was computed of each request that runs."""
         return self.running_set.computed_counts()
 
-    def commit(self, verdict: Verdict, drafts: tuple[Draft, ...]) -> list[SequenceProgress]:
+    def commit(
+        self, verdict: Verdict, drafts: tuple[Draft, ...], now_s: float = 0.0
+    ) -> list[SequenceProgress]:
         """Apply a verdict; returns the progress of every sequence that was not cancelled."""
         round_, members = self._rounds.pop(verdict.pipeline_slot)
         assert round_.round_id == verdict.round_id, "a verdict for another round"
@@ -227,12 +230,14 @@ class Scheduler:
                 self.running_set.end(sequence)
                 updates.append(SequenceProgress(sequence, (), (), (), "error", decision.error))
             elif row.samples:
+                sequence.begin_decode(now_s)
                 updates.append(self._advance(sequence, decision, draft))
             else:
                 sequence.computed = row.stop
                 sequence.table.commit(sequence.tokens, sequence.computed)
         for sequence, parts in searches.items():
             sequence.in_flight -= 1
+            sequence.begin_decode(now_s)
             updates.extend(self._advance_search(sequence, parts))
         self._continuous = not (self.idle or self.prefill.has_all)
         return updates

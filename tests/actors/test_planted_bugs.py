@@ -47,6 +47,7 @@ from tests.actors import (
     test_engine,
     test_ledger,
     test_prefill,
+    test_request_stages,
     test_stops,
     test_tier_two,
     test_tokenizer,
@@ -271,6 +272,22 @@ BUGS = [
         "a second block takes over the first one's name",
         slip(BlockPool, "name", "name not in self._block_by_name and ", ""),
         simulations(),
+    ),
+    # the stages of a request
+    Bug(
+        "prefill begins once more after a preemption",
+        slip(Sequence, "begin_prefill", " and self.times.prefill_s is None", ""),
+        simulations(),
+    ),
+    Bug(
+        "decoding begins with every token",
+        slip(Sequence, "begin_decode", " and self.times.decode_s is None", ""),
+        test_request_stages.test_the_stages_of_a_request_add_up_to_its_time,
+    ),
+    Bug(
+        "a request that was served elsewhere has stages",
+        slip(Tokenizer, "_encode", "None if submit.committed else ", ""),
+        test_tokenizer.test_a_request_that_comes_again_has_no_stages,
     ),
     # run-ahead
     Bug(
