@@ -31,6 +31,7 @@ from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.replacement import CostAware
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.drafting import drafted_rounds
+from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
 from draftwerk.speculative.protocol.continuations import Continuations, RowEnd
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.sampling import gumbel as noise
@@ -272,6 +273,17 @@ BUGS = [
         "a second block takes over the first one's name",
         slip(BlockPool, "name", "name not in self._block_by_name and ", ""),
         simulations(),
+    ),
+    # what a model process checks by itself
+    Bug(
+        "a process keeps the ends of sequences that are gone",
+        slip(Continuations, "resolve", "self.ends.pop(sequence_id, None)", "pass"),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "a process keeps feedback of sequences that are gone",
+        slip(DraftedRounds, "step", "self._feedback.pop(sequence_id, None)", "pass"),
+        simulations(run_ahead=True, reckless=False),
     ),
     # the stages of a request
     Bug(
