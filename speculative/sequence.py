@@ -83,6 +83,8 @@ class Sequence:
     """The preemptions after which its blocks were asked for in a second tier."""
     cancelled: bool = False
     ended: bool = False
+    names: list[bytes] = field(default_factory=list[bytes])
+    """Of its first blocks, as far as they were looked for: one that waits is named once."""
     tally: "Tally" = field(default_factory=lambda: Tally())
 
     @property

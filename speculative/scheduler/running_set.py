@@ -70,7 +70,7 @@ class RunningSet:
             return False  # its prefix need not be named again while nothing has become free
         if self._overflows(sequence):
             return False
-        found = sequence.table.match(sequence.tokens)
+        found = sequence.table.match(sequence.tokens, sequence.names)
         if (
             not sequence.table.reserve(len(sequence.tokens))
             or self._is_cramped(sequence)

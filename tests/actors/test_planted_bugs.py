@@ -58,6 +58,7 @@ from tests.cache import tables_world, test_replacement
 from tests.speculative import test_continuations
 from tests.speculative.sampling import test_distribution as test_distribution
 from tests.speculative.scheduler import (
+    test_blocked_head,
     test_lengths,
     test_prefill_lane,
     test_priority,
@@ -248,6 +249,16 @@ BUGS = [
         "the whole prompt is found, and nothing is left to compute",
         slip(BlockTable, "match", "(len(tokens) - 1)", "len(tokens)"),
         stories,
+    ),
+    Bug(
+        "a sequence that waits is named at every try",
+        slip(RunningSet, "enter", "sequence.tokens, sequence.names", "sequence.tokens"),
+        test_blocked_head.test_a_blocked_sequence_is_named_once,
+    ),
+    Bug(
+        "names that were made before are those of other blocks",
+        slip(BlockTable, "match", "name = names[index]", "name = names[-1]"),
+        test_blocked_head.test_a_blocked_sequence_is_named_once,
     ),
     Bug(
         "a fork does not hold what it shares",
