@@ -1,6 +1,7 @@
 """Rows of a round laid end to end: lists first, then one tensor each."""
 
 from dataclasses import dataclass, field
+from itertools import chain
 
 import msgspec
 import numpy as np
@@ -119,8 +120,12 @@ class BatchBuilder:
         return Batch(*(torch.from_numpy(array).to(device) for array in arrays), facts=facts)
 
     def _tables(self) -> NDArray[np.int32]:
-        width = max(map(len, self.tables))
-        return np.array([[*table, *(0,) * (width - len(table))] for table in self.tables], np.int32)
+        """Return the block tables, each filled up with zeros."""
+        counts = [len(table) for table in self.tables]
+        found = np.zeros((len(counts), max(counts)), np.int32)
+        blocks = np.fromiter(chain.from_iterable(self.tables), np.int32, sum(counts))
+        found[np.arange(found.shape[1]) < np.array(counts)[:, None]] = blocks
+        return found
 
 
 def is_chain(draft: Draft) -> bool:
