@@ -7,7 +7,6 @@ from typing import assert_never
 
 import anyio
 import msgspec
-from anyio.lowlevel import checkpoint
 
 from draftwerk.actors.beam_options import search_of
 from draftwerk.actors.mailbox import Inbox, Outbox, receive_all
@@ -33,9 +32,6 @@ from draftwerk.speculative.protocol.rounds import Round
 from draftwerk.speculative.scheduler.scheduler import Scheduler, expand
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
 
-TICKS_TO_DEVICE = 3
-"""Turns of the event loop until a round has passed the drafter and the verifier."""
-
 
 @dataclass(slots=True)
 class Cache:
@@ -59,7 +55,7 @@ class Cache:
     async def run(self) -> None:
         """Drain the mailbox, then plan once: all that has come meanwhile shares the round.
 
-        The next round leaves before the last one's text: no device waits for that.
+        The next round leaves before the last one's text, which lets it pass on its way.
         """
         while True:
             messages = await receive_all(self.inbox)
@@ -73,9 +69,6 @@ class Cache:
                 while (round_ := self.scheduler.plan_apart()) is not None:
                     # A process has one round at a time: never full.
                     self.prefill[round_.pipeline_slot].send_nowait(round_)
-            # Where the device has a round already, text need not wait until the next one is there.
-            for _ in range(0 if self.scheduler.runs_ahead else TICKS_TO_DEVICE):
-                await checkpoint()
             for one in results:
                 message = generated(one, decided_s) if isinstance(one, list) else one
                 if message is not None:

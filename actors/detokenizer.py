@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from draftwerk.actors.mailbox import Inbox, Outbox
 from draftwerk.actors.messages import (
@@ -29,6 +30,9 @@ from draftwerk.actors.stops import StopScanner
 from draftwerk.actors.text import TextStream, TextTools
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
 from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_parts
+
+PIECES_MAX = 8
+"""Between two turns of the event loop: no other actor waits for the text of a whole round."""
 
 
 @dataclass(slots=True)
@@ -105,7 +109,9 @@ class Detokenizer:
                     assert_never(message)
 
     async def _deliver(self, generated: Generated) -> None:
-        for piece in generated.pieces:
+        for number, piece in enumerate(generated.pieces, start=1):
+            if number % PIECES_MAX == 0:
+                await checkpoint()
             if events := tuple(self._events(piece)):
                 await self.router.send(Delivery(request_id=piece.request_id, events=events))
                 if piece.times is not None and isinstance(events[-1], Ended):
