@@ -135,6 +135,7 @@ class NativeForward:
         logits = torch.empty(outputs, self._config.vocab_size)
         self.states = torch.empty(outputs, self._config.hidden_size)
         arrays = _arrays(batch, pages, logits, self.states)
+        arrays.layers = self._config.layer_count if batch.layers is None else batch.layers
         self._library.model_forward(self.handle, arrays)
         return logits
 
@@ -225,6 +226,8 @@ def _arrays(batch: Batch, pages: Pages, logits: Tensor, states: Tensor | None) -
     sizes = {"tokens": tokens, "positions": tokens, "slots": tokens, "row_starts": rows + 1}
     sizes |= {"kv_lengths": rows, "block_tables": rows, "ancestors": tokens}
     sizes |= {"outputs": arrays.output_count}
+    if batch.seen is not None:
+        sizes["seen"] = tokens
     for name, size in sizes.items():
         tensor: Tensor = getattr(batch, name)
         _check_tensor(name, tensor, torch.int64 if name == "ancestors" else torch.int32)

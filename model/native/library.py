@@ -38,9 +38,9 @@ class RoundArrays(Structure):
     _fields_: ClassVar = [
         *((name, c_void_p) for name in ("tokens", "positions", "slots", "row_starts")),
         *((name, c_void_p) for name in ("kv_lengths", "block_tables", "ancestors", "outputs")),
-        *((name, c_void_p) for name in ("keys", "values", "logits", "states")),
+        *((name, c_void_p) for name in ("keys", "values", "logits", "states", "seen")),
         *((name, c_int32) for name in ("token_count", "row_count", "table_width")),
-        *((name, c_int32) for name in ("output_count", "block_count", "block_size")),
+        *((name, c_int32) for name in ("output_count", "block_count", "block_size", "layers")),
     ]
 
 

@@ -44,12 +44,36 @@ class TorchForward:
         """Write the batch's K and V into the pages, return float32 logits [S, vocab]."""
         rotation = self._rotation(batch.positions)
         hidden = self.weights.embedding[batch.tokens]
-        for index, layer in enumerate(self.weights.layers):
+        *lower, last = self.weights.layers[: batch.layers]
+        for index, layer in enumerate(lower):
             normed = self._norm(hidden, layer.attention_norm)
             hidden = hidden + self._attend(layer, index, normed, rotation, batch, pages)
             hidden = hidden + self._feed(layer, self._norm(hidden, layer.ffn_norm))
-        self.states = self._norm(hidden[batch.outputs], self.weights.norm)
+        hidden = self._last(last, len(lower), hidden, rotation, batch, pages)
+        self.states = self._norm(hidden, self.weights.norm)
         return self._linear(self.states, self.weights.lm_head, None).float()
+
+    def _last(
+        self,
+        layer: LayerWeights,
+        index: int,
+        hidden: Tensor,
+        rotation: tuple[Tensor, Tensor],
+        batch: Batch,
+        pages: Pages,
+    ) -> Tensor:
+        """Run the last layer: keys and values of all tokens, the rest of those with logits [S].
+
+        Nothing reads what the others would come to.
+        """
+        normed = self._norm(hidden, layer.attention_norm)
+        query = self._store(layer, index, normed, rotation, batch, pages)
+        if not len(batch.outputs):
+            return hidden[:0]
+        attended = self.attention(query, pages.keys[index], pages.values[index], batch)
+        hidden = hidden[batch.outputs]
+        hidden = hidden + self._project(layer, attended[batch.outputs])
+        return hidden + self._feed(layer, self._norm(hidden, layer.ffn_norm))
 
     def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return cos and sin [T, 1, head_size / 2], in the weights' dtype."""
@@ -71,6 +95,20 @@ class TorchForward:
         batch: Batch,
         pages: Pages,
     ) -> Tensor:
+        query = self._store(layer, index, normed, rotation, batch, pages)
+        attended = self.attention(query, pages.keys[index], pages.values[index], batch)
+        return self._project(layer, attended)
+
+    def _store(
+        self,
+        layer: LayerWeights,
+        index: int,
+        normed: Tensor,
+        rotation: tuple[Tensor, Tensor],
+        batch: Batch,
+        pages: Pages,
+    ) -> Tensor:
+        """Write keys and values into the pages; return the rotated queries [T, heads, D]."""
         heads, kv_heads = self.config.num_heads, self.config.num_kv_heads
         qkv = self._linear(normed, layer.qkv, layer.qkv_bias)
         by_head = qkv.view(len(qkv), heads + 2 * kv_heads, self.config.head_size)
@@ -80,7 +118,9 @@ class TorchForward:
         keys, values = pages.keys[index], pages.values[index]
         keys.view(-1, *keys.shape[2:])[batch.slots] = rotated(key, rotation)
         values.view(-1, *values.shape[2:])[batch.slots] = value
-        attended = self.attention(rotated(query, rotation), keys, values, batch)
+        return rotated(query, rotation)
+
+    def _project(self, layer: LayerWeights, attended: Tensor) -> Tensor:
         return self._linear(attended.flatten(1), layer.output, layer.output_bias)
 
     def _feed(self, layer: LayerWeights, normed: Tensor) -> Tensor:
@@ -96,6 +136,8 @@ class TorchForward:
     def _linear(self, values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if not self.tile:
             return self._untiled(values, weight, bias)
+        if not len(values):
+            return values.new_empty(0, len(weight))
         padded = pad(values, (0, 0, 0, -len(values) % self.tile))
         parts = [linear(tile, weight, bias) for tile in padded.split(self.tile)]
         return (parts[0] if len(parts) == 1 else torch.cat(parts))[: len(values)]

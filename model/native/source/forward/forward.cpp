@@ -2,10 +2,17 @@
 
 Forward::Forward(Model &model, const Batch &batch, bool only_products)
     : model(model), shape(model.shape), batch(batch), space(model.workspace),
-      attention(model.attention()), in_bf16(shape.in_bf16), only_products(only_products) {
+      attention(model.attention()), in_bf16(shape.in_bf16), only_products(only_products),
+      layers(batch.layers) {
     if (only_products) return;
-    cut_into_blocks();
-    cut_into_splits();
+    spell_out_ancestors();
+    cut_into_blocks(all, false);
+    cut_into_splits(all);
+    if (batch.output_count == batch.token_count) return;
+    numbers.assign(batch.token_count, -1);
+    for (int i = 0; i < batch.output_count; i++) numbers[batch.outputs[i]] = i;
+    cut_into_blocks(narrow, true);
+    cut_into_splits(narrow);
 }
 
 int Forward::open(int stage) {
@@ -15,45 +22,51 @@ int Forward::open(int stage) {
 
 bool Forward::is_product(int stage) const {
     int layer = (stage - 1) / STEPS, step = (stage - 1) % STEPS;
-    if (stage == 0 || layer == shape.layers) return stage > 0 && step == 1;
+    if (stage == 0 || layer == layers) return stage > 0 && step == 1;
     return step == QKV || step == OUTPUT || step == GATE_UP || step == DOWN;
 }
 
 int Forward::items_of(int stage) {
     if (stage == 0) return rows_or_serial(stage, batch.token_count);
     int layer = (stage - 1) / STEPS;
-    if (layer == shape.layers) {
+    if (layer == layers) {
         int after = (stage - 1) % STEPS;
         if (after == 0) return rows_or_serial(stage, batch.output_count);
         return after == 1 && batch.output_count ? tiles(model.head, batch.output_count) : -1;
     }
+    return items_of_step(stage, layer, (stage - 1) % STEPS);
+}
+
+int Forward::items_of_step(int stage, int layer, int step) {
     const Layer &of = model.layers[layer];
-    switch ((stage - 1) % STEPS) {
-        case QKV: return tiles(of.qkv, batch.token_count);
-        case ATTEND: return open_attention();
-        case ATTENDED:
-            return space.attention.elementwise() ? 0 : rows_or_serial(stage, batch.token_count);
-        case OUTPUT: return tiles(of.output, batch.token_count);
-        case GATE_UP: return tiles(of.gate_up, batch.token_count) / 2;
-        case GATED:
-            return space.ffn.elementwise() ? 0 : rows_or_serial(stage, batch.token_count);
-        case DOWN: return tiles(of.down, batch.token_count);
-        default: return rows_or_serial(stage, batch.token_count);
+    const int every = batch.token_count, count = count_at(layer);
+    if (step > ROPE && is_unread(layer)) return -1;
+    switch (step) {
+        case ATTENTION_NORM: case ROPE: return rows_or_serial(stage, every);
+        case QKV: return (of.qkv.tiles - first_qkv_tile(layer)) * groups(every);
+        case ATTEND: return open_attention(layer);
+        case ATTENDED: return space.attention.elementwise() ? 0 : rows_or_serial(stage, count);
+        case OUTPUT: return tiles(of.output, count);
+        case GATE_UP: return tiles(of.gate_up, count) / 2;
+        case GATED: return space.ffn.elementwise() ? 0 : rows_or_serial(stage, count);
+        case DOWN: return tiles(of.down, count);
+        default: return rows_or_serial(stage, count);
     }
 }
 
 void Forward::run(int stage, int item, int thread) {
     int layer = (stage - 1) / STEPS, step = (stage - 1) % STEPS;
-    bool last = stage > 0 && layer == shape.layers;
+    bool last = stage > 0 && layer == layers;
     if (last && step == 1) return multiply_head(item);
     if (stage == 0 || last) return run_rows(stage, item);
     switch (step) {
-        case QKV: return multiply_qkv(model.layers[layer], item);
+        case QKV: return multiply_qkv(layer, item);
         case ATTEND: return attend(layer, item, *model.scratch[thread]);
         case OUTPUT:
-            return multiply_into_hidden(model.layers[layer].output, space.attention, item);
-        case GATE_UP: return multiply_gate_up(model.layers[layer], item);
-        case DOWN: return multiply_into_hidden(model.layers[layer].down, space.ffn, item);
+            return multiply_into_hidden(layer, model.layers[layer].output, space.attention, item);
+        case GATE_UP: return multiply_gate_up(layer, item);
+        case DOWN:
+            return multiply_into_hidden(layer, model.layers[layer].down, space.ffn, item);
         default: return run_rows(stage, item);
     }
 }
@@ -69,6 +82,7 @@ void Model::linears(int rows, int outputs) {
     std::vector<float> logits(static_cast<size_t>(outputs) * shape.vocab);
     Batch batch{};
     batch.token_count = rows, batch.output_count = outputs, batch.logits = logits.data();
+    batch.layers = shape.layers;
     Forward job(*this, batch, true);
     pool.run(job);
 }
