@@ -2,6 +2,7 @@
 
 import msgspec
 
+from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, Draft, Verdict
 from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.replies.parser import ReplyPart
@@ -115,6 +116,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Replaces the tenant in `name_space`, so that callers may share one or split their own."""
     priority: int = 0
     """Lower is sooner."""
+    blend: Blend | None = None
+    """How declared segments of the prompt are reused. Of a prompt in tokens it has their spans;
+    else the prompt has them."""
 
     @property
     def name_space(self) -> str:
@@ -164,6 +168,8 @@ class Encoded(ActorMessage, frozen=True):
     """The prompt's token ids."""
     options: Options
     """How the request is to be decoded."""
+    blend: Blend | None = None
+    """Which of its tokens are segments that may be reused, if it declares some."""
     prediction: tuple[int, ...] = ()
     """Token ids of the text that the client expects; empty without one."""
     committed: tuple[tuple[int, ...], ...] = ()

@@ -23,6 +23,7 @@ from draftwerk.actors.messages import (
 )
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.text import TextTools
+from draftwerk.speculative.blend.rules import Blend
 
 TEXTS_AT_ONCE = 4
 """Requests that are encoded at once: one long text does not delay the others."""
@@ -134,6 +135,7 @@ class Tokenizer:
             request_id=submit.request_id,
             tokens=tokens,
             options=submit.options,
+            blend=submit.options.blend,
             prediction=await self._on_thread(
                 lambda: tuple(self.text.encode_continuation(prediction)), "prediction"
             )
@@ -184,6 +186,17 @@ def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str
     refusal = beam_refusal(options, count, room, limits.blocks, limits.round_max)
     if refusal is not None:
         raise RefusedError(*refusal)
+    if encoded.blend is not None:
+        _check_segments(encoded.blend, count + room, limits.blocks)
+
+
+def _check_segments(blend: Blend, tokens_max: int, blocks: tuple[int, int]) -> None:
+    """Refuse a prompt that the pool cannot hold beside its longest segment."""
+    count, size = blocks
+    longest = max((stop - start for start, stop in blend.spans), default=0)
+    if -(-tokens_max // size) + -(-longest // size) > count:
+        said = f"{tokens_max} tokens and a segment of {longest} do not fit into the cache together"
+        raise RefusedError(said, "blend")
 
 
 def _check_options(options: Options, count: int, vocab_size: int, context_max: int) -> None:

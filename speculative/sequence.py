@@ -15,6 +15,7 @@ from draftwerk.speculative.protocol.rounds import (
 from draftwerk.speculative.sampling.params import Sampling
 
 if TYPE_CHECKING:
+    from draftwerk.speculative.blend.blending import Blending
     from draftwerk.speculative.beams.search import BeamSearch
 
 
@@ -51,6 +52,9 @@ class Sequence:
     """The choice that computes the shared prompt; this one waits, then finds it cached."""
     search: "BeamSearch | None" = None
     """What becomes of this sequence once its prompt is read, if it is not to be sampled from."""
+
+    blending: "Blending | None" = None
+    """What becomes of the segments of its prompt, if some are reused."""
 
     computed: int = 0
     sent_count: int = 0
@@ -94,6 +98,12 @@ class Sequence:
             self.prediction,
         )
 
+    def forget(self) -> None:
+        """Have nothing served again of what was computed for it."""
+        self.table.forget()
+        for table in self.blending.tables() if self.blending is not None else ():
+            table.forget()
+
     def draft_room(self) -> int:
         """Return how many drafted tokens could still be of use: the target adds one of its own."""
         return max(0, min(self.draft_max, self.tokens_max - self.generated - 1))
@@ -116,6 +126,9 @@ class Sequence:
 class Tally:
     """What a sequence cost so far; counts of tokens unless stated otherwise."""
 
+    recomputed: int = 0
+    """Tokens of a blended prompt that were computed where they stand, text between segments
+    included."""
     cached: int | None = None
     """Prompt tokens found in the prefix cache at first admission; None before it."""
     score: float | None = None

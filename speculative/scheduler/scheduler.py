@@ -17,6 +17,7 @@ from draftwerk.cache.tables import BlockCopy
 from draftwerk.slo import NOTHING_PROMISED, Promise
 from draftwerk.speculative.beams.members import VerifiedRow
 from draftwerk.speculative.beams.search import SEARCH_ROOM
+from draftwerk.speculative.blend.blending import Blending, BlendStep
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.protocol.rounds import (
     NO_STEP,
@@ -178,9 +179,11 @@ class Scheduler:
             elif sequence.cancelled:
                 self.running_set.end(sequence)
             elif decision.error:
-                sequence.table.forget()
+                sequence.forget()
                 self.running_set.end(sequence)
                 updates.append(SequenceProgress(sequence, (), (), (), "error", decision.error))
+            elif self._only_blends(sequence, row, decision):
+                continue
             elif row.samples:
                 updates.append(self._advance(sequence, row, decision, draft))
             else:
@@ -291,11 +294,38 @@ class Scheduler:
 
     def _add_chunk(self, plan: _Plan, sequence: Sequence) -> None:
         """Add as much of a prompt as the round still has room for."""
-        self._add_row(plan, sequence, min(sequence.unread, plan.tokens_left), 0)
+        blending, count = sequence.blending, min(sequence.unread, plan.tokens_left)
+        if blending is not None and blending.covers(sequence.computed):
+            self._add_blended(plan, sequence, blending)
+            return
+        if blending is not None and sequence.computed < blending.start:
+            count = min(count, blending.start - sequence.computed)
+        self._add_row(plan, sequence, count, 0)
 
-    def _add_row(self, plan: _Plan, sequence: Sequence, count: int, draft_max: int) -> None:
+    def _add_blended(self, plan: _Plan, sequence: Sequence, blending: Blending) -> None:
+        """Add the next row of a prompt whose segments are reused."""
+        end = sequence.computed + sequence.unread
+        step = blending.step(sequence.tokens, sequence.computed, end, plan.tokens_left)
+        if step is None:
+            need = self.pool.blocks_for(blending.missing())
+            if not self.running_set.free(sequence, need):
+                return
+            step = blending.step(sequence.tokens, sequence.computed, end, plan.tokens_left)
+        if step is not None:
+            self._add_row(plan, sequence, step.cost, 0, step)
+
+    def _add_row(
+        self,
+        plan: _Plan,
+        sequence: Sequence,
+        count: int,
+        draft_max: int,
+        step: BlendStep | None = None,
+    ) -> None:
         """Add a row of `count` known tokens if blocks can be had, with as many drafts as fit."""
         start, stop = sequence.computed, sequence.computed + count
+        if step is not None:
+            start, stop = step.start, step.stop
         if not self.running_set.make_room(sequence, stop, draft_max):
             return
         copies = sequence.table.own(start)
@@ -316,6 +346,7 @@ class Scheduler:
             new_sequence=None if sent_count else sequence.new_sequence(),
             tokens_left=sequence.tokens_max - sequence.generated,
             feedback=sequence.feedback,
+            blend=None if step is None else step.row,
         )
         sequence.sent_count = len(sequence.tokens)
         sequence.feedback = NOTHING_LEARNED
@@ -347,6 +378,16 @@ class Scheduler:
         plan.tokens_left -= sum(row.stop - row.start + row.draft_max for row in group.rows)
 
     # --- committing --------------------------------------------------------------------------
+
+    def _only_blends(self, sequence: Sequence, row: Row, decision: Decision) -> bool:
+        """Take in what a row did for a blend; returns whether that was all."""
+        if row.blend is None:
+            return False
+        blending = sequence.blending
+        assert blending is not None
+        blending.commit(sequence.tokens, row.blend, row.stop, decision.deviations)
+        sequence.tally.recomputed += len(row.blend.places)
+        return row.blend.probes
 
     def _advance(
         self, sequence: Sequence, row: Row, decision: Decision, draft: Draft
