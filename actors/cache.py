@@ -221,4 +221,16 @@ def stats(sequence: Sequence) -> SequenceStats:
         predicted_rejected=tally.predicted_rejected,
         preemption_count=tally.preemptions,
         score=tally.score,
+        **_blend_counts(sequence),
     )
+
+
+def _blend_counts(sequence: Sequence) -> dict[str, int]:
+    """Return how a prompt's segments were computed."""
+    blending = sequence.blending
+    if blending is None:
+        return {}
+    canonical = sum(part.count for part in blending.parts)
+    declared = sum(stop - start for start, stop in blending.blend.spans)
+    kept = canonical - blending.repaired
+    return {"blended_count": kept, "repaired_count": declared - kept}

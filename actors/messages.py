@@ -44,6 +44,8 @@ class ChatMessage(msgspec.Struct, frozen=True):
     """Of a tool's result: the call it belongs to."""
     reasoning: str = ""
     """Of an earlier answer: what came before it, for templates that show it."""
+    segments: tuple[tuple[int, int], ...] = ()
+    """(start, stop) in the content of each declared segment, in characters, ascending."""
 
 
 Scalar = bool | int | str
@@ -60,7 +62,16 @@ class Chat(msgspec.Struct, frozen=True, tag=True):
     """More of what the chat template is given."""
 
 
-Prompt = Chat | str | tuple[int, ...]
+class Passages(msgspec.Struct, frozen=True, tag=True):
+    """Texts that are segments of a prompt, each followed by an empty line, and what follows."""
+
+    documents: tuple[str, ...]
+    """The segments."""
+    text: str
+    """What stands behind them."""
+
+
+Prompt = Chat | Passages | str | tuple[int, ...]
 
 
 class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -212,6 +223,10 @@ class SequenceStats(msgspec.Struct, frozen=True, kw_only=True):
     """Verified tokens that the client's `prediction` proposed and the target rejected."""
     preemption_count: int = 0
     """How often the sequence lost its blocks and was computed again."""
+    blended_count: int = 0
+    """Prompt tokens whose KV was computed as if their segment stood alone."""
+    repaired_count: int = 0
+    """Tokens of segments that were computed where they stand."""
     score: float | None = None
     """Of a finished beam search's text: its log-probability over the length penalty."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar, assert_never
 
 import anyio
+import msgspec
 
 from draftwerk.actors.beam_options import beam_refusal
 from draftwerk.actors.devices.device import Worker
@@ -17,6 +18,7 @@ from draftwerk.actors.messages import (
     Encoded,
     Failed,
     Options,
+    Passages,
     Prompt,
     Submit,
     TokenizerMessage,
@@ -29,6 +31,7 @@ TEXTS_AT_ONCE = 4
 """Requests that are encoded at once: one long text does not delay the others."""
 GRAMMAR_FIELD = "response_format"
 R = TypeVar("R")
+Spans = tuple[tuple[int, int], ...]
 
 log = logging.getLogger("draftwerk")
 
@@ -126,7 +129,10 @@ class Tokenizer:
 
     async def _encode(self, submit: Submit) -> Encoded:
         field = prompt_field(submit.prompt)
-        tokens = await self._on_thread(lambda: self._tokens(submit.prompt), field)
+        tokens, spans = await self._on_thread(lambda: self._tokens(submit.prompt), field)
+        blend = submit.options.blend
+        if blend is not None and spans:
+            blend = msgspec.structs.replace(blend, spans=spans)
         prediction = submit.options.speculation.prediction
         grammar = submit.options.sampling.grammar
         if grammar is not None:
@@ -135,7 +141,7 @@ class Tokenizer:
             request_id=submit.request_id,
             tokens=tokens,
             options=submit.options,
-            blend=submit.options.blend,
+            blend=blend,
             prediction=await self._on_thread(
                 lambda: tuple(self.text.encode_continuation(prediction)), "prediction"
             )
@@ -153,14 +159,22 @@ class Tokenizer:
                 raise RefusedError(str(error), field) from error
         raise RefusedError(f"reading it took longer than {self.limits.encode_s:g} s", field)
 
-    def _tokens(self, prompt: Prompt) -> tuple[int, ...]:
+    def _tokens(self, prompt: Prompt) -> tuple[tuple[int, ...], Spans]:
+        """Return a prompt's tokens, and where its segments are in them."""
         match prompt:
             case Chat():
-                return tuple(self.text.encode_chat(prompt.messages, prompt.tools, prompt.variables))
+                asked = prompt.messages, prompt.tools, prompt.variables
+                if any(message.segments for message in prompt.messages):
+                    tokens, spans = self.text.encode_segments(*asked)
+                    return tuple(tokens), tuple(spans)
+                return tuple(self.text.encode_chat(*asked)), ()
+            case Passages():
+                tokens, spans = self.text.encode_passages(prompt.documents, prompt.text)
+                return tuple(tokens), tuple(spans)
             case str():
-                return tuple(self.text.encode(prompt))
+                return tuple(self.text.encode(prompt)), ()
             case _:
-                return prompt
+                return prompt, ()
 
 
 def prompt_field(prompt: Prompt) -> str:

@@ -19,7 +19,7 @@ from draftwerk.model.draft_head.head import DraftHead, find
 from draftwerk.model.native.build import Library, NativeUnavailable, obtain, source_key
 from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.forward import NativeForward
-from draftwerk.model.native.kv_pages import copy_blocks, move_slots
+from draftwerk.model.native.kv_pages import NativeTurn, copy_blocks, move_slots
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.native.servable import check_formats
@@ -33,6 +33,7 @@ from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
 from draftwerk.model.text.grammar import Grammars, grammars_of
+from draftwerk.speculative.blend.rules import CHECK_LAYER
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.protocol.frames import OnProgress
 from draftwerk.speculative.sampling.verification import Verify
@@ -191,6 +192,10 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
         grammars=_grammars(model),
         draft_head=head,
         shared=shared,
+        # Keys in one byte would be rounded twice.
+        turn_slots=NativeTurn(pool, model.config.rope_inverse_frequencies)
+        if options.kv_dtype != "int8" and model.config.layer_count > CHECK_LAYER
+        else None,
     )
     begun = perf_counter()
     reading = forward.reading(READING_S) if options.measures else (0, 0.0)

@@ -104,6 +104,16 @@ class TreeShape(Structure):
     ]
 
 
+class TurnedKeys(Structure):
+    """Mirrors `TurnedKeys` in source/forward/copies.h."""
+
+    _fields_: ClassVar = [
+        *((name, c_void_p) for name in ("keys", "inverse_frequencies", "sources", "targets")),
+        ("slots", c_int64),
+        *((name, c_int32) for name in ("heads", "size", "is_bf16", "count", "turn")),
+    ]
+
+
 STRUCTS = {
     "Shape": Shape,
     "RoundArrays": RoundArrays,
@@ -112,6 +122,7 @@ STRUCTS = {
     "DraftHeadRow": DraftHeadRow,
     "TreeStart": TreeStart,
     "TreeShape": TreeShape,
+    "TurnedKeys": TurnedKeys,
 }
 """By the names of the C++ structs that they mirror."""
 SIGNATURES = {
@@ -143,6 +154,7 @@ SIGNATURES = {
         None,
         [c_void_p, c_int, c_int64, c_int64, c_void_p, c_void_p, c_int],
     ),
+    "turn_tensor_keys": (None, [c_void_p, POINTER(TurnedKeys), c_int]),
     "measure_multiply_adds": (c_double, [c_void_p, c_int, c_long]),
     "measure_stream": (c_int64, [c_void_p]),
     "measure_linears": (None, [c_void_p, c_int, c_int]),

@@ -59,6 +59,8 @@ class Blending:
     chosen: frozenset[int] | None = field(init=False)
     """Places computed again, once that is known."""
     deviations: list[float] = field(init=False)
+    repaired: int = 0
+    """How many canonical tokens are computed again."""
     is_found: bool = False
     """Whether the whole blend was found in the prefix cache."""
     found: int = 0
@@ -83,6 +85,7 @@ class Blending:
         self.states = [PartState(part) for part in self.parts]
         self.probed, self.deviations = self.start, []
         self.chosen = None if self.blend.probes else choose_positions(self.blend, self.parts)
+        self.repaired = repaired_count(self.blend, self.parts)
 
     def begin(self, table: BlockTable, found: int) -> int:
         """Keep what was found of the sequence itself: all of the blend, or only what is before."""
@@ -236,6 +239,11 @@ class Blending:
             assert 0 <= state.read <= state.part.count
             if state.table is not None:
                 state.table.check()
+
+
+def repaired_count(blend: Blend, parts: tuple[Part, ...]) -> int:
+    """Return how many canonical tokens a rule computes again, whichever they are."""
+    return len(choose_positions(blend, parts, [0.0] * sum(part.count for part in parts)))
 
 
 def blended(blend: Blend, tokens: Sequence[int], parts: tuple[Part, ...]) -> Blended:

@@ -3,6 +3,7 @@
 Its logits are a hash of the last tokens, so a wrong block, slot, copy or path is a wrong text.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import exp, log
@@ -474,6 +475,34 @@ class ToyText:
         variables: Sequence[tuple[str, Scalar]] = (),
     ) -> list[int]:
         return [token for message in messages for token in self.encode(message.content)]
+
+    def encode_segments(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[str] = (),
+        variables: Sequence[tuple[str, Scalar]] = (),
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        tokens: list[int] = []
+        spans: list[tuple[int, int]] = []
+        for message in messages:
+            cuts = [0, *(cut for span in message.segments for cut in span), len(message.content)]
+            for number, (start, stop) in enumerate(itertools.pairwise(cuts)):
+                own = self.encode(message.content[start:stop])
+                if number % 2:
+                    spans.append((len(tokens), len(tokens) + len(own)))
+                tokens += own
+        return tokens, spans
+
+    def encode_passages(
+        self, documents: Sequence[str], text: str
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        tokens: list[int] = []
+        spans: list[tuple[int, int]] = []
+        for document in documents:
+            own = self.encode(document)
+            spans.append((len(tokens), len(tokens) + len(own)))
+            tokens += own
+        return tokens + self.encode(text), spans
 
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(f"w{token} " for token in tokens if token != STOP)
