@@ -161,7 +161,6 @@ class Cache:
             resumed=bool(encoded.committed),
         )
 
-
     def _table(self, encoded: Encoded) -> tuple[BlockTable, Blending | None]:
         """Return a sequence's empty table, and what its segments need."""
         pool, namer, space = self.scheduler.pool, self.namer, encoded.options.name_space

@@ -22,6 +22,7 @@ from draftwerk.actors.devices.recovering_target import RecoveringTarget, Recover
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.api.core.config import ConfigError, EngineSettings
 from draftwerk.api.core.ports import RunningServer, ServedModel
+from draftwerk.blend_certificate import read as read_certificate
 from draftwerk.cache.store.disk import KEY_BYTES, name_key
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.hub import locate
@@ -189,6 +190,7 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
 
 def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int) -> ServedModel:
     """Return what clients are shown of the models."""
+    certificate = read_certificate(models.ready.blends)
     return ServedModel(
         name=(*settings.served_model_name, models.target_info.name)[0],
         aliases=settings.served_model_name[1:],
@@ -205,6 +207,7 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         attention=models.ready.attention,
         kernels=models.ready.kernels,
         exact=models.ready.exact and settings.verify == "keyed",
+        blends=None if certificate is None else certificate.served(),
     )
 
 

@@ -104,6 +104,9 @@ class Built(NamedTuple):
     """Where the machine's rates were measured."""
     fingerprint: str = ""
     """Of everything that decides the bytes of keys and values beside the tokens."""
+    blends: str = ""
+    """Fingerprint of what decides how far blended texts are from exact ones; empty where segments
+    cannot be reused."""
 
 
 def build(
@@ -213,6 +216,7 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
         measured_s=measured_s + perf_counter() - begun,
         roofline=roofline,
         fingerprint=_page_fingerprint(options, model.directory, _kernel_words(kernels)),
+        blends=_fingerprint(options, model.directory, ("blend",)) if parts.turn_slots else "",
     )
 
 
@@ -237,6 +241,10 @@ def _page_fingerprint(options: ModelOptions, directory: Path, words: tuple[str, 
     """Return what tells these pages' bytes from all others; empty where nothing can."""
     if options.pages_descriptor < 0:
         return ""
+    return _fingerprint(options, directory, words)
+
+
+def _fingerprint(options: ModelOptions, directory: Path, words: tuple[str, ...]) -> str:
     words = (options.dtype, options.kv_dtype, str(options.block_size), *words)
     found = weights_fingerprint(directory, cache_directory(), words)
     return "" if found is None else found.hex()

@@ -184,4 +184,5 @@ def _ready(built: Built, costs: StepTimes) -> Ready:
         roofline=built.roofline,
         pages=None if built.parts.shared is None else built.parts.shared.layout,
         fingerprint=built.fingerprint,
+        blends=built.blends,
     )

@@ -15,8 +15,8 @@ from draftwerk.speculative.protocol.rounds import (
 from draftwerk.speculative.sampling.params import Sampling
 
 if TYPE_CHECKING:
-    from draftwerk.speculative.blend.blending import Blending
     from draftwerk.speculative.beams.search import BeamSearch
+    from draftwerk.speculative.blend.blending import Blending
 
 
 @dataclass(slots=True, eq=False)

@@ -29,6 +29,7 @@ from draftwerk.api.openai.responses import (
 )
 from draftwerk.api.openai.responses_schema import DeletedResponse, ResponseObject, ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody, OpenAIBody
+from draftwerk.api.openai.segments import completion_documents, with_documents
 from draftwerk.api.openai.serializer import ReplyMetadata
 from draftwerk.api.openai.translate import (
     chat_options,
@@ -54,7 +55,8 @@ async def chat(request: Request) -> GenerationResponse:
     body = await body_of(request, CHAT)
     plan = chat_plan(body, state.model)
     options = chat_options(body, state.model, tenant_of(request), state.new_seed, plan)
-    prompts: list[Prompt] = [chat_prompt(body.messages, plan.tools, plan.variables)]
+    conversation = chat_prompt(body.messages, plan.tools, plan.variables)
+    prompts: list[Prompt] = [with_documents(conversation, body)]
     metadata = _metadata(request, body, "chatcmpl-", bool(body.logprobs), plan.form is not None)
     names = {"max_tokens": "max_completion_tokens"} if body.max_completion_tokens else {}
     names["response_format"] = plan.blamed or "response_format"
@@ -66,7 +68,7 @@ async def completion(request: Request) -> GenerationResponse:
     """`POST /v1/completions`."""
     state = state_of(request)
     body = await body_of(request, COMPLETION)
-    prompts = completion_prompts(body)
+    prompts = completion_documents(completion_prompts(body), body)
     options = completion_options(body, state.model, tenant_of(request), state.new_seed)
     metadata = _metadata(request, body, "cmpl-", body.logprobs is not None)
     serializer = CompletionSerializer(metadata, options.choices, body.n or 1)

@@ -54,6 +54,7 @@ from draftwerk.api.replying.tools_schema import (
     Mode,
 )
 from draftwerk.speculative.beams.decisions import WIDTH_MAX
+from draftwerk.speculative.blend.rules import RuleName
 
 TemplateNumber = Annotated[int, Meta(ge=-(2**31), le=2**31)]
 TemplateText = Annotated[str, Meta(max_length=64)]
@@ -61,6 +62,8 @@ TemplateVariables = Annotated[
     dict[Annotated[str, Meta(max_length=64)], bool | TemplateNumber | TemplateText],
     Meta(max_length=8),
 ]
+DOCUMENTS_MAX = 256
+"""Documents of a request at most."""
 ReasoningBudget = Annotated[int, Meta(ge=0, le=TOKENS_MAX)]
 
 
@@ -69,12 +72,36 @@ class TextPart(Struct, frozen=True):
     text: BodyText
 
 
+class BlendSettings(Struct, frozen=True):
+    """How declared segments are reused: what is computed again, and how much of it."""
+
+    ratio: Annotated[float, Meta(ge=0, le=1)] | None = None
+    rule: RuleName | None = None
+
+
+BlendBody = bool | BlendSettings
+
+
+class MessagePart(Struct, frozen=True):
+    """A part of a message; one with `blend` is a segment that may be reused."""
+
+    type: Literal["text", "input_text", "output_text"]
+    text: BodyText
+    blend: BlendBody | None = None
+
+
+class Document(Struct, frozen=True):
+    text: BodyText
+
+
+Documents = Annotated[list[BodyText | Document], Meta(max_length=DOCUMENTS_MAX)]
+MessageContent = BodyText | Annotated[list[MessagePart], Meta(max_length=MESSAGES_MAX)]
 Content = BodyText | Annotated[list[TextPart], Meta(max_length=MESSAGES_MAX)]
 
 
 class Message(Struct, frozen=True):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Content | None = None
+    content: MessageContent | None = None
     name: Annotated[str, Meta(max_length=256)] | None = None
     """For the model's chat template; few show it to the model."""
     tool_calls: Annotated[list[MessageCall], Meta(max_length=TOOLS_MAX)] | None = None
@@ -247,6 +274,10 @@ class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
     max_tokens: TokenCount | None = None
     n: Annotated[int, Meta(ge=1, le=CHOICES_MAX)] | None = None
     response_format: ResponseFormat | None = None
+    documents: Documents | None = None
+    """Texts that come first: in the last user's message, or in a completion's prompt."""
+    blend: BlendBody | None = None
+    """Whether documents are segments that may be reused: then the text is approximate."""
     max_output_tokens: RefusedField = NOTHING
     """Responses' name; a limit that is not obeyed would surprise."""
 
@@ -277,7 +308,6 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
     add_generation_prompt: RefusedField = NOTHING
     best_of: RefusedField = NOTHING
     continue_final_message: RefusedField = NOTHING
-    documents: RefusedField = NOTHING
     echo: RefusedField = NOTHING
     metadata: Metadata | None = None
     reasoning_effort: Effort | None = None
@@ -296,7 +326,6 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
         "best_of": "`n`, or /v1/completions",
         "continue_final_message": "/v1/completions with the text to continue",
         "add_generation_prompt": "/v1/completions with the text to continue",
-        "documents": "the text of `messages`",
         "echo": "/v1/completions",
         "function_call": "`tool_choice`",
         "functions": "`tools`",

@@ -13,11 +13,13 @@ from draftwerk.api.openai.schema import (
     CompletionBody,
     Content,
     Message,
+    MessageContent,
     Prediction,
     SamplingBody,
     SpeculationBody,
     refused_fields,
 )
+from draftwerk.api.openai.segments import blend_of, marked
 from draftwerk.api.replying.field_types import PROMPTS_MAX, ServiceTier
 from draftwerk.api.replying.grammars import check_conflicts, grammar_of, text_grammar
 from draftwerk.api.replying.reply_plan import (
@@ -28,6 +30,7 @@ from draftwerk.api.replying.reply_plan import (
     reasoning_of,
     tool_call,
 )
+from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 
@@ -87,6 +90,7 @@ def _chat_message(message: Message, index: int) -> ChatMessage:
             for at, each in enumerate(message.tool_calls or ())
         ),
         call_id=message.tool_call_id or "",
+        segments=marked(message),
         reasoning=message.reasoning_content or "",
     )
 
@@ -97,7 +101,7 @@ def check_message(message: Struct, path: str) -> None:
         raise refused(f"`{path}.{name}` is not supported.", f"{path}.{name}", "unsupported")
 
 
-def plain(content: Content | None) -> str:
+def plain(content: Content | MessageContent | None) -> str:
     """Return the text of a content, its parts joined."""
     if content is None or isinstance(content, str):
         return content or ""
@@ -161,6 +165,7 @@ def chat_options(
         grammar=plan.grammar,
         grammar_field=plan.blamed,
         reply=plan.form,
+        blend=blend_of(body, model),
     )
 
 
@@ -193,6 +198,7 @@ def completion_options(
         choices=choices,
         logprobs=max(wanted, 0) if choices > kept else wanted,
         echo=bool(body.echo),
+        blend=blend_of(body, model),
         grammar=grammar,
         grammar_field=field,
     )
@@ -217,6 +223,7 @@ def options(
     grammar: Grammar | None = None,
     grammar_field: str = "response_format",
     reply: ReplyFormat | None = None,
+    blend: Blend | None = None,
 ) -> Options:
     """Return the options of any body; null and absent fields take their neutral values."""
     check_model(body.model, model)
@@ -251,6 +258,7 @@ def options(
         early_stopping=bool(body.early_stopping),
         echo=echo,
         reply=reply,
+        blend=blend,
         speculation=_speculation(body.speculation, body.prediction, model),
         tenant=tenant,
         cache_salt=body.cache_salt or "",

@@ -103,9 +103,7 @@ def check_blend(row: Row, sequence: CachedSequence, parts: LoadedModel) -> None:
 
 def _copied(blend: RowBlend) -> set[int]:
     return {
-        place
-        for copy in blend.copies
-        for place in range(copy.to, copy.to + copy.stop - copy.start)
+        place for copy in blend.copies for place in range(copy.to, copy.to + copy.stop - copy.start)
     }
 
 

@@ -45,12 +45,15 @@ class BlendTrial:
     """Of a round."""
     scheduler: Scheduler = field(init=False)
     namer: BlockNamer = field(default_factory=lambda: BlockNamer(b"trial"))
+    salt: int = 0
+    """Of the names of blended blocks."""
     _ids: "count[int]" = field(default_factory=lambda: count(1))
 
     def __post_init__(self) -> None:
         pages = self.runner.pages
         self.scheduler = Scheduler(
-            BlockPool(pages.keys.shape[1], pages.block_size), RoundLimits(tokens_max=self.tokens_max)
+            BlockPool(pages.keys.shape[1], pages.block_size),
+            RoundLimits(tokens_max=self.tokens_max),
         )
 
     def forget(self) -> None:
@@ -72,6 +75,7 @@ class BlendTrial:
                 return BlockTable(pool, self.namer, name)
 
             place = blended(blend, prompt, parts)
+            place = place._replace(name=f"{place.name} {self.salt}")
             blending = Blending(blend, parts, new_table)
         number = next(self._ids)
         return Sequence(
@@ -107,6 +111,10 @@ class BlendTrial:
         for update in self.scheduler.commit(self.runner.step(Proposal(round_, drafts)), drafts):
             assert not update.error, update.error
 
+    def release_blends(self) -> None:
+        """Have blended prompts not found whole: their segments stay, as do exact prefixes."""
+        self.salt += 1
+
     def close(self, sequence: Sequence) -> None:
         """Give back what a sequence holds."""
         self.scheduler.cancel(sequence.request_id)
@@ -123,6 +131,7 @@ class BlendTrial:
         assert sequence.table.reserve(len(prompt) + len(answer))
         builder = BatchBuilder(self.runner.pages.block_size)
         last = len(prompt) - 1
+        assert sequence.table.own(last) == [], "blocks of the answer are shared"
         draft = chain(tuple(answer), "answer")
         builder.add(prompt[-1:], last, tuple(sequence.table.blocks), draft, samples=True)
         return self.runner.parts.run(builder)

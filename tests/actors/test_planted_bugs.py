@@ -6,6 +6,7 @@ plant the same slip in the new line.
 
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -27,6 +28,7 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.replacement import CostAware
 from draftwerk.cache.tables import BlockTable
+from draftwerk.speculative.blend.blending import Blending
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.sampling import gumbel as noise
 from draftwerk.speculative.sampling import params as sampling
@@ -98,6 +100,22 @@ def second_tiers() -> None:
         kept: dict[bytes, list[tuple[int, int]]] = {}
         for server in range(2):
             run(Setting(2 * seed + server, store=True, kept=kept))
+
+
+def crowded_segments() -> None:
+    """Prompts that find no room for their segments wait: they do not enter over and over."""
+    entered = Counter[int]()
+    enter = RunningSet.enter
+
+    def counted(self: RunningSet, sequence: Sequence) -> bool:
+        entered[sequence.sequence_id] += 1
+        assert entered[sequence.sequence_id] < 2000, "entered over and over"
+        return enter(self, sequence)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunningSet, "enter", counted)
+        for seed in range(SEEDS):
+            run(Setting(seed, blended=1.0, block_count=20))
 
 
 def joint_distribution() -> None:
@@ -378,6 +396,42 @@ BUGS = [
         "a request that does not fit keeps what it found",
         slip(RunningSet, "enter", "sequence.table.release()", "pass"),
         stories,
+    ),
+    # segments
+    Bug(
+        "a copied segment is rotated as if it began the prompt",
+        slip(Blending, "_copies", "else part.start", "else 0"),
+        simulations(blended=0.8),
+    ),
+    Bug(
+        "a segment half read is copied",
+        slip(Blending, "commit", "state.read = read.stop", "state.read = state.part.count"),
+        simulations(blended=0.8),
+    ),
+    Bug(
+        "half a blend that was found is kept",
+        slip(Blending, "begin", "if not self.is_found:", "if False:"),
+        simulations(blended=0.8),
+    ),
+    Bug(
+        "the choice is made before all is probed",
+        slip(Blending, "commit", "if stop == self.stop:", "if True:"),
+        simulations(blended=0.8),
+    ),
+    Bug(
+        "blended blocks are found by their tokens alone",
+        slip(BlockTable, "_next_name", "end > self._blended.start", "False"),
+        simulations(blended=0.8),
+    ),
+    Bug(
+        "a preempted prompt keeps its segments' blocks",
+        slip(RunningSet, "_leave", "sequence.blending.reset()", "pass"),
+        simulations(blended=0.8),
+    ),
+    Bug(
+        "a prompt enters without room for its segments",
+        slip(RunningSet, "_is_cramped", "sequence.blending.room", "0"),
+        crowded_segments,
     ),
     # the distribution and the target
     Bug(

@@ -306,9 +306,7 @@ class ToyTarget:
         slot = self._slot(row, position)
         token, seen = self.pages[slot]
         is_copy = (token, seen) in {
-            turned(cell, turn)
-            for turn, cells in self._canonical(row).items()
-            for cell in cells
+            turned(cell, turn) for turn, cells in self._canonical(row).items() for cell in cells
         }
         self._put(slot, probed((history[position], seen)))
         return deviation(history, position) if is_copy else 0.0

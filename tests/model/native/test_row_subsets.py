@@ -80,9 +80,7 @@ def test_logits_of_some_tokens(forward: Forward, read: tuple[Tensor, Pages], nam
     assert_equal(ours, pages)
 
 
-def test_logits_of_a_tree_beside_a_prompt(
-    forward: Forward, read: tuple[Tensor, Pages]
-) -> None:
+def test_logits_of_a_tree_beside_a_prompt(forward: Forward, read: tuple[Tensor, Pages]) -> None:
     rows = [part(random_tokens(60, seed=2), blocks=(40, 41, 42, 43)), part([3], 299, draft=TREE)]
     batch = round_of(rows)
     one, other = copied(read[1]), copied(read[1])
@@ -123,9 +121,7 @@ def test_tokens_far_apart_in_one_row(
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_the_lowest_layers_alone(
-    forward: Forward, read: tuple[Tensor, Pages], layers: int
-) -> None:
+def test_the_lowest_layers_alone(forward: Forward, read: tuple[Tensor, Pages], layers: int) -> None:
     fresh, ours = pages_for(forward), pages_for(forward)
     batch = replace(round_of([part(TOKENS)]), outputs=int32([]), layers=layers)
     assert forward(batch, ours).shape == (0, CONFIG.vocab_size)

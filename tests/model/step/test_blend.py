@@ -59,9 +59,7 @@ def parts(request: pytest.FixtureRequest, pool: Pool) -> LoadedModel:
         forward = NativeForward(CONFIG, weights, request.param, pool)
         turn, dtype = NativeTurn(pool, frequencies), forward.page_dtype
     pages = random_pages(CONFIG, dtype, BLOCKS, SIZE)
-    return LoadedModel(
-        forward=forward, pages=pages, vocab_size=CONFIG.vocab_size, turn_slots=turn
-    )
+    return LoadedModel(forward=forward, pages=pages, vocab_size=CONFIG.vocab_size, turn_slots=turn)
 
 
 class Oracle:
@@ -73,7 +71,11 @@ class Oracle:
         self.own, self.other = tuple(range(40)), tuple(range(40, 80))
 
     def compute(
-        self, tokens: Sequence[int], at: int, blocks: tuple[int, ...], layers: int | None = None,
+        self,
+        tokens: Sequence[int],
+        at: int,
+        blocks: tuple[int, ...],
+        layers: int | None = None,
         offset: int = 0,
     ) -> Tensor:
         builder = BatchBuilder(SIZE)
@@ -100,8 +102,10 @@ class Oracle:
                 turn(self.pages, [40 * SIZE + at for at in targets], targets, part.start)
             blocks = self.other if offset else self.own
             for at in targets:
-                one = (self.slots(tensor, blocks, at, at + 1).clone() for tensor in
-                       (self.pages.keys, self.pages.values))
+                one = (
+                    self.slots(tensor, blocks, at, at + 1).clone()
+                    for tensor in (self.pages.keys, self.pages.values)
+                )
                 keys[part.start + at], values[part.start + at] = one
         deviations: list[float] = []
         if blend.probes:
@@ -141,9 +145,12 @@ def test_a_blended_prompt_is_its_definition(parts: LoadedModel, rule: str, ratio
         for tokens_max in (37, 256):
             trial.tokens_max = tokens_max
             request = trial.read(prompt, blend).sequence
-            theirs = (part[:, :40].flatten(1, 2)[:, : len(prompt)] for part in
-                      (pages.keys, pages.values))
-            for ours, want in zip(own_slots(parts.pages, request, len(prompt)), theirs, strict=True):
+            theirs = (
+                part[:, :40].flatten(1, 2)[:, : len(prompt)] for part in (pages.keys, pages.values)
+            )
+            for ours, want in zip(
+                own_slots(parts.pages, request, len(prompt)), theirs, strict=True
+            ):
                 assert torch.equal(ours, want)
             assert torch.equal(trial.logits(request, [])[0], logits)
             trial.close(request)
@@ -253,9 +260,7 @@ def test_the_choice_is_that_of_whole_layers_in_torch(pool: Pool) -> None:
 def test_prompts_in_a_crowd_have_the_same_bits(parts: LoadedModel) -> None:
     """Several at once over a pool too small for them, preempted and found again."""
     rng, alone = Random(0), {}
-    asked = [
-        (*prompt_of(rng.sample(range(3), 3), 20 + n), *rng.choice(RULES)) for n in range(4)
-    ]
+    asked = [(*prompt_of(rng.sample(range(3), 3), 20 + n), *rng.choice(RULES)) for n in range(4)]
     trial = BlendTrial(TargetRunner(parts))
     for number, (prompt, spans, rule, ratio) in enumerate(asked):
         trial.forget()
@@ -332,5 +337,3 @@ def test_rows_out_of_range_fail_alone(parts: LoadedModel, name: str) -> None:
     round_ = Round(round_id=1, pipeline_slot=0, rows=(row,))
     verdict = TargetRunner(parts).step(Proposal(round_, (NO_DRAFT,)))
     assert "places" in verdict.decisions[0].error
-
-
