@@ -27,7 +27,7 @@ from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.beams.search import SEARCH_ROOM
 from draftwerk.speculative.blend.blending import Blending, blended
-from draftwerk.speculative.blend.rules import canonical_parts
+from draftwerk.speculative.blend.rules import canonical_parts, segment_space
 from draftwerk.speculative.protocol.rounds import Round
 from draftwerk.speculative.scheduler.scheduler import Scheduler, expand
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
@@ -168,11 +168,9 @@ class Cache:
         parts = () if blend is None else canonical_parts(blend, len(tokens), pool.block_size)
         if blend is None or not parts:
             return BlockTable(pool, namer, space), None
-        placed = blend.rule == "modules"
 
         def new_table(start: int) -> BlockTable:
-            # As a prompt of its own has it; with positions of its own it is found there alone.
-            return BlockTable(pool, namer, f"{space} at {start}" if placed and start else space)
+            return BlockTable(pool, namer, segment_space(blend, start, space))
 
         table = BlockTable(pool, namer, space, blended(blend, tokens, parts))
         return table, Blending(blend, parts, new_table)

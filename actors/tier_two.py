@@ -19,6 +19,7 @@ from draftwerk.actors.mailbox import Inbox, Outbox
 from draftwerk.actors.messages import CacheMessage, Cancel, Decided, Encoded
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.cache.prefix import ROOT, BlockNamer
+from draftwerk.speculative.blend.rules import canonical_parts, segment_space
 from draftwerk.speculative.protocol.rounds import StepReport
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 
@@ -139,21 +140,36 @@ class Intake:
         if not self.costs.pays(self.scheduler.pool.block_size):
             return []
         wanted: list[bytes] = []
-        for name in self._names(encoded):
-            if self.scheduler.pool.find(name) is None:
-                if name not in self.store and name not in self._coming:
-                    break
-                wanted.append(name)
+        for tokens, name_space in self._read_from_start(encoded):
+            for name in self._names(tokens, name_space):
+                if self.scheduler.pool.find(name) is None:
+                    if name not in self.store and name not in self._coming:
+                        break
+                    if name not in wanted:
+                        wanted.append(name)
         return wanted
 
-    def _names(self, encoded: Encoded) -> Iterator[bytes]:
-        """Yield the names under which `BlockTable.match` will look for the prompt's blocks."""
+    def _read_from_start(self, encoded: Encoded) -> Iterator[tuple[tuple[int, ...], str]]:
+        """Yield the tokens whose blocks will be looked for, with their name space.
+
+        That is the prompt, or its beginning up to the first segment, and each segment by itself.
+        """
         committed = encoded.committed[0] if encoded.committed else ()
         tokens, size = (*encoded.tokens, *committed), self.scheduler.pool.block_size
-        name = ROOT
-        for start in range(0, (len(tokens) - 1) // size * size, size):
-            part = tokens[start : start + size]
-            name = self.namer.name(name, part, encoded.options.name_space)
+        space, blend = encoded.options.name_space, encoded.blend
+        parts = () if blend is None else canonical_parts(blend, len(encoded.tokens), size)
+        if blend is None or not parts:
+            yield tokens[:-1], space
+            return
+        yield tokens[: parts[0].start], space
+        for part in parts:
+            yield tokens[part.start : part.stop], segment_space(blend, part.start, space)
+
+    def _names(self, tokens: tuple[int, ...], name_space: str) -> Iterator[bytes]:
+        """Yield the names under which `BlockTable.match` will look for the blocks of tokens."""
+        size, name = self.scheduler.pool.block_size, ROOT
+        for start in range(0, len(tokens) // size * size, size):
+            name = self.namer.name(name, tokens[start : start + size], name_space)
             yield name
 
     async def _load(self, request_id: str, wanted: list[bytes]) -> None:

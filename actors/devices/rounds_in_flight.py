@@ -124,7 +124,7 @@ def _without_moves(proposal: Proposal) -> Proposal:
 def token_count(proposals: Iterable[Proposal]) -> int:
     """Return the tokens that rounds compute, drafts included."""
     return sum(
-        row.stop - row.start + len(draft.tokens)
+        row.token_count + len(draft.tokens)
         for each in proposals
         for row, draft in zip(each.round.rows, each.drafts, strict=True)
     )

@@ -17,7 +17,7 @@ from draftwerk.cache.tables import BlockTable
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.blend.blending import Blending, blended
-from draftwerk.speculative.blend.rules import Blend, canonical_parts
+from draftwerk.speculative.blend.rules import Blend, canonical_parts, segment_space
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Proposal, chain
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
@@ -71,8 +71,7 @@ class BlendTrial:
         if blend is not None and parts:
 
             def new_table(start: int) -> BlockTable:
-                name = f"{space} at {start}" if blend.rule == "modules" and start else space
-                return BlockTable(pool, self.namer, name)
+                return BlockTable(pool, self.namer, segment_space(blend, start, space))
 
             place = blended(blend, prompt, parts)
             place = place._replace(name=f"{place.name} {self.salt}")

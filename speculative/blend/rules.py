@@ -66,6 +66,14 @@ def canonical_parts(blend: Blend, prompt_count: int, block_size: int) -> tuple[P
     return tuple(parts)
 
 
+def segment_space(blend: Blend, start: int, name_space: str) -> str:
+    """Return the name space of a segment's blocks, as a prompt of its own has it.
+
+    One that is read at positions of its own is found there alone.
+    """
+    return f"{name_space} at {start}" if blend.rule == "modules" and start else name_space
+
+
 def choose_positions(
     blend: Blend, parts: Sequence[Part], deviations: Sequence[float] = ()
 ) -> frozenset[int]:

@@ -211,6 +211,13 @@ class Row(Plain, frozen=True, kw_only=True):
     blend: RowBlend | None = None
     """Of a prompt whose segments are reused: start .. stop are not all computed."""
 
+    @property
+    def token_count(self) -> int:
+        """Known tokens that are computed through all layers."""
+        if self.blend is None:
+            return self.stop - self.start
+        return len(self.blend.places) + sum(each.stop - each.start for each in self.blend.reads)
+
 
 class Round(Plain, frozen=True, kw_only=True):
     """One device step: rows, the block copies to make first, and the sequences to forget."""

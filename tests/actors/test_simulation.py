@@ -72,7 +72,15 @@ def test_blocks_from_a_second_tier_are_those_that_were_lost() -> None:
     for seed in range(40):
         kept: dict[bytes, list[tuple[int, int]]] = {}
         for server in range(2):  # the second one finds what the first has kept
-            setting = Setting(2 * seed + server, store=True, kept=kept, lost=0.02, bugs=0.003)
+            blended = 0.4 * (seed % 2)
+            setting = Setting(
+                2 * seed + server,
+                store=True,
+                kept=kept,
+                lost=0.02,
+                bugs=0.003,
+                blended=blended,
+            )
             counters += run(setting).counters
     assert counters["store_hits"] > 100, counters
     assert counters["finished"] > 200, counters

@@ -35,7 +35,7 @@ def test_parts_are_whole_blocks_of_their_segments_and_never_the_last_token(size:
         for part in parts:
             assert part.count > 0 and part.count % size == 0 and part.stop < count
             assert any(
-                start == part.start and part.stop <= stop < part.stop + size or stop == count
+                (start == part.start and part.stop <= stop < part.stop + size) or stop == count
                 for start, stop in blend.spans
             )
         left = {start for start, _ in blend.spans} - {part.start for part in parts}
