@@ -8,7 +8,8 @@ import msgspec
 
 from draftwerk.api.core.ports import BlendCertificate
 from draftwerk.model.checkpoint.hub import cache_directory
-from draftwerk.speculative.blend.quality import Quality
+from draftwerk.speculative.blend.measured import Quality
+from draftwerk.speculative.blend.rules import RuleName
 
 FOLDER = "blends"
 KL_MAX, TOP1_MIN = 0.02, 0.95
@@ -41,7 +42,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         A ratio is served if it and every measured one above it are good. The default is the rule
         that gives the first token soonest.
         """
-        least: dict[str, Quality] = {}
+        least: dict[RuleName, Quality] = {}
         for rule in {each.rule for each in self.found}:
             of_rule = sorted((q for q in self.found if q.rule == rule), key=lambda q: -q.ratio)
             for quality in of_rule:

@@ -28,7 +28,7 @@ RATIOS = (0.05, 0.15, 0.3, 1.0)
 DOCUMENT_END = "\n\n"
 
 
-class Line(msgspec.Struct, frozen=True):
+class RetrievalLine(msgspec.Struct, frozen=True):
     """A line of the file."""
 
     documents: tuple[str, ...]
@@ -83,18 +83,18 @@ def asked_settings(ratios: Sequence[float] = RATIOS) -> list[tuple[RuleName, flo
     return alone + repaired
 
 
-def read_lines(path: Path) -> list[Line]:
+def read_lines(path: Path) -> list[RetrievalLine]:
     """Return the file's lines. Raises ConfigError that names the first bad one."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"--blend: {error}") from None
-    lines: list[Line] = []
+    lines: list[RetrievalLine] = []
     for number, line in enumerate(content.splitlines(), start=1):
         if not line.strip():
             continue
         try:
-            lines.append(msgspec.json.decode(line, type=Line))
+            lines.append(msgspec.json.decode(line, type=RetrievalLine))
         except msgspec.DecodeError as error:
             raise ConfigError(f"--blend: {path}:{number}: {error}") from None
     if not lines:
@@ -102,7 +102,7 @@ def read_lines(path: Path) -> list[Line]:
     return lines
 
 
-def prompt_of(text: TextTokenizer, line: Line) -> RetrievalPrompt:
+def prompt_of(text: TextTokenizer, line: RetrievalLine) -> RetrievalPrompt:
     """Return the tokens of a line, and where its documents are."""
     if text.chat_template is None:
         tokens, spans = text.encode_passages(line.documents, line.question)

@@ -9,6 +9,7 @@ import msgspec
 from draftwerk.actors.messages import Event, Options, Prompt
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.text import TextTools
+from draftwerk.speculative.blend.rules import RuleName
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
 
 
@@ -35,9 +36,9 @@ class BlendCertificate(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     """Digest of the measurement."""
-    rules: dict[str, float]
+    rules: dict[RuleName, float]
     """The least ratio of each rule that stays under the bound."""
-    default: tuple[str, float]
+    default: tuple[RuleName, float]
     """What `blend: true` stands for: a rule and its ratio."""
 
 

@@ -29,7 +29,6 @@ from draftwerk.api.openai.responses import (
 )
 from draftwerk.api.openai.responses_schema import DeletedResponse, ResponseObject, ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody, OpenAIBody
-from draftwerk.api.openai.segments import completion_documents, with_documents
 from draftwerk.api.openai.serializer import ReplyMetadata
 from draftwerk.api.openai.translate import (
     chat_options,
@@ -41,6 +40,7 @@ from draftwerk.api.openai.translate import (
     tier_of,
 )
 from draftwerk.api.replying.reply_plan import ReplyPlan
+from draftwerk.api.replying.segments import completion_documents, with_documents
 
 ENCODE_S = 10.0
 """As long as the engine waits for a prompt's tokens."""
@@ -56,7 +56,7 @@ async def chat(request: Request) -> GenerationResponse:
     plan = chat_plan(body, state.model)
     options = chat_options(body, state.model, tenant_of(request), state.new_seed, plan)
     conversation = chat_prompt(body.messages, plan.tools, plan.variables)
-    prompts: list[Prompt] = [with_documents(conversation, body)]
+    prompts: list[Prompt] = [with_documents(conversation, body.documents, bool(body.blend))]
     metadata = _metadata(request, body, "chatcmpl-", bool(body.logprobs), plan.form is not None)
     names = {"max_tokens": "max_completion_tokens"} if body.max_completion_tokens else {}
     names["response_format"] = plan.blamed or "response_format"
@@ -68,7 +68,7 @@ async def completion(request: Request) -> GenerationResponse:
     """`POST /v1/completions`."""
     state = state_of(request)
     body = await body_of(request, COMPLETION)
-    prompts = completion_documents(completion_prompts(body), body)
+    prompts = completion_documents(completion_prompts(body), body.documents, bool(body.blend))
     options = completion_options(body, state.model, tenant_of(request), state.new_seed)
     metadata = _metadata(request, body, "cmpl-", body.logprobs is not None)
     serializer = CompletionSerializer(metadata, options.choices, body.n or 1)

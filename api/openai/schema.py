@@ -45,6 +45,7 @@ from draftwerk.api.replying.field_types import (
     TokenIds,
     Verbosity,
 )
+from draftwerk.api.replying.segments import BlendBody, Documents, MessagePart
 from draftwerk.api.replying.tools_schema import (
     TOOLS_MAX,
     CallId,
@@ -54,7 +55,6 @@ from draftwerk.api.replying.tools_schema import (
     Mode,
 )
 from draftwerk.speculative.beams.decisions import WIDTH_MAX
-from draftwerk.speculative.blend.rules import RuleName
 
 TemplateNumber = Annotated[int, Meta(ge=-(2**31), le=2**31)]
 TemplateText = Annotated[str, Meta(max_length=64)]
@@ -62,8 +62,6 @@ TemplateVariables = Annotated[
     dict[Annotated[str, Meta(max_length=64)], bool | TemplateNumber | TemplateText],
     Meta(max_length=8),
 ]
-DOCUMENTS_MAX = 256
-"""Documents of a request at most."""
 ReasoningBudget = Annotated[int, Meta(ge=0, le=TOKENS_MAX)]
 
 
@@ -72,30 +70,8 @@ class TextPart(Struct, frozen=True):
     text: BodyText
 
 
-class BlendSettings(Struct, frozen=True):
-    """How declared segments are reused: what is computed again, and how much of it."""
-
-    ratio: Annotated[float, Meta(ge=0, le=1)] | None = None
-    rule: RuleName | None = None
-
-
-BlendBody = bool | BlendSettings
-
-
-class MessagePart(Struct, frozen=True):
-    """A part of a message; one with `blend` is a segment that may be reused."""
-
-    type: Literal["text", "input_text", "output_text"]
-    text: BodyText
-    blend: BlendBody | None = None
-
-
-class Document(Struct, frozen=True):
-    text: BodyText
-
-
-Documents = Annotated[list[BodyText | Document], Meta(max_length=DOCUMENTS_MAX)]
 MessageContent = BodyText | Annotated[list[MessagePart], Meta(max_length=MESSAGES_MAX)]
+Content = BodyText | Annotated[list[MessagePart], Meta(max_length=MESSAGES_MAX)]
 Content = BodyText | Annotated[list[TextPart], Meta(max_length=MESSAGES_MAX)]
 
 

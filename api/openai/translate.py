@@ -19,7 +19,6 @@ from draftwerk.api.openai.schema import (
     SpeculationBody,
     refused_fields,
 )
-from draftwerk.api.openai.segments import blend_of, marked
 from draftwerk.api.replying.field_types import PROMPTS_MAX, ServiceTier
 from draftwerk.api.replying.grammars import check_conflicts, grammar_of, text_grammar
 from draftwerk.api.replying.reply_plan import (
@@ -30,6 +29,7 @@ from draftwerk.api.replying.reply_plan import (
     reasoning_of,
     tool_call,
 )
+from draftwerk.api.replying.segments import blend_of, marked
 from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.sampling.params import Grammar, Sampling
@@ -90,7 +90,7 @@ def _chat_message(message: Message, index: int) -> ChatMessage:
             for at, each in enumerate(message.tool_calls or ())
         ),
         call_id=message.tool_call_id or "",
-        segments=marked(message),
+        segments=marked(message.content),
         reasoning=message.reasoning_content or "",
     )
 
@@ -165,7 +165,7 @@ def chat_options(
         grammar=plan.grammar,
         grammar_field=plan.blamed,
         reply=plan.form,
-        blend=blend_of(body, model),
+        blend=blend_of(body.blend, body.documents, [each.content for each in body.messages], model),
     )
 
 
@@ -198,7 +198,7 @@ def completion_options(
         choices=choices,
         logprobs=max(wanted, 0) if choices > kept else wanted,
         echo=bool(body.echo),
-        blend=blend_of(body, model),
+        blend=blend_of(body.blend, body.documents, (), model),
         grammar=grammar,
         grammar_field=field,
     )

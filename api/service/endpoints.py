@@ -13,9 +13,9 @@ from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.endpoints import body_of, encoded, state_of
 from draftwerk.api.openai.schema import DetokenizeBody, TokenizeBody
-from draftwerk.api.openai.segments import check_unmarked
 from draftwerk.api.openai.translate import chat_prompt, check_model
 from draftwerk.api.replying.reply_plan import chat_wish, plan_reply, reasoning_of
+from draftwerk.api.replying.segments import check_unmarked
 from draftwerk.api.service.capabilities import capabilities
 from draftwerk.api.service.metrics import registry
 from draftwerk.api.service.openapi import document
@@ -122,7 +122,7 @@ async def tokenize(request: Request) -> Response:
         raise refused("Give `prompt` or `messages`, one of them.", "prompt", "invalid")
     prompt: Prompt = body.prompt or ""
     if body.messages is not None:
-        check_unmarked(body.messages)
+        check_unmarked([each.content for each in body.messages])
         wish = chat_wish(body.tools, None, None)
         plan = plan_reply(wish, reasoning_of(body.chat_template_kwargs), None, "", state.model)
         prompt = chat_prompt(body.messages, plan.tools, plan.variables)

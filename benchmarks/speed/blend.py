@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from draftwerk.blend_certificate import table
-from draftwerk.blend_doctor import Line, asked_settings, prompt_of
+from draftwerk.blend_doctor import RetrievalLine, asked_settings, prompt_of
 from draftwerk.model.build import ModelOptions, build
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.step.blend_quality import RetrievalPrompt, measure
@@ -29,32 +29,34 @@ from draftwerk.speculative.blend import blending
 from draftwerk.speculative.blend.rules import Blend, choose_positions
 
 
-def questions_of(path: Path) -> list[Line]:
+def questions_of(path: Path) -> list[RetrievalLine]:
     """Return each retrieval question with its own passages."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    found: list[Line] = []
+    found: list[RetrievalLine] = []
     for row in rows:
         if row["category"] == "rag":
             *passages, question = row["turns"][0].strip().splitlines()
-            found.append(Line(tuple(each for each in passages if each.strip()), question))
+            found.append(RetrievalLine(tuple(each for each in passages if each.strip()), question))
     return found
 
 
 def shuffled(
-    text: TextTokenizer, asked: list[Line], number: int, tokens: int, rng: random.Random
+    text: TextTokenizer, asked: list[RetrievalLine], number: int, tokens: int, rng: random.Random
 ) -> RetrievalPrompt:
     """Return a question behind its passages and enough of others, in random order."""
     line = asked[number % len(asked)]
     passages = list(line.documents)
     while True:
         rng.shuffle(passages)
-        prompt = prompt_of(text, Line(tuple(passages), line.question))
+        prompt = prompt_of(text, RetrievalLine(tuple(passages), line.question))
         if len(prompt.tokens) >= tokens:
             return prompt
         passages.append(rng.choice(rng.choice(asked).documents))
 
 
-def by_chance(blend: Blend, parts: list[blending.Part], deviations: object = ()) -> frozenset[int]:
+def by_chance(
+    blend: Blend, parts: list[blending.CanonicalPart], deviations: object = ()
+) -> frozenset[int]:
     """Return as many places as HKVD repairs, chosen by chance."""
     found = choose_positions(blend, parts, deviations)  # type: ignore[arg-type]
     if blend.rule != "hkvd" or not 0 < blend.ratio < 1:
@@ -80,7 +82,7 @@ def prefix_cache_s(trial: BlendTrial, prompts: list[RetrievalPrompt], rng: rando
 
 
 def decay(
-    trial: BlendTrial, text: TextTokenizer, asked: list[Line], count: int, tokens: int
+    trial: BlendTrial, text: TextTokenizer, asked: list[RetrievalLine], count: int, tokens: int
 ) -> None:
     """Print how reuse goes over novel questions on 50 passages."""
     rng = random.Random(0)
@@ -93,7 +95,7 @@ def decay(
         while len(prompt.tokens) < tokens:
             chosen.append(rng.choice([each for each in passages if each not in chosen]))
             question = f"{asked[number % len(asked)].question} ({number})"
-            prompt = prompt_of(text, Line(tuple(chosen), question))
+            prompt = prompt_of(text, RetrievalLine(tuple(chosen), question))
         read = trial.read(prompt.tokens, Blend(prompt.spans, "hkvd", 0.15))
         blend = read.sequence.blending
         assert blend is not None

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.step.blend_trial import BlendTrial
-from draftwerk.speculative.blend.quality import Quality
+from draftwerk.speculative.blend.measured import Quality
 from draftwerk.speculative.blend.rules import Blend, RuleName
 
 ANSWER = 24
@@ -51,6 +51,9 @@ def measure(
         answer = exact.sequence.tokens[len(prompt.tokens) :][:answer_count]
         wanted = trial.logits(exact.sequence, answer)
         trial.close(exact.sequence)
+        for rule in ("none", "modules"):  # reads the segments, each way that they are kept
+            if any((each == "modules") == (rule == "modules") for each, _ in settings):
+                trial.close(trial.read(prompt.tokens, Blend(prompt.spans, rule, 0.0)).sequence)
         for found, (rule, ratio) in zip(samples, settings, strict=True):
             blend = Blend(prompt.spans, rule, ratio)
             found.append(compared(trial, prompt.tokens, blend, answer, wanted))
@@ -62,7 +65,6 @@ def compared(
     trial: BlendTrial, prompt: Sequence[int], blend: Blend, answer: Sequence[int], wanted: Tensor
 ) -> Sample:
     """Read a prompt blended, its segments cached, and compare what may follow."""
-    trial.close(trial.read(prompt, blend).sequence)  # reads the segments
     trial.release_blends()
     read = trial.read(prompt, blend, len(answer))
     logits = trial.logits(read.sequence, answer)

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from itertools import takewhile
 
 from draftwerk.cache.tables import Blended, BlockTable
-from draftwerk.speculative.blend.rules import Blend, Part, choose_positions
+from draftwerk.speculative.blend.rules import Blend, CanonicalPart, choose_positions
 from draftwerk.speculative.protocol.rounds import RowBlend, SegmentCopy, SegmentRead
 
 PROBE_MAX = 1024
@@ -24,7 +24,7 @@ PROBE_MAX = 1024
 class PartState:
     """One part, while its table is held."""
 
-    part: Part
+    part: CanonicalPart
     table: BlockTable | None = None
     read: int = 0
     """Its tokens whose canonical keys and values are in the table."""
@@ -50,7 +50,7 @@ class Blending:
     """The state of one sequence's blend; only the scheduler changes it."""
 
     blend: Blend
-    parts: tuple[Part, ...]
+    parts: tuple[CanonicalPart, ...]
     new_table: Callable[[int], BlockTable]
     """Makes the table of a part that begins at a place of the prompt."""
     states: list[PartState] = field(init=False)
@@ -241,12 +241,12 @@ class Blending:
                 state.table.check()
 
 
-def repaired_count(blend: Blend, parts: tuple[Part, ...]) -> int:
+def repaired_count(blend: Blend, parts: tuple[CanonicalPart, ...]) -> int:
     """Return how many canonical tokens a rule computes again, whichever they are."""
     return len(choose_positions(blend, parts, [0.0] * sum(part.count for part in parts)))
 
 
-def blended(blend: Blend, tokens: Sequence[int], parts: tuple[Part, ...]) -> Blended:
+def blended(blend: Blend, tokens: Sequence[int], parts: tuple[CanonicalPart, ...]) -> Blended:
     """Return from where a table is the blend's, and all that it depends on.
 
     A choice may depend on every part, also on those behind a block.

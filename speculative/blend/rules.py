@@ -45,7 +45,7 @@ class Blend(msgspec.Struct, frozen=True, array_like=True):
         return self.rule == "hkvd" and self.recomputes
 
 
-class Part(NamedTuple):
+class CanonicalPart(NamedTuple):
     """The canonical tokens of a segment, by their places in the prompt."""
 
     start: int
@@ -56,13 +56,13 @@ class Part(NamedTuple):
         return self.stop - self.start
 
 
-def canonical_parts(blend: Blend, prompt_count: int, block_size: int) -> tuple[Part, ...]:
+def canonical_parts(blend: Blend, prompt_count: int, block_size: int) -> tuple[CanonicalPart, ...]:
     """Return the whole blocks of each segment that has some; never the prompt's last token."""
-    parts: list[Part] = []
+    parts: list[CanonicalPart] = []
     for start, stop in blend.spans:
         count = (min(stop, prompt_count - 1) - start) // block_size * block_size
         if count > 0:
-            parts.append(Part(start, start + count))
+            parts.append(CanonicalPart(start, start + count))
     return tuple(parts)
 
 
@@ -75,7 +75,7 @@ def segment_space(blend: Blend, start: int, name_space: str) -> str:
 
 
 def choose_positions(
-    blend: Blend, parts: Sequence[Part], deviations: Sequence[float] = ()
+    blend: Blend, parts: Sequence[CanonicalPart], deviations: Sequence[float] = ()
 ) -> frozenset[int]:
     """Return the canonical tokens that are computed again, by their places in the prompt.
 

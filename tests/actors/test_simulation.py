@@ -60,10 +60,10 @@ def test_over_pages_that_outlive_the_target_sequences_go_on(spare: bool) -> None
 
 def test_reused_segments_are_those_that_stand_alone() -> None:
     how = [{}, {"lost": 0.05}, {"lost": 0.03, "spare": True, "bugs": 0.003}, {"block_count": 20}]
-    counters = total([Setting(seed, blended=0.6, **how[seed % 4]) for seed in range(80)])
+    counters = total([Setting(seed, blended=0.6, **how[seed % 4]) for seed in range(40)])
     for happened in ("blend finished", "blend search finished", "preemptions", "recoveries"):
-        assert counters[happened] > 10, counters
-    assert counters["blend finished"] > 150, counters
+        assert counters[happened] > 5, counters
+    assert counters["blend finished"] > 100, counters
     assert counters["failed"] == 0
 
 

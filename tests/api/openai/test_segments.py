@@ -5,17 +5,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from draftwerk.actors.messages import Chat, Passages
+from draftwerk.actors.messages import Chat, Passages, Prompt
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.ports import BlendCertificate, ServedModel
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
-from draftwerk.api.openai.segments import completion_documents, with_documents
 from draftwerk.api.openai.translate import (
     chat_options,
     chat_prompt,
     completion_options,
     completion_prompts,
 )
+from draftwerk.api.replying.segments import completion_documents, with_documents
 from draftwerk.speculative.blend.rules import Blend
 
 CERTIFICATE = BlendCertificate(id="c1", rules={"head": 0.3, "hkvd": 0.15}, default=("hkvd", 0.15))
@@ -26,8 +26,12 @@ TEXT = [{"type": "text", "text": "Read: "}, {"type": "text", "text": "a passage"
 
 def chat(body: dict[str, Any], model: ServedModel = MODEL) -> tuple[Chat, Blend | None]:
     parsed = msgspec.convert({"messages": [{"role": "user", "content": "Why?"}], **body}, ChatBody)
-    prompt = with_documents(chat_prompt(parsed.messages), parsed)
+    prompt = with_documents(chat_prompt(parsed.messages), parsed.documents, bool(parsed.blend))
     return prompt, chat_options(parsed, model, "", lambda: 1).blend
+
+
+def placed(body: CompletionBody) -> list[Prompt]:
+    return completion_documents(completion_prompts(body), body.documents, bool(body.blend))
 
 
 def segments(prompt: Chat) -> list[str]:
@@ -62,11 +66,11 @@ def test_a_rule_has_its_least_certified_ratio_unless_another_is_given() -> None:
 
 def test_completions_have_documents_before_their_prompt() -> None:
     body = msgspec.convert({"prompt": "Why?", "documents": ["One.", ""]}, CompletionBody)
-    assert completion_documents(completion_prompts(body), body) == ["One.\n\nWhy?"]
+    assert placed(body) == ["One.\n\nWhy?"]
     body = msgspec.convert(
         {"prompt": "Why?", "documents": ["One.", ""], "blend": True}, CompletionBody
     )
-    assert completion_documents(completion_prompts(body), body) == [Passages(("One.",), "Why?")]
+    assert placed(body) == [Passages(("One.",), "Why?")]
     assert completion_options(body, MODEL, "", lambda: 1).blend == Blend((), "hkvd", 0.15)
 
 
@@ -110,5 +114,5 @@ def test_without_a_certificate_nothing_is_blended(body: dict[str, Any]) -> None:
 def test_tokens_have_no_documents() -> None:
     body = msgspec.convert({"prompt": [1, 2], "documents": ["One."]}, CompletionBody)
     with pytest.raises(ApiError) as refusal:
-        completion_documents(completion_prompts(body), body)
+        placed(body)
     assert refusal.value.param == "documents"

@@ -47,7 +47,17 @@ def prompt_of(order: Sequence[int], question: int) -> tuple[list[int], tuple[tup
     return prompt + random_tokens(12, seed=question), tuple(spans)
 
 
-@pytest.fixture(scope="module", params=["fp32", "bf16", "int4", "torch", "torch padded"])
+FORMATS = ["fp32", "bf16", "int4", "torch", "torch padded"]
+CASES = [
+    *(("bf16", *rule) for rule in RULES),
+    ("fp32", "hkvd", 0.15),
+    ("int4", "hkvd", 0.15),
+    ("torch", "hkvd", 0.15),
+    ("torch padded", "head", 0.15),
+]
+
+
+@pytest.fixture(scope="module", params=FORMATS)
 def parts(request: pytest.FixtureRequest, pool: Pool) -> LoadedModel:
     weights = random_weights(CONFIG)
     frequencies = CONFIG.rope_inverse_frequencies
@@ -128,13 +138,25 @@ class Oracle:
         return logits[0], self.pages, chosen
 
 
+def both(pages: Pages) -> tuple[Tensor, Tensor]:
+    return pages.keys, pages.values
+
+
+def assert_same(parts: LoadedModel, one: Tensor, other: Tensor) -> None:
+    """Assert equal bits of the kernels, and equal numbers of their twin: it promises no more."""
+    if isinstance(parts.forward, NativeForward):
+        assert torch.equal(one, other)
+    else:
+        assert torch.allclose(one, other, atol=2e-3)
+
+
 def own_slots(pages: Pages, request: Request, stop: int) -> tuple[Tensor, Tensor]:
     blocks = list(request.table.blocks)
     keys, values = (part[:, blocks].flatten(1, 2)[:, :stop] for part in (pages.keys, pages.values))
     return keys, values
 
 
-@pytest.mark.parametrize(("rule", "ratio"), RULES)
+@pytest.mark.parametrize(("parts", "rule", "ratio"), CASES, indirect=["parts"])
 def test_a_blended_prompt_is_its_definition(parts: LoadedModel, rule: str, ratio: float) -> None:
     """Found or not, in whatever rounds: the same bits as token by token."""
     trial = BlendTrial(TargetRunner(parts), tokens_max=37)
@@ -145,14 +167,12 @@ def test_a_blended_prompt_is_its_definition(parts: LoadedModel, rule: str, ratio
         for tokens_max in (37, 256):
             trial.tokens_max = tokens_max
             request = trial.read(prompt, blend).sequence
-            theirs = (
-                part[:, :40].flatten(1, 2)[:, : len(prompt)] for part in (pages.keys, pages.values)
-            )
+            theirs = (part[:, :40].flatten(1, 2)[:, : len(prompt)] for part in both(pages))
             for ours, want in zip(
                 own_slots(parts.pages, request, len(prompt)), theirs, strict=True
             ):
-                assert torch.equal(ours, want)
-            assert torch.equal(trial.logits(request, [])[0], logits)
+                assert_same(parts, ours, want)
+            assert_same(parts, trial.logits(request, [])[0], logits)
             trial.close(request)
             trial.scheduler.check()
 
@@ -163,15 +183,17 @@ def test_ratio_1_is_the_exact_prefill(parts: LoadedModel, rule: str) -> None:
     prompt, spans = prompt_of((0, 2, 1), 5)
     exact = trial.read(prompt).sequence
     ours = trial.read(prompt, Blend(spans, rule, 1.0)).sequence
-    for one, other in zip(
+    pairs = zip(
         own_slots(parts.pages, exact, len(prompt)),
         own_slots(parts.pages, ours, len(prompt)),
         strict=True,
-    ):
-        assert torch.equal(one, other)
-    assert torch.equal(trial.logits(exact, [1, 2]), trial.logits(ours, [1, 2]))
+    )
+    for one, other in pairs:
+        assert_same(parts, one, other)
+    assert_same(parts, trial.logits(exact, [1, 2]), trial.logits(ours, [1, 2]))
 
 
+@pytest.mark.parametrize("parts", ["fp32", "bf16", "torch"], indirect=True)
 def test_modules_are_a_plain_mask(parts: LoadedModel) -> None:
     """Each module sees itself alone, at its own positions; other text sees all before it."""
     trial = BlendTrial(TargetRunner(parts))
@@ -257,6 +279,7 @@ def test_the_choice_is_that_of_whole_layers_in_torch(pool: Pool) -> None:
         assert request.blending.chosen == wanted
 
 
+@pytest.mark.parametrize("parts", ["fp32", "bf16"], indirect=True)
 def test_prompts_in_a_crowd_have_the_same_bits(parts: LoadedModel) -> None:
     """Several at once over a pool too small for them, preempted and found again."""
     rng, alone = Random(0), {}

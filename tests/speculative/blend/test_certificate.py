@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from draftwerk.blend_certificate import Certificate, read, write
-from draftwerk.speculative.blend.quality import Quality
+from draftwerk.speculative.blend.measured import Quality
 
 
 def quality(rule: str, ratio: float, kl: float, first_token_s: float = 1.0) -> Quality:
