@@ -71,7 +71,6 @@ class TextPart(Struct, frozen=True):
 
 
 MessageContent = BodyText | Annotated[list[MessagePart], Meta(max_length=MESSAGES_MAX)]
-Content = BodyText | Annotated[list[MessagePart], Meta(max_length=MESSAGES_MAX)]
 Content = BodyText | Annotated[list[TextPart], Meta(max_length=MESSAGES_MAX)]
 
 
