@@ -17,7 +17,7 @@ from draftwerk.blend_certificate import KL_MAX, TOP1_MIN, Certificate, table, wr
 from draftwerk.build import read_infos, read_text
 from draftwerk.model.build import ModelOptions, build
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.step.blend_quality import RetrievalPrompt, measure
+from draftwerk.model.step.blend_quality import RetrievalPrompt, Sample, measure, summaries
 from draftwerk.model.step.blend_trial import BlendTrial
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
@@ -53,7 +53,12 @@ def certify(settings: EngineSettings, path: Path, kl_max: float | None) -> int:
     if longest >= info.context_max:
         raise ConfigError(f"--blend: a prompt of {longest} tokens is longer than the context")
     trial = BlendTrial(TargetRunner(built.parts))
-    found = tuple(measure(trial, prompts, asked_settings()))
+    samples: list[Sample] = []
+    for number, prompt in enumerate(prompts, start=1):
+        samples += measure(trial, prompt, asked_settings())
+        print(f"{number} of {len(prompts)} prompts measured", end="\r", flush=True)
+    print()
+    found = tuple(summaries(samples))
     certificate = Certificate(
         model=built.blends,
         prompt_count=len(prompts),

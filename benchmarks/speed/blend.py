@@ -8,7 +8,8 @@ greedily; then every rule and ratio is compared over that answer (`model.step.bl
 passages in the cache. `random` repairs as many tokens as HKVD, chosen by chance. The prefix cache's
 first token is that of the exact prompt where a prompt of the same passages in another order was
 read before. `--decay N` asks N novel questions over 50 passages instead, and prints how many
-segment tokens were found, by quarter, and the blocks in use.
+segment tokens were found, by quarter, and the blocks in use. Each prompt is added to `--keep` as it
+is measured, so a run may go on from another with `--skip`; the tables are of all that is there.
 """
 
 import argparse
@@ -17,16 +18,18 @@ import random
 from pathlib import Path
 from statistics import median
 
+import msgspec
+
 from draftwerk.blend_certificate import table
 from draftwerk.blend_doctor import RetrievalLine, asked_settings, prompt_of
 from draftwerk.model.build import ModelOptions, build
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.step.blend_quality import RetrievalPrompt, measure
+from draftwerk.model.step.blend_quality import RetrievalPrompt, Sample, measure, summaries
 from draftwerk.model.step.blend_trial import BlendTrial
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.blend import blending
-from draftwerk.speculative.blend.rules import Blend, choose_positions
+from draftwerk.speculative.blend.rules import Blend, RuleName, choose_positions
 
 
 def questions_of(path: Path) -> list[RetrievalLine]:
@@ -65,20 +68,40 @@ def by_chance(
     return frozenset(random.Random(len(places)).sample(places, len(found)))
 
 
-def prefix_cache_s(trial: BlendTrial, prompts: list[RetrievalPrompt], rng: random.Random) -> float:
-    """Return the median first token of exact prompts whose passages were read in another order."""
-    taken: list[float] = []
-    for prompt in prompts:
-        trial.forget()
-        spans = list(prompt.spans)
-        rng.shuffle(spans)
-        head = list(prompt.tokens[: prompt.spans[0][0]])
-        other = head + [t for start, stop in spans for t in prompt.tokens[start:stop]]
-        trial.close(trial.read(other).sequence)
-        read = trial.read(prompt.tokens)
-        taken.append(read.first_token_s)
-        trial.close(read.sequence)
-    return median(taken)
+class Measured(msgspec.Struct, frozen=True):
+    """One prompt."""
+
+    samples: list[Sample]
+    by_chance: list[Sample]
+    prefix_s: float
+    """The exact first token, where its passages were read in another order before."""
+
+
+def measured_by_chance(
+    trial: BlendTrial,
+    prompt: RetrievalPrompt,
+    settings: list[tuple[RuleName, float]],
+    answer: int,
+) -> list[Sample]:
+    """Measure with the choice left to chance."""
+    blending.choose_positions = by_chance  # type: ignore[assignment]
+    try:
+        return measure(trial, prompt, settings, answer)
+    finally:
+        blending.choose_positions = choose_positions
+
+
+def prefix_cache_s(trial: BlendTrial, prompt: RetrievalPrompt, rng: random.Random) -> float:
+    """Return the exact first token of a prompt whose passages were read in another order."""
+    trial.forget()
+    spans = list(prompt.spans)
+    rng.shuffle(spans)
+    head = list(prompt.tokens[: prompt.spans[0][0]])
+    other = head + [t for start, stop in spans for t in prompt.tokens[start:stop]]
+    trial.close(trial.read(other).sequence)
+    read = trial.read(prompt.tokens)
+    trial.close(read.sequence)
+    return read.first_token_s
 
 
 def decay(
@@ -122,6 +145,8 @@ def main() -> None:
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--ratios", default="0.05,0.15,0.3,1")
     parser.add_argument("--rules", default="none,modules,head,hkvd")
+    parser.add_argument("--skip", type=int, default=0, help="prompts measured before")
+    parser.add_argument("--keep", type=Path, default=Path("results/blend.jsonl"))
     parser.add_argument("--decay", type=int, default=0)
     parser.add_argument("--blocks", type=int, default=2048)
     arguments = parser.parse_args()
@@ -139,14 +164,28 @@ def main() -> None:
     counts = sorted(len(prompt.tokens) for prompt in prompts)
     print(f"{len(prompts)} prompts, {counts[0]} to {counts[-1]} tokens, {arguments.dtype}")
     ratios = [float(each) for each in arguments.ratios.split(",")]
-    rules = arguments.rules.split(",")
-    settings = [(rule, ratio) for rule, ratio in asked_settings(tuple(ratios)) if rule in rules]
-    print(table(list(measure(trial, prompts, settings, arguments.answer))), flush=True)
-    blending.choose_positions = by_chance  # type: ignore[assignment]
-    chance = [(rule, ratio) for rule, ratio in settings if rule == "hkvd" and 0 < ratio < 1]
+    settings = [each for each in asked_settings(ratios) if each[0] in arguments.rules.split(",")]
+    chance = [each for each in settings if each[0] == "hkvd" and 0 < each[1] < 1]
+    arguments.keep.parent.mkdir(parents=True, exist_ok=True)
+    for prompt in prompts[arguments.skip :]:
+        line = Measured(
+            measure(trial, prompt, settings, arguments.answer),
+            measured_by_chance(trial, prompt, chance, arguments.answer),
+            prefix_cache_s(trial, prompt, rng),
+        )
+        with arguments.keep.open("ab") as file:
+            file.write(msgspec.json.encode(line) + b"\n")
+    report(arguments.keep)
+
+
+def report(path: Path) -> None:
+    """Print what was measured, of all prompts in the file."""
+    lines = [msgspec.json.decode(line, type=Measured) for line in path.read_bytes().splitlines()]
+    print(f"{len(lines)} prompts")
+    print(table([*summaries(sample for line in lines for sample in line.samples)]))
     print("by chance instead of HKVD:")
-    print(table(list(measure(trial, prompts, chance, arguments.answer))), flush=True)
-    print(f"prefix cache, other order read before: {prefix_cache_s(trial, prompts, rng):.3f} s")
+    print(table([*summaries(sample for line in lines for sample in line.by_chance)]))
+    print(f"prefix cache, other order read before: {median(each.prefix_s for each in lines):.3f} s")
 
 
 if __name__ == "__main__":
