@@ -227,7 +227,7 @@ def _blend_counts(sequence: Sequence) -> dict[str, int]:
     blending = sequence.blending
     if blending is None:
         return {}
-    canonical = sum(part.count for part in blending.parts)
+    canonical = sum(part.length for part in blending.parts)
     declared = sum(stop - start for start, stop in blending.blend.spans)
     kept = canonical - blending.repaired
     return {"blended_count": kept, "repaired_count": declared - kept}

@@ -9,7 +9,7 @@ import msgspec
 from draftwerk.api.core.ports import BlendCertificate
 from draftwerk.model.checkpoint.hub import cache_directory
 from draftwerk.speculative.blend.measured import Quality
-from draftwerk.speculative.blend.rules import RuleName
+from draftwerk.speculative.blend.rules import RULES, RuleName
 
 FOLDER = "blends"
 KL_MAX, TOP1_MIN = 0.02, 0.95
@@ -43,7 +43,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         that gives the first token soonest.
         """
         least: dict[RuleName, Quality] = {}
-        for rule in {each.rule for each in self.found}:
+        rules: set[RuleName] = {each.rule for each in self.found}
+        for rule in rules:
             of_rule = sorted((q for q in self.found if q.rule == rule), key=lambda q: -q.ratio)
             for quality in of_rule:
                 if not self.is_good(quality):
@@ -52,8 +53,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         if not least:
             return None
         best = min(least.values(), key=lambda quality: quality.first_token_s)
-        rules = {rule: quality.ratio for rule, quality in sorted(least.items())}
-        return BlendCertificate(id=self.id, rules=rules, default=(best.rule, best.ratio))
+        ratios: dict[RuleName, float] = {rule: least[rule].ratio for rule in RULES if rule in least}
+        return BlendCertificate(id=self.id, rules=ratios, default=(best.rule, best.ratio))
 
 
 def path_of(model: str) -> Path:

@@ -35,7 +35,9 @@ class RetrievalLine(msgspec.Struct, frozen=True):
     question: str
 
 
-def certify(settings: EngineSettings, path: Path, kl_max: float | None) -> int:
+def certify(
+    settings: EngineSettings, path: Path, kl_max: float | None, top1_min: float | None
+) -> int:
     """Measure, print and keep; returns 1 if no rule is good enough. Raises ConfigError."""
     lines = read_lines(path)
     info, _ = read_infos(settings, print)
@@ -63,7 +65,7 @@ def certify(settings: EngineSettings, path: Path, kl_max: float | None) -> int:
         model=built.blends,
         prompt_count=len(prompts),
         kl_max=KL_MAX if kl_max is None else kl_max,
-        top1_min=TOP1_MIN,
+        top1_min=TOP1_MIN if top1_min is None else top1_min,
         found=found,
     )
     print(table(found))
@@ -74,7 +76,7 @@ def certify(settings: EngineSettings, path: Path, kl_max: float | None) -> int:
         if served is None
         else ", ".join(f"{k} from {v:g}" for k, v in served.rules.items())
     )
-    print(f"bound: mean KL {certificate.kl_max:g}, top-1 {TOP1_MIN:g}; served: {rules}")
+    print(f"bound: mean KL {certificate.kl_max:g}, top-1 {certificate.top1_min:g}; served: {rules}")
     print(f"certificate {certificate.id} in {kept}")
     return int(served is None)
 

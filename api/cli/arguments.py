@@ -120,6 +120,12 @@ def _add_doctor(command: argparse.ArgumentParser) -> None:
         help="with --blend: the mean KL, in nats a token, that is good enough (default: 0.02)",
     )
     command.add_argument(
+        "--top1-min",
+        type=float,
+        metavar="N",
+        help="with --blend: how often the best token must be the exact one's (default: 0.95)",
+    )
+    command.add_argument(
         "--price-per-hour", type=float, metavar="N", help="with --report: what the machine costs"
     )
     command.add_argument(

@@ -7,7 +7,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.actors.messages import Chat, ChatMessage, Options, Prompt
+from draftwerk.actors.messages import Chat, ChatMessage, Options, Passages, Prompt
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.response_store import KeptResponses, StoredResponse
@@ -279,6 +279,8 @@ def _encode(tools: TextTools, prompt: Prompt) -> list[int]:
             return tools.encode_chat(prompt.messages, prompt.tools, prompt.variables)
         case str():
             return tools.encode(prompt)
+        case Passages():
+            return tools.encode_passages(prompt.documents, prompt.text)[0]
         case _:
             return list(prompt)
 

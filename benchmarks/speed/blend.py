@@ -68,7 +68,7 @@ def by_chance(
     return frozenset(random.Random(len(places)).sample(places, len(found)))
 
 
-class Measured(msgspec.Struct, frozen=True):
+class MeasuredPrompt(msgspec.Struct, frozen=True):
     """One prompt."""
 
     samples: list[Sample]
@@ -122,7 +122,7 @@ def decay(
         read = trial.read(prompt.tokens, Blend(prompt.spans, "hkvd", 0.15))
         blend = read.sequence.blending
         assert blend is not None
-        shares.append(blend.found / sum(part.count for part in blend.parts))
+        shares.append(blend.found / sum(part.length for part in blend.parts))
         times.append(read.first_token_s)
         trial.close(read.sequence)
         trial.scheduler.check()
@@ -168,7 +168,7 @@ def main() -> None:
     chance = [each for each in settings if each[0] == "hkvd" and 0 < each[1] < 1]
     arguments.keep.parent.mkdir(parents=True, exist_ok=True)
     for prompt in prompts[arguments.skip :]:
-        line = Measured(
+        line = MeasuredPrompt(
             measure(trial, prompt, settings, arguments.answer),
             measured_by_chance(trial, prompt, chance, arguments.answer),
             prefix_cache_s(trial, prompt, rng),
@@ -180,7 +180,9 @@ def main() -> None:
 
 def report(path: Path) -> None:
     """Print what was measured, of all prompts in the file."""
-    lines = [msgspec.json.decode(line, type=Measured) for line in path.read_bytes().splitlines()]
+    lines = [
+        msgspec.json.decode(line, type=MeasuredPrompt) for line in path.read_bytes().splitlines()
+    ]
     print(f"{len(lines)} prompts")
     print(table([*summaries(sample for line in lines for sample in line.samples)]))
     print("by chance instead of HKVD:")

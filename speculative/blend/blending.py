@@ -31,7 +31,7 @@ class PartState:
 
     @property
     def ready(self) -> bool:
-        return self.read == self.part.count
+        return self.read == self.part.length
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class Blending:
     @property
     def room(self) -> int:
         """Tokens that must find room beside the sequence itself: those of its largest part."""
-        return 0 if self.is_found else max(part.count for part in self.parts)
+        return 0 if self.is_found else max(part.length for part in self.parts)
 
     def covers(self, computed: int) -> bool:
         """Whether the next row is one of the blend's."""
@@ -179,7 +179,7 @@ class Blending:
         for state in self._unread():
             if tokens_left <= 0 or state.table is None:
                 break
-            count = min(tokens_left, state.part.count - state.read)
+            count = min(tokens_left, state.part.length - state.read)
             if count:
                 offset = state.part.start if self.blend.rule == "modules" else 0
                 blocks = tuple(state.table.blocks)
@@ -194,7 +194,7 @@ class Blending:
     def missing(self) -> int:
         """Return how many tokens' blocks the next part needs, if it holds none."""
         state = next(iter(self._unread()), None)
-        return 0 if state is None or state.table is not None else state.part.count
+        return 0 if state is None or state.table is not None else state.part.length
 
     def _open(self, state: PartState, tokens: Sequence[int]) -> bool:
         """Hold a part's table, with what is known of it; False if there are no blocks."""
@@ -203,7 +203,7 @@ class Blending:
         part = state.part
         table = self.new_table(part.start)
         found = table.match([*tokens[part.start : part.stop], 0])
-        if not table.reserve(part.count):
+        if not table.reserve(part.length):
             table.release()
             return False
         state.table, state.read = table, found
@@ -236,14 +236,14 @@ class Blending:
     def check(self) -> None:
         """Assert that what is held is needed."""
         for state in self.states:
-            assert 0 <= state.read <= state.part.count
+            assert 0 <= state.read <= state.part.length
             if state.table is not None:
                 state.table.check()
 
 
 def repaired_count(blend: Blend, parts: tuple[CanonicalPart, ...]) -> int:
     """Return how many canonical tokens a rule computes again, whichever they are."""
-    return len(choose_positions(blend, parts, [0.0] * sum(part.count for part in parts)))
+    return len(choose_positions(blend, parts, [0.0] * sum(part.length for part in parts)))
 
 
 def blended(blend: Blend, tokens: Sequence[int], parts: tuple[CanonicalPart, ...]) -> Blended:

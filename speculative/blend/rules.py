@@ -52,7 +52,7 @@ class CanonicalPart(NamedTuple):
     stop: int
 
     @property
-    def count(self) -> int:
+    def length(self) -> int:
         return self.stop - self.start
 
 
@@ -88,7 +88,7 @@ def choose_positions(
         return frozenset(
             place
             for part in parts
-            for place in range(part.start, part.start + ceil(blend.ratio * part.count))
+            for place in range(part.start, part.start + ceil(blend.ratio * part.length))
         )
     places = [place for part in parts for place in range(part.start, part.stop)]
     ordered = sorted(zip((-each for each in deviations), places, strict=True))

@@ -405,7 +405,7 @@ BUGS = [
     ),
     Bug(
         "a segment half read is copied",
-        slip(Blending, "commit", "state.read = read.stop", "state.read = state.part.count"),
+        slip(Blending, "commit", "state.read = read.stop", "state.read = state.part.length"),
         simulations(blended=0.8),
     ),
     Bug(

@@ -25,7 +25,7 @@ from draftwerk.actors.restarts import RestartLimit
 from draftwerk.cache.page_layout import JOURNAL_BYTES
 from draftwerk.slo import NOTHING_PROMISED, Promise
 from draftwerk.speculative.beams.decisions import BeamRules
-from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.blend.rules import Blend, RuleName
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
@@ -475,7 +475,8 @@ def with_segments(rng: random.Random, options: Options) -> tuple[list[int], Opti
         spans.append((len(prompt), len(prompt) + len(passage)))
         prompt += passage
     prompt += [rng.randrange(1, POISON[0]) for _ in range(rng.choice([0, 1, 4]))]
-    rule = rng.choice(["hkvd", "hkvd", "head", "none", "modules"])
+    rules: list[RuleName] = ["hkvd", "hkvd", "head", "none", "modules"]
+    rule = rng.choice(rules)
     blend = Blend(tuple(spans), rule, rng.choice([0.0, 0.15, 0.5, 1.0]))
     tokens_max = min(options.tokens_max or 12, CONTEXT - len(prompt))
     return prompt, msgspec.structs.replace(options, blend=blend, tokens_max=tokens_max)

@@ -107,7 +107,7 @@ class Oracle:
         for part in kept:
             offset = part.start if blend.rule == "modules" else 0
             self.compute(prompt[part.start : part.stop], 0, self.other, offset=offset)
-            targets = list(range(part.count))
+            targets = list(range(part.length))
             if not offset:
                 turn(self.pages, [40 * SIZE + at for at in targets], targets, part.start)
             blocks = self.other if offset else self.own

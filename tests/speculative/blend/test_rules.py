@@ -33,7 +33,7 @@ def test_parts_are_whole_blocks_of_their_segments_and_never_the_last_token(size:
         blend, count = random_blend(rng)
         parts = canonical_parts(blend, count, size)
         for part in parts:
-            assert part.count > 0 and part.count % size == 0 and part.stop < count
+            assert part.length > 0 and part.length % size == 0 and part.stop < count
             assert any(
                 (start == part.start and part.stop <= stop < part.stop + size) or stop == count
                 for start, stop in blend.spans
@@ -64,7 +64,7 @@ def test_as_many_are_computed_again_as_the_ratio_says() -> None:
         else:
             for part in parts:
                 own = sorted(at for at in chosen if part.start <= at < part.stop)
-                count = ceil(blend.ratio * part.count)
+                count = ceil(blend.ratio * part.length)
                 assert own == list(range(part.start, part.start + count))
 
 
