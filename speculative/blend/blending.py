@@ -64,7 +64,7 @@ class Blending:
     is_found: bool = False
     """Whether the whole blend was found in the prefix cache."""
     found: int = 0
-    """Canonical tokens that were found in the pool, of those looked for first."""
+    """Canonical tokens that were found in the pool, over all admissions."""
 
     def __post_init__(self) -> None:
         self.states = []
