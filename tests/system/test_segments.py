@@ -46,11 +46,6 @@ async def test_segments_are_served_once_they_are_certified(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     body: dict[str, Any] = {"documents": DOCUMENTS, "blend": {"rule": "hkvd", "ratio": 0.3}}
-    async with serving(model) as (http, url):
-        status, refusal = await asked(http, url, **body)
-        assert status == 400 and refusal["error"]["param"] == "blend"
-        _, exact = await asked(http, url, documents=DOCUMENTS)
-
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text(json.dumps({"documents": DOCUMENTS, "question": "And now?"}))
     # A random model is not to be trusted with anything; here it is.
@@ -75,7 +70,10 @@ async def test_segments_are_served_once_they_are_certified(
         assert len(texts) == 1, "found or not, it is one text"
         status, whole = await asked(http, url, **body | {"blend": {"ratio": 1, "rule": "hkvd"}})
         assert whole["choices"][0]["text"] != "" and status == 200
-        _, plain = await asked(http, url, documents=DOCUMENTS)
-        assert plain["choices"] == exact["choices"], "what is not declared is exact"
-        status, refusal = await asked(http, url, **body | {"blend": {"ratio": 0.01}})
+        _, undeclared = await asked(http, url, documents=DOCUMENTS)
+        written = "".join(f"{text}\n\n" for text in DOCUMENTS) + "And now?"
+        _, exact = await asked(http, url, prompt=written)
+        assert undeclared["choices"] == exact["choices"], "what is not declared is exact"
+        little = {"rule": "hkvd", "ratio": 0.01}
+        status, refusal = await asked(http, url, **body | {"blend": little})
         assert status == 400 and refusal["error"]["param"] == "blend.ratio"
