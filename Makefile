@@ -29,7 +29,8 @@ check: $(SETUP_DEV)
 test: $(SETUP_DEV)
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# The shapes of GPU kernels that `make test` leaves out, as every pair is in one that it runs.
+# What `make test` leaves out of two grids, as every pair is in a case that it runs: the shapes of GPU
+# kernels, and tools by every way of drafting and every mishap.
 test-grid: $(SETUP_DEV)
 	$(PYTEST) -n $(WORKERS) -m grid
 

@@ -56,7 +56,7 @@ class Cache:
     async def run(self) -> None:
         """Drain the mailbox, then plan once: all that has come meanwhile shares the round.
 
-        The next round leaves before the last one's text: the device never waits for that.
+        The next round leaves before the last one's text: no device waits for that.
         """
         while True:
             messages = await receive_all(self.inbox)
@@ -66,7 +66,8 @@ class Cache:
                     # A round has one of `pipeline_depth` slots and the mailbox holds
                     # `pipeline_depth`: never full.
                     self.draft.send_nowait(round_)
-            for _ in range(TICKS_TO_DEVICE):
+            # Where the device has a round already, text need not wait until the next one is there.
+            for _ in range(0 if self.scheduler.runs_ahead else TICKS_TO_DEVICE):
                 await checkpoint()
             for one in results:
                 message = generated(one) if isinstance(one, list) else one

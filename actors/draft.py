@@ -27,7 +27,8 @@ class Drafter:
 
     inbox: Inbox[Round]
     verifier: Outbox[Proposal]
-    proposer: Proposer
+    proposer: Proposer | None
+    """None where the target's process drafts, which knows the newest tokens first."""
     model: Device[Round, tuple[Draft, ...]] | None
     trace: Trace = field(default_factory=Trace)
     lost: bool = False
@@ -47,24 +48,31 @@ class Drafter:
                     self._lose(beside)
                 beside.start_soon(self._watch, beside)
             async for round_ in self.inbox:
-                with self.trace.span("draft", f"round {round_.round_id}"):
-                    prepared = self.proposer.prepare(round_)
-                    model_drafts, model_ms = await self._model_drafts(prepared, beside)
-                    drafts = self.proposer.finish(prepared, model_drafts, model_ms)
+                drafts = await self._drafts(round_, beside)
                 # One proposal per round under way, and the mailbox holds `pipeline_depth`: never
                 # full.
                 self.verifier.send_nowait(Proposal(round_, drafts))
             beside.cancel_scope.cancel()
 
+    async def _drafts(self, round_: Round, beside: TaskGroup) -> tuple[Draft, ...]:
+        """Return a draft for each row, or none at all where the target's process drafts."""
+        proposer = self.proposer
+        if proposer is None:
+            return ()
+        with self.trace.span("draft", f"round {round_.round_id}"):
+            prepared = proposer.prepare(round_)
+            model_drafts, model_ms = await self._model_drafts(proposer, prepared, beside)
+            return proposer.finish(prepared, model_drafts, model_ms)
+
     async def _model_drafts(
-        self, prepared: Prepared, beside: TaskGroup
+        self, proposer: Proposer, prepared: Prepared, beside: TaskGroup
     ) -> tuple[tuple[Draft, ...], float]:
         """Return the draft model's drafts, where they are expected to pay, and their time."""
         round_ = prepared.round
         nothing = (NO_DRAFT,) * len(round_.rows)
         if self.model is None or self.lost:
             return nothing, 0.0
-        wanted = self.proposer.model_lengths(prepared)
+        wanted = proposer.model_lengths(prepared)
         reading = DraftReading(limited(round_, wanted), any(wanted))
         begun = anyio.current_time()
         beside.start_soon(self._read, reading, beside)

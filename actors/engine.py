@@ -21,7 +21,13 @@ import anyio
 from draftwerk.actors.audit import Audit
 from draftwerk.actors.cache import Cache
 from draftwerk.actors.detokenizer import Detokenizer
-from draftwerk.actors.devices.device import Device, DeviceLostError, ThreadWorker, Worker
+from draftwerk.actors.devices.device import (
+    Device,
+    DeviceLostError,
+    ThreadWorker,
+    Worker,
+    queue_of,
+)
 from draftwerk.actors.devices.recovering_target import RecoveryStats
 from draftwerk.actors.draft import Drafter
 from draftwerk.actors.errors import DrainingError, OverloadedError
@@ -96,8 +102,11 @@ class EngineParts:
     """Tokens that the model can attend to."""
     stop_token_ids: tuple[int, ...]
     limits: RoundLimits = DEFAULT_LIMITS
-    proposer: Callable[[], Proposer] = text_proposer
-    """The draft sources that the server runs; with none and no draft model nothing is drafted."""
+    proposer: Callable[[], Proposer | None] = text_proposer
+    """The draft sources that the engine runs; with none and no draft model nothing is drafted.
+
+    Instead of a proposer None, where the target's process runs them: as it must to run ahead.
+    """
     requests_max: int = 256
     name_secret: bytes = b""
     """Keys the names of cached blocks."""
@@ -234,9 +243,10 @@ class Pipeline:
         self.verifier = Verifier(
             self.to_verifier.inbox,
             self.to_cache.outbox,
-            parts.target(),
+            queue_of(parts.target()),
             parts.trace,
             measurements.device_clock,
+            pipeline_depth,
         )
         self.detokenizer = Detokenizer(
             self.to_detokenizer.inbox,
@@ -263,7 +273,8 @@ class Pipeline:
         """Assert what must hold between rounds."""
         self.cache.scheduler.check()
         self.cache.scheduler.cost.check()
-        self.drafter.proposer.check()
+        if self.drafter.proposer is not None:
+            self.drafter.proposer.check()
 
     async def _inspect(self) -> None:
         """Check everything in the first idle moment after some work; a failure is an actor's."""

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from draftwerk.actors.devices.device import Device
-from draftwerk.actors.mailbox import Inbox, Outbox
+from draftwerk.actors.devices.device import QueueDevice
+from draftwerk.actors.mailbox import Inbox, Outbox, mailbox
 from draftwerk.actors.messages import CacheMessage, Decided
 from draftwerk.actors.monitoring.device_clock import DeviceClock
 from draftwerk.actors.monitoring.trace import Trace
@@ -14,11 +14,14 @@ from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 
 @dataclass(slots=True)
 class Verifier:
+    """Sends each round on at once, behind the one that the model computes, and hands on answers."""
+
     inbox: Inbox[Proposal]
     cache: Outbox[CacheMessage]
-    model: Device[Proposal, Verdict]
+    model: QueueDevice[Proposal, Verdict]
     trace: Trace = field(default_factory=Trace)
     device_clock: DeviceClock = field(default_factory=DeviceClock)
+    pipeline_depth: int = 1
     up: bool = False
     """Whether the model was there when the actor began; nothing else survives its loss."""
 
@@ -33,12 +36,27 @@ class Verifier:
             with self.trace.span("verifier", "start the model"):
                 await self.model.revive()
         self.up = True
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(self.model.watch)
-            async for proposal in self.inbox:
-                with self.trace.span("verifier", f"step {proposal.round.round_id}"):
-                    verdict = await self.model.run(proposal)
-                self.device_clock.observe(verdict.round_id, verdict.report, self.trace)
-                # The cache's mailbox has a place for every round under way: never full.
-                self.cache.send_nowait(Decided(verdict=verdict, drafts=proposal.drafts))
-            beside.cancel_scope.cancel()
+        # A place for every round under way: never full.
+        sent, answered = mailbox[Proposal](self.pipeline_depth)
+        with sent, answered:
+            try:
+                async with anyio.create_task_group() as beside:
+                    beside.start_soon(self.model.watch)
+                    beside.start_soon(self._answers, answered)
+                    async for proposal in self.inbox:
+                        await self.model.send(proposal)
+                        sent.send_nowait(proposal)
+                    beside.cancel_scope.cancel()
+            finally:
+                await self.model.settle()
+
+    async def _answers(self, sent: Inbox[Proposal]) -> None:
+        """Hand on the answer to each round that was sent."""
+        async for proposal in sent:
+            with self.trace.span("verifier", f"step {proposal.round.round_id}"):
+                verdict = await self.model.receive()
+            self.device_clock.observe(verdict.round_id, verdict.report, self.trace)
+            # The cache's mailbox has a place for every round under way: never full.
+            self.cache.send_nowait(
+                Decided(verdict=verdict, drafts=proposal.drafts or verdict.drafts)
+            )

@@ -20,7 +20,7 @@ from draftwerk.api.core.errors import (
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.auth import AuthMiddleware
 from draftwerk.api.http.connection import ClientGoneError
-from draftwerk.api.http.page import page
+from draftwerk.api.http.page import FOLDER, page
 from draftwerk.api.http.refusal_log import RefusalLog
 from draftwerk.api.http.request_id import RequestIdMiddleware
 from draftwerk.api.openai import endpoints as generate
@@ -45,6 +45,7 @@ ROUTES = [
     Route("/metrics", service.metrics),
     Route("/openapi.json", service.openapi),
     Route("/", page),
+    Route(FOLDER + "{name}", page),
 ]
 
 DEBUG_ROUTES = [Route("/debug/trace", service.trace)]

@@ -7,12 +7,13 @@ from os import PathLike
 from types import TracebackType
 from typing import Self, Unpack
 
-from draftwerk.actors.messages import Chat, Failed
+from draftwerk.actors.messages import Failed
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.core.config import Settings
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import Call, ServerState, error_of
+from draftwerk.api.openai.schema import ChatBody
 from draftwerk.batches import in_order
 from draftwerk.build import Report, RunningEngine, build_engine
 from draftwerk.engine_settings import EngineKeywords, settings_of
@@ -23,6 +24,8 @@ from draftwerk.requests import (
     AnyPrompt,
     Conversation,
     TextPrompt,
+    ToolChoice,
+    Tools,
     call_of,
     conversation,
     error_of_api,
@@ -105,11 +108,22 @@ class AsyncLLM:
         return self._running().model
 
     async def chat(
-        self, messages: Conversation | str, params: SamplingParams | None = None
+        self,
+        messages: Conversation | str,
+        params: SamplingParams | None = None,
+        *,
+        tools: Tools | None = None,
+        tool_choice: ToolChoice | None = None,
+        parallel_tool_calls: bool | None = None,
     ) -> RequestOutput:
-        """Return the answer to a conversation; a string is one of a single question."""
+        """Return the answer to a conversation; a string is one of a single question.
+
+        What the model called is in `tool_calls`; `message` and a message of the role `tool` for
+        each call, with its `tool_call_id`, go on from there.
+        """
         asked = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-        return await self._output(self._call(conversation(asked), params))
+        body = conversation(asked, tools, tool_choice, parallel_tool_calls)
+        return await self._output(self._call(body, params))
 
     async def generate(
         self, prompt: TextPrompt, params: SamplingParams | None = None
@@ -162,19 +176,20 @@ class AsyncLLM:
 
     async def _output(self, call: Call, take: Take = lambda _: None) -> RequestOutput:
         """Run a call to its end; `take` gets each delta as it comes."""
-        builder = OutputBuilder()
+        is_parsed = call.options.reply is not None
+        builder = OutputBuilder(is_parsed)
         try:
             async with self._running().generation(call) as generation:
                 async for event in generation.events():
                     if isinstance(event, Failed):
                         raise error_of(event, call)
                     builder.add(event)
-                    take(delta_of(event))
+                    take(delta_of(event, is_parsed))
                 return builder.output(generation.timer)
         except ApiError as error:
             raise error_of_api(error) from None
 
-    def _call(self, prompt: AnyPrompt | Chat, params: SamplingParams | None) -> Call:
+    def _call(self, prompt: AnyPrompt | ChatBody, params: SamplingParams | None) -> Call:
         server = self._running()
         return call_of(prompt, params, server.model, server.new_seed)
 

@@ -17,8 +17,8 @@ from draftwerk.blend_certificate import KL_MAX, TOP1_MIN, Certificate, table, wr
 from draftwerk.build import read_infos, read_text
 from draftwerk.model.build import ModelOptions, build
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.step.blend_quality import RetrievalPrompt, Sample, measure, summaries
-from draftwerk.model.step.blend_trial import BlendTrial
+from draftwerk.model.step.blend.blend_quality import RetrievalPrompt, Sample, measure, summaries
+from draftwerk.model.step.blend.blend_trial import BlendTrial
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.plan import plan

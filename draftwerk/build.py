@@ -159,6 +159,11 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
     if settings.kv_store:
         store = await to_thread.run_sync(open_store, settings, models.ready, models.memory)
     memories = Memories()  # of finished outputs; they outlive a restart of the actors
+
+    def proposer() -> Proposer:
+        ready = models.ready
+        return Proposer(models.methods, ready.step_costs, memories, noise, policy, ready.roofline)
+
     return EngineParts(
         text=models.text,
         target=models.target.fresh,
@@ -168,14 +173,7 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
         context_max=models.target_info.context_max,
         stop_token_ids=models.target_info.eos_token_ids,
         limits=models.plan.limits,
-        proposer=lambda: Proposer(
-            models.methods,
-            models.ready.step_costs,
-            memories,
-            noise,
-            policy,
-            models.ready.roofline,
-        ),
+        proposer=no_proposer if models.plan.limits.run_ahead else proposer,
         # Admission lets in as many as the settings say; some of those before are still leaving.
         requests_max=2 * settings.requests_max,
         name_secret=token_bytes(KEY_BYTES) if store is None else name_key(store.disk.folder),
@@ -186,6 +184,10 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
         recoveries=models.recoveries,
         processes=models.processes,
     )
+
+
+def no_proposer() -> None:
+    """Leave the drafting to the target's process."""
 
 
 def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int) -> ServedModel:
@@ -206,6 +208,8 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         dtype=models.plan.dtype,
         attention=models.ready.attention,
         kernels=models.ready.kernels,
+        pipeline_parallel=settings.pipeline_parallel,
+        tensor_parallel=settings.tensor_parallel,
         exact=models.ready.exact and settings.verify == "keyed",
         blends=None if certificate is None else certificate.served(),
     )

@@ -29,6 +29,8 @@ class EngineKeywords(TypedDict, total=False):
     dtype: Literal["auto", "bf16", "fp32", "int8", "int4", "fp16", "fp8"]
     kv_dtype: Literal["auto", "int8", "fp8"]
     device: Literal["auto", "cpu", "cuda"]
+    pipeline_parallel: int
+    tensor_parallel: int
     attention: str
     tool_format: Literal["auto", "hermes", "smollm", "off"]
     exact: bool

@@ -15,7 +15,7 @@ from draftwerk.engine_settings import EngineKeywords
 from draftwerk.errors import ClosedError
 from draftwerk.loop_thread import LoopThread
 from draftwerk.outputs import OutputDelta, RequestOutput
-from draftwerk.requests import AnyPrompt, Conversation, TextPrompt
+from draftwerk.requests import AnyPrompt, Conversation, TextPrompt, ToolChoice, Tools
 from draftwerk.sampling_params import SamplingParams
 
 
@@ -66,10 +66,28 @@ class LLM:
         return self._llm.model
 
     def chat(
-        self, messages: Conversation | str, params: SamplingParams | None = None
+        self,
+        messages: Conversation | str,
+        params: SamplingParams | None = None,
+        *,
+        tools: Tools | None = None,
+        tool_choice: ToolChoice | None = None,
+        parallel_tool_calls: bool | None = None,
     ) -> RequestOutput:
-        """Return the answer to a conversation; a string is one of a single question."""
-        return self._loop.run(self._llm.chat(messages, params))
+        """Return the answer to a conversation; a string is one of a single question.
+
+        What the model called is in `tool_calls`; `message` and a message of the role `tool` for
+        each call, with its `tool_call_id`, go on from there.
+        """
+        return self._loop.run(
+            self._llm.chat(
+                messages,
+                params,
+                tools=tools,
+                tool_choice=tool_choice,
+                parallel_tool_calls=parallel_tool_calls,
+            )
+        )
 
     def generate(self, prompt: TextPrompt, params: SamplingParams | None = None) -> RequestOutput:
         """Return how the model continues a text, or token ids."""

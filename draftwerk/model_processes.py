@@ -17,7 +17,7 @@ from draftwerk.cache.store.block_record import FINGERPRINT_BYTES
 from draftwerk.cache.store.disk import DiskStore, name_key
 from draftwerk.cache.store.page_store import PageStore
 from draftwerk.child_python import python_command
-from draftwerk.machine.host import available_bytes, held_bytes
+from draftwerk.machine.host import available_bytes, proportional_bytes
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.plan import Plan
 from draftwerk.speculative.protocol.frames import Ready
@@ -39,17 +39,29 @@ class ModelMemory:
     """Packed by the first of them; its size comes with them."""
     pages: SharedMemory | None = None
     """None where they end with their process, as a GPU's and a draft model's do."""
+    rank_weights: tuple[SharedMemory, ...] = ()
+    """Of the other ranks of a divided model."""
 
     @property
-    def descriptors(self) -> dict[str, int]:
+    def options(self) -> dict[str, object]:
         """What a model process is told, by the names of its options."""
-        found = {"weights_descriptor": self.weights.descriptor}
+        found: dict[str, object] = {"weights_descriptor": self.weights.descriptor}
         if self.pages is not None:
             found["pages_descriptor"] = self.pages.descriptor
+        if self.rank_weights:
+            found["rank_weights_descriptors"] = [each.descriptor for each in self.rank_weights]
         return found
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What a model process finds open."""
+        all_ = (self.weights, *self.rank_weights, *(() if self.pages is None else (self.pages,)))
+        return tuple(memory.descriptor for memory in all_)
 
     def close(self) -> None:
         self.weights.close()
+        for memory in self.rank_weights:
+            memory.close()
         if self.pages is not None:
             self.pages.close()
 
@@ -60,7 +72,10 @@ def model_memory(settings: EngineSettings, page_bytes: int) -> ModelMemory:
         weights = SharedMemory.make(0, "draftwerk-weights")
         if settings.device == "cuda":
             return ModelMemory(weights)
-        return ModelMemory(weights, SharedMemory.make(memory_bytes(page_bytes), "draftwerk-pages"))
+        pages = SharedMemory.make(memory_bytes(page_bytes), "draftwerk-pages")
+        others = range(1, settings.ranks)
+        ranks = tuple(SharedMemory.make(0, f"draftwerk-weights-{rank}") for rank in others)
+        return ModelMemory(weights, pages, ranks)
     except OSError as error:
         raise ConfigError(
             f"kv_memory {settings.kv_memory} is not to be had: {error.strerror}"
@@ -119,7 +134,7 @@ def has_spare(wanted: str, process_id: int | None) -> bool:
     """
     if wanted != "auto":
         return wanted == "on"
-    taken = 0 if process_id is None else held_bytes(process_id)
+    taken = 0 if process_id is None else proportional_bytes(process_id)
     return available_bytes() > SPARE_ROOM * taken > 0
 
 
@@ -132,6 +147,7 @@ def device(
     memory: ModelMemory | None = None,
 ) -> ProcessDevice[W, R]:
     """Return a device whose model process is started with these options, over this memory."""
-    shared = {} if memory is None else memory.descriptors
+    shared = {} if memory is None else memory.options
+    descriptors = () if memory is None else memory.descriptors
     command = python_command("draftwerk.model.worker", role, json.dumps({**options, **shared}))
-    return ProcessDevice[W, R](partial(spawn, command, tuple(shared.values())), result, silence_s)
+    return ProcessDevice[W, R](partial(spawn, command, descriptors), result, silence_s)

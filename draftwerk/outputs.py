@@ -4,9 +4,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from draftwerk.actors.messages import Delta, Ended, TokenText
+from draftwerk.actors.messages import Delta, Ended, TokenText, ToolCall
 from draftwerk.api.core.request_timer import RequestTimer
 from draftwerk.api.openai.replies import RequestMetrics, Usage
+from draftwerk.api.replying.answers import AnswerParts
+from draftwerk.api.replying.tool_request import call_id_of
+from draftwerk.speculative.replies.parser import PartKind
 
 
 class CompletionOutput(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,11 +23,29 @@ class CompletionOutput(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: tuple[TokenText, ...]
     """Per token, if the request asked for them."""
     finish_reason: str
-    """"stop" or "length"."""
+    """"stop", "length", or "tool_calls" where the model called some."""
     stop: str
     """The stop string that ended the text, if one did."""
     score: float | None
     """Of a beam search: the log-probability over the length penalty."""
+    reasoning: str = ""
+    """What a model that reasons wrote before its answer."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """What it called, in order; a call that `max_tokens` cut is not among them."""
+
+    @property
+    def message(self) -> dict[str, object]:
+        """The answer as a message of the conversation, to go on from."""
+        calls = [
+            {
+                "id": each.id,
+                "type": "function",
+                "function": {"name": each.name, "arguments": each.arguments},
+            }
+            for each in self.tool_calls
+        ]
+        said: dict[str, object] = {"role": "assistant", "content": self.text}
+        return said | {"tool_calls": calls} if calls else said
 
 
 class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +77,19 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
         return self.choices[0].finish_reason
 
     @property
+    def reasoning(self) -> str:
+        return self.choices[0].reasoning
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        return self.choices[0].tool_calls
+
+    @property
+    def message(self) -> dict[str, object]:
+        """The answer as a message of the conversation, to go on from."""
+        return self.choices[0].message
+
+    @property
     def seed(self) -> int:
         """What gives the same text again."""
         return self.metrics.seed
@@ -72,25 +106,38 @@ class OutputDelta(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: tuple[TokenText, ...] = ()
     finish_reason: str = ""
     """Empty while the text goes on."""
+    reasoning: str = ""
 
 
-def delta_of(event: Delta | Ended) -> OutputDelta:
-    """Return an engine's event as a caller sees it."""
+def delta_of(event: Delta | Ended, is_parsed: bool) -> OutputDelta:
+    """Return an engine's event as a caller sees it; a parsed reply's calls come with its output."""
+    text = said(event, "text") if is_parsed else event.text
+    reasoning = said(event, "reasoning")
     if isinstance(event, Ended):
-        return OutputDelta(index=event.choice, text=event.text, finish_reason=event.finish_reason)
+        return OutputDelta(
+            index=event.choice, text=text, finish_reason=event.finish_reason, reasoning=reasoning
+        )
     return OutputDelta(
         index=event.choice,
-        text=event.text,
+        text=text,
         token_ids=event.tokens,
         origins=event.origins,
         logprobs=event.logprobs,
+        reasoning=reasoning,
     )
+
+
+def said(event: Delta | Ended, kind: PartKind) -> str:
+    """Return what an event adds to one kind of a reply's parts."""
+    return "".join(part.text for part in event.parts if part.kind == kind)
 
 
 @dataclass(slots=True)
 class OutputBuilder:
     """Gathers a request's events into its output."""
 
+    is_parsed: bool = False
+    """Whether the reply is told apart into reasoning, text and calls."""
     deltas: dict[int, list[Delta]] = field(default_factory=dict[int, list[Delta]])
     ends: dict[int, Ended] = field(default_factory=dict[int, Ended])
 
@@ -111,13 +158,28 @@ class OutputBuilder:
 
     def _choice(self, ended: Ended) -> CompletionOutput:
         deltas = self.deltas.get(ended.choice, [])
+        answer = AnswerParts()
+        for each in (*deltas, ended):
+            answer.add(each.parts)
+        text = "".join(each.text for each in deltas) + ended.text
+        token_ids = tuple(token for each in deltas for token in each.tokens)
+        calls = [each for each in answer.calls if each.whole]
         return CompletionOutput(
             index=ended.choice,
-            text="".join(each.text for each in deltas) + ended.text,
-            token_ids=tuple(token for each in deltas for token in each.tokens),
+            text=answer.text if self.is_parsed else text,
+            token_ids=token_ids,
             origins=tuple(origin for each in deltas for origin in each.origins),
             logprobs=tuple(token for each in deltas for token in each.logprobs),
-            finish_reason=ended.finish_reason,
+            finish_reason=answer.finish_reason(ended.finish_reason),
             stop=ended.stopped_by,
             score=ended.stats.score,
+            reasoning=answer.reasoning,
+            tool_calls=tuple(
+                ToolCall(
+                    call_id_of(f"{ended.stats.prompt_count} {token_ids}", ended.choice, index),
+                    each.name,
+                    each.arguments,
+                )
+                for index, each in enumerate(calls)
+            ),
         )

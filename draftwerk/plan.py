@@ -94,6 +94,7 @@ def plan(
                 "MODEL, and let --speculate allow draft; or take verify keyed, which needs none"
             )
         methods = ("draft",)
+    runs_ahead = settings.run_ahead == "on" and "draft" not in methods
     options: dict[str, object] = {
         "kv_dtype": settings.kv_dtype,
         "verify": settings.verify,
@@ -109,6 +110,9 @@ def plan(
             "draft_head": settings.draft_head if "head" in methods else "off",
             "successor_count": SUCCESSORS if "recycle" in methods else 0,
             "dtype": dtype,
+            "sources": methods if runs_ahead else None,
+            "pipeline_parallel": settings.pipeline_parallel,
+            "tensor_parallel": settings.tensor_parallel,
             **options,
         },
         draft_options=(
@@ -122,7 +126,10 @@ def plan(
         dtype=dtype,
         methods=methods,
         limits=RoundLimits(
-            draft_max=DRAFT_MAX if methods else 0, promise=read_promise(settings.slo)
+            pipeline_depth=2 if runs_ahead else 1,
+            run_ahead=runs_ahead,
+            draft_max=DRAFT_MAX if methods else 0,
+            promise=read_promise(settings.slo),
         ),
     )
 

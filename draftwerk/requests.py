@@ -5,7 +5,7 @@ from typing import cast
 
 import msgspec
 
-from draftwerk.actors.messages import Chat, Options
+from draftwerk.actors.messages import Options
 from draftwerk.actors.messages import Prompt as EnginePrompt
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.ports import ServedModel
@@ -14,6 +14,9 @@ from draftwerk.api.openai.decode import decoded
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
 from draftwerk.api.openai.translate import chat_prompt, completion_prompts, options
 from draftwerk.api.replying.grammars import ANY_OBJECT, schema_grammar
+from draftwerk.api.replying.reasoning_request import ReasoningRequest
+from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
+from draftwerk.api.replying.tool_request import chat_wish
 from draftwerk.errors import ClosedError, RequestError, RequestFailedError
 from draftwerk.sampling_params import GRAMMAR_FIELDS, ParamsBody, SamplingParams
 from draftwerk.speculative.sampling.params import Grammar
@@ -25,33 +28,48 @@ TextPrompt = str | Sequence[int]
 AnyPrompt = TextPrompt | Conversation
 """Text and token ids are continued; a conversation is answered."""
 
+Tools = Sequence[Mapping[str, object]]
+"""Functions that may be called, as chat completions take them: `{"type": "function", …}`."""
+ToolChoice = str | Mapping[str, object]
+""""auto", "none", "required", or the one function that is called, as chat completions have it."""
+
 CHAT = msgspec.json.Decoder(ChatBody)
 COMPLETION = msgspec.json.Decoder(CompletionBody)
 DEFAULTS = SamplingParams()
 
 
 def call_of(
-    prompt: AnyPrompt | Chat,
+    prompt: AnyPrompt | ChatBody,
     params: SamplingParams | None,
     model: ServedModel,
     new_seed: Callable[[], int],
 ) -> Call:
     """Return the request as the engine's admission takes it. Raises RequestError."""
-    asked = prompt if isinstance(prompt, Chat) else engine_prompt(prompt)
+    asked = prompt if isinstance(prompt, ChatBody) else checked_prompt(prompt)
+    given = params or DEFAULTS
     try:
-        wanted = options_of(params or DEFAULTS, model, new_seed)
+        body = given.checked()
+        plan = ReplyPlan(grammar_of(body), blamed=grammar_field(given))
+        engine_prompt: EnginePrompt
+        if isinstance(asked, ChatBody):
+            wish = chat_wish(asked.tools, asked.tool_choice, asked.parallel_tool_calls)
+            plan = plan_reply(wish, ReasoningRequest(), plan.grammar, plan.blamed, model)
+            engine_prompt = chat_prompt(asked.messages, plan.tools, plan.variables)
+        else:
+            engine_prompt = asked
+        wanted = options_of(body, plan, model, new_seed)
     except ApiError as error:
         raise error_of_api(error) from None
     return Call(
         request_id="python",
-        kind="chat" if isinstance(asked, Chat) else "completion",
-        prompts=[asked],
+        kind="chat" if isinstance(asked, ChatBody) else "completion",
+        prompts=[engine_prompt],
         options=wanted,
-        names={"response_format": grammar_field(params or DEFAULTS)},
+        names={"response_format": plan.blamed},
     )
 
 
-def engine_prompt(prompt: AnyPrompt) -> EnginePrompt:
+def checked_prompt(prompt: AnyPrompt) -> ChatBody | EnginePrompt:
     """Return one checked prompt. Raises RequestError."""
     if not isinstance(prompt, str) and any(isinstance(each, Mapping) for each in prompt):
         return conversation(cast("Conversation", prompt))
@@ -67,17 +85,29 @@ def engine_prompt(prompt: AnyPrompt) -> EnginePrompt:
     return prompts[0]
 
 
-def conversation(messages: Conversation) -> Chat:
-    """Return a checked conversation. Raises RequestError."""
+def conversation(
+    messages: Conversation,
+    tools: Tools | None = None,
+    tool_choice: ToolChoice | None = None,
+    parallel_tool_calls: bool | None = None,
+) -> ChatBody:
+    """Return a checked conversation, and the tools that it may call. Raises RequestError."""
+    body = {
+        "messages": messages,
+        "tools": tools,
+        "tool_choice": tool_choice,
+        "parallel_tool_calls": parallel_tool_calls,
+    }
     try:
-        return chat_prompt(decoded(msgspec.json.encode({"messages": messages}), CHAT).messages)
+        return decoded(msgspec.json.encode(body), CHAT)
     except ApiError as error:
         raise error_of_api(error) from None
 
 
-def options_of(params: SamplingParams, model: ServedModel, new_seed: Callable[[], int]) -> Options:
+def options_of(
+    body: ParamsBody, plan: ReplyPlan, model: ServedModel, new_seed: Callable[[], int]
+) -> Options:
     """Return the engine's options. Raises ApiError for what this model cannot do."""
-    body = params.checked()
     return options(
         body,
         model,
@@ -86,8 +116,9 @@ def options_of(params: SamplingParams, model: ServedModel, new_seed: Callable[[]
         tokens_max=body.max_tokens,
         choices=body.n or 1,
         logprobs=-1 if body.logprobs is None else body.logprobs,
-        grammar=grammar_of(body),
-        grammar_field=grammar_field(params),
+        grammar=plan.grammar,
+        grammar_field=plan.blamed,
+        reply=plan.form,
     )
 
 

@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from draftwerk.actors.messages import Speculation
-from draftwerk.api.openai.schema import GrammarText, OpenAIBody
+from draftwerk.api.openai.schema import OpenAIBody
+from draftwerk.api.replying.text_schema import GrammarText
 from draftwerk.errors import RequestError
 
 GRAMMAR_FIELDS = ("json_schema", "json_object", "regex", "grammar")

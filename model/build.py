@@ -5,29 +5,39 @@ from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
-import msgspec
 import torch
+from msgspec.structs import replace
 
-from draftwerk.machine.host import memory_bytes
-from draftwerk.machine.threads import ALWAYS_ALL, fastest_count, usable_cpus
-from draftwerk.model.attention.choice import Needs, choose_attention
-from draftwerk.model.checkpoint.hub import cache_directory, locate
+from draftwerk.model.attention.choice import choose_attention
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.hub import cache_directory
 from draftwerk.model.checkpoint.loader import Checkpoint, load
-from draftwerk.model.checkpoint.packed_weights import WeightStore, weights_fingerprint
+from draftwerk.model.checkpoint.packed_weights import weights_fingerprint
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead, find
-from draftwerk.model.native.build import Library, NativeUnavailable, obtain, source_key
+from draftwerk.model.model_options import ModelOptions
+from draftwerk.model.native.build import NativeUnavailable, obtain
 from draftwerk.model.native.draft_head import NativeStep
-from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.kv_pages import NativeTurn, copy_blocks, move_slots
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.native.servable import check_formats
-from draftwerk.model.native.trials import native_roofline, trial_s
+from draftwerk.model.native.trials import native_roofline
+from draftwerk.model.ranks.group import RankGroup
+from draftwerk.model.ranks.leading import LeadingForward
+from draftwerk.model.ranks.parts import (
+    DTYPES,
+    NATIVE,
+    grid_of,
+    kernel_words,
+    lead,
+    native_part,
+    needs_of,
+    torch_part,
+    vocabulary_of,
+)
 from draftwerk.model.reference.draft_head import TorchStep
-from draftwerk.model.reference.forward import TorchForward, prefer_speed
-from draftwerk.model.reference.kv_pages import allocate, page_shape
-from draftwerk.model.reference.shared_pages import page_memory
 from draftwerk.model.step.backend import Backend, BoundHead, LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
@@ -36,53 +46,15 @@ from draftwerk.model.text.grammar import Grammars, grammars_of
 from draftwerk.speculative.blend.rules import CHECK_LAYER
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.protocol.frames import OnProgress
-from draftwerk.speculative.sampling.verification import Verify
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 DEVICE_DTYPES = {
     "cpu": (*DTYPES, "int8", "int4"),
     "cuda": (*DTYPES, "int8", "int4", "fp16", "fp8"),
 }
 KV_DTYPES = ("auto", "int8", "fp8")
-THREADS_S = 1.0
-"""For finding the best number of threads, where there are many CPUs."""
 READING_S = 0.3
 TORCH_SLOWNESS = "3 to 5 times slower"
 """Measured: docs/measurements.md."""
-NATIVE = "native"
-"""The attention that comes with the C++ forward."""
-
-
-class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How one model is to run; plain data, so that it can cross to a device process."""
-
-    source: str | None = None
-    """A directory, GGUF file or hub name; None is the embedded default."""
-    dtype: str = "bf16"
-    device: str = "auto"
-    attention: str = "auto"
-    exact: bool = False
-    """Whether a token's logits must not depend on its batch; on a CPU they never do by default."""
-    threads: int = 0
-    """0 means as many as are fastest, of the CPUs that affinity and the container's quota leave."""
-    kv_dtype: str = "auto"
-    """Of keys and values: auto (as the activations), int8 on a CPU, or fp8 on a GPU."""
-    block_count: int = 256
-    block_size: int = 16
-    verify: Verify = "keyed"
-    """The rule that verifies drafts."""
-    draft_head: str = "off"
-    """A file, "auto" for the one that came for this model if one did, or "off"."""
-    survey: bool = False
-    """Whether more steps are measured at start than serving needs."""
-    successor_count: int = 0
-    """How many of the best next tokens to report of every node computed."""
-    pages_descriptor: int = -1
-    """Of shared memory for the pages, which the parent owns; -1: the process has its own."""
-    weights_descriptor: int = -1
-    """Of shared memory for packed weights, likewise."""
-    measures: bool = True
-    """Whether steps and memory are measured; one that succeeds another only warms up."""
 
 
 class Built(NamedTuple):
@@ -107,6 +79,8 @@ class Built(NamedTuple):
     blends: str = ""
     """Fingerprint of what decides how far blended texts are from exact ones; empty where segments
     cannot be reused."""
+    group: RankGroup | None = None
+    """The other ranks of a divided model."""
 
 
 def build(
@@ -120,6 +94,10 @@ def build(
     if options.dtype not in dtypes:
         known = ", ".join(dtypes)
         raise Refused(f"dtype {options.dtype!r} is not one of {known} on {device.type}")
+    if device.type == "cuda" and grid_of(options).size > 1:
+        raise Refused(
+            "pipeline_parallel and tensor_parallel divide a model on a CPU: take device cpu"
+        )
     if device.type == "cuda" and find_spec("triton") is not None:
         return _gpu(options, device, progress, drafts)
     if device.type == "cpu" and options.attention in ("auto", NATIVE):
@@ -158,17 +136,12 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
     _check_kv_dtype(options, "int8")
     kernels = obtain(progress=progress)  # first: it fails before anything large is read
     torch.set_num_threads(1)  # a second pool of spinning threads would fight the first
-    store = _weight_store(options, kernels)
-    tries_threads = not options.threads and usable_cpus() > ALWAYS_ALL
-    has_matrices = store is None or not store.is_packed or tries_threads
-    model = load(options.source, None, progress=progress, matrices=has_matrices)
-    begun = perf_counter()
-    threads = options.threads or _threads(model, options.dtype)
-    measured_s = perf_counter() - begun
-    pool = Pool(threads)
-    forward = NativeForward(
-        model.config, model.weights, options.dtype, pool, options.kv_dtype, store
-    )
+    options, group = lead(replace(options, attention=NATIVE), progress)
+    part = native_part(options, kernels, progress)
+    model, pool, pages = part.model, part.pool, part.pages
+    forward = part.forward
+    if group is not None and part.stage is not None:
+        forward = LeadingForward(part.stage, group, pages)
     sampler = NativeSampler(pool)
     backend = Backend(
         choose=sampler.choose_many,
@@ -178,14 +151,10 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
         copy_blocks=copy_blocks,
         move_slots=move_slots,
     )
-    shared, pages = page_memory(
-        page_shape(model.config, options.block_count, options.block_size, forward.page_width),
-        forward.page_dtype,
-        options.pages_descriptor,
-    )
     head = None
-    if weights := _draft_head(options, model):
-        step = NativeStep(weights, forward.embedding, model.weights.lm_head, pool)
+    vocabulary = vocabulary_of(options, model.weights, part.forward.embedding)
+    if weights := _draft_head(options, model.config, vocabulary):
+        step = NativeStep(weights, vocabulary.embedding, vocabulary.lm_head, pool)
         head = BoundHead(step=step, forward=forward)
     parts = LoadedModel(
         forward=forward,
@@ -194,47 +163,38 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
         backend=backend,
         grammars=_grammars(model),
         draft_head=head,
-        shared=shared,
-        # Keys in one byte would be rounded twice.
-        turn_slots=NativeTurn(pool, model.config.rope_inverse_frequencies)
-        if options.kv_dtype != "int8" and model.config.layer_count > CHECK_LAYER
-        else None,
+        shared=part.shared,
+        turn_slots=_turn_slots(options, model.config, pool) if group is None else None,
     )
+    if group is not None:
+        group.wait_until_ready()
     begun = perf_counter()
-    reading = forward.reading(READING_S) if options.measures else (0, 0.0)
-    roofline = None
-    if options.measures:
-        roofline = native_roofline(model.config, forward, pages, pool, reading)
+    reading, roofline = (0, 0.0), None
+    if options.measures and group is None:  # a rank's rates are not the model's
+        reading = part.forward.reading(READING_S)
+        roofline = native_roofline(model.config, part.forward, pages, pool, reading)
     return Built(
         parts,
         "cpu",
         NATIVE,
         exact=True,
         kernels=f"{kernels.isa.name}, {kernels.origin}",
-        threads=threads,
+        threads=part.threads,
         reading=reading,
-        measured_s=measured_s + perf_counter() - begun,
+        measured_s=part.measured_s + perf_counter() - begun,
         roofline=roofline,
-        fingerprint=_page_fingerprint(options, model.directory, _kernel_words(kernels)),
+        fingerprint=_page_fingerprint(options, model.directory, kernel_words(kernels)),
         blends=_fingerprint(options, model.directory, ("blend",)) if parts.turn_slots else "",
+        group=group,
     )
 
 
-def _weight_store(options: ModelOptions, kernels: Library) -> WeightStore | None:
-    """Return where packed weights are shared, if the parent has handed memory over."""
-    if options.weights_descriptor < 0:
+def _turn_slots(options: ModelOptions, config: ModelConfig, pool: Pool) -> NativeTurn | None:
+    """Return what turns copied keys to their places, where segments can be reused."""
+    # Keys in one byte would be rounded twice.
+    if options.kv_dtype == "int8" or config.layer_count <= CHECK_LAYER:
         return None
-    _, directory = locate(options.source)
-    cache = cache_directory()
-    words = (options.dtype, *_kernel_words(kernels))
-    fingerprint = weights_fingerprint(directory, cache, words)
-    if fingerprint is None:
-        return None
-    return WeightStore(options.weights_descriptor, fingerprint, cache)
-
-
-def _kernel_words(kernels: Library) -> tuple[str, str]:
-    return kernels.isa.name, source_key(kernels.isa)
+    return NativeTurn(pool, config.rope_inverse_frequencies)
 
 
 def _page_fingerprint(options: ModelOptions, directory: Path, words: tuple[str, ...]) -> str:
@@ -248,15 +208,6 @@ def _fingerprint(options: ModelOptions, directory: Path, words: tuple[str, ...])
     words = (options.dtype, options.kv_dtype, str(options.block_size), *words)
     found = weights_fingerprint(directory, cache_directory(), words)
     return "" if found is None else found.hex()
-
-
-def _threads(model: Checkpoint, dtype: str) -> int:
-    """Return the number of threads on which the model is fastest."""
-    return fastest_count(
-        usable_cpus(),
-        lambda count: trial_s(model.config, model.weights, dtype, count),
-        THREADS_S,
-    )
 
 
 def _gpu(options: ModelOptions, device: torch.device, progress: OnProgress, drafts: bool) -> Built:
@@ -275,7 +226,7 @@ def _gpu(options: ModelOptions, device: torch.device, progress: OnProgress, draf
         kv_dtype=options.kv_dtype,
         drafts=drafts,
     )
-    draft_head = _draft_head(options, model)
+    draft_head = _draft_head(options, model.config, model.weights)
     parts, chosen = gpu_parts(
         model, settings, CudaRecorder(), _grammars(model), progress, draft_head
     )
@@ -286,37 +237,31 @@ def _torch(
     options: ModelOptions, device: torch.device, progress: OnProgress, why: str = ""
 ) -> Built:
     """Build the fallback; `why` says what keeps the native kernels from a CPU."""
-    dtype = DTYPES.get(options.dtype)
-    if dtype is None:
+    if options.dtype not in DTYPES:
         needed = "Triton" if device.type == "cuda" else "the native kernels of a CPU"
         raise Refused(f"dtype {options.dtype!r} needs {needed}")
     _check_kv_dtype(options)
-    threads = 0
-    if device.type == "cpu":
-        threads = options.threads or usable_cpus()
-        torch.set_num_threads(threads)
-    needs = Needs(device, options.block_size, options.exact and device.type == "cuda")
-    name, attention, _ = choose_attention(options.attention, needs)
-    model = load(options.source, dtype, device, progress)
-    forward = TorchForward(model.config, model.weights, attention)
-    if not options.exact:
-        prefer_speed(forward, memory_bytes())
-    shared = None
-    if device.type == "cpu":
-        shape = page_shape(model.config, options.block_count, options.block_size)
-        shared, pages = page_memory(shape, dtype, options.pages_descriptor)
-    else:
-        pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
+    name = choose_attention(options.attention, needs_of(options, device)).name
+    options, group = lead(replace(options, attention=name), progress)
+    part = torch_part(options, device, progress)
+    model, pages = part.model, part.pages
+    forward = part.forward
+    if group is not None and part.stage is not None:
+        forward = LeadingForward(part.stage, group, pages)
     head = None
-    if weights := _draft_head(options, model):
-        head = BoundHead(step=TorchStep(weights, model.weights), forward=forward)
+    embedding = model.weights.embedding
+    vocabulary = vocabulary_of(options, model.weights, embedding, embedding.dtype)
+    if weights := _draft_head(options, model.config, vocabulary):
+        head = BoundHead(step=TorchStep(weights, vocabulary), forward=forward)
+    if group is not None:
+        group.wait_until_ready()
     parts = LoadedModel(
         forward=forward,
         pages=pages,
         vocab_size=model.config.vocab_size,
         grammars=_grammars(model),
         draft_head=head,
-        shared=shared,
+        shared=part.shared,
     )
     kernels = f"none ({why}): torch serves, {TORCH_SLOWNESS}" if why else ""
     return Built(
@@ -325,8 +270,9 @@ def _torch(
         name,
         exact=False,
         kernels=kernels,
-        threads=threads,
+        threads=part.threads,
         fingerprint=_page_fingerprint(options, model.directory, (name, torch.__version__)),
+        group=group,
     )
 
 
@@ -337,10 +283,10 @@ def _check_kv_dtype(options: ModelOptions, served: str = "auto") -> None:
         raise Refused(f"kv_dtype {options.kv_dtype!r} needs {needed[options.kv_dtype]}")
 
 
-def _draft_head(options: ModelOptions, model: Checkpoint) -> DraftHead | None:
+def _draft_head(options: ModelOptions, config: ModelConfig, weights: Weights) -> DraftHead | None:
     if options.draft_head == "off":
         return None
-    return find(options.draft_head, model.config, model.weights)
+    return find(options.draft_head, config, weights)
 
 
 def _grammars(model: Checkpoint) -> Grammars | None:

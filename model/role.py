@@ -1,4 +1,4 @@
-"""What a model process is for: the target that decides, or the draft model that guesses."""
+"""What a model process is for: the target, a further rank of a divided one, or the draft model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,13 +10,24 @@ import torch
 from draftwerk.model.build import Built, ModelOptions, build
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.measuring import MEASURING_S, StepSize, StepTimes, step_costs
+from draftwerk.model.ranks.group import RankGroup
+from draftwerk.model.ranks.parts import BuiltRank, build_rank
+from draftwerk.model.ranks.rank_round import RankRound
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
+from draftwerk.model.step.drafted_target import DraftedTarget, Step
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.frames import OnProgress, Ready
-from draftwerk.speculative.protocol.rounds import Draft, NewSequence, Proposal, Round, Row, chain
+from draftwerk.speculative.protocol.rounds import (
+    Draft,
+    NewSequence,
+    Proposal,
+    Round,
+    Row,
+    chain,
+)
 from draftwerk.speculative.sampling.params import Sampling
 
 W = TypeVar("W")
@@ -47,9 +58,11 @@ ROW_TOKENS = 64
 class Role:
     """A model that is ready to work; `make` returns one without any sequence."""
 
-    work_type: type[Proposal] | type[Round]
+    work_type: type[Proposal] | type[Round] | type[RankRound]
     make: Callable[[], Callable[[Any], object]]
     ready: Ready
+    group: RankGroup | None = None
+    """The other ranks, where the model is divided."""
     step: Callable[[Any], object] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,9 +74,11 @@ class Role:
 
 
 def build_role(role: str, options: bytes, progress: OnProgress) -> Role:
-    """Return the target or the draft model, loaded and warm. Raises Refused."""
+    """Return the target, a further rank of one, or the draft model, loaded. Raises Refused."""
     decoded = msgspec.json.decode(options, type=ModelOptions)
     try:
+        if role == "rank":
+            return _rank(build_rank(decoded, progress), decoded)
         built = build(decoded, progress, drafts=role == "draft")
     except (MemoryError, torch.OutOfMemoryError) as error:
         reason = str(error).partition(". ")[0]
@@ -85,16 +100,31 @@ def build_role(role: str, options: bytes, progress: OnProgress) -> Role:
     left_s = max(0.0, budget_s - built.measured_s) if decoded.measures else 0.0
     runner = TargetRunner(built.parts.on_scratch(), decoded.successor_count)
     costs = _step_costs(runner, decoded, left_s)
-    rule = rule_of(decoded.verify)
+    make = target_maker(built, decoded, costs)
     return Role(
         Proposal,
-        lambda: noting_use(
-            built.parts,
-            TargetRunner(built.parts, decoded.successor_count, rule=rule).step,
-            round_of,
-        ),
+        lambda: noting_use(built.parts, make(), round_of),
         _ready(built, costs),
+        built.group,
     )
+
+
+def target_maker(built: Built, options: ModelOptions, costs: StepTimes) -> Callable[[], Step]:
+    """Return what makes a target without any sequence, with its draft sources if it runs them."""
+    rule = rule_of(options.verify)
+
+    def runner() -> TargetRunner:
+        return TargetRunner(built.parts, options.successor_count, rule=rule)
+
+    if options.sources is None:
+        return lambda: runner().step
+    return DraftedTarget(runner, options.sources, costs, built.roofline).make
+
+
+def _rank(built: BuiltRank, options: ModelOptions) -> Role:
+    """Return a rank that rank 0 has started; only rank 0 knows sequences, and warms up."""
+    ready = Ready(device="cpu", attention=options.attention, exact=True, threads=built.threads)
+    return Role(RankRound, lambda: built.compute, ready)
 
 
 def noting_use(
@@ -125,7 +155,7 @@ def _step_costs(runner: TargetRunner, options: ModelOptions, budget_s: float) ->
     """Return what steps cost that verify drafts, on the first blocks."""
 
     def measure(size: StepSize) -> tuple[StepLoad, float]:
-        report = runner.step(_verification(size, options.block_size)).report
+        report = runner.step(verification(size, options.block_size)).report
         return report.load, report.device_ms
 
     asked = SURVEY_SIZES if options.survey else WARM_UP_SIZES
@@ -134,11 +164,11 @@ def _step_costs(runner: TargetRunner, options: ModelOptions, budget_s: float) ->
 
 
 def _blocks(size: StepSize, options: ModelOptions) -> int:
-    rows = _verification(size, options.block_size).round.rows
+    rows = verification(size, options.block_size).round.rows
     return sum(len(row.blocks) for row in rows)
 
 
-def _verification(size: StepSize, block_size: int) -> Proposal:
+def verification(size: StepSize, block_size: int) -> Proposal:
     """Return a round of so many tokens: of a prompt, or drafted but for the first of each row.
 
     Whatever the pages hold counts as the rows' context, which lies in them before the tokens.
@@ -183,6 +213,7 @@ def _ready(built: Built, costs: StepTimes) -> Ready:
         weight_ms=built.reading[1],
         roofline=built.roofline,
         pages=None if built.parts.shared is None else built.parts.shared.layout,
+        ranks=() if built.group is None else tuple(built.group.process_ids.values()),
         fingerprint=built.fingerprint,
         blends=built.blends,
     )

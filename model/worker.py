@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import sys
+from queue import SimpleQueue
 from threading import Lock, Thread
 from time import sleep
 from typing import TYPE_CHECKING, BinaryIO
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 BEAT_S = 1.0
 NICENESS = 5
 """The server goes first: it works for microseconds, and models fill every core for long."""
+
+_RESET, _END = object(), object()
+"""Between the threads: forget every sequence; there is no more to come."""
 
 
 class Pipe:
@@ -67,6 +71,8 @@ def main(role: str, options: str) -> None:
     except Refused as error:
         pipe.send(FrameKind.REFUSED, str(error).encode())
         return
+    if model.group is not None:
+        model.group.on_loss(end)
     # What is loaded stays: the collector need not look at it again in the middle of a step.
     gc.collect()
     gc.freeze()
@@ -74,16 +80,38 @@ def main(role: str, options: str) -> None:
     serve(work, pipe, model)
 
 
+def end(why: str) -> None:
+    """End the process at once, whatever it is doing: without its other ranks it can do nothing."""
+    print(why, file=sys.stderr, flush=True)
+    os._exit(1)
+
+
 def serve(work: BinaryIO, pipe: Pipe, model: "Role") -> None:
-    """Answer every WORK frame with a DONE frame, until the input ends."""
-    decoder = msgspec.msgpack.Decoder(model.work_type)
-    while header := work.read(HEADER.size):
-        kind, length = HEADER.unpack(header)
-        payload = work.read(length)
-        if kind == FrameKind.RESET:
+    """Answer every WORK frame with a DONE frame, until the input ends.
+
+    A thread reads the next one while a step is computed. The answer leaves before the next step
+    begins: while that is drafted for, on one core, the parent works on another.
+    """
+    # Holds what the parent has under way: two rounds and a reset at most.
+    arrived: SimpleQueue[object] = SimpleQueue()
+    Thread(target=_read, args=(work, model.work_type, arrived), daemon=True).start()
+    while (message := arrived.get()) is not _END:
+        if message is _RESET:
             model.reset()
         else:
-            pipe.send(FrameKind.DONE, encode(model.step(decoder.decode(payload))))
+            pipe.send(FrameKind.DONE, encode(model.step(message)))
+
+
+def _read(work: BinaryIO, kind_of_work: type, arrived: "SimpleQueue[object]") -> None:
+    """Decode frames until the input ends."""
+    decoder = msgspec.msgpack.Decoder(kind_of_work)
+    try:
+        while header := work.read(HEADER.size):
+            kind, length = HEADER.unpack(header)
+            payload = work.read(length)
+            arrived.put(_RESET if kind == FrameKind.RESET else decoder.decode(payload))
+    finally:
+        arrived.put(_END)
 
 
 if __name__ == "__main__":

@@ -57,21 +57,24 @@ class Sequence:
     """What becomes of the segments of its prompt, if some are reused."""
 
     computed: int = 0
+    planned: int = 0
+    """What of the known tokens is computed once all rounds in flight are."""
     sent_count: int = 0
     """Tokens sent to the devices; 0 means that they must be sent a NewSequence."""
     feedback: Feedback = NOTHING_LEARNED
     """Of the newest decision, until it is sent to the draft sources."""
     resumed: bool = False
     """Whether it was submitted before, to actors that failed."""
-    in_flight: bool = False
+    in_flight: int = 0
+    """Rounds under way that have a row of it."""
     cancelled: bool = False
     ended: bool = False
     tally: "Tally" = field(default_factory=lambda: Tally())
 
     @property
     def pending(self) -> int:
-        """Known tokens whose KV is not computed."""
-        return len(self.tokens) - self.computed
+        """Known tokens whose KV is neither computed nor being computed."""
+        return len(self.tokens) - self.planned
 
     @property
     def unread(self) -> int:
@@ -104,9 +107,20 @@ class Sequence:
         for table in self.blending.tables() if self.blending is not None else ():
             table.forget()
 
+    @property
+    def blends(self) -> bool:
+        """Whether rows of its blend are still to come, or not all answered."""
+        return self.blending is not None and self.computed < self.blending.stop
+
+    @property
+    def continues(self) -> bool:
+        """Whether a round under way decides its next token, so that its next row continues it."""
+        return self.in_flight > 0 and self.pending == 0
+
     def draft_room(self) -> int:
         """Return how many drafted tokens could still be of use: the target adds one of its own."""
-        return max(0, min(self.draft_max, self.tokens_max - self.generated - 1))
+        left = self.tokens_max - self.generated - self.continues
+        return max(0, min(self.draft_max, left - 1))
 
     def extend(self, tokens: tuple[int, ...]) -> tuple[int, str]:
         """Append decided tokens up to the end of the text.

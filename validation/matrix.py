@@ -35,11 +35,20 @@ from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.budget import choose_nodes
+from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
 from draftwerk.speculative.drafting.policy import Estimates, KeyedPolicy, candidate_nodes
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.drafting.rationing import Choice, RationedRow
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round, Row, chain
+from draftwerk.speculative.protocol.rounds import (
+    NO_DRAFT,
+    Draft,
+    Proposal,
+    Round,
+    Row,
+    Verdict,
+    chain,
+)
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
@@ -193,18 +202,32 @@ class Matrix:
         block_count: int,
         proposer: Callable[[], Proposer],
         draft: Callable[[], ThreadDevice[Round, tuple[Draft, ...]] | None] = lambda: None,
+        *,
+        run_ahead: bool = False,
     ) -> AsyncGenerator[Engine]:
+        """Run an engine; with `run_ahead` its target drafts, and two rounds are under way."""
+
+        def target() -> ThreadDevice[Proposal, Verdict]:
+            step = TargetRunner(self.runner.parts, 8).step
+            return ThreadDevice(DraftedRounds(proposer(), step).step if run_ahead else step)
+
         parts = EngineParts(
             text=self.text,
-            target=lambda: ThreadDevice(TargetRunner(self.runner.parts, 8).step),
+            target=target,
             draft=draft,
             block_count=block_count,
             block_size=BLOCK_SIZE,
             context_max=512,
             stop_token_ids=self.stop_token_ids,
-            limits=RoundLimits(rows_max=PROMPTS, tokens_max=96, draft_max=7),
+            limits=RoundLimits(
+                pipeline_depth=2 if run_ahead else 1,
+                run_ahead=run_ahead,
+                rows_max=PROMPTS,
+                tokens_max=96,
+                draft_max=7,
+            ),
             expects_lengths=False,
-            proposer=proposer,
+            proposer=(lambda: None) if run_ahead else proposer,
         )
         async with running(parts) as one:
             yield one
@@ -276,7 +299,7 @@ async def check_way(
     """Decode all prompts at once in one way; every text must be the plain one."""
     known = dict(zip(prompts, answers, strict=True))
     proposer, draft = drafting(matrix, way, known)
-    async with matrix.engine(16, proposer, draft) as tight:
+    async with matrix.engine(16, proposer, draft, run_ahead=way == AHEAD) as tight:
         for turn in range(2):  # the second time the store and the prefix cache hold the answers
             texts: list[list[int]] = [[] for _ in prompts]
 
@@ -311,7 +334,7 @@ def drafting(
         return partial(Proposer, policy=Everything(), methods=()), lambda: None
     if way in SOURCES:
         return partial(Proposer, policy=Everything(), methods=(way,)), lambda: None
-    if way == "all":
+    if way in ("all", AHEAD):
         return partial(Proposer, policy=Everything(), methods=SOURCES), lambda: None
     if way == "draft model":
         # The target itself, with pages of its own.
@@ -323,11 +346,13 @@ def drafting(
     return partial(Reckless, ()), lambda: ThreadDevice(oracle.propose)
 
 
+AHEAD = "all, run ahead"
 WAYS = [
     "off",
     *SOURCES,
     "prediction",
     "all",
+    AHEAD,
     "draft model",
     "always right",
     "always wrong",

@@ -16,8 +16,10 @@ from tests.support.simulation import Setting, run
 def setting(seed: int) -> Setting:
     """Return the server of one seed."""
     rng = random.Random(seed)
+    run_ahead = rng.random() < 0.5
     return Setting(
         seed,
+        run_ahead=run_ahead,
         requests=rng.randint(4, 16),
         block_count=rng.choice([16, 20, 28, 60]),
         pipeline_depth=rng.choice([1, 1, 2, 3]),

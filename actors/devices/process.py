@@ -1,6 +1,7 @@
 """A device in a process of its own: its crash, its memory and its GIL are not the server's."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -51,6 +52,8 @@ class ProcessDevice(Generic[W, R]):
     spawn: Callable[[], Awaitable[Child]]
     result_type: type[R]
     silence_s: float = SILENCE_S
+    ready: Ready | None = None
+    """What the child reported."""
     _child: Child | None = None
     _stale: bool = False
     """Whether the child holds sequences of an earlier pipeline."""
@@ -59,11 +62,25 @@ class ProcessDevice(Generic[W, R]):
     _heard_at: float = 0.0
     """When the child last sent a frame, on the event loop's clock."""
     _one_at_a_time: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
+    _sending: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
+    _unanswered: int = 0
+    """Pieces of work that the child was sent and has not answered."""
+    _unsent: Exception | None = None
+    """Why a piece of work did not reach the child; found out in the order of the work."""
 
     @property
     def process_id(self) -> int | None:
         """The child's, while there is one."""
         return None if self._child is None else self._child.process_id
+
+    @property
+    def rank_ids(self) -> dict[str, int | None]:
+        """The ids of the processes that compute with the child, while there is one."""
+        ranks = () if self.ready is None else self.ready.ranks
+        return {
+            f"rank {rank}": process_id if self.alive else None
+            for rank, process_id in enumerate(ranks, 1)
+        }
 
     @property
     def alive(self) -> bool:
@@ -76,11 +93,12 @@ class ProcessDevice(Generic[W, R]):
         Raises ModelRefusedError, and DeviceLostError if it dies before.
         """
         self._stale = False
+        self._forget_work()
         self._is_loading = True
         try:
             self._child = await self.spawn()
             ready = await self._wait_until_ready(report)
-            self._is_loading = False
+            self._is_loading, self.ready = False, ready
             return ready
         except BaseException as error:
             await self.close()
@@ -110,15 +128,52 @@ class ProcessDevice(Generic[W, R]):
         assert self._child is None, "there is a child already"
         self._child, other._child, self._is_loading = other._child, None, False
         self._heard_at, self._stale = anyio.current_time(), other._stale
+        self._forget_work()
+        self.ready = other.ready
 
     async def run(self, work: W) -> R:
         """Do one step. A step that has begun is never abandoned, only its process is."""
         async with self._one_at_a_time:
-            try:
-                return decode(await self._shielded(encode(work)), type=self.result_type)
-            except LOST as error:
+            with anyio.CancelScope(shield=True):
+                await self.send(work)
+                return await self.receive()
+        raise AssertionError("a shielded step was cancelled")
+
+    async def send(self, work: W) -> None:
+        """Hand over a piece of work, behind others perhaps; a loss shows when it is received."""
+        begin = frame(FrameKind.RESET) if self._stale else b""
+        self._stale = False
+        self._unanswered += 1
+        with anyio.CancelScope(shield=True):
+            async with self._sending:
+                if self._unsent is None:
+                    try:
+                        await self._send(begin + frame(FrameKind.WORK, encode(work)))
+                    except LOST as error:
+                        self._unsent = error
+
+    async def receive(self) -> R:
+        """Return what the oldest piece of work came to. Raises DeviceLostError."""
+        try:
+            result = decode(await self._result(), type=self.result_type)
+        except LOST as error:
+            async with self._sending:  # nobody may wait for a pipe that is closed
                 await self.close()
-                raise DeviceLostError(f"the model process was lost: {error!r}") from error
+            cause = self._unsent or error
+            self._forget_work()
+            raise DeviceLostError(f"the model process was lost: {cause!r}") from cause
+        self._unanswered -= 1
+        return result
+
+    async def settle(self) -> None:
+        """Wait until nothing that was sent is computed any more: it writes to the pages."""
+        with anyio.CancelScope(shield=True):
+            while self._unanswered:
+                with suppress(DeviceLostError):
+                    await self.receive()
+
+    def _forget_work(self) -> None:
+        self._unanswered, self._unsent = 0, None
 
     async def revive(self) -> None:
         """Make ready a child without any sequence: a new one, if the last one is gone."""
@@ -135,14 +190,14 @@ class ProcessDevice(Generic[W, R]):
         """Look after the child while it has no work; raises DeviceLostError once it is gone."""
         while True:
             await anyio.sleep(BEAT_S)
-            if self._child is None or self._one_at_a_time.locked():
+            if self._child is None or self._one_at_a_time.locked() or self._unanswered:
                 continue  # the step under way notices a loss
             await self.beat()
 
     async def beat(self) -> None:
         """Take the beats of an idle child; raises DeviceLostError if it is gone or silent."""
         async with self._one_at_a_time:
-            if self._child is None:
+            if self._child is None or self._unanswered:
                 return
             try:
                 self._listen()
@@ -166,19 +221,11 @@ class ProcessDevice(Generic[W, R]):
             with anyio.CancelScope(shield=True):
                 await child.close()
 
-    async def _shielded(self, payload: bytes) -> bytes:
-        result = b""
-        with anyio.CancelScope(shield=True):
-            result = await self._step(payload)
-        return result
-
-    async def _step(self, payload: bytes) -> bytes:
+    async def _result(self) -> bytes:
+        """Return the child's next result."""
         if self._child is None:
             raise DeviceLostError("it was gone before")
-        begin = frame(FrameKind.RESET) if self._stale else b""
-        self._stale = False
         with anyio.move_on_after(STEP_S):
-            await self._send(begin + frame(FrameKind.WORK, payload))
             while True:
                 kind, result = await self._receive(self.silence_s)
                 if kind == FrameKind.DONE:
@@ -187,7 +234,8 @@ class ProcessDevice(Generic[W, R]):
 
     async def _send(self, data: bytes) -> None:
         """Hand frames over. Raises DeviceLostError if the child does not take them in time."""
-        assert self._child is not None
+        if self._child is None:
+            raise DeviceLostError("it was gone before")
         with anyio.move_on_after(self.silence_s):
             return await self._child.send(data)
         raise DeviceLostError(f"it took nothing in for {self.silence_s:g} s")

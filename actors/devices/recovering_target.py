@@ -74,6 +74,7 @@ class RecoveringTarget:
     def processes(self) -> dict[str, int | None]:
         """The ids of the processes by what they are for; None for one that is away."""
         found = {"target": self.process.process_id if self.process.alive else None}
+        found |= self.process.rank_ids
         if self.spare is not None:
             found["spare"] = self.spare.process_id if self._spare_is_ready else None
         return found
@@ -97,17 +98,33 @@ class RecoveringTarget:
 
     async def run(self, work: Proposal) -> Verdict:
         """Do one round, on as many processes as it takes. Raises DeviceLostError."""
+        await self.send(work)
+        return await self.receive()
+
+    async def send(self, work: Proposal) -> None:
+        """Hand over a round, behind another one perhaps; a loss shows when it is received."""
         async with self._in_order:
-            told = self.rounds.sent(work)
-            while True:
-                try:
-                    verdict = await self.process.run(told)
-                except DeviceLostError as error:
-                    (told,) = await self._recover(error)
-                else:
-                    self.rounds.answered()
-                    self._losses = 0
-                    return verdict
+            await self.process.send(self.rounds.sent(work))
+
+    async def receive(self) -> Verdict:
+        """Return the answer to the oldest round, on as many processes as it takes.
+
+        Raises DeviceLostError.
+        """
+        while True:
+            try:
+                verdict = await self.process.receive()
+            except DeviceLostError as error:
+                async with self._in_order:
+                    await self._recover(error)
+            else:
+                self.rounds.answered(verdict.decisions)
+                self._losses = 0
+                return verdict
+
+    async def settle(self) -> None:
+        """Wait until no round is computed any more."""
+        await self.process.settle()
 
     async def revive(self) -> None:
         """Make a process ready that holds no sequence. Raises DeviceLostError."""
@@ -141,8 +158,8 @@ class RecoveringTarget:
                     if not self.process.alive:
                         await self._recover(error)
 
-    async def _recover(self, error: DeviceLostError) -> list[Proposal]:
-        """Have a process that knows nothing; returns the rounds to send it, oldest first."""
+    async def _recover(self, error: DeviceLostError) -> None:
+        """Have a process that knows nothing, and send it the rounds in flight, oldest first."""
         self._losses += bool(self.rounds.in_flight)  # no round is the cause of an idle loss
         again = self.rounds.lost()
         if again is None or self._losses > LOSSES_MAX:
@@ -157,7 +174,8 @@ class RecoveringTarget:
             raise
         self.stats.recoveries += 1
         self.stats.redone_tokens += token_count(self.rounds.in_flight)
-        return again
+        for told in again:
+            await self.process.send(told)
 
     async def _replace(self) -> None:
         """Have a process that was told nothing yet: the spare, or a new one."""

@@ -3,7 +3,8 @@
 Pages that outlive the process hold every committed token's keys and values. What is lost with it is
 the sequences that it was told of, and the rounds that it was sent and has not answered. A round
 writes only its rows' own slots, from their start on, so it may be done again; of copies and moves
-the journal tells whether they were made.
+the journal tells whether they were made. A row that continues another one is sent again as it is if
+that one is; else it is given the numbers that it has by now.
 """
 
 from collections.abc import Iterable
@@ -11,8 +12,15 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from draftwerk.speculative.protocol.continuations import Continuations
 from draftwerk.speculative.protocol.journal import MoveJournal, Moves
-from draftwerk.speculative.protocol.rounds import NewSequence, Proposal, Round, Row
+from draftwerk.speculative.protocol.rounds import (
+    Decision,
+    NewSequence,
+    Proposal,
+    Round,
+    Row,
+)
 
 
 @dataclass(slots=True)
@@ -38,15 +46,20 @@ class RoundsInFlight:
     """As they were given, oldest first."""
     untold: set[int] = field(default_factory=set[int])
     """Known sequences that the present process was never told of."""
+    continuations: Continuations = field(default_factory=Continuations)
+    """As of the last answered round."""
 
     def sent(self, proposal: Proposal) -> Proposal:
         """Note a round on its way; returns it as the present process must be told."""
         self.in_flight.append(proposal)
         return self._told(proposal)
 
-    def answered(self) -> None:
+    def answered(self, decisions: tuple[Decision, ...]) -> None:
         """Note that the oldest round was answered."""
-        self._learn(self.in_flight.pop(0).round)
+        planned = self.in_flight.pop(0).round
+        resolved = self.continuations.resolve(planned)
+        self._learn(resolved.round)
+        self.continuations.learn(resolved, [decisions[place] for place in resolved.places])
 
     def lost(self) -> list[Proposal] | None:
         """Return what to send a process that knows nothing: the rounds in flight, oldest first.
@@ -67,10 +80,12 @@ class RoundsInFlight:
         self.known.clear()
         self.in_flight.clear()
         self.untold.clear()
+        self.continuations.ends.clear()
 
     def check(self) -> None:
         """Assert that what is untold is known."""
         assert self.untold <= self.known.keys(), "an unknown sequence is to be told"
+        self.continuations.check()
 
     def _told(self, proposal: Proposal) -> Proposal:
         """Return the round with everything in it that the process has not been told."""
@@ -92,6 +107,11 @@ class RoundsInFlight:
             branch = replace(row.branch, origin=0)
             return replace(row, new_sequence=opening, new_token_ids=(), branch=branch)
         if row.sequence_id in untold:
+            # Of one whose text has ended nothing is told: its row is left out then.
+            row = self.continuations.ordinary(row) or row
+            if row.continues:
+                self.untold.add(row.sequence_id)
+                return row
             opening = self.known[row.sequence_id].again(row.new_token_ids)
             return replace(row, new_sequence=opening, new_token_ids=())
         return row
@@ -122,9 +142,6 @@ def _without_moves(proposal: Proposal) -> Proposal:
 
 
 def token_count(proposals: Iterable[Proposal]) -> int:
-    """Return the tokens that rounds compute, drafts included."""
-    return sum(
-        row.token_count + len(draft.tokens)
-        for each in proposals
-        for row, draft in zip(each.round.rows, each.drafts, strict=True)
-    )
+    """Return the tokens that rounds compute, those drafts included that are known here."""
+    known = sum(row.token_count for each in proposals for row in each.round.rows)
+    return known + sum(len(draft.tokens) for each in proposals for draft in each.drafts)

@@ -19,6 +19,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     prefix_hits: int = 0
     prompt_tokens: int = 0
     generated_tokens: int = 0
+    overrun_tokens: int = 0
+    """Decided in rounds that were planned before their texts had ended, and dropped."""
     preemptions: int = 0
     rounds: int = 0
     device_ms: float = 0.0

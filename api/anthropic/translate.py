@@ -22,13 +22,9 @@ from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.openai.schema import SamplingBody
 from draftwerk.api.openai.translate import check_turns, options
 from draftwerk.api.replying.grammars import schema_grammar
-from draftwerk.api.replying.reply_plan import (
-    ReasoningRequest,
-    ReplyPlan,
-    ToolRequest,
-    plan_reply,
-    tool_wish,
-)
+from draftwerk.api.replying.reasoning_request import ReasoningRequest
+from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
+from draftwerk.api.replying.tool_request import ToolRequest, tool_wish
 from draftwerk.api.replying.tools_schema import FunctionDefinition
 from draftwerk.speculative.replies.grammar import CallMode
 

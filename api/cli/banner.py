@@ -9,10 +9,16 @@ def banner(model: ServedModel, url: str, elsewhere: str = "") -> str:
     drafts = ", ".join((*model.draft_sources, model.draft_model)).strip(", ") or "none"
     exact = "yes" if model.exact else "up to near-ties"
     others = f"\n  {elsewhere}    from other machines\n" if elsewhere else ""
+    ranks = ""
+    if (count := model.pipeline_parallel * model.tensor_parallel) > 1:
+        ranks = (
+            f"\n  divided among {count} processes: pipeline {model.pipeline_parallel} x "
+            f"tensor {model.tensor_parallel}"
+        )
     kernels = f"\n  kernels: {model.kernels}" if model.kernels else ""
     return f"""
   {" · ".join(fact for fact in facts if fact)}
-  context {model.context_max} tokens · drafts: {drafts} · exact: {exact}{kernels}
+  context {model.context_max} tokens · drafts: {drafts} · exact: {exact}{kernels}{ranks}
 
   {url}    a page to try it; any OpenAI client at {url}/v1
 {others}

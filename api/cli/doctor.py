@@ -97,7 +97,8 @@ def _show(found: Iterable[Finding]) -> bool:
 
 def expectations(ready: "Ready") -> Iterator[Finding]:
     """Return the lines about a measured model's speed."""
-    yield Finding("good", "runs on", f"{ready.device}, attention {ready.attention}")
+    ranks = f", {1 + len(ready.ranks)} processes" if ready.ranks else ""
+    yield Finding("good", "runs on", f"{ready.device}, attention {ready.attention}{ranks}")
     if ready.weight_bytes:
         rate = ready.weight_bytes / ready.weight_ms / 1e6
         words = (

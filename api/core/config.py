@@ -92,6 +92,26 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="where the models run")] = (
         "auto"
     )
+    pipeline_parallel: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=64,
+            description="stages that the model's layers are divided among, each in a process of "
+            "its own; on a CPU",
+            extra={"metavar": "N"},
+        ),
+    ] = 1
+    tensor_parallel: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=64,
+            description="processes that share the columns of each product, and the CPUs; the text "
+            "stays the same",
+            extra={"metavar": "N"},
+        ),
+    ] = 1
     attention: Annotated[
         str, Meta(description="an attention backend by name, or auto", extra={"metavar": "NAME"})
     ] = "auto"
@@ -138,6 +158,13 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "memory allows"
         ),
     ] = "auto"
+    run_ahead: Annotated[
+        Literal["on", "off"],
+        Meta(
+            description="whether the next round is planned while one runs; never beside a draft "
+            "model, whose drafts follow the round"
+        ),
+    ] = "on"
     slo: Annotated[
         Strings,
         Meta(
@@ -149,6 +176,11 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         float,
         Meta(ge=0, le=1, description="share of finished requests to decode again when idle"),
     ] = 0.0
+
+    @property
+    def ranks(self) -> int:
+        """How many processes compute a step of the target together."""
+        return self.pipeline_parallel * self.tensor_parallel
 
 
 class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -243,6 +275,10 @@ def check_engine(settings: EngineSettings) -> None:
     if settings.audit and settings.verify != "keyed":
         raise ConfigError(
             f"audit compares texts, and verify {settings.verify} does not say the same one twice"
+        )
+    if settings.ranks > 1 and settings.device == "cuda":
+        raise ConfigError(
+            "pipeline_parallel and tensor_parallel divide a model on a CPU, not on device cuda"
         )
     if settings.kv_store and settings.device == "cuda":
         raise ConfigError("kv_store: a GPU's blocks cannot be kept; it needs device cpu")

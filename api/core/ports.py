@@ -59,6 +59,10 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     attention: str = ""
     kernels: str = ""
     """The native kernels' instruction set and origin, or why a CPU has none."""
+    pipeline_parallel: int = 1
+    """Stages that its layers are divided among."""
+    tensor_parallel: int = 1
+    """Processes that share the columns of each product."""
     exact: bool = False
     """Whether logits do not depend on the batch, so that one seed gives one text, bit for bit."""
     created: int = 0

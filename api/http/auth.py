@@ -10,11 +10,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from draftwerk.api.core.config import LOOPBACK, Settings
 from draftwerk.api.core.errors import ApiError, turned_away
+from draftwerk.api.http.page import FOLDER
 
 OPEN = frozenset(("/", "/health", "/ready", "/openapi.json", "/favicon.ico"))
-"""Paths that need no key: they show nothing of models or requests."""
+"""Paths that need no key, as do the page's own files: they show nothing of models or requests."""
 SUBPROTOCOL = "openai-insecure-api-key."
 """How browsers, which cannot set headers on a WebSocket, send the key: OpenAI's own way."""
+
+
+def is_open(path: str) -> bool:
+    """Whether a path needs no key."""
+    return path in OPEN or path.startswith(FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ class AuthMiddleware:
         if not self._origin_allowed(headers.get(b"origin"), headers.get(b"host", "")):
             raise ApiError(403, "Browsers may not come here from that page.", code="origin")
         scope["tenant"] = ""
-        if not self.keys or (scope["type"] == "http" and scope["path"] in OPEN):
+        if not self.keys or (scope["type"] == "http" and is_open(scope["path"])):
             return
         secret = _secret(headers, scope.get("subprotocols", ()))
         tenant = None if secret is None else tenant_of_key(self.keys, secret)

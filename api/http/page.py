@@ -1,39 +1,44 @@
-"""The page at `/`: one file, and a policy that lets it run its own script and nothing else."""
+"""The page at `/` and its files, and a policy that lets it run its own scripts and nothing else."""
 
-import re
-from base64 import b64encode
 from hashlib import sha256
 from importlib.resources import files
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-INLINE = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
-
-
-def policy(page: str) -> str:
-    """Return the content security policy that names the page's own style and script by digest."""
-    allowed: dict[str, str] = {}
-    for kind, text in INLINE.findall(page):
-        digest = b64encode(sha256(text.encode()).digest()).decode()
-        allowed[kind] = f"'sha256-{digest}'"
-    return (
-        f"default-src 'none'; script-src {allowed['script']}; style-src {allowed['style']}; "
-        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'"
-    )
-
-
-PAGE = files("draftwerk.api.http").joinpath("page.html").read_text(encoding="utf-8")
+FOLDER = "/page/"
+TYPES = {"css": "text/css", "html": "text/html", "js": "text/javascript"}
+FILES = {
+    each.name: each.read_bytes()
+    for each in files("draftwerk.api.http").joinpath("page_files").iterdir()
+    if each.name.rpartition(".")[2] in TYPES
+}
+PAGE = "index.html"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+"""Trusted types of no kind: a browser that knows them parses no text as HTML."""
 HEADERS = {
-    "content-security-policy": policy(PAGE),
+    "content-security-policy": POLICY,
     "cache-control": "no-cache",
     "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
+TAGS = {name: f'"{sha256(data).hexdigest()[:32]}"' for name, data in FILES.items()}
 
 
 async def page(request: Request) -> Response:
-    """`GET /`."""
-    return Response(PAGE, headers=HEADERS, media_type="text/html; charset=utf-8")
+    """`GET /` and `GET /page/{name}`: a file, or 304 for one that the browser has."""
+    name = request.path_params.get("name", PAGE)
+    if name not in FILES:
+        raise HTTPException(404)
+    headers = {**HEADERS, "etag": TAGS[name]}
+    if request.headers.get("if-none-match") == TAGS[name]:
+        return Response(status_code=304, headers=headers)
+    kind = TYPES[name.rpartition(".")[2]]
+    return Response(FILES[name], headers=headers, media_type=f"{kind}; charset=utf-8")

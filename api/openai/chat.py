@@ -24,7 +24,7 @@ from draftwerk.api.openai.replies import (
     Usage,
 )
 from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata, score_of, token_logprobs
-from draftwerk.api.replying.reply_plan import call_id_of
+from draftwerk.api.replying.tool_request import call_id_of
 from draftwerk.api.replying.tools_schema import CalledFunction
 
 CHUNK = "chat.completion.chunk"

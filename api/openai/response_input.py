@@ -8,7 +8,7 @@ from draftwerk.actors.messages import ChatMessage
 from draftwerk.api.core.errors import refused
 from draftwerk.api.openai.responses_schema import InputMessage, ResponsesBody
 from draftwerk.api.openai.translate import check_message, check_turns, plain
-from draftwerk.api.replying.reply_plan import tool_call
+from draftwerk.api.replying.tool_request import tool_call
 from draftwerk.api.replying.tools_schema import CalledFunction
 
 ROLES = {"developer": "system"}

@@ -29,7 +29,7 @@ from draftwerk.api.openai.responses_schema import (
     ResponseItem,
 )
 from draftwerk.api.openai.serializer import ReplyMetadata, token_logprobs
-from draftwerk.api.replying.reply_plan import call_id_of
+from draftwerk.api.replying.tool_request import call_id_of
 from draftwerk.speculative.replies.parser import ReplyPart
 
 Number = tuple[int, str | UnsetType]

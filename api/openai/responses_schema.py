@@ -6,13 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from draftwerk.api.openai.replies import RequestMetrics, TokenLogprob
-from draftwerk.api.openai.schema import (
-    Content,
-    FlatFormat,
-    ReasoningBudget,
-    SamplingBody,
-    TemplateVariables,
-)
+from draftwerk.api.openai.schema import Content, ReasoningBudget, SamplingBody, TemplateVariables
 from draftwerk.api.replying.field_types import (
     MESSAGES_MAX,
     NOTHING,
@@ -24,6 +18,7 @@ from draftwerk.api.replying.field_types import (
     TokenCount,
     Verbosity,
 )
+from draftwerk.api.replying.text_schema import FlatFormat
 from draftwerk.api.replying.tools_schema import (
     CallId,
     FlatToolChoice,

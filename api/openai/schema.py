@@ -10,23 +10,17 @@ from functools import cache
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 
 from draftwerk.actors.messages import CHOICES_MAX
 from draftwerk.api.replying.field_types import (
-    BAD_WORDS_MAX,
-    BIAS_MAX,
-    CHOICE_WORDS_MAX,
-    GRAMMAR_MAX,
     MESSAGES_MAX,
     NOTHING,
     RAW_HARMLESS_MAX,
     SAYS_NOTHING,
-    STOP_TOKENS_MAX,
     TOKEN_ID_MAX,
     TOKENS_MAX,
     UNSENT,
-    BadWord,
     Bias,
     BodyText,
     Effort,
@@ -46,6 +40,7 @@ from draftwerk.api.replying.field_types import (
     Verbosity,
 )
 from draftwerk.api.replying.segments import BlendBody, Documents, MessagePart
+from draftwerk.api.replying.text_schema import ResponseFormat, TextFields
 from draftwerk.api.replying.tools_schema import (
     TOOLS_MAX,
     CallId,
@@ -114,56 +109,7 @@ class SpeculationBody(Struct, frozen=True):
     draft_max: Annotated[int, Meta(ge=0, le=64)] | None = None
 
 
-GrammarText = Annotated[str, Meta(max_length=GRAMMAR_MAX)]
-
-
-class JsonSchema(Struct, frozen=True):
-    """A schema that the text follows, whatever the value of `strict`."""
-
-    schema: msgspec.Raw
-    name: Name | None = None
-    strict: bool | None = None
-    description: BodyText | None = None
-
-
-Choices = Annotated[list[BodyText], Meta(min_length=1, max_length=CHOICE_WORDS_MAX)]
-
-
-class StructuredOutputs(Struct, frozen=True):
-    """vLLM's way to say what the text must be: one of these."""
-
-    json: msgspec.Raw | UnsetType = UNSET
-    json_object: bool | None = None
-    regex: GrammarText | None = None
-    choice: Choices | None = None
-    grammar: GrammarText | None = None
-
-
-FormatType = Literal["text", "json_object", "json_schema", "regex", "grammar"]
-
-
-class ResponseFormat(Struct, frozen=True):
-    """What the text must be; `regex` and `grammar` (in Lark's notation) are ours."""
-
-    type: FormatType
-    json_schema: JsonSchema | None = None
-    pattern: GrammarText | None = None
-    grammar: GrammarText | None = None
-
-
-class FlatFormat(Struct, frozen=True, omit_defaults=True):
-    """The same, as Responses has it: the schema's fields beside its type."""
-
-    type: FormatType
-    schema: msgspec.Raw | UnsetType = UNSET
-    name: Name | None = None
-    strict: bool | None = None
-    description: BodyText | None = None
-    pattern: GrammarText | None = None
-    grammar: GrammarText | None = None
-
-
-class SamplingBody(Struct, frozen=True, kw_only=True):
+class SamplingBody(TextFields, frozen=True, kw_only=True):
     """The fields that every generating endpoint shares."""
 
     model: Name | None = None
@@ -178,8 +124,6 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
     logit_bias: Bias | None = None
     seed: Seed | None = None
     stop: Stop | None = None
-    min_tokens: Annotated[int, Meta(ge=0, le=TOKENS_MAX)] | None = None
-    ignore_eos: bool | None = None
     prediction: Prediction | None = None
     speculation: SpeculationBody | None = None
     include: Include | None = None
@@ -195,21 +139,6 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
     length_penalty: Annotated[float, Meta(ge=-10, le=10)] | None = None
     early_stopping: bool | None = None
     priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
-
-    guided_choice: Choices | None = None
-    guided_grammar: GrammarText | None = None
-    guided_json: msgspec.Raw | UnsetType = UNSET
-    guided_regex: GrammarText | None = None
-    structured_outputs: StructuredOutputs | None = None
-    """vLLM's names for what `response_format` is."""
-    bad_words: Annotated[list[BadWord], Meta(max_length=BAD_WORDS_MAX)] | None = None
-    """What the text does not contain."""
-    allowed_token_ids: Annotated[list[TokenId], Meta(min_length=1, max_length=BIAS_MAX)] | None = (
-        None
-    )
-    """The text is of these tokens alone."""
-    stop_token_ids: Annotated[list[TokenId], Meta(max_length=STOP_TOKENS_MAX)] | None = None
-    """Tokens that end the text, besides the model's own; they are no part of it."""
 
     prompt_logprobs: RefusedField = NOTHING
     chat_template: RefusedField = NOTHING

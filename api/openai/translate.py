@@ -21,15 +21,10 @@ from draftwerk.api.openai.schema import (
 )
 from draftwerk.api.replying.field_types import PROMPTS_MAX, ServiceTier
 from draftwerk.api.replying.grammars import check_conflicts, grammar_of, text_grammar
-from draftwerk.api.replying.reply_plan import (
-    ReasoningRequest,
-    ReplyPlan,
-    chat_wish,
-    plan_reply,
-    reasoning_of,
-    tool_call,
-)
+from draftwerk.api.replying.reasoning_request import ReasoningRequest, reasoning_of
+from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.replying.segments import blend_of, marked
+from draftwerk.api.replying.tool_request import chat_wish, tool_call
 from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.sampling.params import Grammar, Sampling

@@ -7,14 +7,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.openai.schema import (
+from draftwerk.api.replying.field_types import GRAMMAR_MAX
+from draftwerk.api.replying.text_schema import (
     FlatFormat,
     ResponseFormat,
-    SamplingBody,
     StructuredOutputs,
+    TextFields,
 )
-from draftwerk.api.replying.field_types import GRAMMAR_MAX
-from draftwerk.speculative.replies.grammar import escaped_pattern
+from draftwerk.speculative.replies.literals import escaped_pattern
 from draftwerk.speculative.sampling.params import Grammar
 
 ANY_OBJECT = Grammar("json_schema", '{"type":"object"}')
@@ -78,9 +78,7 @@ def schema_grammar(schema: msgspec.Raw, path: str) -> Grammar:
     return Grammar("json_schema", msgspec.json.format(raw, indent=-1).decode())
 
 
-def text_grammar(
-    body: SamplingBody, form: Grammar | None, field: str
-) -> tuple[Grammar | None, str]:
+def text_grammar(body: TextFields, form: Grammar | None, field: str) -> tuple[Grammar | None, str]:
     """Return what the text must be, and the field that says so: `form`, or another of vLLM's names.
 
     Refuses a body that says it twice.
@@ -96,7 +94,7 @@ def text_grammar(
     return grammar, name
 
 
-def _named_grammars(body: SamplingBody) -> dict[str, Grammar | None]:
+def _named_grammars(body: TextFields) -> dict[str, Grammar | None]:
     outputs = body.structured_outputs or StructuredOutputs()
     return {
         "guided_json": _any_schema(body.guided_json, "guided_json"),
@@ -154,7 +152,7 @@ def _without_words(words: list[str] | None) -> Grammar | None:
     return Grammar("lark", f"start: TEXT\nTEXT: /(?s:.*)/ & ~/(?s:.*)({listed})(?s:.*)/\n")
 
 
-def check_conflicts(body: SamplingBody, grammar: Grammar | None, path: str) -> None:
+def check_conflicts(body: TextFields, grammar: Grammar | None, path: str) -> None:
     """Refuse fields that contradict a grammar, which alone decides where its text ends."""
     if grammar is None:
         return

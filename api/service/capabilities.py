@@ -32,6 +32,8 @@ def capabilities(state: ServerState) -> dict[str, object]:
         "device": card.device,
         "dtype": card.dtype,
         "attention": card.attention,
+        "pipeline_parallel": card.pipeline_parallel,
+        "tensor_parallel": card.tensor_parallel,
         "draft_model": card.draft_model or None,
         "draft_sources": card.draft_sources,
         "blend": _blend(card.blends),

@@ -14,8 +14,10 @@ from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.endpoints import body_of, encoded, state_of
 from draftwerk.api.openai.schema import DetokenizeBody, TokenizeBody
 from draftwerk.api.openai.translate import chat_prompt, check_model
-from draftwerk.api.replying.reply_plan import chat_wish, plan_reply, reasoning_of
+from draftwerk.api.replying.reasoning_request import reasoning_of
+from draftwerk.api.replying.reply_plan import plan_reply
 from draftwerk.api.replying.segments import check_unmarked
+from draftwerk.api.replying.tool_request import chat_wish
 from draftwerk.api.service.capabilities import capabilities
 from draftwerk.api.service.metrics import registry
 from draftwerk.api.service.openapi import document

@@ -115,6 +115,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     wasted = snapshot.draft_tokens - snapshot.accepted_tokens
     for name, text, value in (
         ("rounds", "Device steps.", snapshot.rounds),
+        ("overrun_tokens", "Decided after their text had ended.", snapshot.overrun_tokens),
         ("actor_restarts", "Actors restarted after a crash.", snapshot.restarts),
         (
             "device_recoveries",
@@ -138,8 +139,8 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     devices = {"target": snapshot.target_up}
     if snapshot.draft_up is not None:
         devices["draft"] = snapshot.draft_up
-    if "spare" in snapshot.processes:
-        devices["spare"] = snapshot.processes["spare"] is not None
+    for name, process in snapshot.processes.items():  # a spare, and ranks of a divided target
+        devices.setdefault(name, process is not None)
     processes = {name: each for name, each in snapshot.processes.items() if each is not None}
     lengths = {
         source: snapshot.accepted_by_source.get(source, 0) / count

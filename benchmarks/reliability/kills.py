@@ -1,11 +1,11 @@
 """Kill or stop model processes under live streams: is every text the same, and how long the pause?
 
-    python -m benchmarks.reliability.kills [--process target|draft] [--signal KILL|STOP]
+    python -m benchmarks.reliability.kills [--process NAME] [--signal KILL|STOP]
 
 It serves the default model, records the texts of 32 streams undisturbed, and then the texts while
-the target's process is killed ten times; `--process draft` kills the draft model's, and `--signal
-STOP` lets a process hang. Where a spare process is kept, each signal waits until there is one
-again; with `--hasty` it does not. A text that differs is an error.
+the target's process is killed ten times; `--process` names another, `draft` or `rank 1` of a
+divided target, and `--signal STOP` lets a process hang. Where a spare process is kept, each signal
+waits until there is one again; with `--hasty` it does not. A text that differs is an error.
 """
 
 import argparse
@@ -256,7 +256,7 @@ def report(arguments: argparse.Namespace, plain: KillRun, disturbed: KillRun) ->
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("--model", default="", help="a model to serve; the default one without it")
-    made.add_argument("--process", choices=("target", "draft"), default="target")
+    made.add_argument("--process", default="target", help="target, draft, or such as 'rank 1'")
     made.add_argument("--draft", default="", help="the draft model; the model itself without it")
     made.add_argument("--signal", choices=tuple(SIGNALS), default="KILL")
     made.add_argument("--count", type=int, default=10, help="signals")

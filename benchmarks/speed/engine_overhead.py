@@ -8,6 +8,7 @@ request has a tenant of its own, so that none drafts from another's text.
 
 import argparse
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
@@ -26,6 +27,9 @@ TOPICS = (
     "rivers bread clocks foxes glass snow maps violins lanterns bees harbours ink deserts comets "
     "gardens trains"
 )
+HEADING = (
+    "sequences rounds  wall ms  step ms  gap p50  gap p99   busy  drafting    tok/s tok/step texts"
+)
 
 
 @dataclass(slots=True)
@@ -35,6 +39,7 @@ class TimedBatch:
     names: list[str]
     tokens: int
     begun: dict[str, int] = field(default_factory=dict[str, int])
+    texts: dict[str, str] = field(default_factory=dict[str, str])
     stretch: list[tuple[float, Snapshot]] = field(default_factory=list[tuple[float, Snapshot]])
     """Its beginning and its end."""
     seconds: float = 0.0
@@ -58,6 +63,7 @@ class TimedBatch:
             async for event in events:
                 match event:
                     case Delta():
+                        self.texts[name] = self.texts.get(name, "") + event.text
                         self.begun[name] = self.begun.get(name, 0) + len(event.tokens)
                         if len(self.begun) == len(self.names) and not self.stretch:
                             self.stretch.append((perf_counter(), running.snapshot()))
@@ -90,6 +96,10 @@ class Overhead(NamedTuple):
     steps: list[tuple[float, float]]
     """When each step began to compute, and when it ended."""
     token_rate: float
+    per_step: float
+    """Tokens that a sequence got in a round."""
+    digest: str
+    """Of all texts: equal ones are the same texts."""
 
     @property
     def gaps(self) -> list[float]:
@@ -108,7 +118,8 @@ class Overhead(NamedTuple):
         step = median(ended - begun for begun, ended in self.steps)
         return (
             f"{self.sequences:9d} {len(self.steps):6d} {self.wall:8.2f} {step:8.2f} "
-            f"{p50:8.3f} {p99:8.3f} {self.busy:6.3f} {self.drafting:9.3f} {self.token_rate:8.1f}"
+            f"{p50:8.3f} {p99:8.3f} {self.busy:6.3f} {self.drafting:9.3f} {self.token_rate:8.1f} "
+            f"{self.per_step:8.2f} {self.digest}"
         )
 
 
@@ -127,6 +138,8 @@ async def overhead(running: Engine, sequences: int, tokens: int) -> Overhead:
         sum(last - first for first, last in drafting) / rounds,
         spans(running, "device", begun, ended),
         batch.token_rate,
+        (after.generated_tokens - before.generated_tokens) / rounds / sequences,
+        sha256(repr(sorted(batch.texts.items())).encode()).hexdigest()[:8],
     )
 
 
@@ -152,20 +165,25 @@ def spans(running: Engine, actor: str, begun: float, ended: float) -> list[tuple
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    settings = Settings(dtype=arguments.dtype, speculate=arguments.speculate)
+    settings = Settings(
+        dtype=arguments.dtype, speculate=arguments.speculate, run_ahead=arguments.run_ahead
+    )
     async with engine(settings) as running:
         await TimedBatch(["warmth"], 16).run(running)
-        print("sequences rounds  wall ms  step ms  gap p50  gap p99   busy  drafting    tok/s")
+        print(HEADING)
         for sequences in arguments.sequences:
             print(await overhead(running, sequences, arguments.tokens), flush=True)
-        ratio = await batching(running, arguments.tokens)
-        print(f"16 at once are {ratio:.1f} times as fast as 16 in turn")
+        if arguments.batching:
+            ratio = await batching(running, arguments.tokens)
+            print(f"16 at once are {ratio:.1f} times as fast as 16 in turn")
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--speculate", default="auto")
+    parser.add_argument("--run-ahead", default="on", choices=("on", "off"))
+    parser.add_argument("--batching", action="store_true", help="measure what batching gains too")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--sequences", type=int, nargs="+", default=[1, 8, 16, 64])
     return parser.parse_args()

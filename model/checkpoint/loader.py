@@ -1,7 +1,7 @@
 """A model's weights in memory: safetensors, mapped; projections fused as in `Weights`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -14,10 +14,13 @@ from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_supported
 from draftwerk.model.checkpoint.inventory import EMBEDDING, HEAD, check_tensors
+from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.speculative.protocol.frames import OnProgress
 
 CPU = torch.device("cpu")
+NamedRows = list[tuple[str, range]]
+"""Tensors by name, and which of their rows."""
 STORED = {torch.bfloat16: torch.bfloat16}
 """What is kept as it is stored; everything else is read as float32."""
 
@@ -38,10 +41,13 @@ def load(
     device: torch.device = CPU,
     progress: OnProgress = lambda _: None,
     matrices: bool = True,
+    shard: Shard | None = None,
 ) -> Checkpoint:
     """Find a model and read its weights onto a device, as `dtype` or, if None, as stored.
 
-    Without `matrices` those of the layers have shapes alone (`meta`).
+    Without `matrices` those of the layers have shapes alone (`meta`). Of a `shard` nothing else is
+    read: its layers, its rows of each matrix, and empty tensors for the embedding or the lm_head
+    that it does not have. The config is the whole model's.
 
     Raises Refused, naming the cause, for whatever is not a Llama-family model in safetensors.
     """
@@ -51,7 +57,19 @@ def load(
     check_tensors(read_supported(directory), stored)
     progress(f"reading {name}")
     tensors = Tensors(stored, dtype, device, matrices)
-    return Checkpoint(name, directory, config, _weights(tensors, config))
+    weights = _weights(tensors, config, shard or whole(config))
+    return Checkpoint(name, directory, config, weights)
+
+
+def load_vocabulary(source: str | None, dtype: torch.dtype | None) -> Weights:
+    """Return a model's embedding, last norm and lm_head, whole, and no layer.
+
+    They are mapped where they are kept as stored. Raises Refused.
+    """
+    _, directory = locate(source)
+    config, stored = read_config(directory), stored_tensors(directory)
+    check_tensors(read_supported(directory), stored)
+    return _weights(Tensors(stored, dtype, CPU), config, replace(whole(config), layers=range(0)))
 
 
 class Tensors:
@@ -72,66 +90,93 @@ class Tensors:
         paths = {tensor.path for tensor in stored.values()}
         self.open = {path: safe_open(path, framework="pt") for path in paths}
 
-    def take(self, name: str) -> Tensor:
-        """Return a tensor that the checkpoint is known to hold."""
-        tensor = self.open[self.stored[name].path].get_tensor(name)
+    def take(self, name: str, rows: range | None = None) -> Tensor:
+        """Return a tensor that the checkpoint is known to hold, or some of its rows."""
+        file = self.open[self.stored[name].path]
+        if rows is None or len(rows) == self.stored[name].shape[0]:
+            tensor = file.get_tensor(name)
+        elif not rows:
+            return torch.empty(0, *self.stored[name].shape[1:], dtype=self.dtype)
+        else:
+            tensor = file.get_slice(name)[rows.start : rows.stop]
         return tensor.to(self.device, self.dtype or STORED.get(tensor.dtype, torch.float32))
 
     def find(self, name: str) -> Tensor | None:
         """Return a tensor, or None where there is none of that name."""
         return self.take(name) if name in self.stored else None
 
-    def fused(self, names: list[str]) -> Tensor:
-        """Return matrices stacked by rows."""
+    def fused(self, parts: NamedRows) -> Tensor:
+        """Return rows of matrices stacked."""
         if self.matrices:
-            return self.matrix(names)
-        shapes = [self.stored[name].shape for name in names]
-        rows = sum(shape[0] for shape in shapes)
-        return torch.empty(rows, *shapes[0][1:], device="meta")
+            return self.matrix(parts)
+        (first, _), *_ = parts
+        rows = sum(len(rows) for _, rows in parts)
+        return torch.empty(rows, *self.stored[first].shape[1:], device="meta")
 
-    def matrix(self, names: list[str]) -> Tensor:
-        """Return matrices stacked by rows, with their numbers."""
-        parts = [self.take(name) for name in names]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+    def matrix(self, parts: NamedRows) -> Tensor:
+        """Return rows of matrices stacked, with their numbers."""
+        taken = [self.take(name, rows) for name, rows in parts]
+        return taken[0] if len(taken) == 1 else torch.cat(taken)
 
-    def fused_bias(self, names: list[str]) -> Tensor | None:
+    def fused_bias(self, parts: NamedRows) -> Tensor | None:
         """Return biases joined, or None; a checkpoint has all of them or none."""
-        if names[0] not in self.stored:
+        if parts[0][0] not in self.stored:
             return None
-        return torch.cat([self.take(name) for name in names])
+        return torch.cat([self.take(name, rows) for name, rows in parts])
 
 
-def _weights(tensors: Tensors, config: ModelConfig) -> Weights:
-    embedding = tensors.take(EMBEDDING)
-    lm_head = embedding if config.tied_embeddings else tensors.take(HEAD)
-    if config.tied_embeddings and (stored := tensors.find(HEAD)) is not None:
-        # Transformers ties what is equal: a head of its own means that the config is wrong.
-        lm_head = embedding if torch.equal(stored, embedding) else stored
+def _weights(tensors: Tensors, config: ModelConfig, shard: Shard) -> Weights:
+    embedding, lm_head = _vocabulary(tensors, config, shard)
     return Weights(
         embedding=embedding,
-        layers=[_layer(tensors, config, index) for index in range(config.layer_count)],
+        layers=[_layer(tensors, config, shard, index) for index in shard.layers],
         norm=tensors.take("model.norm.weight"),
         lm_head=lm_head,
     )
 
 
-def _layer(tensors: Tensors, config: ModelConfig, index: int) -> LayerWeights:
+def _vocabulary(tensors: Tensors, config: ModelConfig, shard: Shard) -> tuple[Tensor, Tensor]:
+    """Return the embedding if the shard begins the model, and its rows of the lm_head."""
+    is_tied = config.tied_embeddings
+    if is_tied and (stored := tensors.find(HEAD)) is not None:
+        # Transformers ties what is equal: a head of its own means that the config is wrong.
+        is_tied = torch.equal(stored, tensors.take(EMBEDDING))
+    embedding = tensors.take(EMBEDDING, None if shard.is_first else range(0))
+    if is_tied and shard.is_first and len(shard.vocab) == len(embedding):
+        return embedding, embedding
+    return embedding, tensors.take(EMBEDDING if is_tied else HEAD, shard.vocab)
+
+
+def _layer(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> LayerWeights:
+    def of_heads(heads: range) -> range:
+        return range(heads.start * config.head_size, heads.stop * config.head_size)
+
     layer = f"model.layers.{index}."
     attention, ffn = layer + "self_attn.", layer + "mlp."
-    qkv = [attention + name for name in ("q_proj.", "k_proj.", "v_proj.")]
-    gate_up = [ffn + name for name in ("gate_proj.", "up_proj.")]
+    kv = of_heads(shard.kv_heads)
+    heads = (("q_proj.", of_heads(shard.heads)), ("k_proj.", kv), ("v_proj.", kv))
+
+    def qkv(kind: str) -> NamedRows:
+        return [(attention + name + kind, rows) for name, rows in heads]
+
+    def gate_up(kind: str) -> NamedRows:
+        return [(ffn + name + kind, shard.ffn) for name in ("gate_proj.", "up_proj.")]
+
+    def to_hidden(name: str) -> NamedRows:
+        return [(name, shard.hidden)]
+
     norms = config.query_key_norm
     return LayerWeights(
         attention_norm=tensors.take(layer + "input_layernorm.weight"),
-        qkv=tensors.fused([name + "weight" for name in qkv]),
-        qkv_bias=tensors.fused_bias([name + "bias" for name in qkv]),
+        qkv=tensors.fused(qkv("weight")),
+        qkv_bias=tensors.fused_bias(qkv("bias")),
         query_norm=tensors.take(attention + "q_norm.weight") if norms else None,
         key_norm=tensors.take(attention + "k_norm.weight") if norms else None,
-        output=tensors.fused([attention + "o_proj.weight"]),
-        output_bias=tensors.find(attention + "o_proj.bias"),
+        output=tensors.fused(to_hidden(attention + "o_proj.weight")),
+        output_bias=tensors.fused_bias(to_hidden(attention + "o_proj.bias")),
         ffn_norm=tensors.take(layer + "post_attention_layernorm.weight"),
-        gate_up=tensors.fused([name + "weight" for name in gate_up]),
-        gate_up_bias=tensors.fused_bias([name + "bias" for name in gate_up]),
-        down=tensors.fused([ffn + "down_proj.weight"]),
-        down_bias=tensors.find(ffn + "down_proj.bias"),
+        gate_up=tensors.fused(gate_up("weight")),
+        gate_up_bias=tensors.fused_bias(gate_up("bias")),
+        down=tensors.fused(to_hidden(ffn + "down_proj.weight")),
+        down_bias=tensors.fused_bias(to_hidden(ffn + "down_proj.bias")),
     )

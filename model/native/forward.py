@@ -7,15 +7,17 @@ from math import inf
 from statistics import median
 from time import perf_counter
 
+import msgspec
 import torch
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.packed_weights import WeightStore
+from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.model.native.build import NativeUnavailable
-from draftwerk.model.native.library import RoundArrays, Shape
+from draftwerk.model.native.library import RoundArrays, Shape, ShardColumns
 from draftwerk.model.native.pool import Pool
 
 FORMATS = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 3}
@@ -58,6 +60,9 @@ class NativeForward:
 
     With a `store` the packed weights are in its memory; where it has them already, matrices may be
     without data (`meta`).
+
+    Of a `shard` the weights are those that a rank has, and pages those of its layers with all
+    heads; `meeting` is the handle of where it gets the other columns, if its stage has more ranks.
     """
 
     def __init__(
@@ -68,13 +73,15 @@ class NativeForward:
         pool: Pool | None = None,
         kv_dtype: str = "auto",
         store: WeightStore | None = None,
+        shard: Shard | None = None,
+        meeting: int | None = None,
     ) -> None:
         _check(config, dtype)
-        if kv_dtype == "auto":
-            kv_dtype = "fp32" if dtype == "fp32" else "bf16"
-        self.page_dtype = PAGE_DTYPES[kv_dtype]
-        self.page_width = config.head_size + (SCALE_BYTES if kv_dtype == "int8" else 0)
+        kv_dtype = kv_format(dtype, kv_dtype)
+        self.page_dtype, self.page_width = page_format(config, dtype, kv_dtype)
         self.format = FORMATS[dtype]
+        self._shard = shard or whole(config)
+        config = msgspec.structs.replace(config, layer_count=len(self._shard.layers))
         self._config = config
         self._pool = pool or Pool()
         frequencies = (ctypes.c_float * (config.head_size // 2))(*config.rope_inverse_frequencies)
@@ -83,6 +90,8 @@ class NativeForward:
             self._pool.handle, shape_of(config, dtype, kv_dtype), frequencies
         )
         weakref.finalize(self, self._library.model_destroy, self.handle)
+        if shard is not None:
+            self._library.model_split(self.handle, columns_of(shard), meeting)
         self.states: Tensor | None = None
         """What the head read in the latest call, float32 [S, hidden]."""
         is_bf16 = weights.embedding.dtype != torch.float32 or dtype == "bf16"
@@ -113,6 +122,8 @@ class NativeForward:
         more = shape.numel() * dtype.itemsize
         address = store.open(size + more)
         self._library.model_use_arena(self.handle, address, size, store.is_packed)
+        if not more:
+            return torch.empty(shape, dtype=dtype)
         place = (ctypes.c_char * more).from_address(address + size)
         return torch.frombuffer(place, dtype=dtype).view(shape)
 
@@ -130,14 +141,32 @@ class NativeForward:
 
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:
         """Return float32 logits [S, vocab]; the batch's keys and values are in the pages."""
+        return self.run_stage(batch, pages, None)
+
+    def run_stage(self, batch: Batch, pages: Pages, hidden: Tensor | None) -> Tensor:
+        """Return the logits, or before the last stage what the layers have come to [T, hidden].
+
+        `hidden` is what the stage before has come to; without one the tokens are embedded.
+        """
         self._check_pages(pages)
         outputs = len(batch.outputs)
-        logits = torch.empty(outputs, self._config.vocab_size)
-        self.states = torch.empty(outputs, self._config.hidden_size)
+        is_last, config = self._shard.is_last, self._config
+        logits = torch.empty(outputs if is_last else 0, config.vocab_size)
+        self.states = torch.empty(outputs if is_last else 0, config.hidden_size)
         arrays = _arrays(batch, pages, logits, self.states)
-        arrays.layers = self._config.layer_count if batch.layers is None else batch.layers
+        arrays.layers = config.layer_count if batch.layers is None else batch.layers
+        result = logits if is_last else torch.empty(len(batch.tokens), config.hidden_size)
+        if not is_last:
+            arrays.hidden_out = result.data_ptr()
+        if hidden is not None:
+            _check_tensor("hidden", hidden, torch.float32)
+            arrays.hidden_in = hidden.data_ptr()
         self._library.model_forward(self.handle, arrays)
-        return logits
+        return result
+
+    @property
+    def hidden_size(self) -> int:
+        return self._config.hidden_size
 
     def _check_pages(self, pages: Pages) -> None:
         config = self._config
@@ -190,6 +219,25 @@ def _check(config: ModelConfig, dtype: str) -> None:
         raise ValueError(f"dtype {dtype!r} is none of {', '.join(FORMATS)}")
     if config.hidden_size > HIDDEN_MAX or config.num_heads // config.num_kv_heads > GROUP_MAX:
         raise NativeUnavailable("the model is too wide for the native kernels")
+
+
+def columns_of(shard: Shard) -> ShardColumns:
+    spans = (shard.heads, shard.kv_heads, shard.hidden, shard.ffn, shard.vocab)
+    return ShardColumns(*(value for span in spans for value in (span.start, len(span))))
+
+
+def kv_format(dtype: str, kv_dtype: str) -> str:
+    """Return the format of keys and values that "auto" comes to."""
+    if kv_dtype != "auto":
+        return kv_dtype
+    return "fp32" if dtype == "fp32" else "bf16"
+
+
+def page_format(config: ModelConfig, dtype: str, kv_dtype: str) -> tuple[torch.dtype, int]:
+    """Return the pages' dtype, and how many of it a head takes."""
+    kv_dtype = kv_format(dtype, kv_dtype)
+    width = config.head_size + (SCALE_BYTES if kv_dtype == "int8" else 0)
+    return PAGE_DTYPES[kv_dtype], width
 
 
 def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:

@@ -32,6 +32,16 @@ class Shape(Structure):
     ]
 
 
+class ShardColumns(Structure):
+    """Mirrors `Shard` in source/forward/model.h: (first, count) of each kind of column."""
+
+    _fields_: ClassVar = [
+        (f"{name}_{what}", c_int32)
+        for name in ("heads", "kv_heads", "hidden", "ffn", "vocab")
+        for what in ("first", "count")
+    ]
+
+
 class RoundArrays(Structure):
     """Mirrors `Batch` in source/forward/model.h."""
 
@@ -39,6 +49,7 @@ class RoundArrays(Structure):
         *((name, c_void_p) for name in ("tokens", "positions", "slots", "row_starts")),
         *((name, c_void_p) for name in ("kv_lengths", "block_tables", "ancestors", "outputs")),
         *((name, c_void_p) for name in ("keys", "values", "logits", "states", "seen")),
+        *((name, c_void_p) for name in ("hidden_in", "hidden_out")),
         *((name, c_int32) for name in ("token_count", "row_count", "table_width")),
         *((name, c_int32) for name in ("output_count", "block_count", "block_size", "layers")),
     ]
@@ -116,6 +127,7 @@ class TurnedKeys(Structure):
 
 STRUCTS = {
     "Shape": Shape,
+    "Shard": ShardColumns,
     "RoundArrays": RoundArrays,
     "SamplingRequest": SamplingArguments,
     "LogprobRequest": LogprobRequest,
@@ -130,6 +142,11 @@ SIGNATURES = {
     "pool_destroy": (None, [c_void_p]),
     "model_create": (c_void_p, [c_void_p, POINTER(Shape), POINTER(c_float)]),
     "model_destroy": (None, [c_void_p]),
+    "model_split": (None, [c_void_p, POINTER(ShardColumns), c_void_p]),
+    "meeting_create": (c_void_p, [c_void_p, c_int64, c_int, c_int]),
+    "meeting_destroy": (None, [c_void_p]),
+    "meeting_give_up": (None, [c_void_p]),
+    "meeting_gather": (c_char_p, [c_void_p, c_void_p, c_int, c_int, c_int, c_int]),
     "model_arena_bytes": (c_int64, [c_void_p]),
     "model_use_arena": (None, [c_void_p, c_void_p, c_int64, c_int]),
     "model_set_matrix": (

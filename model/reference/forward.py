@@ -3,6 +3,8 @@
 It is the twin the fast kernels are compared with, and what runs where they cannot.
 """
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 from torch.nn.functional import linear, pad, silu
@@ -11,6 +13,7 @@ from draftwerk.model.attention.padded import PaddedAttention
 from draftwerk.model.attention.signature import Attention
 from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 
 TILE = 32
@@ -22,11 +25,32 @@ WIDE_SHARE = 0.25
 """Of the machine's memory, that copies of the matrices in float32 may take."""
 
 
+class GatherColumns(Protocol):
+    """Returns all columns of [T, own columns]; the kind is attended, hidden, ffn or vocab."""
+
+    def __call__(self, own: Tensor, kind: str, /) -> Tensor: ...
+
+
+def all_mine(own: Tensor, kind: str) -> Tensor:
+    """Return the columns of a model that is not divided."""
+    return own
+
+
 class TorchForward:
     """A `Forward` in the numerics of Transformers: norms in float32, the rest in `dtype`."""
 
-    def __init__(self, config: ModelConfig, weights: Weights, attention: Attention) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        attention: Attention,
+        shard: Shard | None = None,
+        gather: GatherColumns = all_mine,
+    ) -> None:
+        """Of a `shard` the weights are those that a rank has, and pages those of its layers."""
         self.config = config
+        self.shard = shard or whole(config)
+        self.gather = gather
         self.weights = weights
         self.attention = attention
         self.states: Tensor | None = None
@@ -39,19 +63,31 @@ class TorchForward:
             config.rope_inverse_frequencies, device=weights.embedding.device
         )
 
-    @torch.inference_mode()
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:
         """Write the batch's K and V into the pages, return float32 logits [S, vocab]."""
+        return self.run_stage(batch, pages, None)
+
+    @torch.inference_mode()
+    def run_stage(self, batch: Batch, pages: Pages, hidden: Tensor | None) -> Tensor:
+        """Return the logits, or before the last stage what the layers have come to [T, hidden].
+
+        `hidden` is what the stage before has come to; without one the tokens are embedded.
+        """
         rotation = self._rotation(batch.positions)
-        hidden = self.weights.embedding[batch.tokens]
-        *lower, last = self.weights.layers[: batch.layers]
-        for index, layer in enumerate(lower):
+        if hidden is None:
+            hidden = self.weights.embedding[batch.tokens]
+        layers = self.weights.layers[: batch.layers]
+        # Before the last stage every layer has all tokens: a later one goes on with them.
+        every = len(layers) - self.shard.is_last
+        for index, layer in enumerate(layers[:every]):
             normed = self._norm(hidden, layer.attention_norm)
             hidden = hidden + self._attend(layer, index, normed, rotation, batch, pages)
             hidden = hidden + self._feed(layer, self._norm(hidden, layer.ffn_norm))
-        hidden = self._last(last, len(lower), hidden, rotation, batch, pages)
+        if not self.shard.is_last:
+            return hidden
+        hidden = self._last(layers[every], every, hidden, rotation, batch, pages)
         self.states = self._norm(hidden, self.weights.norm)
-        return self._linear(self.states, self.weights.lm_head, None).float()
+        return self.gather(self._linear(self.states, self.weights.lm_head, None), "vocab").float()
 
     def _last(
         self,
@@ -70,7 +106,7 @@ class TorchForward:
         query = self._store(layer, index, normed, rotation, batch, pages)
         if not len(batch.outputs):
             return hidden[:0]
-        attended = self.attention(query, pages.keys[index], pages.values[index], batch)
+        attended = self.attention(query, *self._pages_of(index, pages), batch)
         hidden = hidden[batch.outputs]
         hidden = hidden + self._project(layer, attended[batch.outputs])
         return hidden + self._feed(layer, self._norm(hidden, layer.ffn_norm))
@@ -96,8 +132,14 @@ class TorchForward:
         pages: Pages,
     ) -> Tensor:
         query = self._store(layer, index, normed, rotation, batch, pages)
-        attended = self.attention(query, pages.keys[index], pages.values[index], batch)
+        attended = self.attention(query, *self._pages_of(index, pages), batch)
         return self._project(layer, attended)
+
+    def _pages_of(self, index: int, pages: Pages) -> tuple[Tensor, Tensor]:
+        """Return a layer's keys and values, of this rank's heads."""
+        own = self.shard.kv_heads
+        keys, values = pages.keys[index], pages.values[index]
+        return keys[:, :, own.start : own.stop], values[:, :, own.start : own.stop]
 
     def _store(
         self,
@@ -109,23 +151,25 @@ class TorchForward:
         pages: Pages,
     ) -> Tensor:
         """Write keys and values into the pages; return the rotated queries [T, heads, D]."""
-        heads, kv_heads = self.config.num_heads, self.config.num_kv_heads
+        heads, kv_heads = len(self.shard.heads), len(self.shard.kv_heads)
         qkv = self._linear(normed, layer.qkv, layer.qkv_bias)
         by_head = qkv.view(len(qkv), heads + 2 * kv_heads, self.config.head_size)
         query, key, value = by_head.split([heads, kv_heads, kv_heads], dim=1)
         if layer.query_norm is not None and layer.key_norm is not None:
             query, key = self._norm(query, layer.query_norm), self._norm(key, layer.key_norm)
-        keys, values = pages.keys[index], pages.values[index]
+        keys, values = self._pages_of(index, pages)
         keys.view(-1, *keys.shape[2:])[batch.slots] = rotated(key, rotation)
         values.view(-1, *values.shape[2:])[batch.slots] = value
         return rotated(query, rotation)
 
     def _project(self, layer: LayerWeights, attended: Tensor) -> Tensor:
-        return self._linear(attended.flatten(1), layer.output, layer.output_bias)
+        attended = self.gather(attended.flatten(1), "attended")
+        return self.gather(self._linear(attended, layer.output, layer.output_bias), "hidden")
 
     def _feed(self, layer: LayerWeights, normed: Tensor) -> Tensor:
         gate, up = self._linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
-        return self._linear(silu(gate) * up, layer.down, layer.down_bias)
+        gated = self.gather(silu(gate) * up, "ffn")
+        return self.gather(self._linear(gated, layer.down, layer.down_bias), "hidden")
 
     def _untiled(self, values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         wide = self.wide.get(id(weight)) if len(values) > 1 else None

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.step.backend import LoadedModel
-from draftwerk.model.step.blend_rows import check_blend, copy_segments, lay_out, probe_rows
+from draftwerk.model.step.blend.blend_rows import check_blend, copy_segments, lay_out, probe_rows
 from draftwerk.model.step.head_drafts import HeadDraft, WalkedRow, draft_ahead
 from draftwerk.model.step.presampled import NOTHING_PRESAMPLED, Presampled, RoundRequests
 from draftwerk.model.step.report import RowReport, report_rows, topk_rows
@@ -15,6 +15,7 @@ from draftwerk.model.step.sequences import BadRow, CachedSequences
 from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.model.step.validation import check_row
 from draftwerk.model.step.verify import Rule, broken_logits, keyed
+from draftwerk.speculative.protocol.journal import has_moves
 from draftwerk.speculative.protocol.rounds import (
     Decision,
     Draft,
@@ -73,15 +74,18 @@ class TargetRunner:
         rows = [self._read(builder, number, *pair) for number, pair in enumerate(pairs)]
 
         # 2. Copy blocks and move slots, before the model writes into them.
-        self.parts.journal.begin(round_)
-        self.backend.copy_blocks(self.pages, round_.copies)
-        self.backend.move_slots(self.pages, round_.moves)
-        self.parts.journal.end(round_)
+        if has_moves(round_):
+            self.parts.journal.begin(round_)
+            self.backend.copy_blocks(self.pages, round_.copies)
+            self.backend.move_slots(self.pages, round_.moves)
+            self.parts.journal.end(round_)
         read = [row for row in rows if isinstance(row, RowPlan)]
-        blend_begun = self.clock()
-        copy_segments(self.parts, read)
-        deviations = probe_rows(self.parts, read)
-        begun += self.clock() - blend_begun  # no part of T(tokens, context)
+        deviations: dict[int, tuple[float, ...]] = {}
+        if any(plan.row.blend is not None for plan in read):
+            blend_begun = self.clock()
+            copy_segments(self.parts, read)
+            deviations = probe_rows(self.parts, read)
+            begun += self.clock() - blend_begun  # no part of T(tokens, context)
 
         # 3 - 7. Run the model and follow its answers, where there is anything to compute.
         plans = [plan for plan in read if plan.row.samples]
@@ -140,7 +144,8 @@ class TargetRunner:
         self.rule(self.backend, logits, own, presampled)
 
         # 6. Compact: accepted paths right behind the known tokens, where no device did it already.
-        self.backend.move_slots(self.pages, _moves(walks, presampled))
+        if moves := _moves(walks, presampled):
+            self.backend.move_slots(self.pages, moves)
 
         # 7. Report what is asked for beside the tokens, of the rows that came through.
         whole = [walk for walk in walks if not walk.error]

@@ -119,12 +119,11 @@ class Matcher:
         A stop token may come exactly where the grammar accepts. Raises BadGrammar.
         """
         self._stand_after(path)
-        mask = np.empty(self._words, np.int32)
-        self._state.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        mask = self._state.compute_bitmask()
         self._check()
-        if not mask.any():
+        if not mask.lstrip(b"\0"):
             raise BadGrammar("no token may follow")
-        return mask
+        return np.frombuffer(mask, np.int32, self._words)
 
     def jump_forward(self, path: Sequence[int] = ()) -> tuple[int, ...]:
         """Return the tokens that must follow `path`, one after the other; mostly none."""
@@ -141,6 +140,8 @@ class Matcher:
 
     def _stand_after(self, path: Sequence[int]) -> None:
         """Roll the state back to where `path` leaves its own, and on to the end of `path`."""
+        if not path and not self._ahead:
+            return
         shared = _shared(self._ahead, path)
         excess = len(self._ahead) - shared
         if excess and not self._rolled_back(excess):

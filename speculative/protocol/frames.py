@@ -57,6 +57,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     """How long reading it takes, and nothing else: no step is faster."""
     pages: PageLayout | None = None
     """Of shared pages; None where they are the process's own."""
+    ranks: tuple[int, ...] = ()
+    """The ids of the other processes of a divided model: of ranks 1, 2, ..."""
     fingerprint: str = ""
     """Of everything that decides the bytes of a block beside its tokens; empty if not known."""
     blends: str = ""

@@ -93,6 +93,8 @@ class StepReport(Plain, frozen=True):
     """From the end of the step before to the forward pass, if there was work all the time."""
     begun_s: float = 0.0
     """When the step began, on the monotonic clock that the processes of a machine share."""
+    draft_ms: float = 0.0
+    """Time of the draft sources right before it, where they run in the model's process."""
 
     @property
     def busy_ms(self) -> float:
@@ -208,6 +210,12 @@ class Row(Plain, frozen=True, kw_only=True):
     branch: Branch | None = None
     tokens_left: int = 0
     """Tokens that it may still generate."""
+    continues: bool = False
+    """Whether it begins where the round before ends, which was under way when this was planned.
+
+    Then `start` and `stop` are the least that they may be, `blocks` cover the most, and the device
+    knows the new tokens itself: see `run_ahead.continuations`.
+    """
     blend: RowBlend | None = None
     """Of a prompt whose segments are reused: start .. stop are not all computed."""
 
@@ -283,7 +291,7 @@ NO_FEEDBACK = Draft(wants_topk=False)
 
 
 class Proposal(Plain, frozen=True):
-    """A round with its drafts, one per row."""
+    """A round with its drafts, one per row; with none at all where the target's process drafts."""
 
     round: Round
     drafts: tuple[Draft, ...]
@@ -326,6 +334,8 @@ class Verdict(Plain, frozen=True):
     pipeline_slot: int
     decisions: tuple[Decision, ...]
     report: StepReport
+    drafts: tuple[Draft, ...] = ()
+    """What the rows carried, where the target's process drafts."""
 
 
 def chain(tokens: tuple[int, ...], source: str) -> Draft:

@@ -61,15 +61,13 @@ class JsonScanner:
         return False
 
 
-class XmlScanner:
-    """Arguments that are one element each: `open` name `middle` value `close`."""
+class ListedScanner:
+    """What both kinds of arguments that come one by one share: names, and reading on."""
 
-    def __init__(self, form: CallFormat, raw: frozenset[str]) -> None:
+    def __init__(self, form: CallFormat) -> None:
         self.over = False
         self._form = form
-        self._raw = raw
         self._state = "next"
-        self._is_raw = False
         self._count = 0
 
     def push(self, held: str) -> tuple[str, str]:
@@ -83,19 +81,47 @@ class XmlScanner:
         return "".join(out), held
 
     def _step(self, held: str, out: list[str]) -> str:
+        """Read on in the present state; returns what is not consumed."""
+        raise NotImplementedError
+
+    def _name(self, held: str, out: list[str]) -> str:
+        name, mark, rest = held.partition(self._form.arguments.middle)
+        if not mark:
+            return held
+        out.append(("{" if self._count == 0 else ", ") + _quoted(name) + ": ")
+        self._count += 1
+        self._state = self._state_of_value(name, out)
+        return rest
+
+    def _state_of_value(self, name: str, out: list[str]) -> str:
+        """Return the state in which the value of an argument is read; may open it."""
+        return "value"
+
+    def _end(self, out: list[str]) -> None:
+        out.append("}" if self._count else "{}")
+        self.over = True
+
+
+class XmlScanner(ListedScanner):
+    """Arguments that are one element each: `open` name `middle` value `close`."""
+
+    def __init__(self, form: CallFormat, raw: frozenset[str]) -> None:
+        super().__init__(form)
+        self._raw = raw
+
+    def _state_of_value(self, name: str, out: list[str]) -> str:
+        if name not in self._raw:
+            return "value"
+        out.append('"')
+        return "string"
+
+    def _step(self, held: str, out: list[str]) -> str:
         each = self._form.arguments
         if self._state == "next":
             return self._next(held, out)
         if self._state == "name":
-            name, mark, rest = held.partition(each.middle)
-            if not mark:
-                return held
-            out.append(("{" if self._count == 0 else ", ") + _quoted(name) + ": ")
-            self._is_raw, self._state = name in self._raw, "value"
-            self._count += 1
-            out.append('"' if self._is_raw else "")
-            return rest
-        if not self._is_raw:
+            return self._name(held, out)
+        if self._state == "value":
             return self._json(held, out)
         at = held.find(each.close)
         ready = held[:at] if at >= 0 else held[: len(held) - _partial(held, each.close)]
@@ -122,43 +148,19 @@ class XmlScanner:
             self._state = "name"
             return held[len(opened) :]
         if held.startswith(close) or not (opened.startswith(held) or close.startswith(held)):
-            out.append("}" if self._count else "{}")
-            self.over = True
+            self._end(out)
         return held
 
 
-class PythonScanner:
+class PythonScanner(ListedScanner):
     """Arguments as of a call in Python: `name=value`, with strings in one kind of quotes."""
 
-    def __init__(self, form: CallFormat) -> None:
-        self.over = False
-        self._form = form
-        self._state = "next"
-        self._count = 0
-
-    def push(self, held: str) -> tuple[str, str]:
-        """Read as many names and values as are certain."""
-        out: list[str] = []
-        while not self.over:
-            before = (held, self._state)
-            held = self._step(held, out)
-            if before == (held, self._state):
-                break
-        return "".join(out), held
-
     def _step(self, held: str, out: list[str]) -> str:
-        each = self._form.arguments
         match self._state:
             case "next":
                 return self._next(held, out)
             case "name":
-                name, mark, rest = held.partition(each.middle)
-                if not mark:
-                    return held
-                out.append(("{" if self._count == 0 else ", ") + _quoted(name) + ": ")
-                self._count += 1
-                self._state = "value"
-                return rest
+                return self._name(held, out)
             case "string":
                 return self._string(held, out)
             case _:
@@ -169,8 +171,7 @@ class PythonScanner:
         if not held:
             return held
         if held.startswith(close[:1]):
-            out.append("}" if self._count else "{}")
-            self.over = True
+            self._end(out)
         elif self._count == 0:
             self._state = "name"
         elif held.startswith(separator):

@@ -80,7 +80,7 @@ class RunningSet:
             sequence.table.release()
             self._refused = sequence.sequence_id, self.pool.available
             return False
-        sequence.computed = found
+        sequence.computed = sequence.planned = found
         sequence.sent_count = 0
         self.stats.prefix_queries += len(sequence.tokens)
         self.stats.prefix_hits += found
@@ -113,8 +113,9 @@ class RunningSet:
         """Send a running sequence back to its place in the queue; its text is kept, its KV not."""
         self.stats.preemptions += 1
         sequence.tally.preemptions += 1
+        assert not sequence.in_flight, "a round under way writes to its blocks"
         self._leave(sequence)
-        sequence.computed = 0
+        sequence.computed = sequence.planned = 0
         self.put_back([sequence])
 
     def make_way(self, rows_max: int) -> None:
@@ -143,6 +144,15 @@ class RunningSet:
         # At once, before rows that are already running take the blocks for their drafts.
         if len(self.running) < rows_max and self.enter(first):
             self.waiting.remove(first)
+
+    @property
+    def makes_way(self) -> bool:
+        """Whether a sequence waits that may take the place of a running one."""
+        return any(
+            running.priority > first.priority and running.rank > first.rank
+            for first in [*self.waiting][:1]
+            for running in self.running.values()
+        )
 
     def put_back(self, blocked: Iterable[Sequence]) -> None:
         """Return sequences that could not enter, in their order, to their places in the queue."""
@@ -191,6 +201,7 @@ class RunningSet:
         holders = [0] * self.pool.capacity
         for sequence in self.running.values():
             assert sequence.computed <= len(sequence.tokens), "more KV than tokens"
+            assert sequence.computed <= sequence.planned <= len(sequence.tokens)
             if sequence.search is None or not sequence.search.members:
                 assert sequence.computed <= sequence.table.slots, "KV outside the table"
             for table in _tables(sequence):

@@ -5,7 +5,7 @@ Continuous batching with chunked prefill: every round mixes verify rows and prom
 running --plan--> in flight --commit--> running --> ended
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -34,6 +34,9 @@ from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSe
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.sequence import Sequence, SequenceProgress, origins
 
+READ_MAX = 64
+"""Prompt tokens in a round that another is planned behind: beside a longer one the device's wait is
+nothing, and who comes while it runs shall not wait for two."""
 DRAFT_SHARE = 8
 """Of a round, one part in so many is for drafts even while prompts wait."""
 
@@ -51,6 +54,8 @@ class RoundLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Drafted tokens in a row."""
     promise: Promise = NOTHING_PROMISED
     """What a round's size must keep."""
+    run_ahead: bool = False
+    """Whether a round is planned while the one before it runs; then the depth is two."""
 
 
 @dataclass(slots=True)
@@ -59,6 +64,8 @@ class _Plan:
 
     tokens_max: int
     tokens_left: int
+    before: dict[int, Row]
+    """The rows of the round under way that this one is planned behind, by sequence."""
     rows: list[Row] = field(default_factory=list[Row])
     members: list[Sequence] = field(default_factory=list[Sequence])
     copies: list[BlockCopy] = field(default_factory=list[BlockCopy])
@@ -103,6 +110,11 @@ class Scheduler:
     def idle(self) -> bool:
         return not (self.running_set.waiting or self.running_set.running)
 
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether a round is planned behind the one that is computed."""
+        return len(self._rounds) > 1
+
     def submit(self, sequence: Sequence) -> None:
         """Queue a sequence: by its priority, then by its age."""
         self.running_set.submit(sequence)
@@ -125,11 +137,18 @@ class Scheduler:
         )
         if pipeline_slot is None:
             return None
-        self.running_set.make_way(self.limits.rows_max)
-        ready = [s for s in self.running_set.running.values() if not s.in_flight]
-        decoding = [s for s in ready if s.pending == 1]
+        before: dict[int, Row] = {}
+        if self.limits.run_ahead and self._rounds:
+            if not self._may_run_ahead():
+                return None
+            before = {row.sequence_id: row for one, _ in self._rounds.values() for row in one.rows}
+        else:
+            self.running_set.make_way(self.limits.rows_max)
+        running = self.running_set.running.values()
+        ready = [s for s in running if not s.in_flight or (before and _goes_on(s))]
+        decoding = [s for s in ready if s.pending <= 1]
         tokens_max = self._budget.tokens(now_s, sum(map(_row_count, decoding)), self._unread())
-        plan = _Plan(tokens_max, tokens_max)
+        plan = _Plan(tokens_max, tokens_max, before)
         self._plan_decoding(plan, decoding)
         self._plan_prompts(plan, [s for s in ready if s.pending > 1])
         if not plan.rows:
@@ -155,6 +174,9 @@ class Scheduler:
         found: set[int] = set()
         for round_, _ in self._rounds.values():
             found.update(block for row in round_.rows for block in row.blocks)
+            blends = (row.blend for row in round_.rows if row.blend is not None)
+            reads = (read for blend in blends for read in blend.reads)
+            found.update(block for read in reads for block in read.blocks)
             found.update(target for _, target in round_.copies)
         return found
 
@@ -173,9 +195,12 @@ class Scheduler:
         searches: dict[Sequence, list[VerifiedRow]] = {}
         decided = zip(members, round_.rows, verdict.decisions, drafts, strict=True)
         for sequence, row, decision, draft in decided:
-            sequence.in_flight = False
             if row.branch is not None:
                 searches.setdefault(sequence, []).append(VerifiedRow(row, decision, draft))
+                continue
+            sequence.in_flight -= 1
+            if sequence.ended:
+                self.stats.overrun_tokens += len(decision.tokens)
             elif sequence.cancelled:
                 self.running_set.end(sequence)
             elif decision.error:
@@ -185,11 +210,12 @@ class Scheduler:
             elif self._only_blends(sequence, row, decision):
                 continue
             elif row.samples:
-                updates.append(self._advance(sequence, row, decision, draft))
+                updates.append(self._advance(sequence, decision, draft))
             else:
                 sequence.computed = row.stop
                 sequence.table.commit(sequence.tokens, sequence.computed)
         for sequence, parts in searches.items():
+            sequence.in_flight -= 1
             updates.extend(self._advance_search(sequence, parts))
         self._continuous = not self.idle
         return updates
@@ -197,11 +223,33 @@ class Scheduler:
     def check(self) -> None:
         """Assert every invariant, those of the blocks included."""
         self.running_set.check()
-        in_flight = {id(s) for _, members in self._rounds.values() for s in members}
+        in_flight = Counter(
+            s for _, members in self._rounds.values() for s in set(members) if not s.ended
+        )
         running = self.running_set.running.values()
-        assert in_flight == {id(s) for s in running if s.in_flight}
+        assert in_flight == Counter({s: s.in_flight for s in running if s.in_flight})
 
     # --- planning ---------------------------------------------------------------------------
+
+    def _may_run_ahead(self) -> bool:
+        """Return whether every row of the round under way can be continued before it is answered.
+
+        Their longest outcome must fit into the pool at nobody's cost, and no search, no more urgent
+        sequence and no newcomer may have to wait long for it: else the next round is planned behind
+        the verdict.
+        """
+        running = self.running_set.running.values()
+        if self.running_set.makes_way or any(s.search is not None for s in running):
+            return False
+        under_way = [row for round_, _ in self._rounds.values() for row in round_.rows]
+        if sum(_read_count(row) for row in under_way) > READ_MAX:
+            return False
+        return all(
+            sequence.table.reserve(_known_max(sequence, row))
+            for round_, members in self._rounds.values()
+            for sequence, row in zip(members, round_.rows, strict=True)
+            if sequence.continues and _goes_on(sequence)
+        )
 
     def _unread(self) -> list[UnreadPrompt]:
         """Return the prompts that are read or wait to be, in the order of reading."""
@@ -223,7 +271,7 @@ class Scheduler:
             if sequence.search is not None:
                 self._add_search(plan, sequence, self._draft_room(plan, rows, SEARCH_ROOM))
             else:
-                free = self._free_slots(sequence, rows)
+                free = self._free_slots(plan, sequence, rows)
                 draft_max = min(room, sequence.draft_room(), plan.tokens_left - 1, free)
                 self._add_row(plan, sequence, 1, draft_max)
 
@@ -235,28 +283,29 @@ class Scheduler:
         is left, so that drafts do not starve either.
         """
         most = plan.tokens_max
-        budget = max(most // DRAFT_SHARE, most - self._wanted(most))
+        budget = max(most // DRAFT_SHARE, most - self._wanted(plan))
         share = max(0, budget // max(1, row_count) - 1)
         return min(factor * self.limits.draft_max, share)
 
-    def _wanted(self, most: int) -> int:
+    def _wanted(self, plan: _Plan) -> int:
         """Return how many tokens prompts could have read in this round, up to all of it."""
-        running, wanted = self.running_set.running, 0
+        running, wanted, most = self.running_set.running, 0, plan.tokens_max
         enters = self.running_set.waiting if len(running) < self.limits.rows_max else ()
         for sequence in chain(running.values(), enters):
-            if sequence.pending > 1 and not sequence.in_flight:
+            if sequence.pending > 1 and (plan.before or not sequence.in_flight):
                 wanted += sequence.unread
                 if wanted >= most:
                     return most
         return wanted
 
-    def _free_slots(self, sequence: Sequence, row_count: int) -> int:
+    def _free_slots(self, plan: _Plan, sequence: Sequence, row_count: int) -> int:
         """Return how many drafts may be written behind a decoding row without cramping others.
 
         They may fill the row's last block, and all rows together half of the blocks that are free:
         near the pool's limit drafts grow shorter, before any sequence has to wait.
         """
-        size, known = self.pool.block_size, len(sequence.tokens)
+        size = self.pool.block_size
+        known = _known_max(sequence, plan.before.get(sequence.sequence_id))
         held = max(self.pool.blocks_for(known), len(sequence.table.blocks))
         return held * size - known + self.pool.available // (2 * row_count) * size
 
@@ -295,22 +344,22 @@ class Scheduler:
     def _add_chunk(self, plan: _Plan, sequence: Sequence) -> None:
         """Add as much of a prompt as the round still has room for."""
         blending, count = sequence.blending, min(sequence.unread, plan.tokens_left)
-        if blending is not None and blending.covers(sequence.computed):
+        if blending is not None and blending.covers(sequence.planned):
             self._add_blended(plan, sequence, blending)
             return
-        if blending is not None and sequence.computed < blending.start:
-            count = min(count, blending.start - sequence.computed)
+        if blending is not None and sequence.planned < blending.start:
+            count = min(count, blending.start - sequence.planned)
         self._add_row(plan, sequence, count, 0)
 
     def _add_blended(self, plan: _Plan, sequence: Sequence, blending: Blending) -> None:
         """Add the next row of a prompt whose segments are reused."""
-        end = sequence.computed + sequence.unread
-        step = blending.step(sequence.tokens, sequence.computed, end, plan.tokens_left)
+        end = sequence.planned + sequence.unread
+        step = blending.step(sequence.tokens, sequence.planned, end, plan.tokens_left)
         if step is None:
             need = self.pool.blocks_for(blending.missing())
             if not self.running_set.free(sequence, need):
                 return
-            step = blending.step(sequence.tokens, sequence.computed, end, plan.tokens_left)
+            step = blending.step(sequence.tokens, sequence.planned, end, plan.tokens_left)
         if step is not None:
             self._add_row(plan, sequence, step.cost, 0, step)
 
@@ -322,18 +371,23 @@ class Scheduler:
         draft_max: int,
         step: BlendStep | None = None,
     ) -> None:
-        """Add a row of `count` known tokens if blocks can be had, with as many drafts as fit."""
-        start, stop = sequence.computed, sequence.computed + count
+        """Add a row of `count` known tokens if blocks can be had, with as many drafts as fit.
+
+        Of a row that continues another, the token is known by the time that it is computed.
+        """
+        start, stop = sequence.planned, sequence.planned + count
         if step is not None:
             start, stop = step.start, step.stop
-        if not self.running_set.make_room(sequence, stop, draft_max):
+        continues = sequence.continues
+        end = _known_max(sequence, plan.before[sequence.sequence_id]) if continues else stop
+        if not self.running_set.make_room(sequence, end, draft_max):
             return
         copies = sequence.table.own(start)
         if copies is None:
             self.running_set.preempt(sequence)
             return
-        samples = stop == len(sequence.tokens)
-        fits = min(draft_max, sequence.table.slots - stop) if samples else 0
+        samples = stop >= len(sequence.tokens)
+        fits = min(draft_max, sequence.table.slots - end) if samples else 0
         sent_count = sequence.sent_count
         row = Row(
             sequence_id=sequence.sequence_id,
@@ -341,16 +395,19 @@ class Scheduler:
             stop=stop,
             samples=samples,
             draft_max=fits,
-            blocks=tuple(sequence.table.blocks[: self.pool.blocks_for(stop + fits)]),
+            blocks=tuple(sequence.table.blocks[: self.pool.blocks_for(end + fits)]),
             new_token_ids=tuple(sequence.tokens[sent_count:]) if sent_count else (),
             new_sequence=None if sent_count else sequence.new_sequence(),
             tokens_left=sequence.tokens_max - sequence.generated,
             feedback=sequence.feedback,
+            continues=continues,
             blend=None if step is None else step.row,
         )
         sequence.sent_count = len(sequence.tokens)
+        if row.blend is None or not row.blend.probes:  # a probe computes nothing that lasts
+            sequence.planned = min(stop, len(sequence.tokens))
         sequence.feedback = NOTHING_LEARNED
-        sequence.in_flight = True
+        sequence.in_flight += 1
         plan.copies.extend(copies)
         plan.rows.append(row)
         plan.members.append(sequence)
@@ -369,7 +426,7 @@ class Scheduler:
         )
         if group is None:
             return
-        sequence.in_flight = True
+        sequence.in_flight += 1
         self.running_set.mark_finished(search.take_finished_ids())
         plan.copies.extend(group.copies)
         plan.moves.extend(group.moves)
@@ -389,17 +446,21 @@ class Scheduler:
         sequence.tally.recomputed += len(row.blend.places)
         return row.blend.probes
 
-    def _advance(
-        self, sequence: Sequence, row: Row, decision: Decision, draft: Draft
-    ) -> SequenceProgress:
+    def _advance(self, sequence: Sequence, decision: Decision, draft: Draft) -> SequenceProgress:
         """Append what the target decided; the last token's KV is computed in the next round."""
+        assert decision.tokens, "a row was left out whose text goes on"
         self.stats.count(decision, draft)
         sequence.tally.count(decision, draft)
+        stop = len(sequence.tokens)
         kept, finish_reason = sequence.extend(decision.tokens)
         self.stats.generated_tokens += kept
         sequence.feedback = decision.feedback
-        sequence.computed = min(row.stop + len(decision.path), len(sequence.tokens))
+        sequence.computed = min(stop + len(decision.path), len(sequence.tokens))
         sequence.table.commit(sequence.tokens, sequence.computed)
+        if sequence.in_flight:  # a row that continues this one: the device knows the new tokens
+            sequence.planned = sequence.sent_count = len(sequence.tokens)
+        else:
+            sequence.planned = sequence.computed
         if finish_reason:
             self.running_set.end(sequence)
             if self.running_set.lengths is not None:
@@ -429,6 +490,27 @@ class Scheduler:
         if root.search.beams.done:
             self.running_set.end(root)
         return updates
+
+
+def _goes_on(sequence: Sequence) -> bool:
+    """Return whether a sequence in flight has another row, whatever the round under way decides.
+
+    What a blended prompt's next row is depends on the deviations that come with the verdict.
+    """
+    if sequence.cancelled or sequence.ended or sequence.blends:
+        return False
+    return not sequence.continues or sequence.tokens_max - sequence.generated > 1
+
+
+def _known_max(sequence: Sequence, before: Row | None) -> int:
+    """Return how many tokens are known at most when a row of it begins behind another one."""
+    known = len(sequence.tokens)
+    return known + 1 + before.draft_max if before is not None and sequence.continues else known
+
+
+def _read_count(row: Row) -> int:
+    """Return how many tokens of a prompt a row reads; copies and probes take time as well."""
+    return max(row.token_count, row.stop - row.start) - row.samples
 
 
 def _row_count(sequence: Sequence) -> int:

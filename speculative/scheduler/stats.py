@@ -19,6 +19,8 @@ class SchedulerStats(msgspec.Struct, kw_only=True):
     recomputed_tokens: int = 0
     """Computed a second time, after a preemption or a restart."""
     generated_tokens: int = 0
+    overrun_tokens: int = 0
+    """Decided in a round that was planned before its text had ended, and dropped."""
     drafts: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0

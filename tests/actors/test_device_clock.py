@@ -1,5 +1,6 @@
 """The device's clock: what step reports add up to."""
 
+import msgspec
 import pytest
 
 from draftwerk.actors.monitoring.device_clock import DeviceClock
@@ -42,3 +43,11 @@ def test_a_report_without_a_time_is_not_drawn():
     clock, trace = DeviceClock(), Trace()
     clock.observe(1, NO_STEP, trace)
     assert not trace.spans
+
+
+def test_drafting_beside_the_target_is_drawn_before_its_step():
+    trace = Trace()
+    DeviceClock().observe(5, msgspec.structs.replace(STEP, draft_ms=2.0), trace)
+    drafting = next(span for span in trace.spans if span.actor == "draft")
+    assert (drafting.begun, drafting.ended) == pytest.approx((6.998, 7.0))
+    assert drafting.what == "round 5"

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 from draftwerk.actors import stops
+from draftwerk.actors.cache import Cache
 from draftwerk.actors.detokenizer import Detokenizer
+from draftwerk.actors.devices.recovering_target import RecoveringTarget
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.ledger import Entry, Ledger
 from draftwerk.actors.messages import Cancel, Delivery, Generated, Opened
@@ -29,10 +31,13 @@ from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.replacement import CostAware
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.blend.blending import Blending
+from draftwerk.speculative.drafting import drafted_rounds
+from draftwerk.speculative.protocol.continuations import Continuations, RowEnd
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.sampling import gumbel as noise
 from draftwerk.speculative.sampling import params as sampling
 from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler import scheduler
 from draftwerk.speculative.scheduler.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.scheduler import Scheduler
@@ -47,8 +52,14 @@ from tests.actors import (
 )
 from tests.actors.devices import test_rounds_in_flight
 from tests.cache import tables_world, test_replacement
+from tests.speculative import test_continuations
 from tests.speculative.sampling import test_distribution as test_distribution
-from tests.speculative.scheduler import test_lengths, test_priority, test_round_budget
+from tests.speculative.scheduler import (
+    test_lengths,
+    test_priority,
+    test_round_budget,
+    test_run_ahead,
+)
 from tests.speculative.scheduler.scheduler_world import story
 from tests.support import toy
 from tests.support.simulation import Setting, run
@@ -92,6 +103,13 @@ def recoveries() -> None:
     """Engines whose target dies over pages that outlive it; only a bug's actors start again."""
     for seed in range(2 * SEEDS):
         run(Setting(seed, lost=0.15, spare=bool(seed % 2), bugs=0.003))
+
+
+def recoveries_ahead() -> None:
+    """The same with two rounds in flight."""
+    for seed in range(2 * SEEDS):
+        counters = run(Setting(seed, lost=0.15, spare=bool(seed % 2), run_ahead=True)).counters
+        assert counters["restarts"] <= counters["recoveries"] + 2
 
 
 def second_tiers() -> None:
@@ -261,14 +279,110 @@ BUGS = [
         slip(BlockPool, "name", "name not in self._block_by_name and ", ""),
         simulations(),
     ),
+    # run-ahead
+    Bug(
+        "a row continues another sequence's",
+        slip(
+            Continuations,
+            "ordinary",
+            "self.ends.get(row.sequence_id)",
+            "next(iter(self.ends.values()), None)",
+        ),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "a text that has ended is continued",
+        slip(Continuations, "ordinary", "or end.ended", ""),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "what a row was decided to have is forgotten where it goes on",
+        slip(RowEnd, "continued", "new_token_ids=self.decided", "new_token_ids=()"),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "a row that goes on skips the last token that is known",
+        slip(RowEnd, "continued", "start=self.length - 1", "start=self.length"),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "a row that goes on drafts beyond its text's end",
+        slip(RowEnd, "continued", "min(row.draft_max, self.tokens_left - 1)", "row.draft_max"),
+        test_continuations.test_drafts_end_with_the_text,
+    ),
+    Bug(
+        "tokens left are counted once for two rounds",
+        slip(RowEnd, "learn", "row.tokens_left - len(decision.tokens)", "row.tokens_left - 1"),
+        test_continuations.test_drafts_end_with_the_text,
+    ),
+    Bug(
+        "an overrun is delivered",
+        slip(Scheduler, "commit", "if sequence.ended:", "if False:"),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "slots are reserved for the shortest outcome of the round under way",
+        slip(scheduler, "_known_max", "known + 1 + before.draft_max", "known + 1"),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "an ended sequence reserves slots",
+        slip(scheduler, "_goes_on", "or sequence.ended", ""),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "a device is told twice what it decided itself",
+        slip(
+            Scheduler,
+            "_advance",
+            "sequence.planned = sequence.sent_count = len",
+            "sequence.planned = len",
+        ),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "a search is planned for while one of its rounds runs",
+        slip(Scheduler, "_may_run_ahead", "any(s.search is not None for s in running)", "False"),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "an urgent request never takes the place of rows that run ahead",
+        slip(Scheduler, "_may_run_ahead", "self.running_set.makes_way or", ""),
+        test_run_ahead.test_an_urgent_request_preempts_rows_that_would_run_ahead,
+    ),
+    Bug(
+        "a row is given the answer of another",
+        slip(drafted_rounds, "spread", "found[place] =", "found[place - 1] ="),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "a new process is not told where a row goes on",
+        slip(
+            RoundsInFlight,
+            "_row",
+            "self.continuations.ordinary(row) or row",
+            "row",
+        ),
+        recoveries_ahead,
+    ),
+    Bug(
+        "an ending is forgotten with the process that decided it",
+        slip(RoundsInFlight, "answered", "self.continuations.learn(", "len("),
+        recoveries_ahead,
+    ),
+    Bug(
+        "only the oldest round is sent again",
+        slip(RecoveringTarget, "_recover", "for told in again:", "for told in again[:1]:"),
+        recoveries_ahead,
+    ),
     # scheduler
     Bug(
         "the target's own token counts as computed",
         slip(
             Scheduler,
             "_advance",
-            "row.stop + len(decision.path)",
-            "row.stop + len(decision.tokens)",
+            "stop + len(decision.path)",
+            "stop + len(decision.tokens)",
         ),
         stories,
     ),
@@ -298,9 +412,9 @@ BUGS = [
         stories,
     ),
     Bug(
-        "a row that is in flight is cancelled on the spot",
+        "a search that is in flight is cancelled on the spot",
         slip(Scheduler, "cancel", "if not sequence.in_flight", "if True"),
-        stories,
+        simulations(),
     ),
     Bug(
         "a row that is in flight is preempted",
@@ -359,7 +473,7 @@ BUGS = [
     ),
     Bug(
         "drafts get slots without blocks",
-        slip(Scheduler, "_add_row", "blocks_for(stop + fits)", "blocks_for(stop)"),
+        slip(Scheduler, "_add_row", "blocks_for(end + fits)", "blocks_for(end)"),
         stories,
     ),
     Bug(
@@ -369,7 +483,7 @@ BUGS = [
     ),
     Bug(
         "a draft goes beyond the last token that was asked for",
-        slip(Sequence, "draft_room", "self.generated - 1", "self.generated"),
+        slip(Sequence, "draft_room", "left - 1", "left"),
         stories,
     ),
     Bug(
@@ -380,6 +494,16 @@ BUGS = [
     Bug(
         "a stop token does not end the text",
         slip(Sequence, "extend", "token in self.sampling.stop_token_ids", "False"),
+        simulations(),
+    ),
+    Bug(
+        "a token that the request stops at is forgotten",
+        slip(Cache, "_sequence", "*options.stop_token_ids,", ""),
+        simulations(),
+    ),
+    Bug(
+        "a token that the request stops at is shown",
+        slip(Detokenizer, "_choice", "frozenset(opened.options.stop_token_ids)", "frozenset()"),
         simulations(),
     ),
     Bug(
@@ -432,6 +556,16 @@ BUGS = [
         "a prompt enters without room for its segments",
         slip(RunningSet, "_is_cramped", "sequence.blending.room", "0"),
         crowded_segments,
+    ),
+    Bug(
+        "a prompt that is probed counts as computed",
+        slip(Scheduler, "_add_row", "row.blend is None or not row.blend.probes", "True"),
+        simulations(blended=0.8),
+    ),
+    Bug(
+        "a prompt is read on before its deviations are known",
+        slip(scheduler, "_goes_on", "or sequence.blends", ""),
+        simulations(blended=0.8, run_ahead=True),
     ),
     # the distribution and the target
     Bug(
@@ -530,7 +664,7 @@ BUGS = [
     Bug(
         "a new pipeline goes on with the last one's sequences",
         slip(RoundsInFlight, "forget", "self.known.clear()", "pass"),
-        recoveries,
+        test_rounds_in_flight.test_a_new_pipeline_begins_with_no_sequence,
     ),
     # tier two
     Bug(

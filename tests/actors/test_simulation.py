@@ -1,6 +1,7 @@
 """Hundreds of whole engines on virtual time; the checks are in tests/support/simulation.py."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,29 @@ def test_every_request_has_one_last_word_and_the_plain_text(pipeline_depth: int)
     assert counters["failed"] == 0
 
 
+@pytest.mark.parametrize(
+    "how", [{}, {"reckless": False}, {"block_count": 16}, {"bugs": 0.003}, {"odd": 0.2}], ids=str
+)
+def test_two_rounds_in_flight_change_no_text(how: dict[str, Any]) -> None:
+    counters = total([Setting(seed, run_ahead=True, **how) for seed in range(20)])
+    for happened in ("finished", "left", "accepted", "rejected", "search finished", "overrun"):
+        assert counters[happened] > 0, counters
+    assert counters["failed"] == 0
+
+
+def test_a_target_lost_with_two_rounds_in_flight_computes_both_again() -> None:
+    settings = [
+        Setting(seed, run_ahead=True, lost=0.08, spare=bool(seed % 2), late=0.02)
+        for seed in range(40)
+    ]
+    counters = total(settings)
+    assert counters["recoveries"] > 40, counters
+    assert counters["restarts"] < counters["recoveries"] / 4, counters
+    assert counters["target dies in the middle of its work"] > 3, counters
+    assert counters["finished"] > 100, counters
+    assert counters["failed"] == 0
+
+
 @pytest.mark.parametrize("lost", [0.0, 0.05])
 def test_no_promise_changes_a_text(lost: float) -> None:
     promise = Promise(ttft=0.5, tpot=0.0001)
@@ -49,7 +73,7 @@ def test_a_lost_target_is_only_a_pause() -> None:
 
 @pytest.mark.parametrize("spare", [False, True])
 def test_over_pages_that_outlive_the_target_sequences_go_on(spare: bool) -> None:
-    counters = total([Setting(seed, lost=0.05, spare=spare) for seed in range(60)])
+    counters = total([Setting(seed, lost=0.05, spare=spare) for seed in range(70)])
     assert counters["recoveries"] > 50, counters
     assert counters["restarts"] < counters["recoveries"] / 4, counters
     assert counters["target dies in the middle of its work"] > 5, counters
@@ -64,6 +88,20 @@ def test_reused_segments_are_those_that_stand_alone() -> None:
     for happened in ("blend finished", "blend search finished", "preemptions", "recoveries"):
         assert counters[happened] > 5, counters
     assert counters["blend finished"] > 100, counters
+    assert counters["failed"] == 0
+
+
+def test_reused_segments_are_the_same_while_others_run_ahead() -> None:
+    how = [{}, {"lost": 0.05}, {"lost": 0.03, "spare": True, "bugs": 0.003}, {"block_count": 20}]
+    settings = [
+        Setting(seed, blended=0.6, run_ahead=True, reckless=seed % 3 == 0, **how[seed % 4])
+        for seed in range(40)
+    ]
+    counters = total(settings)
+    for happened in ("blend finished", "blend search finished", "preemptions", "recoveries"):
+        assert counters[happened] > 5, counters
+    assert counters["blend finished"] > 100, counters
+    assert counters["overrun"] > 5, counters
     assert counters["failed"] == 0
 
 

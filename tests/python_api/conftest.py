@@ -28,7 +28,7 @@ def llm(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[LLM]:
     """An engine with a draft model of other weights."""
     draft = tmp_path_factory.mktemp("draft")
     save_tiny_with_text(draft, seed=4)
-    with LLM(tiny, draft=draft, dtype="fp32", kv_memory="64MiB") as found:
+    with LLM(tiny, draft=draft, dtype="fp32", kv_memory="64MiB", tool_format="hermes") as found:
         yield found
 
 

@@ -1,8 +1,11 @@
 """A proposer with a draft model that has its answers ready, and one that verifies all of them."""
 
+from collections.abc import Callable
+
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Draft, Round
+from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 
 
 def drafts_of(
@@ -28,3 +31,17 @@ class Reckless(Proposer):
             theirs if theirs.tokens else ours
             for ours, theirs in zip(own, model_drafts, strict=True)
         )
+
+
+class RecklessBeside(Reckless):
+    """The same in the target's process, where no draft model can be asked."""
+
+    def __init__(self, guess: Callable[[Round], tuple[Draft, ...]]) -> None:
+        super().__init__(WITHOUT_MODEL)
+        self._oracle = guess
+
+    def finish(
+        self, prepared: Prepared, model_drafts: tuple[Draft, ...], model_ms: float = 0.0
+    ) -> tuple[Draft, ...]:
+        """Return what was guessed where anything was."""
+        return super().finish(prepared, self._oracle(prepared.round), model_ms)

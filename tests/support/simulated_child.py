@@ -14,6 +14,7 @@ import anyio
 import msgspec
 
 from draftwerk.actors.devices.process import BEAT_S
+from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
 from draftwerk.speculative.protocol.frames import HEADER, FrameKind, Ready, encode, frame
 from tests.support.toy import KilledError, ToyTarget
 
@@ -78,6 +79,8 @@ class SimulatedChild:
     queued: list[tuple[float, bytes]] = field(default_factory=list[tuple[float, bytes]])
     """Frames still to be sent, in order of time."""
     beat_at: float = 0.0
+    busy_until: float = 0.0
+    """When the last piece of work that it was sent is done."""
     buffer: bytearray = field(default_factory=bytearray)
 
     def __post_init__(self) -> None:
@@ -122,13 +125,14 @@ class SimulatedChild:
                 self._work(payload)
 
     def _work(self, payload: bytes) -> None:
-        now = anyio.current_time()
-        if now >= self.silent_from:
-            return
+        now = max(anyio.current_time(), self.busy_until)
+        if now >= min(self.silent_from, self.dead_from):
+            return  # it never gets to this work
         rng = self.fate.rng
         done_at = now + rng.uniform(0.001, 0.02)
         if rng.random() < self.fate.late:
             done_at += rng.uniform(*LATE_S)
+        self.busy_until = done_at
         fault = self.fate.draws(WORKING, self.fate.chance)
         if fault == "dies of its work":
             self.dead_from = min(self.dead_from, done_at)
@@ -145,6 +149,7 @@ class SimulatedChild:
             case "hangs at work":
                 self.silent_from = min(self.silent_from, done_at)
             case "beats, but never ends":
+                self.busy_until = float("inf")
                 return
             case "answers nonsense":
                 queued = frame(FrameKind.DONE, b"\xc1" + result)
@@ -158,6 +163,8 @@ class SimulatedChild:
     def die_within(self, work: object, rng: random.Random) -> None:
         """Do a part of the work, if the model can; whatever it wrote stays written."""
         model = getattr(self.step, "__self__", None)
+        if isinstance(model, DraftedRounds):
+            model = getattr(model.verify, "__self__", None)
         if isinstance(model, ToyTarget):
             model.dies_after = rng.randint(0, WRITES_MAX)
             with suppress(KilledError):

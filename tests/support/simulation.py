@@ -26,6 +26,7 @@ from draftwerk.cache.page_layout import JOURNAL_BYTES
 from draftwerk.slo import NOTHING_PROMISED, Promise
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.blend.rules import Blend, RuleName
+from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
@@ -33,7 +34,7 @@ from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.support.naive_beams import best_candidates
-from tests.support.proposing import Reckless
+from tests.support.proposing import Reckless, RecklessBeside
 from tests.support.simulated_child import Fate, SimulatedChild
 from tests.support.toy import (
     POISON,
@@ -229,6 +230,8 @@ class Setting:
     requests: int = 12
     block_count: int = 28
     pipeline_depth: int = 1
+    run_ahead: bool = False
+    """Whether two rounds are under way, and drafts made beside the target."""
     lost: float = 0.0
     """The chance that a step of the target meets a fault."""
     draft_lost: float = 0.0
@@ -287,20 +290,21 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
     size = 4
     recoveries = RecoveryStats()
     pages: list[Cell] = [(-1, 0)] * (setting.block_count * size)
-    target = target_device(setting, fates, size, recoveries, pages)
+    target = target_device(setting, fates, size, recoveries, pages, rng)
     draft = ProcessDevice[Round, tuple[Draft, ...]](
         child_of(fates.draft, lambda: Guesser(rng).propose, Round), tuple[Draft, ...]
     )
     return EngineParts(
         text=ToyText(),
         target=target.fresh,
-        draft=lambda: draft.fresh() if setting.guesser else None,
+        draft=lambda: draft.fresh() if setting.guesser and not setting.run_ahead else None,
         block_count=setting.block_count,
         block_size=size,
         context_max=CONTEXT,
         stop_token_ids=(STOP,),
         limits=RoundLimits(
-            pipeline_depth=setting.pipeline_depth,
+            pipeline_depth=2 if setting.run_ahead else setting.pipeline_depth,
+            run_ahead=setting.run_ahead,
             rows_max=5,
             tokens_max=24,
             draft_max=6,
@@ -309,7 +313,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
         expects_lengths=setting.seed % 2 == 0,
         requests_max=8,
         worker=SlowWorker(rng),
-        proposer=partial(Reckless if setting.reckless else Proposer, WITHOUT_MODEL),
+        proposer=partial(proposer, setting),
         restarts=lambda: RestartLimit(failures_max=10**6, fruitless_max=10**6, rng=rng),
         trace=FaultyTrace(fate=fates.actors),
         recoveries=recoveries,
@@ -317,13 +321,35 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
     )
 
 
+def proposer(setting: Setting) -> Proposer | None:
+    """Return what drafts in the engine."""
+    if setting.run_ahead:
+        return None
+    return (Reckless if setting.reckless else Proposer)(WITHOUT_MODEL)
+
+
+def drafted(setting: Setting, target: ToyTarget, rng: random.Random) -> Callable[[Any], Verdict]:
+    """Return what a target's process does with a round."""
+    if not setting.run_ahead:
+        return target.step
+    if not setting.reckless:
+        return DraftedRounds(Proposer(WITHOUT_MODEL), target.step).step
+    return DraftedRounds(RecklessBeside(Guesser(rng).propose), target.step).step
+
+
 def target_device(
-    setting: Setting, fates: Fates, size: int, stats: RecoveryStats, pages: list[Cell]
+    setting: Setting,
+    fates: Fates,
+    size: int,
+    stats: RecoveryStats,
+    pages: list[Cell],
+    rng: random.Random,
 ) -> RecoveringTarget | ProcessDevice[Proposal, Verdict]:
     """Return the target, over pages that outlive its process or over pages that end with it."""
     if not setting.recovers:
         make = partial(ToyTarget, setting.block_count, size, blends=setting.blends)
-        return ProcessDevice(child_of(fates.target, lambda: make().step, Proposal), Verdict)
+        begin = lambda: drafted(setting, make(), rng)  # noqa: E731
+        return ProcessDevice(child_of(fates.target, begin, Proposal), Verdict)
     journal = MoveJournal(memoryview(bytearray(JOURNAL_BYTES)))
     make = partial(
         ToyTarget,
@@ -333,7 +359,7 @@ def target_device(
         journal=journal,
         blends=setting.blends,
     )
-    spawn = child_of(fates.target, lambda: make().step, Proposal)
+    spawn = child_of(fates.target, lambda: drafted(setting, make(), rng), Proposal)
     return RecoveringTarget(
         ProcessDevice(spawn, Verdict),
         RoundsInFlight(journal),
@@ -373,6 +399,7 @@ async def simulate(setting: Setting) -> Report:
         prefix_hits=snapshot.prefix_hits,
         recomputed=snapshot.recomputed_tokens,
         restarts=snapshot.restarts,
+        overrun=snapshot.overrun_tokens,
         recoveries=snapshot.recoveries,
         store_hits=int(snapshot.store.get("hits", 0)),
         store_blocks=int(snapshot.store.get("blocks", 0)),
@@ -409,8 +436,15 @@ def random_options(rng: random.Random) -> Options:
         speculation=Speculation(enabled=rng.random() < 0.9),
         tenant=rng.choice(["", "a"]),
         priority=rng.choice([0, 0, -1]),
+        stop_token_ids=() if sampling.grammar else stop_tokens(sampling.seed),
     )
     return in_beams(options, rng) if rng.random() < 0.2 else options
+
+
+def stop_tokens(seed: int) -> tuple[int, ...]:
+    """Return tokens that end a text besides the model's own; mostly none."""
+    rng = random.Random(seed)
+    return tuple(rng.sample(range(STOP + 1, VOCAB), 2)) if rng.random() < 0.2 else ()
 
 
 def in_beams(options: Options, rng: random.Random) -> Options:
@@ -545,7 +579,10 @@ def expected(prompt: list[int], options: Options, choice: int) -> tuple[str, str
         **{
             **{name: getattr(options.sampling, name) for name in Sampling.__struct_fields__},
             "branch": choice,
-            "stop_token_ids": () if options.ignore_eos else (STOP,),
+            "stop_token_ids": (
+                *(() if options.ignore_eos else (STOP,)),
+                *options.stop_token_ids,
+            ),
         }
     )
     assert options.tokens_max is not None
@@ -565,7 +602,7 @@ def expected(prompt: list[int], options: Options, choice: int) -> tuple[str, str
         tokens = found[choice][0]
     else:
         tokens = plain_text(prompt, sampling, options.tokens_max)
-    text = ToyText().decode(tokens)
+    text = ToyText().decode([each for each in tokens if each not in options.stop_token_ids])
     cuts = [at for stop in options.stop if (at := text.find(stop)) >= 0]
     if cuts:
         return text[: min(cuts)], "stop"

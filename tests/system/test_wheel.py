@@ -8,19 +8,23 @@ import sysconfig
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from shutil import copytree, ignore_patterns
+from shutil import copyfile, copytree, ignore_patterns
 from zipfile import ZipFile
 
 import httpx
 import pytest
 
+from draftwerk.model.native.build import obtain, ready_path
 from draftwerk.version import __version__
+from tests.support.kernels import require_kernels
 from tests.support.tiny_models import save_tiny_with_text
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("actors", "api", "cache", "loadtest", "model", "speculative")
 """Each is a link in `draftwerk/`."""
-JUNK = ignore_patterns("__pycache__", "*.pyc")
+JUNK = ignore_patterns("__pycache__", "*.pyc", "ready")
+READY = "draftwerk/model/native/ready/"
+"""Where a wheel has libraries; those of the tree are left out."""
 POISON = "raise SystemExit('a file of the working directory was imported')\n"
 OPTIONS = {"dtype": "fp32", "kv_memory": "64MiB"}
 SCRIPT = """
@@ -33,10 +37,17 @@ print(llm.chat("Hello", SamplingParams(seed=7, max_tokens=20, n=2)).choices[1].t
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build it from a copy: setuptools leaves files in the tree it builds."""
+    """Build it from a copy: setuptools leaves files in the tree it builds.
+
+    It holds the kernels of this machine, compiled as for the tests.
+    """
+    require_kernels()
     source = tmp_path_factory.mktemp("source")
     for name in ("draftwerk", *FOLDERS):
         copytree(ROOT / name, source / name, symlinks=True, ignore=JUNK)
+    kernels = obtain()
+    (source / "model/native/ready").mkdir()
+    copyfile(kernels.path, source / "model/native/ready" / ready_path(kernels.isa).name)
     for name in ("pyproject.toml", "README.md"):
         (source / name).write_bytes((ROOT / name).read_bytes())
     for name in re.findall(r'"(LICENSE[^"]*)"', (source / "pyproject.toml").read_text()):
@@ -80,9 +91,9 @@ def poisoned(folder: Path, *more: str) -> Path:
     return folder
 
 
-def environment() -> dict[str, str]:
-    """Return this one's, with no path of ours in it."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+def environment(**more: str) -> dict[str, str]:
+    """Return this one's, with no path of ours in it, and `more`."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | more
 
 
 def test_it_holds_one_package_of_real_files(wheel: Path) -> None:
@@ -92,13 +103,16 @@ def test_it_holds_one_package_of_real_files(wheel: Path) -> None:
         named = {line.split(",")[0] for line in record}
         assert named == set(archive.namelist())
         assert {name.split("/")[0] for name in named} == {"draftwerk", info}
-        packed = {name: archive.read(name) for name in named if not name.startswith(info)}
+        files = {name for name in named if not name.startswith((info, READY))}
+        packed = {name: archive.read(name) for name in files}
+    (kernels,) = (name.removeprefix(READY) for name in named if name.startswith(READY))
+    assert kernels == ready_path(obtain().isa).name
     there = {
         f"draftwerk/{path.relative_to(base)}": path.read_bytes()
         for base, folders in ((ROOT / "draftwerk", ["."]), (ROOT, FOLDERS))
         for folder in folders
         for path in (base / folder).rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
+        if path.is_file() and path.suffix != ".pyc" and path.parent.name != "ready"
     }
     assert packed.keys() == there.keys()
     assert packed == there
@@ -112,7 +126,7 @@ def test_the_server_runs_beside_files_of_any_name(
     """The Python API gives its text from such a folder as well."""
     (tmp_path / "serve").mkdir()
     (tmp_path / "script").mkdir()
-    with serving(binaries, tiny, poisoned(tmp_path / "serve", "queue", "json")) as url:
+    with serving(binaries, tiny, poisoned(tmp_path / "serve", "queue", "json")) as (url, _):
         # A script's own folder is on its path; of those files, Python itself needs some.
         folder = poisoned(tmp_path / "script")
         (folder / "use.py").write_text(SCRIPT.format(model=str(tiny), options=OPTIONS))
@@ -129,21 +143,34 @@ def test_the_server_runs_beside_files_of_any_name(
         assert done.stdout == reply["choices"][1]["message"]["content"] != ""
 
 
+def test_without_a_compiler_it_serves_with_the_kernels_that_it_brought(
+    binaries: Path, tiny: Path, tmp_path: Path
+) -> None:
+    alone = {"PATH": str(binaries), "XDG_CACHE_HOME": str(tmp_path / "cache"), "CXX": ""}
+    with serving(binaries, tiny, tmp_path, **alone) as (_, said):
+        assert f"kernels: {obtain().isa.name}, ready-made, from the package" in said
+    assert not [*tmp_path.glob("cache/draftwerk/native-*")]
+
+
 @contextmanager
-def serving(binaries: Path, tiny: Path, folder: Path) -> Generator[str]:
-    """Run `draftwerk serve` in a folder; yields its URL."""
+def serving(binaries: Path, tiny: Path, folder: Path, **more: str) -> Generator[tuple[str, str]]:
+    """Run `draftwerk serve` in a folder; yields its URL, and what it said up to there."""
     options = (f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items())
     with subprocess.Popen(
         [binaries / "draftwerk", "serve", str(tiny), "--port", "0", *options],
         cwd=folder,
-        env=environment(),
+        env=environment(**more),
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
         assert process.stdout is not None
         try:
-            found = (re.search(r"http://[\d.]+:\d+", line) for line in process.stdout)
-            yield next(match[0] for match in found if match)
+            said = ""
+            while not (url := re.search(r"http://[\d.]+:\d+", said)):
+                line = process.stdout.readline()
+                assert line, said
+                said += line
+            yield url[0], said
         finally:
             process.terminate()
             assert process.wait(timeout=30) == 0

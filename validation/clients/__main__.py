@@ -37,14 +37,16 @@ class Client:
 
 
 CLIENTS = (
-    Client("openai", "openai", "openai_python.py"),
+    Client("openai", "openai", "openai_python.py", "openai[realtime]"),
     Client("npm", "openai", "openai_npm.mjs"),
     Client("langchain", "langchain-openai", "langchain_openai_chat.py"),
     Client("litellm", "litellm", "litellm_completion.py", "litellm mcp"),
     Client("pydantic-ai", "pydantic-ai-slim", "pydantic_ai_agent.py", "pydantic-ai-slim[openai]"),
     Client("instructor", "instructor", "instructor_modes.py"),
     Client("openai-agents", "openai-agents", "openai_agents.py"),
+    Client("llm", "llm", "llm_library.py"),
     Client("anthropic", "anthropic", "anthropic_messages.py"),
+    Client("anthropic-npm", "@anthropic-ai/sdk", "anthropic_npm.mjs"),
 )
 
 

@@ -11,6 +11,7 @@ from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     Branch,
+    Decision,
     NewSequence,
     Proposal,
     Round,
@@ -45,6 +46,10 @@ def rounds() -> RoundsInFlight:
     return RoundsInFlight(MoveJournal())
 
 
+def answer(found: RoundsInFlight) -> None:
+    found.answered((Decision(),) * len(found.in_flight[0].round.rows))
+
+
 def tokens_of(told: Row) -> tuple[int, ...]:
     assert told.new_sequence is not None
     return (*told.new_sequence.tokens, *told.new_token_ids)
@@ -54,21 +59,21 @@ def test_nothing_changes_while_no_process_is_lost() -> None:
     found = rounds()
     for each in (proposal(1, row(1, opens=(5, 6))), proposal(2, row(1, 7))):
         assert found.sent(each) is each
-        found.answered()
+        answer(found)
     assert found.known[1].tokens == [5, 6, 7]
 
 
 def test_the_round_in_flight_is_sent_again_with_whole_sequences() -> None:
     found = rounds()
     found.sent(proposal(1, row(1, opens=(5, 6)), row(2, opens=(8,))))
-    found.answered()
+    answer(found)
     found.sent(proposal(2, row(1, 7), finished_ids=(2,)))
     again = found.lost()
     assert again is not None
     (told,) = again
     assert tokens_of(told.round.rows[0]) == (5, 6, 7)
     assert told.round.finished_ids == (), "the new process never knew it"
-    found.answered()
+    answer(found)
     assert list(found.known) == [1]
     assert found.sent(proposal(3, row(1, 9))).round.rows[0].new_sequence is None
 
@@ -76,17 +81,17 @@ def test_the_round_in_flight_is_sent_again_with_whole_sequences() -> None:
 def test_a_sequence_that_is_in_no_round_is_told_with_its_next() -> None:
     found = rounds()
     found.sent(proposal(1, row(1, opens=(5,)), row(2, opens=(8,))))
-    found.answered()
+    answer(found)
     assert found.lost() == []
     assert tokens_of(found.sent(proposal(2, row(2, 9))).round.rows[0]) == (8, 9)
-    found.answered()
+    answer(found)
     assert tokens_of(found.sent(proposal(3, row(1, 6))).round.rows[0]) == (5, 6)
 
 
 def test_two_rounds_in_flight_are_sent_again_in_order() -> None:
     found = rounds()
     found.sent(proposal(1, row(1, opens=(5,)), row(2, opens=(8,))))
-    found.answered()
+    answer(found)
     found.sent(proposal(2, row(1, 6)))
     found.sent(proposal(3, row(1, 7), row(2, 9), finished_ids=(1,)))
     again = found.lost()
@@ -98,10 +103,21 @@ def test_two_rounds_in_flight_are_sent_again_in_order() -> None:
     assert again[1].round.finished_ids == (1,), "by then it is known again"
 
 
+def test_a_new_pipeline_begins_with_no_sequence() -> None:
+    found = rounds()
+    found.sent(proposal(1, row(1, opens=(5,))))
+    answer(found)
+    found.forget()
+    assert found.lost() == []
+    assert not found.untold, "nobody is told of a sequence that is gone"
+    fork = proposal(2, row(3, 8, origin=1))
+    assert found.sent(fork) == fork
+
+
 def test_a_fork_of_what_was_lost_is_told_whole() -> None:
     found = rounds()
     found.sent(proposal(1, row(1, opens=(5, 6))))
-    found.answered()
+    answer(found)
     found.sent(proposal(2, row(1, 7), row(3, 8, origin=1)))
     again = found.lost()
     assert again is not None
@@ -109,7 +125,7 @@ def test_a_fork_of_what_was_lost_is_told_whole() -> None:
     assert tokens_of(first) == (5, 6, 7)
     assert tokens_of(fork) == (5, 6, 8)
     assert fork.branch is not None and fork.branch.origin == 0
-    found.answered()
+    answer(found)
     assert found.known[3].tokens == [5, 6, 8]
     assert found.known[1].tokens == [5, 6, 7]
 
@@ -129,6 +145,7 @@ def test_copies_are_made_once() -> None:
 def test_tokens_done_again_are_counted() -> None:
     plain = proposal(1, row(1, opens=(5,)))
     assert token_count([plain, replace(plain, drafts=(chain((1, 2), "ngram"),))]) == 1 + 3
+    assert token_count([replace(plain, drafts=())]) == 1, "where the target's process drafts"
 
 
 def test_processes_lost_at_any_moment_know_the_same_texts() -> None:
@@ -141,7 +158,7 @@ def test_processes_lost_at_any_moment_know_the_same_texts() -> None:
                 process = Process()
                 (told,) = found.lost() or ()
             process.take(told.round)
-            found.answered()
+            answer(found)
             found.check()
             assert (
                 process.texts.items()

@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
+needs_browser = pytest.mark.skipif(
+    CHROMIUM is None, reason="NOT TESTED: the page, as there is no Chromium on the PATH"
+)
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -68,13 +72,26 @@ class Page:
             while not await self.run(script):  # noqa: ASYNC110 (the page has no event for us)
                 await asyncio.sleep(0.03)
 
+    async def type(self, text: str) -> None:
+        """Type into what has the focus, as a keyboard would."""
+        await self.call("Input.insertText", text=text)
+
+    async def press(self, key: str, shift: bool = False) -> None:
+        """Press and release a key that has no text."""
+        code = {"Enter": 13, "Escape": 27, "ArrowUp": 38, "Tab": 9}[key]
+        event = {"key": key, "code": key, "windowsVirtualKeyCode": code, "modifiers": 8 * shift}
+        kind = "keyDown" if key == "Enter" else "rawKeyDown"
+        more = {"text": "\r"} if key == "Enter" else {}
+        await self.call("Input.dispatchKeyEvent", type=kind, **event, **more)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", **event)
+
     async def picture(self, path: Path) -> None:
         """Write a screenshot as PNG."""
         shot = await self.call("Page.captureScreenshot", format="png")
         await asyncio.to_thread(path.write_bytes, base64.b64decode(shot["data"]))
 
-    async def look(self, width: int, height: int, dark: bool = False) -> None:
-        """Set the window's size and the colour scheme."""
+    async def look(self, width: int, height: int, dark: bool = False, still: bool = False) -> None:
+        """Set the window's size, the colour scheme, and whether motion is to be reduced."""
         await self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -83,7 +100,8 @@ class Page:
             mobile=False,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        await self.call("Emulation.setEmulatedMedia", features=[scheme])
+        motion = {"name": "prefers-reduced-motion", "value": "reduce" if still else ""}
+        await self.call("Emulation.setEmulatedMedia", features=[scheme, motion])
 
 
 @asynccontextmanager

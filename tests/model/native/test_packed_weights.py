@@ -14,6 +14,7 @@ from draftwerk.model.build import ModelOptions
 from draftwerk.model.checkpoint import packed_weights
 from draftwerk.model.checkpoint.loader import Tensors
 from draftwerk.model.checkpoint.packed_weights import HEADER_BYTES, PREFIX, WeightStore
+from draftwerk.model.ranks import parts
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, NewSequence, Proposal, Round, Row
 from draftwerk.speculative.sampling.params import Sampling
@@ -30,6 +31,7 @@ def memory() -> Iterator[SharedMemory]:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     found = tmp_path / "cache"
+    monkeypatch.setattr(parts, "cache_directory", lambda: found)
     monkeypatch.setattr(build, "cache_directory", lambda: found)
     monkeypatch.setattr(packed_weights, "KEPT_MIN", 0)
     found.mkdir()

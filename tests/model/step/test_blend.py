@@ -17,7 +17,7 @@ from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import TorchTurn
 from draftwerk.model.step.backend import LoadedModel
-from draftwerk.model.step.blend_trial import BlendTrial
+from draftwerk.model.step.blend.blend_trial import BlendTrial
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.blend.rules import CHECK_LAYER, Blend, canonical_parts, choose_positions
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Round, Row

@@ -46,6 +46,7 @@ HOSTILE: dict[str, Any] = {
     "depth 30": nested(30),
     "depth 200": nested(200),
     "20,000 values": properties(x={"enum": MANY}),
+    "100,000 values": properties(x={"enum": [f"value {number}" for number in range(100_000)]}),
     "20,000 properties": properties(**{name: {"type": "string"} for name in MANY}),
     "a reference to itself": {
         "type": "object", "properties": {"x": {"$ref": "#/$defs/a"}},

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class City(BaseModel):
+    model_config = ConfigDict(extra="forbid")  # or else the schema allows any more properties
     name: Literal["Paris", "Rome", "Oslo"]
     people: Annotated[int, Field(ge=0, le=9999)]
 

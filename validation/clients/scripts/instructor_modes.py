@@ -27,4 +27,19 @@ def by_tools() -> None:
     check_city(client.chat.completions.create(response_model=City, **ASKED))
 
 
+@case("chat, three calls")
+def three_calls() -> None:
+    client = instructor.from_openai(OpenAI())
+    messages = list(ASKED["messages"])
+    for _ in range(3):
+        city, reply = client.chat.completions.create_with_completion(
+            response_model=City, **(ASKED | {"messages": messages})
+        )
+        check_city(city)
+        message = reply.choices[0].message
+        result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "Noted."}
+        # Instructor itself looks into every message's content.
+        messages += [message.model_dump(exclude_none=True) | {"content": ""}, result]
+
+
 main()

@@ -1,7 +1,8 @@
 """LangChain's ChatOpenAI."""
 
 from city import City, check_city
-from harness import ASK, HELLO, MODEL, case, check_text, main
+from harness import ASK, ASK_TOOL, HELLO, MODEL, TOOL, called, case, check_text, main
+from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 
 llm = ChatOpenAI(model=MODEL, max_tokens=20)
@@ -27,6 +28,28 @@ def chat_structured() -> None:
 def chat_tools() -> None:
     way = ChatOpenAI(model=MODEL).with_structured_output(City, method="function_calling")
     check_city(way.invoke(ASK))
+
+
+def three_calls(model: ChatOpenAI) -> None:
+    tools = [{"type": "function", "function": TOOL}]
+    asking = model.bind_tools(tools, tool_choice="any", parallel_tool_calls=False)
+    messages = [HumanMessage(ASK_TOOL)]
+    for _ in range(3):
+        answer = asking.invoke(messages)
+        (call,) = answer.tool_calls
+        result = called(call["name"], call["args"])
+        messages += [answer, ToolMessage(result, tool_call_id=call["id"])]
+    check_text(model.bind_tools(tools, tool_choice="none").invoke(messages).text)
+
+
+@case("chat, three calls")
+def chat_three_calls() -> None:
+    three_calls(ChatOpenAI(model=MODEL, max_tokens=100))
+
+
+@case("responses, three calls")
+def responses_three_calls() -> None:
+    three_calls(ChatOpenAI(model=MODEL, max_tokens=100, use_responses_api=True))
 
 
 @case("responses")

@@ -1,7 +1,10 @@
 """OpenAI's agents SDK: Responses by default, chat on request."""
 
+from typing import Literal
+
 from agents import (
     Agent,
+    MaxTurnsExceeded,
     ModelSettings,
     OpenAIChatCompletionsModel,
     Runner,
@@ -9,7 +12,7 @@ from agents import (
     set_tracing_disabled,
 )
 from city import City, check_city
-from harness import ASK, HELLO, MODEL, case, check_text, main
+from harness import ASK, ASK_TOOL, HELLO, MODEL, called, case, check_text, main
 from openai import AsyncOpenAI
 
 set_tracing_disabled(True)
@@ -71,14 +74,25 @@ async def responses_continued() -> None:
     check_text(last.final_output)
 
 
-@case("responses, tools")
+@case("responses, three calls")
 async def responses_tools() -> None:
-    @function_tool
-    def size_of(city: str) -> int:
-        """Return how many live in a city."""
-        return len(city)
+    done: list[str] = []
 
-    await Runner.run(Agent("helper", model=MODEL, tools=[size_of]), ASK)
+    @function_tool
+    def get_weather(city: Literal["Paris", "Rome"], unit: Literal["celsius", "fahrenheit"]) -> str:
+        """Return the weather of a city."""
+        done.append(called("get_weather", {"city": city, "unit": unit}))
+        return done[-1]
+
+    settings = ModelSettings(max_tokens=100, tool_choice="required", parallel_tool_calls=False)
+    agent = Agent("helper", model=MODEL, tools=[get_weather], model_settings=settings,
+                  reset_tool_choice=False)  # fmt: skip
+    try:
+        await Runner.run(agent, ASK_TOOL, max_turns=3)
+    except MaxTurnsExceeded:
+        assert len(done) == 3, f"{len(done)} calls"
+    else:
+        raise AssertionError("it ended although a call was required")
 
 
 def user(text: str) -> dict[str, str]:

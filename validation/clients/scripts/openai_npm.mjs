@@ -15,6 +15,28 @@ const SCHEMA = {
   additionalProperties: false,
 };
 
+const TOOL = {
+  name: "get_weather",
+  description: "Returns the weather of a city.",
+  parameters: {
+    type: "object",
+    properties: {
+      city: { type: "string", maxLength: 20 },
+      unit: { type: "string", enum: ["celsius", "fahrenheit"] },
+    },
+    required: ["city", "unit"],
+    additionalProperties: false,
+  },
+};
+
+/** Check a call against the tool's schema; returns its result. */
+const called = ({ name, arguments: text }) => {
+  const { city, unit, ...rest } = JSON.parse(text);
+  const valid = name === TOOL.name && typeof city === "string" && !Object.keys(rest).length
+    && TOOL.parameters.properties.unit.enum.includes(unit);
+  if (!valid) throw new Error(`${name}: ${text}`);
+  return "18 degrees and rain.";
+};
 const checkText = (text) => {
   if (typeof text !== "string" || !text.trim()) throw new Error(`no text: ${text}`);
 };
@@ -38,9 +60,35 @@ const cases = {
       response_format: { type: "json_schema", json_schema: { name: "city", schema: SCHEMA } } });
     checkCity(reply.choices[0].message.content);
   },
-  async "chat, tools"() {
-    const tool = { type: "function", function: { name: "city", parameters: SCHEMA } };
-    await client.chat.completions.create({ model: MODEL, messages: HELLO, tools: [tool] });
+  async "chat, three calls"() {
+    const messages = [{ role: "user", content: "What is the weather in Paris?" }];
+    const tools = [{ type: "function", function: TOOL }];
+    for (let turn = 0; turn < 4; turn += 1) {
+      const body = { model: MODEL, messages, tools, parallel_tool_calls: false, max_tokens: 100,
+        tool_choice: turn < 3 ? "required" : "none" };
+      const reply = turn === 1
+        ? await client.chat.completions.stream(body).finalChatCompletion()
+        : await client.chat.completions.create(body);
+      const { message, finish_reason: reason } = reply.choices[0];
+      if (turn === 3) return checkText(message.content);
+      const [call] = message.tool_calls;
+      if (reason !== "tool_calls" && reason !== "stop") throw new Error(reason);
+      messages.push(message,
+        { role: "tool", tool_call_id: call.id, content: called(call.function) });
+    }
+  },
+  async "chat, tools run by the client"() {
+    let calls = 0;
+    const runner = client.chat.completions.runTools({ model: MODEL, max_tokens: 100, seed: 1,
+      messages: [{ role: "user", content: "What is the weather in Paris?" }],
+      tool_choice: { type: "function", function: { name: "get_weather" } },
+      tools: [{ type: "function", function: { ...TOOL, parse: JSON.parse,
+        function: (values) => {
+          calls += 1;
+          return called({ name: TOOL.name, arguments: JSON.stringify(values) });
+        } } }] });
+    await runner.done();
+    if (calls < 1) throw new Error(`${calls} calls`);
   },
   async "responses"() {
     const made = await client.responses.create(
@@ -56,6 +104,20 @@ const cases = {
     const made = await client.responses.create({ model: MODEL, input: "Name a city.",
       text: { format: { type: "json_schema", name: "city", schema: SCHEMA } } });
     checkCity(made.output_text);
+  },
+  async "responses, three calls"() {
+    const input = [{ role: "user", content: "What is the weather in Paris?" }];
+    const tools = [{ type: "function", strict: true, ...TOOL }];
+    for (let turn = 0; turn < 4; turn += 1) {
+      const body = { model: MODEL, input, tools, parallel_tool_calls: false,
+        max_output_tokens: 100, tool_choice: turn < 3 ? "required" : "none" };
+      const made = turn % 2 ? await client.responses.stream(body).finalResponse()
+        : await client.responses.create(body);
+      if (turn === 3) return checkText(made.output_text);
+      const call = made.output.find((item) => item.type === "function_call");
+      input.push(...made.output,
+        { type: "function_call_output", call_id: call.call_id, output: called(call) });
+    }
   },
   async "responses, continued"() {
     const first = await client.responses.create(

@@ -1,8 +1,11 @@
 """Pydantic AI's agents, on both of its models for OpenAI."""
 
+from contextlib import suppress
+from typing import Literal
+
 from city import City, check_city
-from harness import ASK, HELLO, MODEL, case, check_text, main
-from pydantic_ai import Agent, NativeOutput
+from harness import ASK, ASK_TOOL, HELLO, MODEL, called, case, check_text, main
+from pydantic_ai import Agent, NativeOutput, UsageLimitExceeded, UsageLimits
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 
 SHORT = {"max_tokens": 20}
@@ -28,6 +31,28 @@ async def chat_structured() -> None:
 @case("chat, structured by tools")
 async def chat_tools() -> None:
     check_city((await Agent(on_chat, output_type=City).run(ASK)).output)
+
+
+@case("chat, three calls")
+async def chat_three_calls() -> None:
+    """The agent goes on until the model calls its output; which it calls is the model's choice."""
+    done: list[str] = []
+
+    def get_weather(city: Literal["Paris", "Rome"], unit: Literal["celsius", "fahrenheit"]) -> str:
+        """Return the weather of a city."""
+        done.append(called("get_weather", {"city": city, "unit": unit}))
+        return done[-1]
+
+    for seed in range(12):
+        settings = {"max_tokens": 100, "seed": seed, "parallel_tool_calls": False}
+        agent = Agent(on_chat, output_type=City, tools=[get_weather], model_settings=settings)
+        with suppress(UsageLimitExceeded):
+            check_city(
+                (await agent.run(ASK_TOOL, usage_limits=UsageLimits(request_limit=4))).output
+            )
+        if len(done) >= 3:
+            return
+    raise AssertionError(f"{len(done)} calls")
 
 
 @case("responses")

@@ -44,7 +44,7 @@ static bool share(const Block &one, const Block &other, int tile) {
 
 void Forward::cut_into_splits(Cut &cut) {
     const std::vector<Block> &blocks = cut.blocks;
-    int lanes = static_cast<int>(blocks.size()) * shape.kv_heads;
+    int lanes = static_cast<int>(blocks.size()) * attention.kv_heads;
     bool few = batch.token_count <= SHARING_TOKENS;
     int shared_tiles = 0;
     for (size_t block = 1; few && block < blocks.size(); block++) {
@@ -61,12 +61,12 @@ void Forward::cut_into_splits(Cut &cut) {
     size_t rows = 0;
     for (const Block &block : blocks) {
         int count = tile_count(block);
-        for (int kv_head = 0; kv_head < shape.kv_heads; kv_head++) {
+        for (int kv_head = 0; kv_head < attention.kv_heads; kv_head++) {
             cut.rows_before.push_back(rows);
             rows += static_cast<size_t>(count) * (block.end - block.begin) * attention.group();
         }
     }
-    for (int kv_head = 0; kv_head < shape.kv_heads; kv_head++) {
+    for (int kv_head = 0; kv_head < attention.kv_heads; kv_head++) {
         for (int tile = 0; tile < longest; tile++) {
             for (int first = 0, last; first < static_cast<int>(blocks.size()); first = last) {
                 last = first + 1;
@@ -87,13 +87,13 @@ int Forward::open_attention(int layer) {
     Cut &cut = cut_of(layer);
     if (cut.splits.empty()) return static_cast<int>(cut.blocks.size());
     for (size_t lane = 0; lane < cut.pending.size(); lane++) {
-        cut.pending[lane] = tile_count(cut.blocks[lane / shape.kv_heads]);
+        cut.pending[lane] = tile_count(cut.blocks[lane / attention.kv_heads]);
     }
     return static_cast<int>(cut.splits.size());
 }
 
 Lane Forward::lane(int layer, int kv_head) const {
-    size_t begin = slot_index(layer, 0) * shape.kv_heads + kv_head;
+    size_t begin = first_head(layer, 0) + kv_head;
     return {at_head(batch.keys, begin), at_head(batch.values, begin),
             shape.kv_heads * attention.head_bytes()};
 }
@@ -116,12 +116,13 @@ void Forward::fetch(int layer, const Block &block, int tile) const {
     const Lane all = lane(layer, 0);
     int written = block.seen ? block.length_max() : block.row.prefix + block.end;
     int end = std::min(written, (tile + 1) * SPAN);
+    const size_t own = attention.kv_heads * attention.head_bytes();
     uint64_t words = 0;
     for (const void *base : {all.keys, all.values}) {
         for (int position = tile * SPAN; position < end; position++) {
             size_t offset = block.row.slot(position) * all.stride;
             const auto *at = static_cast<const char *>(base) + offset;
-            for (size_t line = 0; line < all.stride; line += 64) {
+            for (size_t line = 0; line < own; line += 64) {
                 words += *reinterpret_cast<const volatile uint8_t *>(at + line);
             }
         }
@@ -136,14 +137,14 @@ void Forward::attend(int layer, int item, AttentionScratch &scratch) {
     int count = tile_count(block), rows = (block.end - block.begin) * attention.group();
     for (int tile = 0; tile < count; tile++) {
         fetch(layer, block, tile);
-        for (int kv_head = 0; kv_head < shape.kv_heads; kv_head++) {
+        for (int kv_head = 0; kv_head < attention.kv_heads; kv_head++) {
             load_heads(block, kv_head, scratch);
             scratch.gathered = 0;
             attend_tile(attention, block, lane(layer, kv_head), tile, scratch);
             merge(attention, scratch.sums[kv_head], scratch.tile, rows, tile == 0);
         }
     }
-    for (int kv_head = 0; kv_head < shape.kv_heads; kv_head++) {
+    for (int kv_head = 0; kv_head < attention.kv_heads; kv_head++) {
         finish(layer, block, kv_head, scratch.sums[kv_head]);
     }
 }
@@ -162,7 +163,7 @@ void Forward::attend_split(int layer, const Split &split, AttentionScratch &scra
     for (int index = split.first; index < split.last; index++) {
         const Block &block = cut.blocks[index];
         int rows = (block.end - block.begin) * attention.group();
-        int lane_index = index * shape.kv_heads + split.kv_head;
+        int lane_index = index * attention.kv_heads + split.kv_head;
         load_heads(block, split.kv_head, scratch);
         attend_tile(attention, block, lane(layer, split.kv_head), split.tile, scratch);
         // A copy, so that merging happens in one order whichever thread is last.
@@ -180,7 +181,8 @@ void Forward::finish(int layer, const Block &block, int kv_head, const Partial &
     int row = 0;
     for (int token = block.begin; token < block.end; token++) {
         for (int g = 0; g < attention.group(); g++, row++) {
-            int column = (kv_head * attention.group() + g) * shape.head_size;
+            int head = model.shard.heads.first + kv_head * attention.group() + g;
+            int column = head * shape.head_size;
             float *out = sum.output + static_cast<size_t>(row) * attention.padded();
             Floats total = broadcast(sum.total[row]);
             for (int i = 0; i < attention.padded(); i += LANES) {
@@ -188,7 +190,7 @@ void Forward::finish(int layer, const Block &block, int kv_head, const Partial &
                 store(out + i, in_bf16 ? round_to_bf16(value) : value);
             }
             int at = number_at(layer, block.first + token);
-            if (space.attention.elementwise()) {
+            if (goes_straight(space.attention)) {
                 space.attention.put_columns(at, column, shape.head_size, out);
             } else {
                 memcpy(attended(at) + column, out, shape.head_size * sizeof(float));

@@ -8,14 +8,48 @@ Forward::Forward(Model &model, const Batch &batch, bool only_products)
     spell_out_ancestors();
     cut_into_blocks(all, false);
     cut_into_splits(all);
-    if (batch.output_count == batch.token_count) return;
+    // A later stage goes on with every token.
+    if (batch.hidden_out || batch.output_count == batch.token_count) return;
     numbers.assign(batch.token_count, -1);
     for (int i = 0; i < batch.output_count; i++) numbers[batch.outputs[i]] = i;
     cut_into_blocks(narrow, true);
     cut_into_splits(narrow);
 }
 
+// Has the other ranks' columns of what a stage reads; returns false once a rank is lost.
+bool Forward::gather_before(int stage) {
+    int layer = (stage - 1) / STEPS, step = (stage - 1) % STEPS;
+    const Shard &own = model.shard;
+    Meeting &others = *model.meeting;
+    int count = count_at(layer), size = shape.head_size;
+    if (stage == 0 || (layer == layers && step == 1)) return true;
+    if (layer == layers && step == 2) {
+        return others.gather({batch.logits, static_cast<size_t>(shape.vocab), shape.vocab},
+                             batch.output_count, own.vocab);
+    }
+    switch (step) {
+        case ATTENDED: {
+            Span columns{own.heads.first * size, own.heads.count * size};
+            int all = model.attended_width();
+            return others.gather({attended(0), width(all), all}, count, columns);
+        }
+        case GATED:
+            return others.gather({gated_row(0), width(shape.ffn), shape.ffn}, count, own.ffn);
+        case ATTENTION_NORM: return layer == 0 || gather_hidden(layer - 1);
+        case FFN_NORM: return gather_hidden(layer);
+        default: return true;
+    }
+}
+
+// Of the rows that a layer has added to, which stand where their tokens do.
+bool Forward::gather_hidden(int layer) {
+    const int32_t *rows = is_narrow(layer) ? batch.outputs : nullptr;
+    Columns all{hidden(0), width(shape.hidden), shape.hidden, rows};
+    return model.meeting->gather(all, count_at(layer), model.shard.hidden);
+}
+
 int Forward::open(int stage) {
+    if (model.meeting && !only_products && !gather_before(stage)) return -1;
     int items = items_of(stage);
     return only_products && items > 0 && !is_product(stage) ? 0 : items;
 }
@@ -31,6 +65,7 @@ int Forward::items_of(int stage) {
     int layer = (stage - 1) / STEPS;
     if (layer == layers) {
         int after = (stage - 1) % STEPS;
+        if (batch.hidden_out) return hand_on();
         if (after == 0) return rows_or_serial(stage, batch.output_count);
         return after == 1 && batch.output_count ? tiles(model.head, batch.output_count) : -1;
     }
@@ -45,10 +80,10 @@ int Forward::items_of_step(int stage, int layer, int step) {
         case ATTENTION_NORM: case ROPE: return rows_or_serial(stage, every);
         case QKV: return (of.qkv.tiles - first_qkv_tile(layer)) * groups(every);
         case ATTEND: return open_attention(layer);
-        case ATTENDED: return space.attention.elementwise() ? 0 : rows_or_serial(stage, count);
+        case ATTENDED: return goes_straight(space.attention) ? 0 : rows_or_serial(stage, count);
         case OUTPUT: return tiles(of.output, count);
         case GATE_UP: return tiles(of.gate_up, count) / 2;
-        case GATED: return space.ffn.elementwise() ? 0 : rows_or_serial(stage, count);
+        case GATED: return goes_straight(space.ffn) ? 0 : rows_or_serial(stage, count);
         case DOWN: return tiles(of.down, count);
         default: return rows_or_serial(stage, count);
     }

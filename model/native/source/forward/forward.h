@@ -38,6 +38,8 @@ struct Forward : Job {
 
     // forward.cpp: the order of things
     bool is_product(int stage) const;
+    bool gather_before(int stage);
+    bool gather_hidden(int layer);
     int items_of(int stage);
     int items_of_step(int stage, int layer, int step);
 
@@ -60,6 +62,7 @@ struct Forward : Job {
     void run_rows(int stage, int item);
     void run_row(int stage, int row);
     void embed(int row);
+    int hand_on();
     void norm(const std::vector<float> &weight, int row, Operand &to, int to_row,
               float *kept = nullptr);
     void rope(const Layer &layer, int index, int row);
@@ -115,9 +118,17 @@ struct Forward : Job {
     float *gated_row(int row) { return space.gated.as<float>() + row * width(shape.ffn); }
     float *cosine(int row) { return space.cosine.as<float>() + row * width(shape.head_size / 2); }
     float *sine(int row) { return space.sine.as<float>() + row * width(shape.head_size / 2); }
+    // Whether results go into an operand as they are computed; else as rows, once they are whole.
+    bool goes_straight(const Operand &operand) const {
+        return operand.elementwise() && !model.meeting;
+    }
     static size_t width(int columns) { return round_up(columns, TILE); }
     size_t slot_index(int layer, size_t slot) const {
         return static_cast<size_t>(layer) * batch.block_count * batch.block_size + slot;
+    }
+    // Where this rank's heads of a slot begin: the pages have those of all ranks.
+    size_t first_head(int layer, size_t slot) const {
+        return slot_index(layer, slot) * shape.kv_heads + model.shard.kv_heads.first;
     }
     void *at_head(void *base, size_t index) const {
         return static_cast<uint8_t *>(base) + index * attention.head_bytes();

@@ -4,24 +4,37 @@
 
 #include "matrix/packing.h"
 
+static Shard whole(const Shape &shape) {
+    return {{0, shape.heads}, {0, shape.kv_heads}, {0, shape.hidden}, {0, shape.ffn},
+            {0, shape.vocab}};
+}
+
 Model::Model(Pool &pool, const Shape &shape, const float *frequencies)
-    : shape(shape), pool(pool),
+    : shape(shape), shard(whole(shape)), pool(pool),
       inverse_frequencies(frequencies, frequencies + shape.head_size / 2), layers(shape.layers) {
+    split(shard, nullptr);
+}
+
+void Model::split(const Shard &own, Meeting *with) {
+    shard = own, meeting = with;
+    scratch.clear();
     for (int thread = 0; thread < pool.size(); thread++) {
         scratch.push_back(std::make_unique<AttentionScratch>(attention()));
     }
 }
 
 AttentionShape Model::attention() const {
-    return {shape.heads, shape.kv_heads, shape.head_size, static_cast<Format>(shape.kv_format)};
+    return {shard.heads.count, shard.kv_heads.count, shape.head_size,
+            static_cast<Format>(shape.kv_format)};
 }
 
 size_t Model::arena_bytes() const {
     auto bytes = [&](int n, int k, int parts) { return packed_bytes(format(), n, k, parts); };
     size_t layer = bytes(qkv_width(), shape.hidden, 1) +
-                   bytes(shape.hidden, attended_width(), 1) +
-                   bytes(2 * shape.ffn, shape.hidden, 2) + bytes(shape.hidden, shape.ffn, 1);
-    return shape.layers * layer + packed_bytes(head_format(), shape.vocab, shape.hidden, 1);
+                   bytes(shard.hidden.count, attended_width(), 1) +
+                   bytes(2 * shard.ffn.count, shape.hidden, 2) +
+                   bytes(shard.hidden.count, shape.ffn, 1);
+    return shape.layers * layer + packed_bytes(head_format(), shard.vocab.count, shape.hidden, 1);
 }
 
 void Model::set_matrix(int layer, Part part, const Source &source) {

@@ -7,6 +7,7 @@
 
 #include "attention/attention.h"
 #include "matrix/packing.h"
+#include "threads/meeting.h"
 #include "threads/pool.h"
 
 // Mirrors `Shape` in library.py.
@@ -18,6 +19,12 @@ struct Shape {
     float norm_epsilon, rope_magnitude;
 };
 
+// What one of several ranks computes of each product's columns; mirrors `Shard` in library.py. Every
+// rank has all of what a product reads, so that a column is the same sum wherever it is computed.
+struct Shard {
+    Span heads, kv_heads, hidden, ffn, vocab;
+};
+
 // Mirrors `Round` in library.py; the arrays are those of model/batch.py.
 struct Batch {
     const int32_t *tokens, *positions, *slots, *row_starts, *kv_lengths, *block_tables;
@@ -27,6 +34,8 @@ struct Batch {
     float *logits;
     float *states;                       // of the outputs, as the head reads them; or null
     const int32_t *seen;                 // by token, how many slots of its row it sees; or null
+    const float *hidden_in;              // what an earlier stage has come to; null: embed the tokens
+    float *hidden_out;                   // for a later stage; null: this one has the head
     int32_t token_count, row_count, table_width, output_count, block_count, block_size;
     int32_t layers;                      // to run; of fewer than all no logits are computed
 };
@@ -47,7 +56,9 @@ struct Workspace {
 };
 
 struct Model {
-    Shape shape;
+    Shape shape;                         // the whole model's, but for the number of layers
+    Shard shard;
+    Meeting *meeting = nullptr;          // with the ranks that have the other columns
     Pool &pool;
     Arena arena;
     std::vector<float> inverse_frequencies;
@@ -64,8 +75,12 @@ struct Model {
     Format format() const { return static_cast<Format>(shape.format); }
     // As GGUF files do: the head decides between tokens, so it keeps eight bits.
     Format head_format() const { return format() == Format::int4 ? Format::int8 : format(); }
-    int qkv_width() const { return (shape.heads + 2 * shape.kv_heads) * shape.head_size; }
+    int qkv_width() const {
+        return (shard.heads.count + 2 * shard.kv_heads.count) * shape.head_size;
+    }
     int attended_width() const { return shape.heads * shape.head_size; }
+    // Has this rank compute some columns alone; before any matrix is set.
+    void split(const Shard &shard, Meeting *meeting);
     // What all matrices take in an arena.
     size_t arena_bytes() const;
     void set_matrix(int layer, Part part, const Source &source);

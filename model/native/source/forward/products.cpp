@@ -43,7 +43,7 @@ void Forward::products(const Matrix &matrix, const Operand &operand, int rows, i
 }
 
 int Forward::first_qkv_tile(int layer) const {
-    return is_unread(layer) ? model.attended_width() / TILE : 0;
+    return is_unread(layer) ? attention.heads * shape.head_size / TILE : 0;
 }
 
 void Forward::multiply_qkv(int layer, int item) {
@@ -59,10 +59,13 @@ void Forward::multiply_qkv(int layer, int item) {
 
 void Forward::multiply_into_hidden(int layer, const Matrix &matrix, const Operand &operand,
                                    int item) {
+    const Span own = model.shard.hidden;
     products(matrix, operand, count_at(layer), item,
              [&](int row, int column, const float *out) {
-                 float *to = hidden(token_at(layer, row)) + column;
-                 (in_bf16 ? add_to<true> : add_to<false>)(out, TILE, to);
+                 // Beyond this rank's columns are another's, or the next row.
+                 int count = model.meeting ? own.count - column : TILE;
+                 float *to = hidden(token_at(layer, row)) + own.first + column;
+                 (in_bf16 ? add_to<true> : add_to<false>)(out, std::min(TILE, count), to);
              });
 }
 
@@ -70,6 +73,7 @@ void Forward::multiply_gate_up(int layer, int item) {
     const Matrix &matrix = model.layers[layer].gate_up;
     int pairs = matrix.tiles / 2, pair = item % pairs, column = pair * TILE;
     alignas(64) float gate[ROWS_MAX * TILE], up[ROWS_MAX * TILE];
+    const Span own = model.shard.ffn;
     int rows = count_at(layer), tile = 2 * pair, later = tile + 2 * model.pool.size();
     Upcoming next = upcoming(matrix, later), next_up = upcoming(matrix, later + 1);
     in_passes(matrix, rows, item / pairs, [&](int first, int count, int pass, int passes) {
@@ -80,21 +84,24 @@ void Forward::multiply_gate_up(int layer, int item) {
             add_bias(matrix, tile, g);
             add_bias(matrix, tile + 1, u);
             (in_bf16 ? silu_and_mul<true> : silu_and_mul<false>)(g, u, TILE, g);
-            if (space.ffn.elementwise()) {
-                space.ffn.put_columns(first + r, column, std::min(TILE, shape.ffn - column), g);
+            int count = std::min(TILE, own.count - column);
+            if (goes_straight(space.ffn)) {
+                space.ffn.put_columns(first + r, column, count, g);
             } else {
-                memcpy(gated_row(first + r) + column, g, TILE * sizeof(float));
+                memcpy(gated_row(first + r) + own.first + column, g, count * sizeof(float));
             }
         }
     });
 }
 
 void Forward::multiply_head(int item) {
+    const Span own = model.shard.vocab;
     products(model.head, space.last, batch.output_count, item,
              [&](int row, int column, const float *out) {
-                 float *logits = batch.logits + static_cast<size_t>(row) * shape.vocab + column;
+                 size_t begin = static_cast<size_t>(row) * shape.vocab + own.first;
+                 float *logits = batch.logits + begin + column;
                  for (int i = 0; i < TILE; i += LANES) {
-                     store_first(logits + i, load(out + i), shape.vocab - column - i);
+                     store_first(logits + i, load(out + i), own.count - column - i);
                  }
              });
 }

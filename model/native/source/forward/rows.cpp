@@ -45,10 +45,23 @@ void Forward::run_row(int stage, int row) {
     }
 }
 
+// Leaves the hidden states to the next stage, and ends the job.
+int Forward::hand_on() {
+    for (int row = 0; row < batch.token_count; row++) {
+        float *to = batch.hidden_out + static_cast<size_t>(row) * shape.hidden;
+        memcpy(to, hidden(row), shape.hidden * sizeof(float));
+    }
+    return -1;
+}
+
 void Forward::embed(int row) {
     float *x = hidden(row);
+    if (batch.hidden_in) {
+        const float *from = batch.hidden_in + static_cast<size_t>(row) * shape.hidden;
+        memcpy(x, from, shape.hidden * sizeof(float));
+    }
     size_t begin = static_cast<size_t>(batch.tokens[row]) * shape.hidden;
-    for (int i = 0; i < shape.hidden; i++) {
+    for (int i = 0; i < shape.hidden && !batch.hidden_in; i++) {
         x[i] = model.embedding_is_bf16
                    ? widen(static_cast<const bf16 *>(model.embedding)[begin + i])
                    : static_cast<const float *>(model.embedding)[begin + i];
@@ -79,7 +92,7 @@ void Forward::norm(const std::vector<float> &weight, int row, Operand &to, int t
 
 void Forward::rope(const Layer &layer, int index, int row) {
     float *heads = qkv(row);
-    const int size = shape.head_size, keys = shape.heads, values = keys + shape.kv_heads;
+    const int size = shape.head_size, keys = attention.heads, values = keys + attention.kv_heads;
     for (int head = is_unread(index) ? keys : 0; head < values; head++) {
         float *at = heads + head * size;
         const auto &weight = head < keys ? layer.query_norm : layer.key_norm;
@@ -89,8 +102,8 @@ void Forward::rope(const Layer &layer, int index, int row) {
         }
         (in_bf16 ? rotate<true> : rotate<false>)(at, cosine(row), sine(row), size / 2);
     }
-    for (int head = 0; head < shape.kv_heads; head++) {
-        size_t slot_head = slot_index(index, batch.slots[row]) * shape.kv_heads + head;
+    for (int head = 0; head < attention.kv_heads; head++) {
+        size_t slot_head = first_head(index, batch.slots[row]) + head;
         store_kv(heads + (keys + head) * size, size, attention.kv,
                  at_head(batch.keys, slot_head));
         store_kv(heads + (values + head) * size, size, attention.kv,

@@ -51,9 +51,14 @@ void silu_and_mul(const float *gate, const float *up, int size, float *out) {
 // x += product.
 template <bool BF16>
 void add_to(const float *product, int size, float *x) {
-    for (int i = 0; i < size; i += LANES) {
+    for (int i = 0; i + LANES <= size; i += LANES) {
         Floats p = rounded<BF16>(load(product + i));
         store(x + i, rounded<BF16>(load(x + i) + p));
+    }
+    if (int left = size % LANES; left > 0) {
+        const int i = size - left;
+        Floats p = rounded<BF16>(load_first(product + i, left));
+        store_first(x + i, rounded<BF16>(load_first(x + i, left) + p), left);
     }
 }
 

@@ -11,6 +11,8 @@
 
 namespace {
 
+constexpr const char *LOST = "a rank was lost";
+
 // Independent items, one stage.
 template <class Each>
 struct Items : Job {
@@ -73,7 +75,24 @@ void model_set_embedding(void *model, const void *data, int is_bf16) {
 const char *model_forward(void *model, const Batch *batch) {
     Model &of = *static_cast<Model *>(model);
     if (const char *refusal = of.refusal(*batch)) return refusal;
-    return unless_full([&] { of.forward(*batch); });
+    if (const char *full = unless_full([&] { of.forward(*batch); })) return full;
+    return of.meeting && of.meeting->is_lost() ? LOST : nullptr;
+}
+
+// Before any matrix is set; without a meeting the rank is alone with its columns.
+void model_split(void *model, const Shard *shard, void *meeting) {
+    static_cast<Model *>(model)->split(*shard, static_cast<Meeting *>(meeting));
+}
+
+void *meeting_create(void *memory, int64_t bytes, int ranks, int only_gives) {
+    return new Meeting(memory, bytes, ranks, only_gives != 0);
+}
+void meeting_destroy(void *meeting) { delete static_cast<Meeting *>(meeting); }
+void meeting_give_up(void *meeting) { static_cast<Meeting *>(meeting)->give_up(); }
+
+const char *meeting_gather(void *meeting, float *data, int rows, int columns, int first, int count) {
+    Columns matrix{data, static_cast<size_t>(columns), columns};
+    return static_cast<Meeting *>(meeting)->gather(matrix, rows, {first, count}) ? nullptr : LOST;
 }
 
 void *draft_head_create(void *pool, int hidden, int inner, const int32_t *vocabulary, int size,
@@ -153,6 +172,7 @@ int64_t struct_bytes(const char *name) {
         size_t bytes;
     } sizes[] = {
         {"Shape", sizeof(Shape)},
+        {"Shard", sizeof(Shard)},
         {"RoundArrays", sizeof(Batch)},
         {"SamplingRequest", sizeof(SamplingRequest)},
         {"LogprobRequest", sizeof(LogprobRequest)},

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 from torch import Tensor
 
-from draftwerk.model.step.blend_trial import BlendTrial
+from draftwerk.model.step.blend.blend_trial import BlendTrial
 from draftwerk.speculative.blend.measured import Quality
 from draftwerk.speculative.blend.rules import Blend, RuleName
 

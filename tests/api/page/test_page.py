@@ -4,22 +4,17 @@ import ast
 import json
 import re
 import shlex
-from collections.abc import AsyncGenerator
 
 import pytest
-import pytest_asyncio
 
 from draftwerk.actors.messages import Chat
 from draftwerk.api.cli.chat import COLOURS
-from draftwerk.api.http.page import PAGE, policy
+from draftwerk.api.http.page import FILES
 from draftwerk.speculative.sources.registry import SOURCES
 from tests.api.conftest import serving
 from tests.api.support import browser
+from tests.api.support.browser import needs_browser
 from tests.api.support.fake_engine import FakeEngine, whole_text
-
-needs_browser = pytest.mark.skipif(
-    browser.CHROMIUM is None, reason="NOT TESTED: the page, as there is no Chromium on the PATH"
-)
 
 TYPE = """(text) => {
   document.getElementById('prompt').value = text;
@@ -29,40 +24,52 @@ IDLE = "document.getElementById('go').textContent === 'Send'"
 ANSWER = "[...document.querySelectorAll('.answer .token')].map((t) => t.textContent).join('')"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def chromium(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[int, None]:
-    """One browser for all; its debugging port."""
-    async with browser.launched(tmp_path_factory.mktemp("profile")) as port:
-        yield port
+STYLE = FILES["style.css"].decode()
+TALK_STYLE = FILES["talk.css"].decode()
+FIGURES = FILES["figures.js"].decode()
 
 
-async def test_the_page_may_run_its_own_script_and_nothing_else() -> None:
+async def test_the_page_may_run_its_own_scripts_and_nothing_else() -> None:
     async with serving(FakeEngine(), api_key=["k"]) as served:
-        reply = await served.http.get("/")
-    assert reply.status_code == 200
-    assert reply.headers["content-type"] == "text/html; charset=utf-8"
-    found = reply.headers["content-security-policy"]
-    assert found.startswith("default-src 'none'; script-src 'sha256-")
-    assert "unsafe" not in found
-    assert found == policy(reply.text)
-    for forbidden in ("innerHTML", "https://", "eval(", "onclick=", "style="):
-        assert forbidden not in reply.text
+        replies = {
+            name: await served.http.get("/" if name == "index.html" else f"/page/{name}")
+            for name in FILES
+        }
+        missing = [await served.http.get(f"/page/{name}") for name in ("x.js", "..%2Fauth.py")]
+        tag = {"if-none-match": replies["main.js"].headers["etag"]}
+        again = await served.http.get("/page/main.js", headers=tag)
+    assert len(replies) > 10
+    assert [each.status_code for each in missing] == [404, 404]
+    assert (again.status_code, again.content) == (304, b"")
+    kinds = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+    for name, reply in replies.items():
+        assert reply.status_code == 200
+        kind = kinds[name.rpartition(".")[2]]
+        assert reply.headers["content-type"] == f"{kind}; charset=utf-8"
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        found = reply.headers["content-security-policy"]
+        assert found.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+        assert "unsafe" not in found and "require-trusted-types-for 'script'" in found
+        for forbidden in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(",
+                          " onclick=", "style=", "https://", "http://", "<script>"):  # fmt: skip
+            assert forbidden not in reply.text, (name, forbidden)
 
 
 def test_the_page_knows_every_source_of_the_table() -> None:
-    legend = re.search(r"const MEANINGS = \{(.*?)\};", PAGE, re.S)
+    legend = re.search(r"const MEANINGS = \{(.*?)\};", FIGURES, re.S)
     assert legend is not None
     meanings = dict(re.findall(r'^  (\w+): "(.*)",$', legend[1], re.M))
     for spec in SOURCES:
-        assert f"[data-origin={spec.name}] {{ --c: var(--{spec.name}); }}" in PAGE
-        assert re.findall(rf"--{spec.name}: (#\w+);", PAGE) == [spec.colour.light, spec.colour.dark]
+        assert f"[data-origin={spec.name}] {{ --c: var(--{spec.name}); }}" in TALK_STYLE
+        found = re.findall(rf"--{spec.name}: light-dark\((#\w+), (#\w+)\);", STYLE)
+        assert found == [(spec.colour.light, spec.colour.dark)]
         assert meanings.pop(spec.name) == spec.meaning
     assert meanings.keys() == {"target", "bonus", "corrected"}
 
 
 def test_every_source_has_a_colour_of_its_own() -> None:
     for spec in SOURCES:
-        assert PAGE.count(spec.colour.light) == PAGE.count(spec.colour.dark) == 1
+        assert STYLE.count(spec.colour.light) == STYLE.count(spec.colour.dark) == 1
     assert len(set(COLOURS.values())) == len(COLOURS) == len(SOURCES)
 
 
@@ -75,6 +82,7 @@ async def test_an_answer_is_shown_token_by_token(chromium: int, transport: str) 
     ):
         await page.until("document.getElementById('model').textContent.includes('fake-model')")
         await page.run(f"document.getElementById('transport').value = '{transport}'")
+        await page.run("document.getElementById('markdown').checked = false")
         await page.run("document.getElementById('seed').value = '7'")  # a text of its own
         await page.run(f"({TYPE})('Hello')")
         await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
@@ -115,8 +123,8 @@ async def test_without_guessing_the_text_is_the_same(chromium: int) -> None:
     ):
         await page.until("document.getElementById('model').textContent.includes('fake-model')")
         await page.run(f"({TYPE})('Hello')")
-        await page.until(f"{IDLE} && !!document.querySelector('.foot button')")
-        await page.run("document.querySelector('.foot button').click()")
+        await page.until(f"{IDLE} && !!document.querySelector('.recheck')")
+        await page.run("document.querySelector('.recheck').click()")
         await page.until("document.body.textContent.includes('same text without guessing')")
         plain = served.engine.submitted[-1][1]
         assert plain.speculation.enabled is False
@@ -134,10 +142,10 @@ async def test_the_check_sends_the_answers_own_request(chromium: int, transport:
         await page.run(f"document.getElementById('transport').value = '{transport}'")
         await page.run("document.getElementById('format').value = 'json_object'")
         await page.run(f"({TYPE})('Hello')")
-        await page.until(f"{IDLE} && !!document.querySelector('.foot button')")
+        await page.until(f"{IDLE} && !!document.querySelector('.recheck')")
         await page.run("document.getElementById('format').value = 'text'")
         await page.run("document.getElementById('temperature').value = '0'")
-        await page.run("document.querySelector('.foot button').click()")
+        await page.run("document.querySelector('.recheck').click()")
         await page.until("document.body.textContent.includes('same text without guessing')")
         (asked, options), (again, plain) = served.engine.submitted[-2:]
         assert again == asked
@@ -157,7 +165,7 @@ async def test_half_an_answer_is_not_checked_and_a_new_chat_is_empty(chromium: i
             await page.until("document.querySelectorAll('.token').length > 3")
             await page.run("document.getElementById('form').requestSubmit()")
             await page.until(IDLE)
-            assert await page.run("document.querySelectorAll('.foot button').length") == 0
+            assert await page.run("document.querySelectorAll('.recheck').length") == 0
             await page.run(f"({TYPE})('!slow')")
             await page.until("document.querySelectorAll('.answer').length === 2")
             await page.run("document.getElementById('fresh').click()")
@@ -182,7 +190,9 @@ async def test_a_narrow_window_shows_the_newest_text_and_the_way_to_stop_it(chro
         for turn in ("Hello", "Hello again", "!slow"):
             await page.until(IDLE)
             await page.run(f"({TYPE})('{turn}')")
-        await page.until("[...document.querySelectorAll('.answer')].at(-1).children.length > 3")
+        await page.until(
+            "[...document.querySelectorAll('.answer')].at(-1).querySelectorAll('.token').length > 3"
+        )
         talk = "document.getElementById('talk')"
         assert await page.run(f"{talk}.scrollHeight - {talk}.scrollTop - {talk}.clientHeight < 160")
         assert await page.run(f"{talk}.scrollTop > 0")
@@ -328,9 +338,7 @@ async def test_settings_survive_a_reload_and_the_key_does_not(chromium: int) -> 
         for name, value in {**chosen, "key": "secret"}.items():
             await page.run(set_field(name, value))
         await page.call("Page.reload")
-        await page.until(
-            "document.readyState === 'complete' && typeof restoreSettings !== 'undefined'"
-        )
+        await page.until("document.readyState === 'complete'")
         await page.until("document.getElementById('model').textContent.includes('fake-model')")
         found = {
             name: await page.run(
@@ -363,7 +371,11 @@ async def test_a_system_prompt_may_have_several_lines(chromium: int) -> None:
 @needs_browser
 async def test_the_legend_explains_every_origin(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        known = set(await page.run("Object.keys(MEANINGS)"))
+        known = set(
+            await page.run(
+                "import('/page/figures.js').then((figures) => Object.keys(figures.MEANINGS))"
+            )
+        )
         assert known == {*COLOURS, "target", "bonus", "corrected"}
         await page.run(f"({TYPE})('Hello')")
         await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")

@@ -1,10 +1,11 @@
 """Retrieval prompts with their passages in another order: what reusing them gains and changes.
 
-    python -m benchmarks.speed.blend SPEC_BENCH.jsonl [--prompts 100] [--tokens 1500] [--answer 24]
+    python -m benchmarks.prompts.blend SPEC_BENCH.jsonl [--prompts 100] [--tokens 1500]
+        [--answer 24]
 
 Prompts are the retrieval questions of Spec-Bench (category `rag`), each behind its own passages and
 those of others until the prompt has `--tokens`, in random order. For each, the exact model answers
-greedily; then every rule and ratio is compared over that answer (`model.step.blend_quality`), its
+greedily; then every rule and ratio is compared over that answer, its
 passages in the cache. `random` repairs as many tokens as HKVD, chosen by chance. The prefix cache's
 first token is that of the exact prompt where a prompt of the same passages in another order was
 read before. `--decay N` asks N novel questions over 50 passages instead, and prints how many
@@ -24,8 +25,8 @@ from draftwerk.blend_certificate import table
 from draftwerk.blend_doctor import RetrievalLine, asked_settings, prompt_of
 from draftwerk.model.build import ModelOptions, build
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.step.blend_quality import RetrievalPrompt, Sample, measure, summaries
-from draftwerk.model.step.blend_trial import BlendTrial
+from draftwerk.model.step.blend.blend_quality import RetrievalPrompt, Sample, measure, summaries
+from draftwerk.model.step.blend.blend_trial import BlendTrial
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.blend import blending

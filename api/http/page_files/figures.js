@@ -1,0 +1,53 @@
+// The figures at the side: what the last answer cost, and what its colours mean.
+
+import { $, element } from "./dom.js";
+
+const STEPS_SHOWN = 120;
+
+export const MEANINGS = {
+  target: "the model, nothing guessed",
+  bonus: "the model, after right guesses",
+  corrected: "the model, after a wrong guess",
+  ngram: "what followed the longest match earlier in the text",
+  suffix: "what followed most of the matches earlier in the text",
+  store: "what followed in finished answers to the same API key or cache salt",
+  recycle: "the model's own best candidates after the same token before",
+  grammar: "tokens that the requested format leaves no choice about",
+  head: "the draft head, a small network over the model's hidden state",
+  draft: "the draft model, a second and smaller one",
+  prediction: "the answer that the request predicts",
+};
+
+const show = (id, value, unit = "") => {
+  $(id).textContent = value ?? "–";
+  if (value !== null && unit) $(id).append(" ", element("small", {}, unit));
+};
+
+/** Show a reply's figures as of now. */
+export function showFigures(reply) {
+  const { seconds, tokens, steps, open } = reply;
+  show("ttft", reply.first ? Math.round(reply.first - reply.started) : null, "ms");
+  show("speed", seconds > 0 ? ((tokens - reply.early) / seconds).toFixed(1) : null, "tok/s");
+  show("accepted", steps.length ? ((tokens - open) / steps.length).toFixed(2) : null);
+  show("count", tokens);
+  drawSteps(steps);
+  drawLegend(reply.origins);
+}
+
+function drawSteps(steps) {
+  const last = steps.slice(-STEPS_SHOWN);
+  const most = Math.max(4, ...last);
+  $("steps").replaceChildren(...last.map((tokens) => {
+    const bar = element("i");
+    bar.style.height = `${(100 * tokens) / most}%`;
+    return bar;
+  }));
+}
+
+function drawLegend(origins) {
+  const sorted = [...origins].sort((one, other) => other[1] - one[1]);
+  $("legend").replaceChildren(...sorted.flatMap(([origin, count]) => [
+    element("dt", { "data-origin": origin }, `${origin} ${count}`),
+    element("dd", {}, MEANINGS[origin] ?? "another source"),
+  ]));
+}

@@ -1,0 +1,276 @@
+// The page: it asks, shows answers as they come, and keeps what was said in the browser.
+
+import { ChatList } from "./chats.js";
+import { chatMessages, Conversation, Shelf } from "./conversations.js";
+import { startCopying } from "./copying.js";
+import { $, announce, button } from "./dom.js";
+import { showFigures } from "./figures.js";
+import { Reply } from "./reply.js";
+import { anySeed, asked, askedBeside, headers, startSettings } from "./settings.js";
+import { AnswerView, paired, sayEnd, Talk, titled, verdict } from "./talk.js";
+import { fill } from "./transport.js";
+
+const NEAR = 160;  // pixels from the end within which the talk scrolls along
+const IDEAS = ["Write a list of five rivers in Europe.", "Explain a queue with a short example in Python.",
+  "Compare tea and coffee in a table."];
+
+const shelf = new Shelf(localStorage);
+let conversation = new Conversation();
+let running = null;
+
+const talk = new Talk({
+  edited: (node, text) => !running && send(text, node.parent),
+  again: (node) => {
+    const settings = running ? null : chosenSettings();
+    if (settings) ask(conversation.nodes[node.parent], { ...settings, seed: anySeed() }, null);
+  },
+  checked: (node) => !running && check(node),
+  chosen: (id) => {
+    if (running) return;
+    conversation.choose(id);
+    keep(conversation);
+    talk.show(conversation);
+  },
+  results: (node, given) => {
+    const settings = running ? null : chosenSettings();
+    if (!settings) return;
+    let parent = node;
+    for (const [call, content] of given) {
+      parent = conversation.add(parent.id, { role: "tool", call: call.id, content });
+    }
+    ask(parent, settings);
+  },
+});
+
+const chats = new ChatList(shelf, {
+  opened: (id) => open(shelf.open(id) ?? new Conversation()),
+  removed: (id) => (id === conversation.id ? open(new Conversation()) : chats.show(conversation.id)),
+});
+
+// --- asking ----------------------------------------------------------------------------------
+
+function requestOf(path, { system, ...rest }) {
+  return { model: $("model").dataset.name, messages: chatMessages(path, system), ...rest, stream: true };
+}
+
+/** Have a message answered: once, or by two settings with one seed. */
+async function ask(parent, one, other = $("compare").checked ? askedBeside(one) : null) {
+  if (other) one.seed = other.seed = one.seed ?? anySeed();
+  const mine = conversation;
+  mine.leaf = parent.id;
+  keep(mine);
+  talk.show(mine);
+  const wishes = other ? [one, other] : [one];
+  const views = wishes.map(() => new AnswerView("Answer"));
+  $("talk").append(other ? paired(views) : views[0].box);
+  if (other) views.forEach((view, place) => titled(view, place, wishes.map((each) => ({ asked: each }))));
+  const replies = await run(views, wishes.map((each) => requestOf(mine.path(parent.id), each)));
+  const kept = replies.map((reply, place) =>
+    reply.isEmpty && !reply.isWhole ? null : keptOf(mine, parent, reply, wishes[place], views[place]));
+  const [first] = kept.filter(Boolean);
+  if (!first) return false;
+  if (kept.length === 2 && kept.every(Boolean)) beside(...kept);
+  mine.choose(first.id);
+  keep(mine);
+  if (conversation === mine) talk.show(mine);
+  return true;
+}
+
+function keptOf(mine, parent, reply, { system }, view) {
+  const node = mine.add(parent.id, { ...reply.kept({ system }), failed: Boolean(reply.error) });
+  view.reply = reply;
+  talk.views.set(node.id, view);
+  return node;
+}
+
+function beside(one, other) {
+  Object.assign(one, { beside: other.id, place: 0 });
+  Object.assign(other, { beside: one.id, place: 1 });
+}
+
+/** Ask the same without guessing, beside the answer: the text must be the same, only slower. */
+async function check(node) {
+  const mine = conversation;
+  const { system, ...rest } = node.asked;
+  const one = { ...rest, system, seed: node.seed };
+  const plain = { ...one, speculation: { enabled: false } };
+  const parent = mine.nodes[node.parent];
+  const view = new AnswerView("Answer without guessing");
+  const kept = talk.views.get(node.id);
+  const place = document.createComment("");
+  kept.box.replaceWith(place);
+  const pair = paired([kept, view]);
+  place.replaceWith(pair);
+  titled(kept, 0, [{ asked: one }, { asked: plain }]);
+  titled(view, 1, [{ asked: one }, { asked: plain }]);
+  const [reply] = await run([view], [requestOf(mine.path(parent.id), plain)]);
+  if (!reply.isWhole) return;
+  beside(node, keptOf(mine, parent, reply, plain, view));
+  mine.choose(node.id);
+  keep(mine);
+  if (conversation === mine) talk.show(mine);
+  announce(verdict(node, mine.nodes[node.beside]));
+}
+
+/** Run requests side by side, each into its view; returns the replies when all have ended. */
+async function run(views, requests) {
+  const stop = new AbortController();
+  running = stop;
+  $("go").textContent = "Stop";
+  announce("Answering");
+  scrollDown();
+  const follow = setInterval(() => nearTheEnd() && scrollDown(), 120);
+  const replies = requests.map((request) => new Reply(structuredClone(request)));
+  await Promise.all(replies.map((reply, at) => runOne(reply, views[at], stop.signal)));
+  clearInterval(follow);
+  if (nearTheEnd()) scrollDown();
+  running = null;
+  $("go").textContent = "Send";
+  sayEnd(replies[0]);
+  return replies;
+}
+
+async function runOne(reply, view, stop) {
+  view.isWaiting = true;
+  let frame = 0;
+  const draw = () => {
+    frame = 0;
+    view.draw(reply);
+    showFigures(reply);
+  };
+  try {
+    await fill(reply, stop, () => { frame ||= requestAnimationFrame(draw); });
+  } catch (error) {
+    if (error.name === "AbortError") reply.end("stopped", null);
+    else reply.error = error.message;
+  }
+  cancelAnimationFrame(frame);
+  draw();
+  view.isWaiting = false;
+  if (reply.error) view.fail(reply.error);
+  else view.foot.textContent = reply.kept().facts;
+}
+
+/** Return what the settings ask for; null, and the reason at the top, if they make no sense. */
+function chosenSettings() {
+  try {
+    $("problem").textContent = "";
+    return asked();
+  } catch (error) {
+    $("problem").textContent = error.message;
+    return null;
+  }
+}
+
+/** Ask something after the message `parent`; what fails is given back. */
+async function send(text, parent = conversation.leaf) {
+  const mine = conversation;
+  const settings = chosenSettings();
+  const question = settings && mine.add(parent, { role: "user", content: text });
+  if (settings && await ask(question, settings)) return;
+  if (question) {
+    mine.remove(question.id);
+    keep(mine);
+  }
+  if (conversation === mine && !$("prompt").value) $("prompt").value = text;  // to be sent again
+}
+
+// --- the talk and its place in the browser ------------------------------------------------------
+
+const scrollDown = () => { $("talk").scrollTop = $("talk").scrollHeight; };
+const nearTheEnd = () => {
+  const { scrollTop, clientHeight, scrollHeight } = $("talk");
+  return scrollHeight - scrollTop - clientHeight < NEAR;
+};
+
+function keep(mine) {
+  if (!$("keep").checked) return;
+  if (mine.isEmpty) shelf.forget(mine.id);
+  else if (!shelf.keep(mine)) announce("This conversation is too long to be kept.");
+  if (mine === conversation) {
+    history.replaceState(null, "", mine.isEmpty ? location.pathname : `#${mine.id}`);
+  }
+  chats.show(conversation.id);
+}
+
+/** Go to a conversation; what runs is stopped. */
+function open(other) {
+  running?.abort();
+  conversation = other;
+  talk.views.clear();
+  history.replaceState(null, "", other.isEmpty ? location.pathname : `#${other.id}`);
+  talk.show(other);
+  chats.show(other.id);
+  scrollDown();
+  $("prompt").focus();
+}
+
+const named = () => shelf.open(location.hash.slice(1)) ?? new Conversation();
+addEventListener("hashchange", () => open(named()));
+
+// --- the fields ----------------------------------------------------------------------------------
+
+$("form").onsubmit = (event) => {
+  event.preventDefault();
+  if (running) return running.abort();
+  const text = $("prompt").value.trim();
+  if (!text) return;
+  $("prompt").value = "";
+  send(text);
+};
+$("prompt").onkeydown = (event) => {
+  if (event.key === "ArrowUp" && !$("prompt").value && !running) {
+    event.preventDefault();
+    talk.editLast(conversation);
+  }
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  if (!running) $("form").requestSubmit();
+};
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && running && !$("shown").open) running.abort();
+});
+$("fresh").onclick = () => open(new Conversation());
+$("ideas").append(...IDEAS.map((idea) => button(idea, () => {
+  $("prompt").value = idea;
+  $("form").requestSubmit();
+}, { class: "idea" })));
+
+startCopying(() => {
+  const next = $("prompt").value.trim();
+  const path = conversation.path();
+  const last = path.findLastIndex((node) => node.role === "user");
+  return requestOf(next || last < 0
+    ? [...path, { role: "user", content: next || "Hello!" }] : path.slice(0, last + 1), asked());
+});
+
+startSettings((changed) => {
+  $("talk").classList.toggle("coloured", $("colours").checked);
+  if ((changed === "markdown" || changed === "reset") && !running) talk.show(conversation);
+});
+
+// --- who is there --------------------------------------------------------------------------------
+
+async function greet() {
+  try {
+    const reply = await fetch("/v1/capabilities", { headers: headers() });
+    if (reply.status === 401) {
+      $("model").textContent = "enter an API key";
+      return;
+    }
+    if (!reply.ok) throw new Error();
+    const card = await reply.json();
+    $("model").dataset.name = card.model;
+    const drafts = `drafts: ${card.draft_sources.join(", ") || "none"}`;
+    $("model").textContent = [card.model, card.device, card.dtype, drafts].filter(Boolean).join(" · ");
+    $("state").textContent = card.exact ? "exact" : "";
+    $("state").title = card.exact ? "One seed gives one text, bit for bit" : "";
+  } catch {
+    $("model").textContent = "waiting for the server…";
+    setTimeout(greet, 1000);
+  }
+}
+$("key").onchange = greet;
+
+open(named());
+greet();

@@ -1,0 +1,51 @@
+"""How one model is to run."""
+
+import msgspec
+
+from draftwerk.speculative.sampling.verification import Verify
+
+
+class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How one model is to run; plain data, so that it can cross to a device process."""
+
+    source: str | None = None
+    """A directory, GGUF file or hub name; None is the embedded default."""
+    dtype: str = "bf16"
+    device: str = "auto"
+    attention: str = "auto"
+    exact: bool = False
+    """Whether a token's logits must not depend on its batch; on a CPU they never do by default."""
+    threads: int = 0
+    """0 means as many as are fastest, of the CPUs that affinity and the container's quota leave."""
+    kv_dtype: str = "auto"
+    """Of keys and values: auto (as the activations), int8 on a CPU, or fp8 on a GPU."""
+    block_count: int = 256
+    block_size: int = 16
+    verify: Verify = "keyed"
+    """The rule that verifies drafts."""
+    sources: tuple[str, ...] | None = None
+    """Draft sources that run beside the target; None where drafts come with the rounds."""
+    draft_head: str = "off"
+    """A file, "auto" for the one that came for this model if one did, or "off"."""
+    survey: bool = False
+    """Whether more steps are measured at start than serving needs."""
+    successor_count: int = 0
+    """How many of the best next tokens to report of every node computed."""
+    pages_descriptor: int = -1
+    """Of shared memory for the pages, which the parent owns; -1: the process has its own."""
+    weights_descriptor: int = -1
+    """Of shared memory for packed weights, likewise."""
+    pipeline_parallel: int = 1
+    """How many stages the layers are divided among, each in processes of its own."""
+    tensor_parallel: int = 1
+    """How many processes share the columns of a stage's products."""
+    rank: int = 0
+    """Which of these processes this is; rank 0 starts the others."""
+    rendezvous: str = ""
+    """A file by which torch's ranks find each other."""
+    group_descriptor: int = -1
+    """Of the memory in which ranks meet, which rank 0 owns."""
+    rank_weights_descriptors: tuple[int, ...] = ()
+    """Of memory for the packed weights of ranks 1, 2, ..., likewise the parent's."""
+    measures: bool = True
+    """Whether steps and memory are measured; one that succeeds another only warms up."""

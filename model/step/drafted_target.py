@@ -1,0 +1,41 @@
+"""A target that runs its draft sources itself, since it knows the newest tokens first."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from draftwerk.model.native.gumbel import fastest
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.speculative.costs.roofline import Roofline
+from draftwerk.speculative.costs.step_cost import MeasuredStep
+from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.protocol.rounds import Proposal, Verdict
+from draftwerk.speculative.sources.store import Memories
+
+Step = Callable[[Proposal], Verdict]
+
+
+class DraftedTarget:
+    """Makes targets that draft; what is learnt from finished outputs outlives each of them."""
+
+    def __init__(
+        self,
+        runner: Callable[[], TargetRunner],
+        sources: Iterable[str],
+        measured: Sequence[MeasuredStep],
+        roofline: Roofline | None,
+    ) -> None:
+        """`sources` that the target has no draft head for are left out."""
+        self._runner = runner
+        self._sources = tuple(sources)
+        self._measured, self._roofline = measured, roofline
+        self._memories, self._noise = Memories(), fastest()
+
+    def make(self) -> Step:
+        """Return the step of a target without any sequence."""
+        runner = self._runner()
+        has_head = runner.parts.draft_head is not None
+        methods = tuple(name for name in self._sources if name != "head" or has_head)
+        proposer = Proposer(
+            methods, self._measured, self._memories, self._noise, roofline=self._roofline
+        )
+        return DraftedRounds(proposer, runner.step).step

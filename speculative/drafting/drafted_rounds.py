@@ -1,0 +1,84 @@
+"""Rounds drafted where they are computed: beside the target, which knows its newest tokens first.
+
+Round --resolve--> ordinary rows --draft--> Proposal --(the target)--> Verdict, with its drafts
+
+A round that was planned while another one ran can be drafted for only here, once that one has
+ended; what the target tells the draft sources stays in its process.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from msgspec.structs import replace
+
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.protocol.continuations import NOT_COMPUTED, Continuations, spread
+from draftwerk.speculative.protocol.rounds import (
+    NO_DRAFT,
+    NO_STEP,
+    NOTHING_LEARNED,
+    Decision,
+    Draft,
+    Feedback,
+    Proposal,
+    Round,
+    Row,
+    StepReport,
+    Verdict,
+)
+
+
+@dataclass(slots=True)
+class DraftedRounds:
+    """A target with its draft sources; it takes proposals without drafts."""
+
+    proposer: Proposer
+    verify: Callable[[Proposal], Verdict]
+    clock: Callable[[], float] = perf_counter
+    continuations: Continuations = field(default_factory=Continuations)
+    _feedback: dict[int, Feedback] = field(default_factory=dict[int, Feedback])
+    """Of each sequence's newest decision, until its next row."""
+    _report: StepReport = NO_STEP
+
+    def step(self, proposal: Proposal) -> Verdict:
+        """Draft for a round and compute it."""
+        planned = proposal.round
+        for sequence_id in planned.finished_ids:
+            self._feedback.pop(sequence_id, None)
+        resolved = self.continuations.resolve(planned)
+        rows = tuple(map(self._with_feedback, resolved.round.rows))
+        round_ = replace(resolved.round, rows=rows, report=self._report)
+        begun = self.clock()
+        drafts = self._drafts(round_)
+        draft_ms = (self.clock() - begun) * 1e3
+        verdict = self.verify(Proposal(round_, drafts))
+        self.continuations.learn(resolved, verdict.decisions)
+        self._report = replace(verdict.report, draft_ms=draft_ms)
+        decisions = tuple(map(self._keep_feedback, rows, verdict.decisions))
+        return replace(
+            verdict,
+            decisions=spread(resolved, planned, decisions, NOT_COMPUTED),
+            drafts=spread(resolved, planned, drafts, NO_DRAFT),
+            report=self._report,
+        )
+
+    def check(self) -> None:
+        """Assert that nothing is kept of what is gone."""
+        self.proposer.check()
+        self.continuations.check()
+
+    def _drafts(self, round_: Round) -> tuple[Draft, ...]:
+        prepared = self.proposer.prepare(round_)
+        return self.proposer.finish(prepared, (NO_DRAFT,) * len(round_.rows))
+
+    def _with_feedback(self, row: Row) -> Row:
+        found = self._feedback.pop(row.sequence_id, None)
+        return row if found is None else replace(row, feedback=found)
+
+    def _keep_feedback(self, row: Row, decision: Decision) -> Decision:
+        """Keep what is for the draft sources alone; return the decision without it."""
+        if decision.feedback == NOTHING_LEARNED:
+            return decision
+        self._feedback[row.sequence_id] = decision.feedback
+        return replace(decision, feedback=NOTHING_LEARNED)

@@ -1,0 +1,35 @@
+"""Texts as a grammar writes them: literals, patterns of any text, and of text without a mark."""
+
+import json
+from collections.abc import Mapping
+
+ANY = "(?s:.*)"
+META = frozenset("\\.+*?()|[]{}^$/-&~#")
+"""Characters with a meaning of their own in a regular expression."""
+
+
+def literal(text: str, specials: Mapping[str, int]) -> str:
+    """Return a literal of a grammar: its special tokens by number, the rest as strings."""
+    parts: list[str] = []
+    while text:
+        found = [(at, -len(name), name) for name in specials if (at := text.find(name)) >= 0]
+        if not found:
+            parts.append(json.dumps(text, ensure_ascii=False))
+            break
+        at, _, name = min(found)
+        if at:
+            parts.append(json.dumps(text[:at], ensure_ascii=False))
+        parts.append(f"<[{specials[name]}]>")
+        text = text[at + len(name) :]
+    return " ".join(parts)
+
+
+def without(mark: str) -> str:
+    """Return the pattern of texts without `mark` in them."""
+    return f"/{ANY}/ & ~/{ANY}{escaped_pattern(mark)}{ANY}/"
+
+
+def escaped_pattern(text: str) -> str:
+    """Return a text as part of a regular expression between slashes."""
+    named = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    return "".join(named.get(each, "\\" + each if each in META else each) for each in text)

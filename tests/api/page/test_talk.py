@@ -1,0 +1,238 @@
+"""Conversations on the page: kept, edited, answered again, compared; tools; the keyboard."""
+
+import json
+
+import msgspec
+
+from draftwerk.actors.messages import Chat
+from tests.api.conftest import Served, serving
+from tests.api.page.test_page import IDLE, TYPE, set_field
+from tests.api.support import browser
+from tests.api.support.agents import CALLS, THINKING
+from tests.api.support.browser import Page, needs_browser
+from tests.api.support.fake_engine import FakeEngine
+
+KNOWN = "document.getElementById('model').textContent.includes('fake-model')"
+FOOTS = "document.querySelectorAll('.foot:not(:empty)').length"
+TOOLS = [{"name": "weather", "parameters": {"type": "object", "properties": {"city": {}}}}]
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo <b>"}}\n</tool_call>'
+
+
+async def ask(page: Page, text: str) -> None:
+    """Send a message and wait for the end of its answer."""
+    await page.until(KNOWN)
+    await page.run(f"({TYPE})({json.dumps(text)})")
+    await page.until(f"{IDLE} && {FOOTS} > 0")
+
+
+def asked(served: Served) -> list[str]:
+    """Return the texts of the newest request's messages."""
+    prompt, _ = served.engine.submitted[-1]
+    assert isinstance(prompt, Chat)
+    return [each.content for each in prompt.messages]
+
+
+async def shown(page: Page, selector: str) -> list[str]:
+    return await page.run(
+        f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)"
+    )
+
+
+async def click(page: Page, selector: str, number: int = -1) -> None:
+    await page.run(f"[...document.querySelectorAll({json.dumps(selector)})].at({number}).click()")
+
+
+@needs_browser
+async def test_a_conversation_survives_a_reload_and_can_be_deleted(chromium: int) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await ask(page, "First chat")
+        before = await shown(page, "#talk .words")
+        coloured = await shown(page, "#talk .token")
+        await page.run("document.getElementById('fresh').click()")
+        await ask(page, "Second chat")
+        await page.call("Page.reload")
+        await page.until(f"document.readyState === 'complete' && {KNOWN}")
+        assert await shown(page, "#chat-list .open") == ["Second chat", "First chat"]
+        assert await shown(page, ".bubble") == ["Second chat"], "the one that was open"
+        await click(page, "#chat-list .open", 1)
+        assert await shown(page, "#talk .words") == before
+        assert await shown(page, "#talk .token") == coloured and coloured
+        await ask(page, "And then?")
+        assert asked(served)[0] == "First chat" and asked(served)[2] == "And then?"
+        await click(page, "#chat-list li:has([aria-current]) .delete")
+        assert await shown(page, "#chat-list .open") == ["Second chat"]
+        assert await shown(page, ".bubble") == []
+        await page.run("window.confirm = () => true; document.getElementById('forget').click()")
+        assert await page.run("Object.keys(localStorage).length") == 0
+        assert page.complaints == []
+
+
+@needs_browser
+async def test_nothing_is_kept_if_one_wants_that(chromium: int) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await page.run(set_field("keep", False))
+        await ask(page, "A secret")
+        assert "secret" not in await page.run("JSON.stringify({...localStorage})")
+        assert await shown(page, "#chat-list .open") == []
+
+
+@needs_browser
+async def test_questions_are_edited_and_answers_made_again_as_versions(chromium: int) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await page.run(set_field("seed", "7"))
+        await ask(page, "Old words")
+        first = await shown(page, "#talk .words")
+        await click(page, ".again")
+        await page.until(
+            f"{IDLE} && document.querySelector('.versions')?.textContent.includes('2 / 2')"
+        )
+        assert asked(served) == ["Old words"]
+        assert served.engine.submitted[-1][1].sampling.seed != 7, "the same seed, the same text"
+        await click(page, '[aria-label="Version before"]')
+        assert await shown(page, "#talk .words") == first
+        await ask(page, "More")
+        assert len(asked(served)) == 3
+        await click(page, ".edit", 0)
+        await page.run("document.querySelector('.user textarea').value = 'New words'")
+        await click(page, ".user .send")
+        await page.until(f"{IDLE} && document.querySelectorAll('.answer').length === 1")
+        assert asked(served) == ["New words"]
+        assert await shown(page, ".bubble") == ["New words"]
+        await click(page, '.user [aria-label="Version before"]')
+        assert await shown(page, ".bubble") == ["Old words", "More"]
+        assert page.complaints == []
+
+
+@needs_browser
+async def test_two_settings_answer_side_by_side_with_one_seed(chromium: int) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        for name, value in (("compare", True), ("b_temperature", "0"), ("b_speculate", "")):
+            await page.run(set_field(name, value))
+        await ask(page, "Hello")
+        (_, one), (_, other) = served.engine.submitted
+        assert one.sampling.seed == other.sampling.seed
+        assert {one.sampling.temperature, other.sampling.temperature} == {0.7, 0.0}
+        assert await shown(page, ".pair h3") == ["As set", "With temperature 0"]
+        (verdict,) = await shown(page, ".verdict")
+        assert verdict.startswith("the text differs with temperature 0")
+        texts = await page.run(
+            "[...document.querySelectorAll('.pair .words')].map((e) => e.textContent)"
+        )
+        await click(page, ".prefer")
+        await page.run(set_field("compare", False))
+        await ask(page, "Go on")
+        kept = await page.run("Object.values(JSON.parse(localStorage['draftwerk.conversation.' +"
+                              " location.hash.slice(1)]).nodes).map((n) => n.content)")  # fmt: skip
+        assert asked(served)[1] == kept[2] and len(texts) == 2, "the second one was chosen"
+        await page.run(set_field("compare", True))
+        await page.run(set_field("b_temperature", ""))
+        await ask(page, "Once more")
+        assert (await shown(page, ".verdict"))[-1].startswith("same text with the same settings")
+
+
+async def with_tools(served: Served, page: Page) -> None:
+    served.state.model = msgspec.structs.replace(
+        served.state.model, calls=CALLS, reasoning=THINKING, variables=("enable_thinking",)
+    )
+    await page.run(set_field("tools", json.dumps(TOOLS)))
+
+
+@needs_browser
+async def test_calls_and_reasoning_are_shown_and_results_sent(chromium: int) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await with_tools(served, page)
+        for transport in ("sse", "ws"):
+            await page.run(set_field("transport", transport))
+            said = f"<think>It rains.</think>Let me look.{CALL}"
+            await ask(page, f"!answer {json.dumps(said)}")
+            assert await shown(page, ".reasoning .words") == ["It rains."]
+            assert await shown(page, ".answer > .words") == ["Let me look."]
+            assert await shown(page, ".call b") == ["weather"]
+            assert json.loads((await shown(page, ".call pre"))[0]) == {"city": "Oslo <b>"}
+            assert await page.run("document.querySelectorAll('#talk .call pre b').length") == 0
+            await page.run("document.querySelector('.call textarea').value = 'Sunny'")
+            await click(page, ".results")
+            await page.until(f"{IDLE} && document.querySelectorAll('.answer').length === 2")
+            prompt, _ = served.engine.submitted[-1]
+            assert isinstance(prompt, Chat)
+            question, call, result = prompt.messages
+            assert (question.role, call.role, result.role) == ("user", "assistant", "tool")
+            assert json.loads(call.calls[0].arguments) == {"city": "Oslo <b>"}
+            assert result.content == "Sunny" and result.call_id == call.calls[0].id
+            assert (await shown(page, "article.call pre")) == ["Sunny"]
+            await page.run("document.getElementById('fresh').click()")
+        assert page.complaints == []
+
+
+@needs_browser
+async def test_tools_that_are_no_json_are_named_and_the_text_stays(chromium: int) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await page.until(KNOWN)
+        await page.run(set_field("tools", "[{"))
+        await page.run(f"({TYPE})('Hello')")
+        await page.until("document.getElementById('problem').textContent.includes('no JSON')")
+        assert await page.run("document.getElementById('prompt').value") == "Hello"
+        assert served.engine.submitted == []
+
+
+@needs_browser
+async def test_everything_can_be_done_from_the_keyboard(chromium: int) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await page.until(KNOWN)
+        await page.run("document.getElementById('prompt').focus()")
+        await page.type("Hello")
+        await page.press("Enter")
+        await page.until(f"{IDLE} && {FOOTS} > 0")
+        await page.press("ArrowUp")
+        assert await page.run("document.activeElement.ariaLabel") == "Edit the message"
+        await page.press("Escape")
+        assert await page.run("document.activeElement.id") == "prompt"
+        await page.type("!slow")
+        await page.press("Enter")
+        await page.until("document.getElementById('go').textContent === 'Stop'")
+        await page.press("Escape")
+        await page.until(f"{IDLE} && document.getElementById('announce').textContent !== ''")
+        assert (await shown(page, "#announce"))[0].startswith("Stopped.")
+        assert asked(served)[-1] == "!slow"
+
+
+@needs_browser
+async def test_every_field_and_button_has_a_name_and_every_part_a_role(chromium: int) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await page.look(1300, 800)
+        await with_tools(served, page)
+        await ask(page, f"!answer {json.dumps('Look:' + CALL)}")
+        tree = (await page.call("Accessibility.getFullAXTree"))["nodes"]
+        controls = [
+            (node["role"]["value"], node.get("name", {}).get("value", ""))
+            for node in tree
+            if not node["ignored"]
+            and node["role"]["value"]
+            in ("button", "textbox", "spinbutton", "checkbox", "combobox", "article", "region")
+        ]
+        assert len(controls) > 30
+        assert [each for each in controls if not each[1].strip()] == []
+        roles = {node["role"]["value"] for node in tree if not node["ignored"]}
+        assert {"banner", "navigation", "main", "complementary", "log", "status"} <= roles
+        (answered,) = await shown(page, "#announce")
+        assert answered == "Answer: Look: Calls weather."
+
+
+@needs_browser
+async def test_motion_and_colours_are_as_the_user_wants_them(chromium: int) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        background = "getComputedStyle(document.body).backgroundColor"
+        moves = "getComputedStyle(document.getElementById('chats')).transitionDuration"
+        await page.look(600, 800)
+        light = await page.run(background)
+        assert await page.run(moves) != "0s"
+        await page.look(600, 800, dark=True, still=True)
+        dark = await page.run(background)
+        assert dark != light and await page.run(moves) == "0s"
+        await page.run(set_field("theme", "light"))
+        assert await page.run(background) == light
+        await page.run("document.getElementById('chats-toggle').click()")
+        assert await page.run("document.getElementById('chats-toggle').ariaExpanded") == "true"
+        await page.press("Escape")
+        assert await page.run("document.getElementById('chats-toggle').ariaExpanded") == "false"
+        assert await page.run("document.activeElement.id") == "chats-toggle"

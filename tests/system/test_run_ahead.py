@@ -1,0 +1,156 @@
+"""A model process with two rounds under way: the texts of one at a time, killed or not."""
+# ruff: noqa: ASYNC110 - what is waited for here is not announced
+
+import os
+import signal
+from collections.abc import AsyncGenerator
+from functools import partial
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+import pytest_asyncio
+
+from draftwerk.actors.devices.child import spawn
+from draftwerk.actors.devices.device import ThreadDevice
+from draftwerk.actors.devices.process import ProcessDevice
+from draftwerk.actors.engine import Engine, EngineParts, running
+from draftwerk.actors.messages import Delta, Ended, Options, Started
+from draftwerk.child_python import python_command
+from draftwerk.model.build import ModelOptions, build_runner
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.protocol.rounds import Proposal, Verdict
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.sources.registry import WITHOUT_MODEL
+from tests.support.tiny_models import TinyWords, save_tiny
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+BLOCKS, BLOCK_SIZE = 24, 8
+"""So few that some requests are preempted."""
+REQUESTS = 14
+TARGET = ProcessDevice[Proposal, Verdict]
+LIMITS = RoundLimits(rows_max=6, tokens_max=64)
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> ModelOptions:
+    path: Path = tmp_path_factory.mktemp("tiny")
+    save_tiny(path, "llama", seed=3)
+    return ModelOptions(
+        source=str(path), dtype="fp32", block_count=BLOCKS, block_size=BLOCK_SIZE, measures=False
+    )
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def target(options: ModelOptions) -> AsyncGenerator[TARGET]:
+    """A process that drafts by itself, from any text."""
+    drafts = msgspec.structs.replace(options, sources=WITHOUT_MODEL, successor_count=8)
+    words = msgspec.json.encode(drafts).decode()
+    made = TARGET(
+        partial(spawn, python_command("draftwerk.model.worker", "target", words)), Verdict, 60.0
+    )
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def ahead(target: TARGET) -> EngineParts:
+    return EngineParts(
+        text=TinyWords(),
+        target=target.fresh,
+        proposer=lambda: None,
+        block_count=BLOCKS,
+        block_size=BLOCK_SIZE,
+        context_max=120,
+        stop_token_ids=(2,),
+        limits=msgspec.structs.replace(LIMITS, pipeline_depth=2, run_ahead=True),
+    )
+
+
+async def plain_texts(options: ModelOptions) -> list[str]:
+    """Return what an engine without drafts writes, one round at a time."""
+    runner = build_runner(options)
+    parts = EngineParts(
+        text=TinyWords(),
+        target=lambda: ThreadDevice(TargetRunner(runner.parts).step),
+        proposer=lambda: Proposer(()),
+        block_count=BLOCKS,
+        block_size=BLOCK_SIZE,
+        context_max=120,
+        stop_token_ids=(2,),
+        limits=LIMITS,
+    )
+    async with running(parts) as engine:
+        return await texts(engine)
+
+
+def request(number: int) -> tuple[tuple[int, ...], Options]:
+    """Return one of the requests: greedy, seeded, penalised, stopped by a string, or a search."""
+    prompt = tuple(3 + (number * 7 + n) % (5 if number % 2 else 90) for n in range(4 + 3 * number))
+    searches = number == 6
+    sampling = Sampling(
+        temperature=float(number % 3 == 1),
+        seed=number,
+        frequency_penalty=0.0 if searches else 0.5 * (number % 4 == 2),
+        logprobs=0 if number % 5 == 1 and not searches else -1,
+    )
+    return prompt, Options(
+        sampling=sampling,
+        tokens_max=1 + 4 * number,
+        ignore_eos=number % 2 == 0,
+        stop=("w7",) if number % 5 == 4 else (),
+        choices=2 if number == 3 else 1,
+        beam_width=3 if searches else 1,
+        priority=number % 2,
+    )
+
+
+async def texts(engine: Engine) -> list[str]:
+    """Return the texts of all requests, which come one after the other."""
+    found = [""] * REQUESTS
+
+    async def stream(number: int) -> None:
+        prompt, options = request(number)
+        parts: dict[int, str] = {}
+        async with engine.generate(prompt, options, request_id=str(number)) as events:
+            async for event in events:
+                if not isinstance(event, Started):
+                    assert isinstance(event, Delta | Ended), event
+                    parts[event.choice] = parts.get(event.choice, "") + event.text
+        found[number] = "|".join(parts[choice] for choice in sorted(parts))
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(REQUESTS):
+            tasks.start_soon(stream, number)
+            await anyio.sleep(0.002 * (number % 3))
+    return found
+
+
+async def test_texts_are_those_of_one_round_at_a_time(
+    target: TARGET, options: ModelOptions
+) -> None:
+    want = await plain_texts(options)
+    async with running(ahead(target)) as engine:
+        assert await texts(engine) == want
+        engine.check()
+        snapshot = engine.snapshot()
+    assert snapshot.restarts == 0
+    assert snapshot.accepted_tokens > 0, "the process has drafted"
+
+    async with running(ahead(target)) as engine:  # the same process, and what it knew is dropped
+
+        async def kill() -> None:
+            while engine.snapshot().generated_tokens < 20:
+                await anyio.sleep(0.001)
+            assert target.process_id is not None
+            os.kill(target.process_id, signal.SIGKILL)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(kill)
+            assert await texts(engine) == want
+        assert engine.snapshot().restarts == 1

@@ -1,0 +1,209 @@
+"""Random schemas of tools: every call that is whole keeps to its schema, drafted or not.
+
+    python -m validation.call_schemas [--count 500] [--seed 0] [--tokens 300]
+
+Each schema is that of a function which must be called, in a format of calls drawn by lot; the model
+is tiny and random, so what is right about its arguments is the grammar's doing. Each reply is made
+without speculation, and with every draft source and part of the plain reply as the prediction: both
+must be equal. Each reply's text, cut into random pieces, must be read as it is whole.
+"""
+
+import argparse
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from time import perf_counter
+
+import anyio
+
+from draftwerk.actors.engine import Engine
+from draftwerk.actors.messages import Delta, Ended, Failed, Options, Speculation
+from draftwerk.speculative.replies.argument_schemas import BadSchema, parameters_of
+from draftwerk.speculative.replies.formats import ArgumentFormat, CallFormat, ReplyFormat
+from draftwerk.speculative.replies.grammar import (
+    ReplyRules,
+    ToolFunction,
+    raw_strings,
+    reply_grammar,
+)
+from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_parts
+from draftwerk.speculative.sampling.params import Sampling
+from tests.support.tiny_models import save_tiny_with_text
+from validation.schemas import AT_ONCE, Schema, altered, arrays, engine, fault, objects
+
+FORMATS = {
+    "json": CallFormat(
+        "json",
+        "<tool_call>",
+        '<tool_call>\n{"name": "',
+        '", "arguments": ',
+        "}\n</tool_call>",
+        '\n<tool_call>\n{"name": "',
+    ),
+    "xml": CallFormat(
+        "xml",
+        "<tool_call>",
+        "<tool_call>\n<function=",
+        ">\n",
+        "</function>\n</tool_call>",
+        "\n<tool_call>\n<function=",
+        arguments=ArgumentFormat("<parameter=", ">\n", "\n</parameter>\n"),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class DecodedCall:
+    """What a client reads."""
+
+    text: str
+    parts: tuple[ReplyPart, ...]
+    finish_reason: str
+
+
+@dataclass
+class CallOutcome:
+    """What came of all the schemas."""
+
+    count: int = 0
+    whole: int = 0
+    refused: list[str] = field(default_factory=list)
+    invalid: list[str] = field(default_factory=list)
+    different: list[str] = field(default_factory=list)
+    drafted: int = 0
+    accepted: int = 0
+
+    def check(self) -> None:
+        """Assert that all is well, and that it means something."""
+        assert not self.invalid, self.invalid[0]
+        assert not self.different, self.different[0]
+        assert self.whole > 0.7 * self.count
+        assert len(self.refused) < 0.2 * self.count
+        assert 0 < self.accepted < self.drafted
+
+
+def arguments_schema(rng: Random) -> Schema:
+    """Return the schema of a function's arguments; references are within."""
+    defs: Schema = {}
+    found = objects(rng, 0, defs)
+    if rng.random() < 0.2:
+        found["properties"]["list"] = arrays(rng, 1, defs)
+    return found | {"$defs": defs} if defs else found
+
+
+async def reply(one: Engine, options: Options, prompt: str, request_id: str) -> DecodedCall:
+    """Decode one reply. Raises BadSchema with the engine's reason, if it refuses."""
+    text, parts = "", list[ReplyPart]()
+    async with one.generate(prompt, options, request_id=request_id) as events:
+        async for event in events:
+            if isinstance(event, Failed):
+                raise BadSchema(event.reason)
+            if isinstance(event, Delta | Ended):
+                text += event.text
+                parts += event.parts
+                if isinstance(event, Ended):
+                    return DecodedCall(text, tuple(joined_parts(parts)), event.finish_reason)
+    raise AssertionError("no last word")
+
+
+def parsed(form: ReplyFormat, pieces: Sequence[str]) -> tuple[ReplyPart, ...]:
+    """Return the parts of a reply in pieces."""
+    parser = ReplyParser(form)
+    return tuple(
+        joined_parts([*(p for each in pieces for p in parser.push(each)), *parser.flush()])
+    )
+
+
+def pieces(rng: Random, text: str) -> list[str]:
+    """Return a text cut anywhere."""
+    cuts = sorted(rng.randrange(len(text) + 1) for _ in range(rng.randrange(20)))
+    return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+
+async def compare(one: Engine, outcome: CallOutcome, number: int, seed: int, tokens: int) -> None:
+    """Call a function of one schema, plainly and speculatively."""
+    rng = Random(f"calls {seed} {number}")
+    schema = arguments_schema(rng)
+    calls = FORMATS[rng.choice(list(FORMATS))]
+    outcome.count += 1
+    try:
+        functions = (ToolFunction("it", parameters_of(schema)),)
+        form = ReplyFormat(calls=calls, raw_strings=raw_strings(calls, functions))
+        grammar = reply_grammar(ReplyRules(form, "required", functions, parallel=False))
+        sampling = Sampling(temperature=rng.choice([0.0, 0.7, 1.0]), seed=number, grammar=grammar)
+        plainly = Options(
+            sampling=sampling,
+            tokens_max=tokens,
+            reply=form,
+            speculation=Speculation(enabled=False),
+        )
+        first = await reply(one, plainly, "Call it.", f"{number} plain")
+        drafted = Options(
+            sampling=sampling,
+            tokens_max=tokens,
+            reply=form,
+            speculation=Speculation(prediction=altered(rng, first.text)),
+        )
+        second = await reply(one, drafted, "Call it.", f"{number} drafted")
+    except BadSchema as error:
+        outcome.refused.append(f"{error}: {json.dumps(schema)}")
+        return
+    cut = parsed(form, pieces(rng, first.text))
+    if first != second or not cut == parsed(form, [first.text]) == first.parts:
+        outcome.different.append(f"{first} is not {second} or {cut}: {json.dumps(schema)}")
+    kinds = [each.kind for each in first.parts]
+    if kinds == ["call", "arguments", "end"]:
+        outcome.whole += 1
+        if problem := fault(schema, first.parts[1].text):
+            outcome.invalid.append(f"{problem}: {first.parts[1].text}: {json.dumps(schema)}")
+    elif first.finish_reason != "length":
+        outcome.invalid.append(f"ended without a call: {first}")
+
+
+async def run(model: str, count: int, seed: int, tokens: int) -> CallOutcome:
+    """Take all the schemas, several at once."""
+    outcome = CallOutcome()
+    left = iter(range(count))
+
+    async def take(one: Engine) -> None:
+        for number in left:
+            await compare(one, outcome, number, seed, tokens)
+
+    async with engine(model) as one:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(AT_ONCE):
+                tasks.start_soon(take, one)
+        snapshot = one.snapshot()
+        outcome.drafted, outcome.accepted = snapshot.draft_tokens, snapshot.accepted_tokens
+        one.check()
+    return outcome
+
+
+def main() -> None:
+    """Take as many schemas as asked, print what came of them, and fail if anything is wrong."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tokens", type=int, default=300)
+    given = parser.parse_args()
+    begun = perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        save_tiny_with_text(Path(folder))
+        outcome = anyio.run(run, folder, given.count, given.seed, given.tokens)
+    reasons = sorted({each.split(": ")[0][:90] for each in outcome.refused})
+    print(
+        f"{outcome.count} schemas, {outcome.whole} whole calls; {len(outcome.invalid)} invalid, "
+        f"{len(outcome.different)} differ, {len(outcome.refused)} refused {reasons}; "
+        f"{outcome.accepted} of {outcome.drafted} drafted tokens accepted; "
+        f"{perf_counter() - begun:.0f} s"
+    )
+    outcome.check()
+
+
+if __name__ == "__main__":
+    main()
