@@ -11,7 +11,7 @@ HAS_COMPILER := { command -v $${CXX:-g++} || command -v c++ || command -v clang+
 # Of tests, each with one OpenMP thread; a file's tests stay together, the longest files first.
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
-FAST := tests/actors tests/api tests/cache tests/loadtest tests/speculative tests/test_architecture.py
+FAST := tests/actors tests/api tests/cache tests/cluster tests/loadtest tests/speculative tests/test_architecture.py
 # Output of jobs side by side, each in one piece; make 3.81 (macOS) cannot.
 SIDE_BY_SIDE := $(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 

@@ -17,9 +17,12 @@ from draftwerk.actors.messages import (
     Decided,
     DetokenizerMessage,
     Encoded,
+    Fetched,
     Generated,
     Opened,
     Piece,
+    Prefilled,
+    PrefillProcess,
     SequenceStats,
 )
 from draftwerk.actors.monitoring.trace import Trace
@@ -51,6 +54,8 @@ class Cache:
     """When work was last committed, or first came in after idleness; in the clock's seconds."""
     committed: int = 0
     """Rounds."""
+    prefill: tuple[Outbox[Round], ...] = ()
+    """To each process that computes prompts alone."""
     _ids: "count[int]" = field(default_factory=lambda: count(1))
 
     async def run(self) -> None:
@@ -66,6 +71,9 @@ class Cache:
                     # A round has one of `pipeline_depth` slots and the mailbox holds
                     # `pipeline_depth`: never full.
                     self.draft.send_nowait(round_)
+                while (round_ := self.scheduler.plan_apart()) is not None:
+                    # A process has one round at a time: never full.
+                    self.prefill[round_.pipeline_slot].send_nowait(round_)
             # Where the device has a round already, text need not wait until the next one is there.
             for _ in range(0 if self.scheduler.runs_ahead else TICKS_TO_DEVICE):
                 await checkpoint()
@@ -90,6 +98,15 @@ class Cache:
                 self.progress_at = self.clock()
                 self.committed += 1
                 return self.scheduler.commit(message.verdict, message.drafts)
+            case Prefilled():
+                self.progress_at = self.clock()
+                self.committed += 1
+                return self.scheduler.prefill.commit(message.verdict)
+            case PrefillProcess():
+                self.scheduler.prefill.note(message.process, up=message.up)
+                return []
+            case Fetched():
+                return []  # the round that is planned next takes the sequence in
             case _:
                 assert_never(message)
 

@@ -11,10 +11,10 @@ submitted again, with the tokens that its client already has: a crash is only a 
 """
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, KeysView
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, cast
 
 import anyio
 
@@ -32,7 +32,7 @@ from draftwerk.actors.devices.recovering_target import RecoveryStats
 from draftwerk.actors.draft import Drafter
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.ledger import Ledger
-from draftwerk.actors.mailbox import Inbox, mailbox
+from draftwerk.actors.mailbox import Inbox, Port, mailbox
 from draftwerk.actors.messages import (
     CHOICES_MAX,
     CacheMessage,
@@ -46,12 +46,13 @@ from draftwerk.actors.messages import (
 )
 from draftwerk.actors.monitoring.device_clock import DeviceClock
 from draftwerk.actors.monitoring.drain_rate import DrainRate
-from draftwerk.actors.monitoring.histogram import Histogram
+from draftwerk.actors.monitoring.histogram import WAITS_S, Histogram
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
+from draftwerk.actors.side_pipes import PREFILL_MESSAGES_MAX, SIDE_MESSAGES_MAX, SidePipes
 from draftwerk.actors.text import TextTools
-from draftwerk.actors.tier_two import BlockStore, Intake, TierTwo, WriteBehind
+from draftwerk.actors.tier_two import BlockStore
 from draftwerk.actors.tokenizer import TextLimits, Tokenizer
 from draftwerk.actors.verifier import Verifier
 from draftwerk.cache.blocks import BlockPool
@@ -64,14 +65,8 @@ from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 
-M = TypeVar("M")
 MAILBOXES = ("tokenizer", "cache", "draft", "verifier", "detokenizer", "ledger")
 """By the name of the reader, in the order the data flows."""
-INTAKE = "intake"
-"""Between the tokenizer and the cache, where there is a second tier."""
-WAITS_S = (
-    0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0,
-)  # fmt: skip
 DEFAULT_LIMITS = RoundLimits()
 THREADS = ThreadWorker()
 INSPECT_S = 5.0
@@ -96,6 +91,8 @@ class EngineParts:
     target: Callable[[], Device[Proposal, Verdict]]
     draft: Callable[[], Device[Round, tuple[Draft, ...]] | None] = lambda: None
     """The draft model, if there is one."""
+    prefill: Callable[[], tuple[Device[Proposal, Verdict], ...]] = tuple
+    """What computes prompts alone, over the target's pages."""
     block_count: int
     block_size: int
     context_max: int
@@ -134,17 +131,6 @@ class EngineParts:
         return min(self.context_max, self.block_count * self.block_size)
 
 
-class Port(Generic[M]):
-    """Both ends of one mailbox."""
-
-    def __init__(self, bound: int, waits: Histogram) -> None:
-        self.outbox, self.inbox = mailbox[M](bound, waits)
-
-    def close(self) -> None:
-        self.outbox.close()
-        self.inbox.close()
-
-
 @dataclass(slots=True)
 class Measurements:
     """What is counted and learnt across all pipelines."""
@@ -168,8 +154,10 @@ class Pipeline:
         messages_max = parts.requests_max * (CHOICES_MAX + 2)
 
         self.to_tokenizer = Port[TokenizerMessage](messages_max, waits["tokenizer"])
-        # Whatever the tokenizer passes on, and a verdict for each pipeline slot.
-        self.to_cache = Port[CacheMessage](messages_max + pipeline_depth, waits["cache"])
+        # Whatever the tokenizer passes on, a verdict for each pipeline slot, and the side pipes'.
+        prefill = parts.prefill()
+        side_max = SIDE_MESSAGES_MAX + PREFILL_MESSAGES_MAX * len(prefill)
+        self.to_cache = Port[CacheMessage](messages_max + pipeline_depth + side_max, waits["cache"])
         # The cycle's credits: a round is in one place at a time.
         self.to_draft = Port[Round](pipeline_depth, waits["draft"])
         self.to_verifier = Port[Proposal](pipeline_depth, waits["verifier"])
@@ -191,28 +179,14 @@ class Pipeline:
             measurements.lengths,
         )
         namer = BlockNamer(parts.name_secret)
-        # What the cache takes from outside; a store has its blocks loaded before.
-        self.to_intake = self.to_cache
-        self.tier_two: TierTwo | None = None
+        self.side = SidePipes(self.to_cache, messages_max, waits, parts.trace)
         if parts.store is not None:
-            intake_waits = waits.setdefault(INTAKE, Histogram(WAITS_S))
-            self.to_intake = Port[CacheMessage](messages_max, intake_waits)
-            self.tier_two = TierTwo(
-                Intake(
-                    self.to_intake.inbox,
-                    self.to_cache.outbox,
-                    scheduler,
-                    namer,
-                    parts.store,
-                    parts.worker,
-                    parts.trace,
-                ),
-                WriteBehind(scheduler, parts.store, parts.worker),
-            )
+            self.side.add_tier_two(scheduler, namer, parts.store, parts.worker)
+        self.side.add_prefill(prefill)
 
         self.tokenizer = Tokenizer(
             self.to_tokenizer.inbox,
-            self.to_intake.outbox,
+            self.side.entrance.outbox,
             self.to_ledger.outbox,
             parts.text,
             TextLimits(
@@ -232,6 +206,7 @@ class Pipeline:
             parts.stop_token_ids,
             parts.tokens_max,
             parts.trace,
+            prefill=self.side.to_prefill,
         )
         self.drafter = Drafter(
             self.to_draft.inbox,
@@ -267,7 +242,7 @@ class Pipeline:
             self.to_ledger,
         )
         found: dict[str, Port[Any]] = dict(zip(MAILBOXES, ports, strict=True))
-        return found if self.tier_two is None else {**found, INTAKE: self.to_intake}
+        return found | self.side.ports
 
     def check(self) -> None:
         """Assert what must hold between rounds."""
@@ -275,6 +250,7 @@ class Pipeline:
         self.cache.scheduler.cost.check()
         if self.drafter.proposer is not None:
             self.drafter.proposer.check()
+        self.verifier.model.check()
 
     async def _inspect(self) -> None:
         """Check everything in the first idle moment after some work; a failure is an actor's."""
@@ -290,8 +266,7 @@ class Pipeline:
         try:
             async with anyio.create_task_group() as actors:
                 actors.start_soon(self.tokenizer.run)
-                if self.tier_two is not None:
-                    actors.start_soon(self.tier_two.run)
+                self.side.start(actors)
                 actors.start_soon(self.cache.run)
                 actors.start_soon(self.drafter.run)
                 actors.start_soon(self.verifier.run)
@@ -325,9 +300,18 @@ class Engine:
 
     @asynccontextmanager
     async def generate(
-        self, prompt: Prompt, options: Options, *, request_id: str
+        self,
+        prompt: Prompt,
+        options: Options,
+        *,
+        request_id: str,
+        committed: tuple[tuple[int, ...], ...] = (),
+        ended: tuple[int, ...] = (),
     ) -> AsyncGenerator[Inbox[Event]]:
         """Submit a request and stream its events; leaving the block cancels whatever is left.
+
+        A request that another engine began goes on behind the tokens `committed` of each choice;
+        the choices in `ended` are over.
 
         The stream yields Started, then Delta and Ended events, `options.choices` Ended in all, and
         then ends; or, at any place, a Failed, and then ends. Raises OverloadedError or
@@ -337,9 +321,14 @@ class Engine:
         # Each choice has at most `tokens_max` deltas and an ending, and the request one Started:
         # this is never full, so no reader stalls us.
         events, stream = mailbox[Event](options.choices * (self._parts.tokens_max + 2))
-        entry = self._ledger.open(
-            Submit(request_id=request_id, prompt=prompt, options=options), events
+        submit = Submit(
+            request_id=request_id,
+            prompt=prompt,
+            options=options,
+            committed=committed,
+            ended=ended,
         )
+        entry = self._ledger.open(submit, events)
         try:
             with stream:
                 yield stream
@@ -419,6 +408,26 @@ class Engine:
             except BaseExceptionGroup as group:
                 raise without_bugs(group) from None
 
+    @property
+    def block_size(self) -> int:
+        """Tokens in a block of the KV cache."""
+        return self._parts.block_size
+
+    @property
+    def name_secret(self) -> bytes:
+        """What keys the names of cached blocks."""
+        return self._parts.name_secret
+
+    @property
+    def limits(self) -> tuple[int, ...]:
+        """Sizes that decide which requests are refused."""
+        parts = self._parts
+        return parts.tokens_max, parts.block_count, parts.block_size, parts.limits.tokens_max
+
+    def cached_names(self) -> KeysView[bytes]:
+        """Return the names of the blocks in the prefix cache, as a live view."""
+        return self._pipeline.cache.scheduler.pool.names
+
     def stop(self, reason: str) -> None:
         """Take no more requests, and end each one that still waits with its last event."""
         self._closed_to = reason
@@ -426,8 +435,8 @@ class Engine:
 
     async def flush(self) -> None:
         """Keep in tier two what is in the cache and not kept yet."""
-        if self._pipeline.tier_two is not None:
-            await self._pipeline.tier_two.write_behind.flush()
+        if self._pipeline.side.tier_two is not None:
+            await self._pipeline.side.tier_two.write_behind.flush()
 
     def check(self) -> None:
         """Assert that blocks and tables agree, and that every draft source is sound."""

@@ -58,7 +58,11 @@ class Entry:
     """A choice was cancelled by itself, so the actors may still hold something of the request."""
 
     def __post_init__(self) -> None:
-        self.committed = [[] for _ in range(self.submit.options.choices)]
+        submit = self.submit
+        self.committed = [[] for _ in range(submit.options.choices)]
+        for choice, tokens in enumerate(submit.committed):  # it was begun elsewhere
+            self.committed[choice].extend(tokens)
+        self.ended.update(submit.ended)
 
     @property
     def over(self) -> bool:

@@ -16,9 +16,17 @@ import anyio
 
 from draftwerk.actors.devices.device import Worker
 from draftwerk.actors.mailbox import Inbox, Outbox
-from draftwerk.actors.messages import CacheMessage, Cancel, Decided, Encoded
+from draftwerk.actors.messages import (
+    CacheMessage,
+    Cancel,
+    Decided,
+    Encoded,
+    Fetched,
+    Prefilled,
+    PrefillProcess,
+)
 from draftwerk.actors.monitoring.trace import Trace
-from draftwerk.cache.prefix import ROOT, BlockNamer
+from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.blend.rules import canonical_parts, segment_space
 from draftwerk.speculative.protocol.rounds import StepReport
 from draftwerk.speculative.scheduler.scheduler import Scheduler
@@ -128,8 +136,8 @@ class Intake:
                         if message.request_id in self._parked:
                             self._parked[message.request_id].append(message)
                             continue
-                    case Decided():
-                        pass  # comes to the cache from another side
+                    case Decided() | Prefilled() | PrefillProcess() | Fetched():
+                        pass  # come to the cache from another side
                     case _:
                         assert_never(message)
                 self.cache.send_nowait(message)
@@ -137,11 +145,13 @@ class Intake:
     def _wanted(self, encoded: Encoded) -> list[bytes]:
         """Return the prompt's blocks that are to be loaded or are being loaded."""
         self.costs.computed(self.scheduler.report)
+        self.costs.computed(self.scheduler.prefill.report)
         if not self.costs.pays(self.scheduler.pool.block_size):
             return []
         wanted: list[bytes] = []
+        size = self.scheduler.pool.block_size
         for tokens, name_space in self._read_from_start(encoded):
-            for name in self._names(tokens, name_space):
+            for name in self.namer.chain(tokens, size, name_space):
                 if self.scheduler.pool.find(name) is None:
                     if name not in self.store and name not in self._coming:
                         break
@@ -165,12 +175,9 @@ class Intake:
         for part in parts:
             yield tokens[part.start : part.stop], segment_space(blend, part.start, space)
 
-    def _names(self, tokens: tuple[int, ...], name_space: str) -> Iterator[bytes]:
-        """Yield the names under which `BlockTable.match` will look for the blocks of tokens."""
-        size, name = self.scheduler.pool.block_size, ROOT
-        for start in range(0, len(tokens) // size * size, size):
-            name = self.namer.name(name, tokens[start : start + size], name_space)
-            yield name
+    def names(self, tokens: tuple[int, ...], name_space: str) -> Iterator[bytes]:
+        """Return the names under which `BlockTable.match` will look for the blocks of a text."""
+        return self.namer.chain(tokens[:-1], self.scheduler.pool.block_size, name_space)
 
     async def _load(self, request_id: str, wanted: list[bytes]) -> None:
         """Have the blocks in the pool, or as many as come in time, and hand the request on."""
@@ -180,9 +187,9 @@ class Intake:
         begun = anyio.current_time()
         try:
             with anyio.move_on_after(LOAD_S) as patience:
-                found = await self._read(mine)
+                found = await self.read(mine)
                 with self.trace.span("intake", request_id):
-                    self._take_in(found)
+                    self.take_in(found)
                 for event in others:
                     await event.wait()
             if mine and not patience.cancelled_caught:
@@ -193,7 +200,7 @@ class Intake:
         for message in self._parked.pop(request_id):
             self.cache.send_nowait(message)
 
-    async def _read(self, names: list[bytes]) -> dict[bytes, Any]:
+    async def read(self, names: list[bytes]) -> dict[bytes, Any]:
         """Return what the store has of some blocks."""
         found: dict[bytes, Any] = {}
 
@@ -206,20 +213,22 @@ class Intake:
                 readers.start_soon(read, names[reader::READERS])
         return {name: found[name] for name in names if found[name] is not None}
 
-    def _take_in(self, found: dict[bytes, Any]) -> None:
-        """Write what was loaded into blocks of the pool."""
-        avoid = self.scheduler.blocks_in_flight()
+    def take_in(self, found: dict[bytes, Any]) -> int:
+        """Write what was loaded into blocks of the pool; returns how many there were for it."""
+        avoid, taken = self.scheduler.blocks_in_flight(), 0
         for name, content in found.items():
             block = self.scheduler.pool.adopt(name, avoid)
             if block is not None:
                 self.store.put(block, content)
+                taken += 1
+        return taken
 
     async def warm(self, count: int) -> None:
         """Load the blocks that were used last, as far as the pool is empty."""
         for name in self.store.newest(min(count, self.scheduler.pool.free // 2)):
             content = await self.worker.run(lambda name=name: self.store.load(name))
             if content is not None:
-                self._take_in({name: content})
+                self.take_in({name: content})
 
 
 @dataclass(slots=True)
@@ -259,6 +268,10 @@ class WriteBehind:
         if name in self.store:
             self.store.remove(name)
 
+    def copy_of(self, name: bytes) -> Any | None:
+        """Return the content of a block that is gone from the pool and not kept yet."""
+        return self._copies.get(name)
+
     async def run(self) -> None:
         """Keep one block after the other."""
         while True:
@@ -291,19 +304,3 @@ class WriteBehind:
             if block is not None and name not in self.store:
                 return name, self.store.copy(block)
         return None
-
-
-@dataclass(slots=True)
-class TierTwo:
-    """Both actors of the second tier; they end together."""
-
-    intake: Intake
-    write_behind: WriteBehind
-
-    async def run(self) -> None:
-        """Load what was used last, and then what is asked for; keep what is let go."""
-        async with anyio.create_task_group() as both:
-            both.start_soon(self.write_behind.run)
-            both.start_soon(self.intake.warm, WARM_MAX)
-            await self.intake.run()
-            both.cancel_scope.cancel()

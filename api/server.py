@@ -126,8 +126,8 @@ class HttpServer:
             bound_collections()
             print(banner(running.model, self.url, self.url_elsewhere), flush=True)
             watches = [
-                asyncio.create_task(_watch_lag(state)),
-                asyncio.create_task(_watch_memory(state)),
+                asyncio.create_task(watch_lag(state)),
+                asyncio.create_task(watch_memory(state)),
             ]
             try:
                 await self.stop.wait()
@@ -213,7 +213,7 @@ async def drain(state: ServerState, limit_s: float) -> None:
                 await state.wait_idle()
 
 
-async def _watch_lag(state: ServerState) -> None:
+async def watch_lag(state: ServerState) -> None:
     """Measure how late the event loop wakes a sleeper."""
     loop = asyncio.get_running_loop()
     while True:
@@ -223,7 +223,7 @@ async def _watch_lag(state: ServerState) -> None:
         state.histograms.loop_lag.observe(state.loop_lag_s)
 
 
-async def _watch_memory(state: ServerState) -> None:
+async def watch_memory(state: ServerState) -> None:
     """Measure what the server and its model processes hold."""
     while True:
         state.memory.observe(await asyncio.to_thread(proportional_bytes, os.getpid()))

@@ -7,7 +7,7 @@
 free + used + cached = capacity, always.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, KeysView
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
@@ -61,6 +61,11 @@ class BlockPool:
     @property
     def used(self) -> int:
         return self.capacity - len(self._free) - len(self._cached)
+
+    @property
+    def names(self) -> KeysView[bytes]:
+        """Names of the blocks that can be reused, as a live view."""
+        return self._block_by_name.keys()
 
     @property
     def available(self) -> int:

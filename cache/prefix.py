@@ -1,7 +1,7 @@
 """Prefix caching: names of committed blocks; equal names mean equal tokens and prefixes."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
 ROOT = bytes(16)
@@ -26,3 +26,10 @@ class BlockNamer:
         digest.update(space)
         digest.update(array("q", tokens).tobytes())
         return digest.digest()
+
+    def chain(self, tokens: Sequence[int], block_size: int, name_space: str) -> Iterator[bytes]:
+        """Yield the names of a text's full blocks, each with all that comes before it."""
+        name = ROOT
+        for start in range(0, len(tokens) - block_size + 1, block_size):
+            name = self.name(name, tokens[start : start + block_size], name_space)
+            yield name

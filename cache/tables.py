@@ -1,6 +1,7 @@
 """A block table (PagedAttention): where one sequence's KV is, slot by slot."""
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
@@ -64,6 +65,12 @@ class BlockTable:
             self.blocks.append(block)
             self._names.append(name)
         return self.slots
+
+    def known_slots(self, tokens: Sequence[int]) -> int:
+        """Return how many slots `match` would find, and take nothing."""
+        names = self._namer.chain(tokens[:-1], self._pool.block_size, self._name_space)
+        found = takewhile(lambda name: self._pool.find(name) is not None, names)
+        return sum(1 for _ in found) * self._pool.block_size
 
     def reserve(self, slots: int) -> bool:
         """Grow to at least `slots` slots, or change nothing and return False."""

@@ -229,7 +229,7 @@ class _Idle:
     """An engine that has done nothing."""
 
     def snapshot(self) -> Snapshot:
-        return Snapshot()
+        return Snapshot(replicas={"a": Snapshot()})
 
 
 async def _metrics() -> list[str]:

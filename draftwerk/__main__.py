@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ from draftwerk.api.cli.arguments import LOADTEST, chat_command, parser, settings
 from draftwerk.api.core.config import ConfigError, Settings
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from draftwerk.build import RunningEngine
 
 TPOT_MS = 50.0
@@ -36,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def serve_command(parsed: dict[str, Any]) -> int:
     """Serve until a signal to stop."""
     settings = settings_of(parsed)
+    if settings.replicas:
+        return extra_cluster().serve_replicas(settings)
 
     from draftwerk.api.server import serve
 
@@ -49,6 +54,23 @@ def build(
     from draftwerk.build import build_engine
 
     return build_engine(settings, report)
+
+
+def extra_cluster() -> "ModuleType":
+    """Return what runs replicas. Raises ConfigError where Ray is not installed."""
+    try:
+        return import_module("draftwerk.cluster.ray_serve.cluster_commands")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "ray":
+            raise
+        raise ConfigError(
+            "replicas need Ray Serve: install draftwerk with the extra `cluster`"
+        ) from None
+
+
+def cluster_command(parsed: dict[str, Any]) -> int:
+    """Deploy to a Ray cluster, or look at what runs there."""
+    return extra_cluster().run(parsed)
 
 
 def doctor_command(parsed: dict[str, Any]) -> int:
@@ -87,6 +109,7 @@ COMMANDS: dict[str, Callable[[dict[str, Any]], int]] = {
     "serve": serve_command,
     "chat": chat_command,
     "doctor": doctor_command,
+    "cluster": cluster_command,
 }
 
 

@@ -17,6 +17,7 @@ from anyio import to_thread
 
 from draftwerk.actors.audit import Audit
 from draftwerk.actors.devices.device import DeviceLostError
+from draftwerk.actors.devices.forking import Nursery
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget, RecoveryStats
 from draftwerk.actors.engine import Engine, EngineParts, running
@@ -34,10 +35,13 @@ from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.model_processes import (
     ModelMemory,
     TargetDevice,
+    TargetSuccessors,
     device,
     model_memory,
     open_store,
+    prefill_devices,
     succeeded,
+    successors,
     target_device,
 )
 from draftwerk.plan import Plan, available, plan
@@ -73,6 +77,10 @@ class LoadedModels:
     """What the target's process measured."""
     memory: ModelMemory
     """What the target's processes share."""
+    prefill: tuple[ProcessDevice[Proposal, Verdict], ...] = ()
+    """What computes prompts alone."""
+    nursery: Nursery | None = None
+    """What forks the target's successors, where there is such a process."""
 
     @property
     def recoveries(self) -> RecoveryStats:
@@ -85,7 +93,17 @@ class LoadedModels:
         found = {"target": target.process_id}
         if isinstance(target, RecoveringTarget):
             found = target.processes
+        found |= {
+            f"prefill {number}": each.process_id if each.alive else None
+            for number, each in enumerate(self.prefill)
+        }
+        if self.nursery is not None:
+            found["nursery"] = self.nursery.process_id
         return found if self.draft is None else {**found, "draft": self.draft.process_id}
+
+    def fresh_prefill(self) -> tuple[ProcessDevice[Proposal, Verdict], ...]:
+        """Return the devices that compute prompts, for a new pipeline."""
+        return tuple(each.fresh() for each in self.prefill)
 
     def fresh_draft(self) -> DraftDevice | None:
         """Return the draft model's device for a new pipeline, if there is one."""
@@ -94,14 +112,15 @@ class LoadedModels:
 
 @asynccontextmanager
 async def build_engine(
-    settings: EngineSettings, report: Report
+    settings: EngineSettings, report: Report, name_secret: bytes | None = None
 ) -> AsyncGenerator[RunningEngine, None]:
     """Run the models, each in a process of its own, and the engine while the block lasts.
 
-    `report` gets progress lines. Raises ConfigError for a model that cannot be served.
+    `report` gets progress lines; `name_secret` keys the names of cached blocks, where they are to
+    be those of other engines. Raises ConfigError for a model that cannot be served.
     """
     async with load_models(settings, report) as models:
-        parts = await engine_parts(models, settings)
+        parts = await engine_parts(models, settings, name_secret)
         async with running(parts) as engine:
             served = served_model(models, settings, parts.tokens_max)
             yield RunningEngine(engine=engine, text_tools=models.text, model=served)
@@ -116,7 +135,8 @@ async def load_models(
     planned = plan(settings, target_info, draft_info)
     memory = model_memory(settings, planned.target_page_bytes)
     target = target_device(planned.target_options, settings, memory)
-    draft = None
+    later: TargetSuccessors | None = None
+    draft, prefill = None, tuple[ProcessDevice[Proposal, Verdict], ...]()
     draft_memory = ModelMemory(weights=SharedMemory.make(0, "draftwerk-draft-weights"))
     if planned.draft_options is not None:
         kind: type[tuple[Draft, ...]] = tuple[Draft, ...]
@@ -126,8 +146,10 @@ async def load_models(
     try:
         text = await to_thread.run_sync(read_text, target_info, settings.tool_format)
         ready = await target.start(report)
+        later = await successors(planned, settings, ready, memory, target_info)
+        prefill = prefill_devices(settings, ready, later)
         if isinstance(target, RecoveringTarget):
-            target = succeeded(target, planned, settings, ready, memory)
+            target = succeeded(target, settings, ready, later)
         if draft is not None:
             await draft.start(report)
         yield LoadedModels(
@@ -140,24 +162,32 @@ async def load_models(
             methods=available(planned.methods, ready.draft_head, settings.speculate),
             ready=ready,
             memory=memory,
+            prefill=prefill,
+            nursery=later.nursery,
         )
     except (ModelRefusedError, DeviceLostError) as error:
         raise ConfigError(str(error)) from None
     finally:
-        await target.close()
+        for each in (target, *prefill):
+            await each.close()
+        if later is not None and later.nursery is not None:
+            await later.nursery.close()
         if draft is not None:
             await draft.close()
         memory.close()
         draft_memory.close()
 
 
-async def engine_parts(models: LoadedModels, settings: EngineSettings) -> EngineParts:
+async def engine_parts(
+    models: LoadedModels, settings: EngineSettings, name_secret: bytes | None = None
+) -> EngineParts:
     """Return what the engine is made of."""
     noise = await to_thread.run_sync(fastest)
     policy = KEYED if settings.verify == "keyed" else REJECTION
     store = None
     if settings.kv_store:
         store = await to_thread.run_sync(open_store, settings, models.ready, models.memory)
+        name_secret = name_key(store.disk.folder)
     memories = Memories()  # of finished outputs; they outlive a restart of the actors
 
     def proposer() -> Proposer:
@@ -168,6 +198,7 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
         text=models.text,
         target=models.target.fresh,
         draft=models.fresh_draft,
+        prefill=models.fresh_prefill,
         block_count=models.plan.block_count,
         block_size=models.plan.block_size,
         context_max=models.target_info.context_max,
@@ -176,7 +207,7 @@ async def engine_parts(models: LoadedModels, settings: EngineSettings) -> Engine
         proposer=no_proposer if models.plan.limits.run_ahead else proposer,
         # Admission lets in as many as the settings say; some of those before are still leaving.
         requests_max=2 * settings.requests_max,
-        name_secret=token_bytes(KEY_BYTES) if store is None else name_key(store.disk.folder),
+        name_secret=name_secret or token_bytes(KEY_BYTES),
         store=store,
         step_costs=models.ready.step_costs,
         roofline=models.ready.roofline,

@@ -40,7 +40,9 @@ class EngineKeywords(TypedDict, total=False):
     block_size: int
     requests_max: int
     silence_s: float
-    spare: Literal["auto", "on", "off"]
+    spare: Literal["auto", "on", "imports", "off"]
+    prefill_processes: int
+    run_ahead: Literal["on", "off"]
     slo: tuple[str, ...]
     audit: float
 

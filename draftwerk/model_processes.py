@@ -6,7 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from draftwerk.actors.devices.child import spawn
+from draftwerk.actors.devices.forking import Nursery, can_fork
 from draftwerk.actors.devices.process import ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
@@ -19,7 +22,9 @@ from draftwerk.cache.store.page_store import PageStore
 from draftwerk.child_python import python_command
 from draftwerk.machine.host import available_bytes, proportional_bytes
 from draftwerk.machine.shared_memory import SharedMemory
+from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.plan import Plan
+from draftwerk.speculative.protocol.forks import NurseryModel, Order
 from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
@@ -27,6 +32,8 @@ from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 W = TypeVar("W")
 R = TypeVar("R")
 TargetDevice = ProcessDevice[Proposal, Verdict] | RecoveringTarget
+PREFILL_NICENESS = 10
+"""More than that of the process that decodes: a tenth of its share where both want a core."""
 SPARE_ROOM = 4
 """A spare is started by itself if so many would fit into the memory that is left."""
 
@@ -45,11 +52,17 @@ class ModelMemory:
     @property
     def options(self) -> dict[str, object]:
         """What a model process is told, by the names of its options."""
-        found: dict[str, object] = {"weights_descriptor": self.weights.descriptor}
-        if self.pages is not None:
-            found["pages_descriptor"] = self.pages.descriptor
+        found: dict[str, object] = {**self.named}
         if self.rank_weights:
             found["rank_weights_descriptors"] = [each.descriptor for each in self.rank_weights]
+        return found
+
+    @property
+    def named(self) -> dict[str, int]:
+        """Descriptors by the names of their options, those of further ranks left out."""
+        found = {"weights_descriptor": self.weights.descriptor}
+        if self.pages is not None:
+            found["pages_descriptor"] = self.pages.descriptor
         return found
 
     @property
@@ -92,20 +105,68 @@ def target_device(
     return RecoveringTarget(process, RoundsInFlight(MoveJournal(memoryview(memory.pages.map()))))
 
 
+@dataclass(frozen=True, slots=True)
+class TargetSuccessors:
+    """What starts processes like the target's first one: they find all measured and packed."""
+
+    options: dict[str, object]
+    memory: ModelMemory
+    silence_s: float
+    nursery: Nursery | None = None
+    """What forks them, where there is one."""
+
+    def device(self, **options: object) -> ProcessDevice[Proposal, Verdict]:
+        """Return the device of such a process, which is not started yet; some options differ."""
+        options = {**self.options, **options}
+        plain = device("target", options, Verdict, Proposal, self.silence_s, self.memory)
+        if self.nursery is None:
+            return plain
+        names, descriptors = zip(*self.memory.named.items(), strict=True)
+        forked = partial(
+            self.nursery.spawn, Order("target", options, names), descriptors, plain.spawn
+        )
+        return ProcessDevice(forked, Verdict, self.silence_s)
+
+
+async def successors(
+    planned: Plan, settings: EngineSettings, ready: Ready, memory: ModelMemory, info: ModelInfo
+) -> TargetSuccessors:
+    """Return what starts the target's successors, now that it is known how the first one runs."""
+    options = {**planned.target_options, "measures": False, "threads": ready.threads}
+    nursery = None
+    # A GPU's process has its pages to itself, and no successor that could go on with them.
+    # A divided target's ranks are started by its first one.
+    divided = settings.pipeline_parallel * settings.tensor_parallel > 1
+    if ready.device == "cpu" and settings.spare != "off" and can_fork() and not divided:
+        model = NurseryModel(str(info.directory), info.vocab_size, info.eos_token_ids)
+        words = msgspec.json.encode(model).decode()
+        nursery = Nursery(python_command("draftwerk.model.nursery", words))
+        await nursery.start()
+    return TargetSuccessors(options, memory, settings.silence_s, nursery)
+
+
 def succeeded(
-    target: RecoveringTarget,
-    planned: Plan,
-    settings: EngineSettings,
-    ready: Ready,
-    memory: ModelMemory,
+    target: RecoveringTarget, settings: EngineSettings, ready: Ready, later: TargetSuccessors
 ) -> TargetDevice:
-    """Say what succeeds the first process, now that it is known how it runs."""
+    """Say what succeeds the first process."""
     if ready.device != "cpu":  # its pages are its own after all
         return target.process
-    options = {**planned.target_options, "measures": False, "threads": ready.threads}
-    process = device("target", options, Verdict, Proposal, settings.silence_s, memory)
-    target.succeed_by(process.spawn, spare=has_spare(settings.spare, target.process_id))
+    target.succeed_by(later.device().spawn, spare=has_spare(settings.spare, target.process_id))
     return target
+
+
+def prefill_devices(
+    settings: EngineSettings, ready: Ready, later: TargetSuccessors
+) -> tuple[ProcessDevice[Proposal, Verdict], ...]:
+    """Return the devices that compute prompts alone; none is started yet.
+
+    Raises ConfigError where they cannot share the target's pages.
+    """
+    if settings.prefill_processes and ready.device != "cpu":
+        raise ConfigError("prefill_processes: this model's pages are its process's own")
+    # It samples nothing, so that it has nothing to draft for.
+    how = {"niceness": PREFILL_NICENESS, "sources": None}
+    return tuple(later.device(**how) for _ in range(settings.prefill_processes))
 
 
 def open_store(settings: EngineSettings, ready: Ready, memory: ModelMemory) -> PageStore:

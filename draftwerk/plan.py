@@ -94,6 +94,12 @@ def plan(
                 "MODEL, and let --speculate allow draft; or take verify keyed, which needs none"
             )
         methods = ("draft",)
+    divided = settings.pipeline_parallel * settings.tensor_parallel > 1
+    if divided and settings.prefill_processes:
+        raise ConfigError(
+            "prefill_processes and a divided model do not go together yet: leave out one of "
+            "--prefill-processes and --pipeline-parallel or --tensor-parallel"
+        )
     runs_ahead = settings.run_ahead == "on" and "draft" not in methods
     options: dict[str, object] = {
         "kv_dtype": settings.kv_dtype,

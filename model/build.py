@@ -45,6 +45,7 @@ from draftwerk.model.step.verify import rule_of
 from draftwerk.model.text.grammar import Grammars, grammars_of
 from draftwerk.speculative.blend.rules import CHECK_LAYER
 from draftwerk.speculative.costs.roofline import Roofline
+from draftwerk.speculative.protocol.forks import NurseryModel
 from draftwerk.speculative.protocol.frames import OnProgress
 
 DEVICE_DTYPES = {
@@ -84,9 +85,16 @@ class Built(NamedTuple):
 
 
 def build(
-    options: ModelOptions, progress: OnProgress = lambda _: None, *, drafts: bool = False
+    options: ModelOptions,
+    progress: OnProgress = lambda _: None,
+    *,
+    drafts: bool = False,
+    grammars: Grammars | None = None,
 ) -> Built:
-    """Load a model and make it ready to run, to draft for another or not. Raises Refused."""
+    """Load a model and make it ready to run, to draft for another or not. Raises Refused.
+
+    `grammars` over its tokens, where they were made before, need not be made again.
+    """
     if options.kv_dtype not in KV_DTYPES:
         raise Refused(f"kv_dtype {options.kv_dtype!r} is not one of {', '.join(KV_DTYPES)}")
     device = _device(options.device)
@@ -102,7 +110,7 @@ def build(
         return _gpu(options, device, progress, drafts)
     if device.type == "cpu" and options.attention in ("auto", NATIVE):
         try:
-            return _native(options, progress)
+            return _native(options, progress, grammars)
         except NativeUnavailable as error:
             if options.attention == NATIVE:
                 raise Refused(f"attention native: {error}") from error
@@ -132,7 +140,7 @@ def build_draft_runner(
     return DraftRunner(parts, verify=options.verify)
 
 
-def _native(options: ModelOptions, progress: OnProgress) -> Built:
+def _native(options: ModelOptions, progress: OnProgress, grammars: Grammars | None) -> Built:
     _check_kv_dtype(options, "int8")
     kernels = obtain(progress=progress)  # first: it fails before anything large is read
     torch.set_num_threads(1)  # a second pool of spinning threads would fight the first
@@ -161,7 +169,7 @@ def _native(options: ModelOptions, progress: OnProgress) -> Built:
         pages=pages,
         vocab_size=model.config.vocab_size,
         backend=backend,
-        grammars=_grammars(model),
+        grammars=grammars or _grammars(model),
         draft_head=head,
         shared=part.shared,
         turn_slots=_turn_slots(options, model.config, pool) if group is None else None,
@@ -287,6 +295,11 @@ def _draft_head(options: ModelOptions, config: ModelConfig, weights: Weights) ->
     if options.draft_head == "off":
         return None
     return find(options.draft_head, config, weights)
+
+
+def grammars_for(model: NurseryModel) -> Grammars | None:
+    """Return the grammars over a model's tokens, before anything else of it is read."""
+    return grammars_of(Path(model.directory), model.vocab_size, model.stop_token_ids)
 
 
 def _grammars(model: Checkpoint) -> Grammars | None:

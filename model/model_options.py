@@ -49,3 +49,5 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Of memory for the packed weights of ranks 1, 2, ..., likewise the parent's."""
     measures: bool = True
     """Whether steps and memory are measured; one that succeeds another only warms up."""
+    niceness: int = 0
+    """Of the process, beside what every model process has."""

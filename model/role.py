@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import torch
 
-from draftwerk.model.build import Built, ModelOptions, build
+from draftwerk.machine.host import lower_priority
+from draftwerk.model.build import Built, ModelOptions, build, grammars_for
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.measuring import MEASURING_S, StepSize, StepTimes, step_costs
 from draftwerk.model.ranks.group import RankGroup
@@ -19,6 +20,7 @@ from draftwerk.model.step.drafted_target import DraftedTarget, Step
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
 from draftwerk.speculative.costs.work import StepLoad
+from draftwerk.speculative.protocol.forks import NurseryModel
 from draftwerk.speculative.protocol.frames import OnProgress, Ready
 from draftwerk.speculative.protocol.rounds import (
     Draft,
@@ -29,6 +31,9 @@ from draftwerk.speculative.protocol.rounds import (
     chain,
 )
 from draftwerk.speculative.sampling.params import Sampling
+
+if TYPE_CHECKING:
+    from draftwerk.model.text.grammar import Grammars
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -73,13 +78,19 @@ class Role:
         self.step = self.make()
 
 
-def build_role(role: str, options: bytes, progress: OnProgress) -> Role:
-    """Return the target, a further rank of one, or the draft model, loaded. Raises Refused."""
+def build_role(
+    role: str, options: bytes, progress: OnProgress, grammars: "Grammars | None" = None
+) -> Role:
+    """Return the target, a further rank of one, or the draft model, loaded. Raises Refused.
+
+    `grammars` over its tokens, where they were made before, need not be made again.
+    """
     decoded = msgspec.json.decode(options, type=ModelOptions)
+    lower_priority(decoded.niceness)
     try:
         if role == "rank":
             return _rank(build_rank(decoded, progress), decoded)
-        built = build(decoded, progress, drafts=role == "draft")
+        built = build(decoded, progress, drafts=role == "draft", grammars=grammars)
     except (MemoryError, torch.OutOfMemoryError) as error:
         reason = str(error).partition(". ")[0]
         raise Refused(
@@ -125,6 +136,11 @@ def _rank(built: BuiltRank, options: ModelOptions) -> Role:
     """Return a rank that rank 0 has started; only rank 0 knows sequences, and warms up."""
     ready = Ready(device="cpu", attention=options.attention, exact=True, threads=built.threads)
     return Role(RankRound, lambda: built.compute, ready)
+
+
+def prepared(text: str) -> "Grammars | None":
+    """Return what a nursery makes of its model beforehand; `text` is a `NurseryModel` as JSON."""
+    return grammars_for(msgspec.json.decode(text, type=NurseryModel))
 
 
 def noting_use(

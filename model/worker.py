@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import sys
+from functools import partial
 from queue import SimpleQueue
 from threading import Lock, Thread
 from time import sleep
@@ -20,6 +21,7 @@ from draftwerk.speculative.protocol.frames import HEADER, FrameKind, encode, fra
 
 if TYPE_CHECKING:
     from draftwerk.model.role import Role
+    from draftwerk.model.text.grammar import Grammars
 
 BEAT_S = 1.0
 NICENESS = 5
@@ -41,32 +43,39 @@ class Pipe:
             self._file.write(frame(kind, payload))
             self._file.flush()
 
-    def beat(self) -> None:
-        """Beat until the parent is gone."""
+    def beat(self, *, is_forked: bool) -> None:
+        """Beat until the server is gone; a process that another one forked ends with it then."""
         while True:
             sleep(BEAT_S)
             try:
                 self.send(FrameKind.BEAT)
             except OSError:
+                if is_forked:  # no signal tells it
+                    os._exit(1)
                 return
 
 
 def main(role: str, options: str) -> None:
     die_with_parent()
     lower_priority(NICENESS)
+    run(role, options.encode(), is_forked=False)
+
+
+def run(role: str, options: bytes, *, is_forked: bool, grammars: "Grammars | None" = None) -> None:
+    """Be a model process until the input ends; see `build_role` for the grammars."""
     # Nothing else may write to the pipe: whatever prints, prints to standard error.
     results, work = os.fdopen(os.dup(1), "wb"), sys.stdin.buffer
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, who ends us in order.
     pipe = Pipe(results)
-    Thread(target=pipe.beat, daemon=True).start()
+    Thread(target=partial(pipe.beat, is_forked=is_forked), daemon=True).start()
 
     from draftwerk.model.checkpoint.unsupported import Refused
     from draftwerk.model.role import build_role  # torch: seconds, so the beat comes first
 
     try:
         model = build_role(
-            role, options.encode(), lambda line: pipe.send(FrameKind.LOADING, line.encode())
+            role, options, lambda line: pipe.send(FrameKind.LOADING, line.encode()), grammars
         )
     except Refused as error:
         pipe.send(FrameKind.REFUSED, str(error).encode())

@@ -67,6 +67,10 @@ class Sequence:
     """Whether it was submitted before, to actors that failed."""
     in_flight: int = 0
     """Rounds under way that have a row of it."""
+    apart: bool = False
+    """Whether its prompt is computed by a process of its own, and not in rounds that decode."""
+    fetches: int = 0
+    """The preemptions after which its blocks were asked for in a second tier."""
     cancelled: bool = False
     ended: bool = False
     tally: "Tally" = field(default_factory=lambda: Tally())

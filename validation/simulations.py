@@ -30,6 +30,10 @@ def setting(seed: int) -> Setting:
         odd=rng.choice([0.0, 0.1]),
         guesser=rng.random() < 0.8,
         reckless=rng.random() < 0.7,
+        spare=rng.random() < 0.5,
+        store=rng.random() < 0.3,
+        prefill=rng.choice([0, 0, 1, 2]),
+        prefill_lost=rng.choice([0.0, 0.1]),
     )
 
 

@@ -50,6 +50,10 @@ class Device(Protocol[Work, WorkResult]):
         """Look after a device without work; raises DeviceLostError once it is gone."""
         ...
 
+    def check(self) -> None:
+        """Assert that what is kept beside the model is sound."""
+        ...
+
 
 @runtime_checkable
 class QueueDevice(Device[Work, WorkResult], Protocol[Work, WorkResult]):
@@ -74,7 +78,7 @@ class OneAtATime(Generic[W, R]):
     def __init__(self, device: Device[W, R]) -> None:
         self._device = device
         self._sent: deque[W] = deque()
-        self.watch, self.revive = device.watch, device.revive
+        self.watch, self.revive, self.check = device.watch, device.revive, device.check
 
     @property
     def alive(self) -> bool:
@@ -119,3 +123,6 @@ class ThreadDevice(Generic[W, R]):
 
     async def watch(self) -> None:
         """Do nothing, for the same reason."""
+
+    def check(self) -> None:
+        """Do nothing: nothing is kept beside it."""

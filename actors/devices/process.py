@@ -214,6 +214,9 @@ class ProcessDevice(Generic[W, R]):
         elif now - self._heard_at > self.silence_s:
             raise DeviceLostError(f"no sign of life for {self.silence_s:g} s")
 
+    def check(self) -> None:
+        """Do nothing: what the child knows is kept nowhere else."""
+
     async def close(self) -> None:
         """End the child, if there is one."""
         child, self._child = self._child, None

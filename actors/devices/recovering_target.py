@@ -143,6 +143,10 @@ class RecoveringTarget:
             if self.spare is not None:
                 tasks.start_soon(self._keep_spare, self.spare)
 
+    def check(self) -> None:
+        """Assert that what another process would be told is sound."""
+        self.rounds.check()
+
     async def close(self) -> None:
         """End all processes."""
         await self.process.close()

@@ -83,8 +83,11 @@ class RoundsInFlight:
         self.continuations.ends.clear()
 
     def check(self) -> None:
-        """Assert that what is untold is known."""
+        """Assert that what is untold is known, and that whatever is known can be told again."""
         assert self.untold <= self.known.keys(), "an unknown sequence is to be told"
+        for sequence in self.known.values():
+            told = tuple(sequence.tokens[: len(sequence.opening.tokens)])
+            assert told == sequence.opening.tokens, "a sequence does not begin as it was opened"
         self.continuations.check()
 
     def _told(self, proposal: Proposal) -> Proposal:

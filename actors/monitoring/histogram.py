@@ -3,6 +3,11 @@
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
+WAITS_S = (
+    0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0,
+)  # fmt: skip
+"""Buckets for how long messages wait."""
+
 
 @dataclass(slots=True)
 class Histogram:

@@ -18,6 +18,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt tokens looked up in the prefix index."""
     prefix_hits: int = 0
     prompt_tokens: int = 0
+    prefilled_apart: int = 0
+    """Prompt tokens that prefill processes computed."""
+    blocks_returned: int = 0
+    """Of preempted sequences, loaded from tier two."""
     generated_tokens: int = 0
     overrun_tokens: int = 0
     """Decided in rounds that were planned before their texts had ended, and dropped."""
@@ -61,3 +65,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool = False
     audits: dict[str, int] = {}
     """Finished requests decoded again, by outcome: equal, token, length, failed."""
+    moves: dict[str, int] = {}
+    """Streams that went on at another replica, by why; empty without replicas."""
+    replicas: dict[str, "Snapshot"] = {}
+    """Of a cluster's door: what the sums above were made from."""

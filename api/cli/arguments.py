@@ -37,6 +37,11 @@ def parser() -> argparse.ArgumentParser:
             "doctor", help="tell whether this machine can serve", argument_default=absent
         )
     )
+    _add_cluster(
+        commands.add_parser(
+            "cluster", help="replicas on a Ray cluster (extra `cluster`)", argument_default=absent
+        )
+    )
     commands.add_parser(LOADTEST, help="measure any OpenAI-compatible server under load")
     return root
 
@@ -135,6 +140,20 @@ def _add_doctor(command: argparse.ArgumentParser) -> None:
         help="with --report: time per token that users are promised (default: 50)",
     )
     _add_settings(command)
+
+
+def _add_cluster(command: argparse.ArgumentParser) -> None:
+    command.add_argument("action", choices=("deploy", "status", "drain"))
+    command.add_argument("replica", nargs="*", help="of drain: those that are to leave")
+    command.add_argument("--config", metavar="FILE.toml", help="of deploy: what to deploy")
+    command.add_argument("--address", help="of the Ray cluster (default: the one that runs here)")
+    command.add_argument("--app-name", metavar="NAME", help="Serve's name (default: draftwerk)")
+    command.add_argument(
+        "--all", action="store_true", help="of drain: every replica, one after the other"
+    )
+    command.add_argument(
+        "--timeout-s", type=float, metavar="N", help="of drain: for each to be replaced"
+    )
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:

@@ -107,6 +107,11 @@ class Admission:
             self._forget(ticket)
         self._grant()
 
+    def resize(self, places_max: int) -> None:
+        """Hold more requests from now on, or fewer as those inside leave."""
+        self.places_max = places_max
+        self._grant()
+
     def check_room(self, weight: int = 1) -> None:
         """Refuse a newcomer who must wait, if the queue is full or would hold it too long."""
         must_wait = bool(self.queues) or self.places_used + weight > self.places_max

@@ -152,12 +152,22 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         float, Meta(ge=2, le=3600, description="without a beat before a model process is replaced")
     ] = 8.0
     spare: Annotated[
-        Literal["auto", "on", "off"],
+        Literal["auto", "on", "imports", "off"],
         Meta(
-            description="whether a second model process stands ready to take over; auto: where "
-            "memory allows"
+            description="what stands ready to take over: on: a second model process; imports: a "
+            "small process that becomes one in a second or two; auto: the first where memory "
+            "allows, else the second"
         ),
     ] = "auto"
+    prefill_processes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=16,
+            description="model processes that compute long prompts alone, so that texts under way "
+            "do not pause for them; 0: prompts are read in the rounds that decode",
+        ),
+    ] = 0
     run_ahead: Annotated[
         Literal["on", "off"],
         Meta(
@@ -186,6 +196,15 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set, for `serve`."""
 
+    replicas: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=4096,
+            description="engines behind one door, on Ray Serve (extra `cluster`); 0: one engine in "
+            "this process",
+        ),
+    ] = 0
     host: Annotated[str, Meta(description="the address to listen on")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="0 means any free one")] = 8000
     memory_max: Annotated[
@@ -282,6 +301,13 @@ def check_engine(settings: EngineSettings) -> None:
         )
     if settings.kv_store and settings.device == "cuda":
         raise ConfigError("kv_store: a GPU's blocks cannot be kept; it needs device cpu")
+    if settings.prefill_processes and settings.device == "cuda":
+        raise ConfigError("prefill_processes: a GPU's pages are its process's own; it needs a CPU")
+    if settings.prefill_processes and settings.draft:
+        raise ConfigError(
+            "prefill_processes: a draft model reads prompts in the rounds that decode; take it "
+            "without draft, or prompts with it"
+        )
     try:
         read_promise(settings.slo)
     except ValueError as error:

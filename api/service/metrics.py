@@ -39,6 +39,7 @@ class MetricsCollector(Collector):
         snapshot = self.state.engine.snapshot()
         yield from _vllm(self.state, snapshot)
         yield from _ours(self.state, snapshot)
+        yield from _replicas(snapshot)
 
 
 def _vllm(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
@@ -124,6 +125,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ),
         ("recomputed_tokens", "Computed a second time.", snapshot.recomputed_tokens),
         ("wasted_draft_tokens", "Drafted tokens that were not accepted.", wasted),
+        ("prefilled_apart_tokens", "By prefill processes.", snapshot.prefilled_apart),
     ):
         yield _counter("draftwerk_" + name, text, value, {})
     for name, text, label, values in (
@@ -139,8 +141,9 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     devices = {"target": snapshot.target_up}
     if snapshot.draft_up is not None:
         devices["draft"] = snapshot.draft_up
-    for name, process in snapshot.processes.items():  # a spare, and ranks of a divided target
-        devices.setdefault(name, process is not None)
+    for name, process in snapshot.processes.items():  # spares, prefill processes, ranks
+        if name != "nursery":
+            devices.setdefault(name, process is not None)
     processes = {name: each for name, each in snapshot.processes.items() if each is not None}
     lengths = {
         source: snapshot.accepted_by_source.get(source, 0) / count
@@ -154,7 +157,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("device_process", "The id of a model's process.", "device", processes),
     ):
         yield _gauges("draftwerk_" + name, text, label, values)
-    yield from _store(snapshot.store)
+    yield from _store(snapshot.store, snapshot.blocks_returned)
     waits = HistogramMetricFamily(
         "draftwerk_mailbox_wait_seconds", "Until an actor took a message.", labels=["actor"]
     )
@@ -167,7 +170,58 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     yield _histogram("draftwerk_event_loop_lag_seconds", lag, state.histograms.loop_lag, {})
 
 
-def _store(counters: Mapping[str, float]) -> Iterator[Metric]:
+def _replicas(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield what each replica of a cluster counts, and what moved between them; the rest of the
+    page has their sums."""
+    if not snapshot.replicas and not snapshot.moves:
+        return
+    found = snapshot.replicas
+    for name, text, values in (
+        ("running", "Requests in rounds.", {key: each.running for key, each in found.items()}),
+        ("waiting", "Requests that wait.", {key: each.waiting for key, each in found.items()}),
+        ("blocks", "Blocks of its cache.", {key: each.blocks_total for key, each in found.items()}),
+        (
+            "blocks_used",
+            "Blocks that sequences hold.",
+            {key: each.blocks_used for key, each in found.items()},
+        ),
+        ("up", "Whether its model is there.", {key: each.target_up for key, each in found.items()}),
+        (
+            "progress_age_seconds",
+            "Since its last round, with work.",
+            {key: each.progress_age_s for key, each in found.items()},
+        ),
+    ):
+        yield _gauges("draftwerk_replica_" + name, text, "replica", values)
+    for name, text, values in (
+        (
+            "prompt_tokens",
+            "Prompt tokens.",
+            {key: each.prompt_tokens for key, each in found.items()},
+        ),
+        (
+            "generation_tokens",
+            "Generated tokens.",
+            {key: each.generated_tokens for key, each in found.items()},
+        ),
+        (
+            "prefix_cache_queries",
+            "Prompt tokens looked up.",
+            {key: each.prefix_queries for key, each in found.items()},
+        ),
+        (
+            "prefix_cache_hits",
+            "Prompt tokens found.",
+            {key: each.prefix_hits for key, each in found.items()},
+        ),
+        ("restarts", "Its actors restarted.", {key: each.restarts for key, each in found.items()}),
+    ):
+        yield _split("draftwerk_replica_" + name, text, "replica", values, {})
+    text = "Streams that went on at another replica, by why."
+    yield _split("draftwerk_stream_moves", text, "reason", snapshot.moves, {})
+
+
+def _store(counters: Mapping[str, float], returned: int) -> Iterator[Metric]:
     """Yield what tier two counts, where there is one."""
     if not counters:
         return
@@ -184,6 +238,8 @@ def _store(counters: Mapping[str, float]) -> Iterator[Metric]:
         ("write_seconds", "Time spent writing blocks."),
     ):
         yield _counter("draftwerk_kv_store_" + name, text, counters[name], {})
+    text = "Blocks loaded for sequences that were preempted."
+    yield _counter("draftwerk_kv_store_returned", text, returned, {})
     for name, text in (("bytes", "What the store holds."), ("blocks", "Blocks it can give.")):
         yield _gauge("draftwerk_kv_store_" + name, text, counters[name], {})
 

@@ -75,6 +75,9 @@ class PacedDevice:
     async def watch(self) -> None:
         """Do nothing, for the same reason."""
 
+    def check(self) -> None:
+        """Do nothing: nothing is kept beside it."""
+
 
 def serve_paced(port: int, step_s: float) -> int:
     """Serve the default model's text tools over a paced device."""

@@ -4,13 +4,16 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from draftwerk.machine.holders import process_role
+from draftwerk.machine.host import PROC, family
+
 
 def model_process(server: int, role: str) -> int | None:
     """Return the id of the server's target or draft process, if there is one."""
-    for child in children(server):
+    for descendant in family(server):
         with suppress(OSError):  # it has gone
-            if role.encode() in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
-                return child
+            if process_role(PROC / str(descendant)) == role:
+                return descendant
     return None
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from secrets import token_bytes
+from stat import S_ISREG
 from threading import Lock
 from time import monotonic, perf_counter, time
 
@@ -70,8 +71,12 @@ class DiskStore:
     _lock: Lock = field(default_factory=Lock)
 
     def __contains__(self, name: bytes) -> bool:
-        """Whether the block's record was there when it was last seen."""
-        return name in self._names
+        """Whether the block's record was there when it was last seen.
+
+        Of one that is not known yet the file is looked for: another server may have written it. A
+        prompt's blocks are asked for up to the first that is missing, so that costs one look each.
+        """
+        return name in self._names or self._finds(name)
 
     def __len__(self) -> int:
         return len(self._names)
@@ -175,6 +180,23 @@ class DiskStore:
                 if _age_s(path) > STALE_S:
                     path.unlink(missing_ok=True)
         yield from self.folder.glob(f"*/??/*{SUFFIX}")
+
+    def _finds(self, name: bytes) -> bool:
+        """Return whether another server has written a block's record, and note it."""
+        path = self._path(name)
+        try:
+            status = path.stat()
+        except OSError:
+            return False
+        size = status.st_size
+        if not S_ISREG(status.st_mode) or size != self.block_bytes + HEADER_BYTES:
+            return False
+        with self._lock:
+            if path not in self._sizes:
+                self._sizes[path] = size
+                self._total += size
+            self._names.add(name)
+        return True
 
     def _evict(self, room: int) -> None:
         """Remove the records used least recently until the rest and `room` are within bounds."""

@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 from draftwerk.machine.host import PROC
 
-SERVER, WORKER = "serve", "draftwerk.model.worker"
+SERVER, WORKER, NURSERY = "serve", "draftwerk.model.worker", "draftwerk.model.nursery"
+FORKED = "dw "
+"""How the names begin that a nursery's processes have: they share its command line."""
 KINDS = ("Pss_Anon", "Pss_Shmem", "Pss_File")
 
 
@@ -31,17 +33,26 @@ def holders(proc: Path = PROC) -> list[Holder]:
     found: list[Holder] = []
     for folder in sorted(proc.glob("[0-9]*"), key=lambda path: int(path.name)):
         try:
-            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            role = role_of(words)
-            if role:
+            if role := process_role(folder):
                 found.append(Holder(int(folder.name), role, *_parts(folder)))
         except (OSError, ValueError):  # it has gone, or is another user's
             continue
     return found
 
 
-def role_of(words: list[str]) -> str:
-    """Return what a command line of this package is for; empty for any other."""
+def process_role(folder: Path) -> str:
+    """Return what the process of a folder of /proc is for; empty for a stranger.
+
+    Raises OSError for one that has gone.
+    """
+    words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    return role_of(words, (folder / "comm").read_text().strip() if NURSERY in words else "")
+
+
+def role_of(words: list[str], name: str = "") -> str:
+    """Return what a command line and a name of this package are for; empty for any other."""
+    if NURSERY in words:
+        return name.removeprefix(FORKED) if name.startswith(FORKED) else "nursery"
     if WORKER in words:
         return words[words.index(WORKER) + 1]
     is_ours = any(Path(word).name == "draftwerk" for word in words[:5])

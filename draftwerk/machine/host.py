@@ -14,6 +14,7 @@ from pathlib import Path
 PROC = Path("/proc")
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 """Other names of an architecture, to the one that Linux has for it."""
 FEATURE_LINES = ("flags", "Features")
@@ -153,6 +154,12 @@ def lower_priority(by: int) -> None:
     """Let other processes go first, where processes have a niceness."""
     if hasattr(os, "nice"):
         os.nice(by)
+
+
+def name_process(name: str) -> None:
+    """Have Linux show another name for this process, of fifteen characters at most."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
 
 
 def die_with_parent() -> None:

@@ -28,6 +28,8 @@ class NewSequence(Plain, frozen=True):
     """The text the client expects, as tokens."""
 
 
+UNSAMPLED = Sampling(temperature=0.0)
+"""Of a sequence whose rows only write keys and values."""
 LOSS_NATS = 1 / 16
 """Unit of `losses`: how far a token's log-probability is below certainty."""
 
@@ -214,7 +216,7 @@ class Row(Plain, frozen=True, kw_only=True):
     """Whether it begins where the round before ends, which was under way when this was planned.
 
     Then `start` and `stop` are the least that they may be, `blocks` cover the most, and the device
-    knows the new tokens itself: see `run_ahead.continuations`.
+    knows the new tokens itself: see `protocol.continuations`.
     """
     blend: RowBlend | None = None
     """Of a prompt whose segments are reused: start .. stop are not all computed."""

@@ -267,6 +267,7 @@ class RunningSet:
 
     def _leave(self, sequence: Sequence) -> None:
         del self.running[sequence.sequence_id]
+        sequence.apart = False
         sequence.table.release()
         if sequence.blending is not None:
             sequence.blending.reset()

@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Protocol
 
 import msgspec
 
@@ -29,6 +30,7 @@ from draftwerk.speculative.protocol.rounds import (
     Verdict,
 )
 from draftwerk.speculative.scheduler.lengths import TextLengths
+from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
 from draftwerk.speculative.scheduler.round_budget import RoundBudget, UnreadPrompt
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
 from draftwerk.speculative.scheduler.stats import SchedulerStats
@@ -52,6 +54,9 @@ class RoundLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens computed in a round, drafts included."""
     draft_max: int = 7
     """Drafted tokens in a row."""
+    inline_max: int = 32
+    """Prompt tokens that a round takes along while prompts are computed apart: what is left of one
+    after a prefix hit is often less, and not worth a hand-over."""
     promise: Promise = NOTHING_PROMISED
     """What a round's size must keep."""
     run_ahead: bool = False
@@ -70,6 +75,14 @@ class _Plan:
     members: list[Sequence] = field(default_factory=list[Sequence])
     copies: list[BlockCopy] = field(default_factory=list[BlockCopy])
     moves: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+
+
+class Returns(Protocol):
+    """Brings back blocks of preempted sequences."""
+
+    def fetches(self, sequence: Sequence, /) -> bool:
+        """Return whether the sequence is to wait, because blocks of it are on their way."""
+        ...
 
 
 class Scheduler:
@@ -91,9 +104,12 @@ class Scheduler:
         self.limits = limits
         self.stats = SchedulerStats() if stats is None else stats
         self.running_set = RunningSet(pool, self.stats, lengths)
+        self.prefill = PrefillLane(self.running_set, limits.tokens_max, limits.inline_max)
         self.cost = StepCost() if cost is None else cost
         self._budget = RoundBudget(limits.tokens_max, limits.promise, self.cost)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
+        self.returns: Returns | None = None
+        """A second tier, where there is one."""
         self.report = NO_STEP
         """Of the latest committed step."""
         self._continuous = False  # whether there was work ever since a round was in flight
@@ -144,7 +160,7 @@ class Scheduler:
             before = {row.sequence_id: row for one, _ in self._rounds.values() for row in one.rows}
         else:
             self.running_set.make_way(self.limits.rows_max)
-        running = self.running_set.running.values()
+        running = [s for s in self.running_set.running.values() if not s.apart]
         ready = [s for s in running if not s.in_flight or (before and _goes_on(s))]
         decoding = [s for s in ready if s.pending <= 1]
         tokens_max = self._budget.tokens(now_s, sum(map(_row_count, decoding)), self._unread())
@@ -169,8 +185,15 @@ class Scheduler:
         self._continuous = True
         return round_
 
+    def plan_apart(self) -> Round | None:
+        """Return the next chunks for a process that computes prompts alone, or None."""
+        return self.prefill.plan(self._blocks_of_rounds)
+
     def blocks_in_flight(self) -> set[int]:
         """Return every block that a round under way may write to."""
+        return self._blocks_of_rounds() | self.prefill.blocks_in_flight()
+
+    def _blocks_of_rounds(self) -> set[int]:
         found: set[int] = set()
         for round_, _ in self._rounds.values():
             found.update(block for row in round_.rows for block in row.blocks)
@@ -217,15 +240,17 @@ class Scheduler:
         for sequence, parts in searches.items():
             sequence.in_flight -= 1
             updates.extend(self._advance_search(sequence, parts))
-        self._continuous = not self.idle
+        self._continuous = not (self.idle or self.prefill.has_all)
         return updates
 
     def check(self) -> None:
         """Assert every invariant, those of the blocks included."""
         self.running_set.check()
+        self.prefill.check()
         in_flight = Counter(
             s for _, members in self._rounds.values() for s in set(members) if not s.ended
         )
+        in_flight.update(self.prefill.in_flight())
         running = self.running_set.running.values()
         assert in_flight == Counter({s: s.in_flight for s in running if s.in_flight})
 
@@ -255,8 +280,10 @@ class Scheduler:
         """Return the prompts that are read or wait to be, in the order of reading."""
         if not self.limits.promise.ttft:
             return []
-        reading = [s for s in self.running_set.running.values() if s.unread > 1]
-        ordered = chain(sorted(reading, key=lambda one: one.rank), self.running_set.waiting)
+        running, waiting = self.running_set.running, self.running_set.waiting
+        reading = [s for s in running.values() if s.unread > 1 and not s.apart]
+        enters = () if self.prefill.up else waiting
+        ordered = chain(sorted(reading, key=lambda one: one.rank), enters)
         return [UnreadPrompt(one.arrived_s, one.unread) for one in ordered if not one.generated]
 
     def _plan_decoding(self, plan: _Plan, ready: list[Sequence]) -> None:
@@ -291,7 +318,9 @@ class Scheduler:
         """Return how many tokens prompts could have read in this round, up to all of it."""
         running, wanted, most = self.running_set.running, 0, plan.tokens_max
         enters = self.running_set.waiting if len(running) < self.limits.rows_max else ()
-        for sequence in chain(running.values(), enters):
+        for sequence in chain(running.values(), () if self.prefill.up else enters):
+            if sequence.apart:
+                continue
             if sequence.pending > 1 and (plan.before or not sequence.in_flight):
                 wanted += sequence.unread
                 if wanted >= most:
@@ -314,25 +343,36 @@ class Scheduler:
         waiting, running = self.running_set.waiting, self.running_set.running
         reading = deque(sorted(ready, key=lambda sequence: sequence.rank))
         blocked: list[Sequence] = []
-        may_enter = True
+        may_enter, inline_left = True, self.limits.inline_max
         while plan.tokens_left > 0:
             may_enter = may_enter and len(running) < self.limits.rows_max
             if waiting and may_enter and not (reading and reading[0].rank <= waiting[0].rank):
                 sequence = waiting.popleft()
                 if sequence.leader is not None and not sequence.leader.prefilled:
                     blocked.append(sequence)
-                elif self.running_set.enter(sequence):
-                    self._begin(plan, sequence)
-                else:
+                elif self.prefill.waits(sequence) or self._is_fetched(sequence):
+                    blocked.append(sequence)  # one that need not wait for that may overtake it
+                elif not self.running_set.enter(sequence):
                     blocked.append(sequence)
                     may_enter = False  # nobody overtakes a sequence that finds no room
+                elif not self.prefill.takes(sequence, inline_left):
+                    inline_left -= sequence.pending
+                    self._begin(plan, sequence)
             elif reading:
                 sequence = reading.popleft()
-                if sequence.sequence_id in running:
+                is_running = sequence.sequence_id in running  # or an earlier row has preempted it
+                if is_running and not self.prefill.takes(sequence, inline_left):
+                    inline_left -= sequence.pending
                     self._add_chunk(plan, sequence)
             else:
                 break
         self.running_set.put_back(blocked)
+
+    def _is_fetched(self, sequence: Sequence) -> bool:
+        """Return whether blocks that a preempted sequence has lost are on their way."""
+        if self.returns is None or not sequence.tally.preemptions:
+            return False
+        return self.returns.fetches(sequence)
 
     def _begin(self, plan: _Plan, sequence: Sequence) -> None:
         """Add the first row of a sequence, which has all of its known tokens' blocks."""

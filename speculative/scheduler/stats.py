@@ -18,6 +18,10 @@ class SchedulerStats(msgspec.Struct, kw_only=True):
     prompt_tokens: int = 0
     recomputed_tokens: int = 0
     """Computed a second time, after a preemption or a restart."""
+    prefilled_apart: int = 0
+    """Prompt tokens that another process computed."""
+    blocks_returned: int = 0
+    """Of preempted sequences, loaded from a second tier instead of computed again."""
     generated_tokens: int = 0
     overrun_tokens: int = 0
     """Decided in a round that was planned before its text had ended, and dropped."""

@@ -73,6 +73,9 @@ class BenchDevice:
     async def watch(self) -> None:
         """Do nothing: it breaks only at work."""
 
+    def check(self) -> None:
+        """Do nothing: nothing is kept beside it."""
+
     async def run(self, work: Proposal) -> Verdict:
         self.bench.steps += 1
         mine = self.bench.steps

@@ -22,6 +22,7 @@ from draftwerk.actors.devices.recovering_target import RecoveringTarget
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.ledger import Entry, Ledger
 from draftwerk.actors.messages import Cancel, Delivery, Generated, Opened
+from draftwerk.actors.prefill import Prefiller
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.actors.stops import StopScanner
 from draftwerk.actors.tier_two import Intake, WriteBehind
@@ -38,6 +39,7 @@ from draftwerk.speculative.sampling import gumbel as noise
 from draftwerk.speculative.sampling import params as sampling
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler import scheduler
+from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
 from draftwerk.speculative.scheduler.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.scheduler import Scheduler
@@ -46,6 +48,7 @@ from tests.actors import (
     test_detokenizer,
     test_engine,
     test_ledger,
+    test_prefill,
     test_stops,
     test_tier_two,
     test_tokenizer,
@@ -56,6 +59,7 @@ from tests.speculative import test_continuations
 from tests.speculative.sampling import test_distribution as test_distribution
 from tests.speculative.scheduler import (
     test_lengths,
+    test_prefill_lane,
     test_priority,
     test_round_budget,
     test_run_ahead,
@@ -134,6 +138,19 @@ def crowded_segments() -> None:
         patch.setattr(RunningSet, "enter", counted)
         for seed in range(SEEDS):
             run(Setting(seed, blended=1.0, block_count=20))
+
+
+def apart() -> None:
+    """Engines whose prompts other processes compute, which die; no actor may need a restart."""
+    for seed in range(SEEDS):
+        counters = run(Setting(seed, prefill=1 + seed % 2, prefill_lost=0.15)).counters
+        assert counters["restarts"] == 0
+
+
+def segments_apart() -> None:
+    """Engines whose prompts other processes compute, all but those with segments."""
+    for seed in range(SEEDS):
+        run(Setting(seed, blended=0.5, prefill=1))
 
 
 def joint_distribution() -> None:
@@ -666,6 +683,57 @@ BUGS = [
         slip(RoundsInFlight, "forget", "self.known.clear()", "pass"),
         test_rounds_in_flight.test_a_new_pipeline_begins_with_no_sequence,
     ),
+    # prefill apart from decode
+    Bug(
+        "a prompt is computed into a block to which a round still writes",
+        slip(PrefillLane, "plan", "others.isdisjoint(self._own_blocks(one))", "True"),
+        test_prefill_lane.test_a_block_is_left_alone_while_a_round_may_still_write_to_it,
+    ),
+    Bug(
+        "a prompt is decoded before it is handed over",
+        slip(
+            PrefillLane,
+            "plan",
+            "members.append(sequence)",
+            "members.append(sequence); sequence.computed += count; sequence.in_flight = 0",
+        ),
+        apart,
+    ),
+    Bug(
+        "a block is freed while a prompt is computed into it",
+        slip(PrefillLane, "_row", "sequence.in_flight += 1", "pass"),
+        test_prefill_lane.test_a_long_prompt_is_computed_apart_but_for_its_last_token,
+    ),
+    Bug(
+        "a prompt's last token is computed where nobody samples",
+        slip(PrefillLane, "plan", "sequence.pending - 1", "sequence.pending"),
+        apart,
+    ),
+    Bug(
+        "a process that has gone keeps its prompts",
+        slip(PrefillLane, "note", "sequence.in_flight -= 1", "pass"),
+        apart,
+    ),
+    Bug(
+        "prompts wait for processes that are away",
+        slip(PrefillLane, "note", "sequence.apart = False", "pass"),
+        test_prefill_lane.test_without_a_process_prompts_are_read_where_texts_are_decoded,
+    ),
+    Bug(
+        "a new process is told to forget what the last one knew",
+        slip(Prefiller, "_is_there", "self._told = ()", "pass"),
+        apart,
+    ),
+    Bug(
+        "a process that is lost while idle is not missed",
+        slip(Prefiller, "_watch", "await self._have_model(inf)", "return"),
+        lambda: test_prefill.test_a_process_that_dies_while_idle_is_started_again("trio"),
+    ),
+    Bug(
+        "segments are read where no round of theirs is computed",
+        slip(PrefillLane, "takes", " and sequence.blending is None", ""),
+        segments_apart,
+    ),
     # tier two
     Bug(
         "a loaded block is written where a round under way writes",
@@ -684,12 +752,12 @@ BUGS = [
     ),
     Bug(
         "a loaded block is found before it is written",
-        slip(Intake, "_take_in", "self.store.put(block, content)", "pass"),
+        slip(Intake, "take_in", "self.store.put(block, content)", "pass"),
         second_tiers,
     ),
     Bug(
         "a store's block is looked for without what came before it",
-        slip(Intake, "_names", "name = self.namer.name(name,", "name = self.namer.name(ROOT,"),
+        slip(Intake, "names", "name = self.namer.name(name,", "name = self.namer.name(ROOT,"),
         lambda: test_tier_two.test_a_prompt_finds_its_blocks_after_they_were_lost("trio"),
     ),
     Bug(
@@ -784,3 +852,4 @@ def test_where_nothing_is_planted_giving_up_soon_catches_nothing(
     monkeypatch.setattr(RESTART_LIMIT, lambda **_: RestartLimit(failures_max=30))
     simulations(lost=0.05, recovers=False)()
     recoveries()
+    apart()

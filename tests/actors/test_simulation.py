@@ -105,6 +105,17 @@ def test_reused_segments_are_the_same_while_others_run_ahead() -> None:
     assert counters["failed"] == 0
 
 
+def test_reused_segments_are_the_same_beside_prompts_that_are_read_apart() -> None:
+    settings = [
+        Setting(seed, blended=0.5, prefill=1, prefill_lost=0.05, store=seed % 2 == 0)
+        for seed in range(30)
+    ]
+    counters = total(settings)
+    for happened in ("blend finished", "prefilled_apart", "preemptions"):
+        assert counters[happened] > 5, counters
+    assert counters["failed"] == 0
+
+
 def test_blocks_from_a_second_tier_are_those_that_were_lost() -> None:
     counters = Counter[str]()
     for seed in range(40):
@@ -121,6 +132,7 @@ def test_blocks_from_a_second_tier_are_those_that_were_lost() -> None:
             )
             counters += run(setting).counters
     assert counters["store_hits"] > 100, counters
+    assert counters["returned"] > 5, counters
     assert counters["finished"] > 200, counters
     assert counters["failed"] == 0
 
@@ -134,3 +146,27 @@ def test_a_lost_draft_model_is_not_even_a_pause() -> None:
 def test_one_seed_gives_one_schedule() -> None:
     first, second = run(Setting(7)), run(Setting(7))
     assert first.counters == second.counters
+
+
+@pytest.mark.parametrize(("processes", "lost"), [(1, 0.0), (2, 0.05)])
+def test_prompts_computed_apart_give_the_plain_text(processes: int, lost: float) -> None:
+    settings = [
+        Setting(
+            seed,
+            prefill=processes,
+            prefill_lost=2 * lost,
+            lost=lost,
+            spare=bool(seed % 2),
+            run_ahead=seed % 4 < 2,
+        )
+        for seed in range(80)
+    ]
+    counters = total(settings)
+    assert counters["prefilled_apart"] > 2000, counters
+    assert counters["preemptions"] > 0 and counters["prefix_hits"] > 0, counters
+    assert counters["search finished"] > 10 and counters["grammar finished"] > 10, counters
+    assert counters["failed"] == 0
+    if lost:
+        assert counters["prefill dies in the middle of its work"] > 5, counters
+    else:
+        assert counters["restarts"] == 0, counters

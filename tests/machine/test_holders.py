@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk.machine.holders import Holder, holders, role_of
+from draftwerk.machine.holders import FORKED, Holder, holders, role_of
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,12 @@ from draftwerk.machine.holders import Holder, holders, role_of
 )
 def test_a_command_line_says_what_a_process_is_for(words: str, role: str) -> None:
     assert role_of(words.split()) == role
+
+
+def test_what_a_nursery_forked_goes_by_its_name() -> None:
+    words = ["python", "-P", "-m", "draftwerk.model.nursery", "{}"]
+    assert role_of(words, "python3") == "nursery"
+    assert role_of(words, FORKED + "target") == "target"
 
 
 def test_what_is_shared_is_told_apart(tmp_path: Path) -> None:

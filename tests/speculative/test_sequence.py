@@ -30,7 +30,7 @@ def sequence(
 
 
 def test_pending_and_generated_are_counted_from_the_two_ends() -> None:
-    one = sequence([1, 2, 3, 4, 5], 3, computed=4)
+    one = sequence([1, 2, 3, 4, 5], 3, computed=3, planned=4)
     assert (one.pending, one.generated) == (1, 2)
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import anyio
@@ -71,13 +72,17 @@ class SimulatedChild:
     make: Callable[[], Callable[[Any], object]]
     """Returns a model without any sequence."""
     work_type: type
+    writes_late: bool = False
+    """Whether it works when the answer is due, and not at once: others may work meanwhile."""
     process_id: int = 1
     silent_from: float = float("inf")
     """It hangs from then on."""
     dead_from: float = float("inf")
     step: Callable[[Any], object] = field(init=False)
-    queued: list[tuple[float, bytes]] = field(default_factory=list[tuple[float, bytes]])
-    """Frames still to be sent, in order of time."""
+    queued: list[tuple[float, Callable[[], bytes]]] = field(
+        default_factory=list[tuple[float, Callable[[], bytes]]]
+    )
+    """What makes the frames still to be sent, in order of time."""
     beat_at: float = 0.0
     busy_until: float = 0.0
     """When the last piece of work that it was sent is done."""
@@ -100,7 +105,10 @@ class SimulatedChild:
                 queued = frame(FrameKind.READY, b"\xc1")
             case _:
                 pass
-        self.queued = [(now, frame(FrameKind.LOADING, b"reading")), (ready_at, queued)]
+        self.queued = [
+            (now, lambda: frame(FrameKind.LOADING, b"reading")),
+            (ready_at, lambda: queued),
+        ]
         fault = self.fate.draws(IDLE, self.fate.chance)
         if fault:
             moment = ready_at + self.fate.rng.expovariate(2.0)
@@ -141,8 +149,7 @@ class SimulatedChild:
             self.dead_from = min(self.dead_from, done_at)
             self.die_within(msgspec.msgpack.decode(payload, type=self.work_type), rng)
             return
-        result = encode(self.step(msgspec.msgpack.decode(payload, type=self.work_type)))
-        queued = frame(FrameKind.DONE, result)
+        answer = partial(self._answer, payload)
         match fault:
             case "dies with the result":
                 self.dead_from = min(self.dead_from, done_at)
@@ -152,13 +159,21 @@ class SimulatedChild:
                 self.busy_until = float("inf")
                 return
             case "answers nonsense":
-                queued = frame(FrameKind.DONE, b"\xc1" + result)
+                answer = partial(self._answer, payload, b"\xc1")
             case "answers half a frame":
                 self.dead_from = min(self.dead_from, done_at + 0.001)
                 return
             case _:
                 pass
-        self.queued.append((done_at, queued))
+        if not self.writes_late:
+            whole = answer()
+            answer = lambda: whole  # noqa: E731
+        self.queued.append((done_at, answer))
+
+    def _answer(self, payload: bytes, head: bytes = b"") -> bytes:
+        """Do the work; returns the frame with its result."""
+        work = msgspec.msgpack.decode(payload, type=self.work_type)
+        return frame(FrameKind.DONE, head + encode(self.step(work)))
 
     def die_within(self, work: object, rng: random.Random) -> None:
         """Do a part of the work, if the model can; whatever it wrote stays written."""
@@ -193,7 +208,7 @@ class SimulatedChild:
     def _take(self, now: float) -> tuple[int, bytes] | None:
         """Return the next frame that is due."""
         if self.queued and self.queued[0][0] <= now and self.queued[0][0] < self.silent_from:
-            queued = self.queued.pop(0)[1]
+            queued = self.queued.pop(0)[1]()
             return HEADER.unpack_from(queued)[0], queued[HEADER.size :]
         if self.beat_at <= now and self.beat_at < self.silent_from:
             self.beat_at += BEAT_S

@@ -20,7 +20,7 @@ from tests.support.kernels import require_kernels
 from tests.support.tiny_models import save_tiny_with_text
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("actors", "api", "cache", "loadtest", "model", "speculative")
+FOLDERS = ("actors", "api", "cache", "cluster", "loadtest", "model", "speculative")
 """Each is a link in `draftwerk/`."""
 JUNK = ignore_patterns("__pycache__", "*.pyc", "ready")
 READY = "draftwerk/model/native/ready/"
@@ -117,7 +117,8 @@ def test_it_holds_one_package_of_real_files(wheel: Path) -> None:
     assert packed.keys() == there.keys()
     assert packed == there
     kinds = {Path(name).suffix for name in packed}
-    assert kinds == {".py", ".typed", ".html", ".toml", ".json", ".safetensors", ".cpp", ".h"}
+    code = {".py", ".typed", ".toml", ".json", ".safetensors", ".cpp", ".h"}
+    assert kinds == code | {".html", ".css", ".js"}
 
 
 def test_the_server_runs_beside_files_of_any_name(

@@ -56,6 +56,16 @@ def test_what_was_written_is_read_by_this_server_and_the_next(tmp_path: Path) ->
     assert first.stats.read_bytes == first.stats.written_bytes == SIZE
 
 
+def test_a_block_that_another_server_writes_is_found(tmp_path: Path) -> None:
+    one, other = store(tmp_path), store(tmp_path)
+    assert name(1) not in other
+    assert one.write(name(1), content(1))
+    assert name(1) in other and name(2) not in other
+    assert other.read(name(1)) == content(1)
+    assert other.total_bytes == one.total_bytes == RECORD
+    assert name(1) not in store(tmp_path, b"g" * 16), "it computes other bits"
+
+
 def test_only_the_owner_may_read(tmp_path: Path) -> None:
     folder = tmp_path / "kv"
     key = name_key(folder)

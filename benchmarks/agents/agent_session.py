@@ -2,7 +2,7 @@
 
     python -m draftwerk serve --tool-format hermes
     llama-server -m bf16.gguf --port 8081 -c 8192 -np 1        # as benchmarks.processors runs it
-    python -m benchmarks.speed.agent_session http://127.0.0.1:8000 --peer http://127.0.0.1:8081
+    python -m benchmarks.agents.agent_session http://127.0.0.1:8000 --peer http://127.0.0.1:8081
 
 The session is made by this file alone: tools of a few thousand tokens, and in each turn a call of
 one and its result, all of it sent again with every turn, as agents do. This server renders it to
@@ -20,7 +20,7 @@ from statistics import median
 
 import httpx
 
-from benchmarks.speed.agents import SUBJECTS, TURNS, VERBS, AgentBody, result_of, tools
+from benchmarks.agents.agents import SUBJECTS, TURNS, VERBS, AgentBody, result_of, tools
 
 TOKENS, BLOCK = 32, 16
 
@@ -114,7 +114,7 @@ def faults(prompts: list[list[int]], taken: list[ReplayedTurn]) -> list[str]:
 def main() -> int:
     """Replay the session and print a row for each turn."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.speed.agent_session",
+        prog="python -m benchmarks.agents.agent_session",
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
     )

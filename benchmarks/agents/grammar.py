@@ -1,4 +1,4 @@
-"""What a grammar costs for each token: `python -m benchmarks.speed.grammar`, microseconds.
+"""What a grammar costs for each token: `python -m benchmarks.agents.grammar`, microseconds.
 
 Under each grammar random texts are followed, and what a round does for a token is timed apart:
 advancing to it, the bitmask of what may follow, the tokens that must, and masking the logits.

@@ -1,7 +1,7 @@
 """Agents on a running server: tokens per step inside calls, and what each turn of a session costs.
 
     python -m draftwerk serve --tool-format hermes
-    python -m benchmarks.speed.agents http://127.0.0.1:8000
+    python -m benchmarks.agents.agents http://127.0.0.1:8000
 
 The session is recorded once, from this file alone: the same tools, questions and results each time;
 its answers are the server's. Each turn sends everything again, as agents do.
@@ -104,7 +104,7 @@ def tokens_per_step(client: httpx.Client, model: str, choice: str) -> float:
 
 def main() -> None:
     """Print both measurements as Markdown."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.speed.agents", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.agents.agents", description=__doc__)
     parser.add_argument("url")
     url: str = parser.parse_args().url.rstrip("/")
     with httpx.Client(base_url=url, timeout=600) as client:

@@ -1,4 +1,4 @@
-"""What a grammar costs a round: `python -m benchmarks.speed.grammar_rounds [--rows 1,8]`.
+"""What a grammar costs a round: `python -m benchmarks.agents.grammar_rounds [--rows 1,8]`.
 
 The default model's runner decodes sequences with a grammar and the same ones without, round by
 round in turns, so that a busy machine slows both alike. Shown are milliseconds a round (medians),
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
 
-from benchmarks.speed.agents import tools
-from benchmarks.speed.grammar import PERSON
+from benchmarks.agents.agents import tools
+from benchmarks.agents.grammar import PERSON
 from draftwerk.model.build import ModelOptions, build_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.grammar import Matcher

@@ -1,6 +1,6 @@
 """Prefill of this checkout against another one's, a prompt at a time in turns.
 
-    python -m benchmarks.prompts.prefill --before ../other [--tokens 2048] [--chunk 256]
+    python -m benchmarks.prompts.prefill_rate --before ../other [--tokens 2048] [--chunk 256]
         [--pairs 15]
 
 The native forward pass alone, on random weights in the default model's shape: no engine and no

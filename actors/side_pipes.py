@@ -1,0 +1,106 @@
+"""What stands beside the pipe that decodes: tier two in front of it, prefill processes to its side.
+
+    Tokenizer ──> [Intake] ──> Cache ──> ...          [WriteBehind] beside the pool
+                               Cache <──> [Prefiller] of each process
+
+The actors of the pipe know none of these but by the messages that they exchange.
+"""
+
+from dataclasses import dataclass, field
+
+import anyio
+from anyio.abc import TaskGroup
+
+from draftwerk.actors.devices.device import Device, Worker
+from draftwerk.actors.mailbox import Outbox, Port
+from draftwerk.actors.messages import CacheMessage
+from draftwerk.actors.monitoring.histogram import WAITS_S, Histogram
+from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.actors.prefill import Prefiller
+from draftwerk.actors.swap import FETCHES_MAX, SwapIn
+from draftwerk.actors.tier_two import WARM_MAX, BlockStore, Intake, WriteBehind
+from draftwerk.cache.prefix import BlockNamer
+from draftwerk.speculative.protocol.rounds import Proposal, Round, Verdict
+from draftwerk.speculative.scheduler.scheduler import Scheduler
+
+INTAKE = "intake"
+PREFILL_MESSAGES_MAX = 4
+"""That a prefill process may have under way to the cache: an answer, and that it has gone, has come
+and, once it was used again, has gone again."""
+SIDE_MESSAGES_MAX = FETCHES_MAX
+"""That tier two may have under way to the cache, beside what it hands on."""
+
+
+@dataclass(slots=True)
+class TierTwo:
+    """The actors of the second tier; they end together."""
+
+    intake: Intake
+    write_behind: WriteBehind
+    swap: SwapIn
+
+    async def run(self) -> None:
+        """Load what was used last, and then what is asked for; keep what is let go."""
+        async with anyio.create_task_group() as all_:
+            all_.start_soon(self.write_behind.run)
+            all_.start_soon(self.swap.run)
+            all_.start_soon(self.intake.warm, WARM_MAX)
+            await self.intake.run()
+            all_.cancel_scope.cancel()
+
+
+@dataclass(slots=True)
+class SidePipes:
+    """Built part by part for one pipeline; without parts, messages go straight to the cache."""
+
+    to_cache: Port[CacheMessage]
+    messages_max: int
+    """That come to the cache from outside at once."""
+    waits: dict[str, Histogram]
+    """By the name of the reader, of all pipelines."""
+    trace: Trace
+    tier_two: TierTwo | None = None
+    prefillers: tuple[Prefiller, ...] = ()
+    to_prefill: tuple[Outbox[Round], ...] = ()
+    ports: dict[str, Port[CacheMessage] | Port[Round]] = field(
+        default_factory=dict[str, Port[CacheMessage] | Port[Round]]
+    )
+    """The mailboxes of these actors, by the name of the reader."""
+    _entrance: Port[CacheMessage] | None = None
+
+    @property
+    def entrance(self) -> Port[CacheMessage]:
+        """Where the cache takes what comes from outside."""
+        return self._entrance or self.to_cache
+
+    def add_tier_two(
+        self, scheduler: Scheduler, namer: BlockNamer, store: BlockStore, worker: Worker
+    ) -> None:
+        """Have blocks kept in a store, and loaded before a request comes to the cache."""
+        self._entrance = Port[CacheMessage](self.messages_max, self._waits(INTAKE))
+        self.ports[INTAKE] = self._entrance
+        outbox = self.to_cache.outbox
+        intake = Intake(self._entrance.inbox, outbox, scheduler, namer, store, worker, self.trace)
+        write_behind = WriteBehind(scheduler, store, worker)
+        self.tier_two = TierTwo(intake, write_behind, SwapIn(intake, write_behind, outbox))
+
+    def add_prefill(self, devices: tuple[Device[Proposal, Verdict], ...]) -> None:
+        """Have prompts computed on these devices."""
+        # A process has one round at a time.
+        ports = [Port[Round](1, self._waits(f"prefill {n}")) for n in range(len(devices))]
+        self.prefillers = tuple(
+            Prefiller(number, port.inbox, self.to_cache.outbox, device, self.trace)
+            for number, (port, device) in enumerate(zip(ports, devices, strict=True))
+        )
+        self.to_prefill = tuple(port.outbox for port in ports)
+        self.ports |= {one.name: port for one, port in zip(self.prefillers, ports, strict=True)}
+
+    def start(self, actors: TaskGroup) -> None:
+        """Run every actor that there is."""
+        if self.tier_two is not None:
+            actors.start_soon(self.tier_two.run)
+        for prefiller in self.prefillers:
+            actors.start_soon(prefiller.run)
+
+    def _waits(self, name: str) -> Histogram:
+        return self.waits.setdefault(name, Histogram(WAITS_S))

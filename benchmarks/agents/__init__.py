@@ -1,0 +1,1 @@
+"""What programs ask: tools, many turns of a session, grammars."""

@@ -1,0 +1,277 @@
+"""Kill replicas under live streams of every kind: `python -m benchmarks.cluster.replica_kills`.
+
+It serves the default model with `draftwerk serve --replicas N`, records what 32 requests get
+undisturbed (SSE, WebSocket, JSON, n = 2, seeded, log-probabilities, a beam search), and then what
+they get while a replica is killed with SIGKILL, or while all are restarted one after the other
+(`--drain`). A text that differs, or an error, ends it with 1.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import aiohttp
+
+READY_S = 240.0
+PROCESS = "draftwerk_device_process{"
+KINDS = ("sse", "websocket", "json", "choices", "logprobs", "beams", "chat")
+
+
+@dataclass(slots=True)
+class ServedText:
+    """What one request got."""
+
+    kind: str
+    texts: dict[int, str] = field(default_factory=dict[int, str])
+    times: list[float] = field(default_factory=list[float])
+    error: str = ""
+
+    @property
+    def pause_s(self) -> float:
+        """The longest time without news, of a stream."""
+        return max((after - before for before, after in pairwise(self.times)), default=0.0)
+
+
+@dataclass(slots=True)
+class TextClient:
+    """Sends the requests of one run."""
+
+    session: aiohttp.ClientSession
+    url: str
+    tokens: int
+
+    async def answer(self, number: int) -> ServedText:
+        """Send the request of this number, and read all of it."""
+        kind = KINDS[number % len(KINDS)]
+        found = ServedText(kind, times=[perf_counter()])
+        try:
+            if kind == "websocket":
+                await self._socket(number, found)
+            else:
+                await self._post(number, found)
+        except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:
+            found.error = f"{type(error).__name__}: {error}"
+        return found
+
+    def _body(self, number: int, kind: str) -> tuple[str, dict[str, Any]]:
+        words = f"Request {number}. Once upon a time there was a small town by the sea, and"
+        body: dict[str, Any] = {"max_tokens": self.tokens, "seed": number, "ignore_eos": True}
+        if kind == "chat":
+            body |= {"messages": [{"role": "user", "content": words}], "stream": True}
+            return "/v1/chat/completions", body
+        body |= {"prompt": words, "temperature": 0.8, "stream": kind not in ("json", "beams")}
+        if kind == "choices":
+            body["n"] = 2
+        if kind == "logprobs":
+            body["logprobs"] = 2
+        if kind == "beams":
+            body |= {"beam_width": 3, "temperature": 0, "max_tokens": self.tokens // 4}
+            del body["ignore_eos"]
+        return "/v1/completions", body
+
+    async def _post(self, number: int, found: ServedText) -> None:
+        path, body = self._body(number, found.kind)
+        async with self.session.post(self.url + path, json=body) as reply:
+            if reply.status != 200:
+                found.error = f"{reply.status}: {(await reply.text())[:200]}"
+                return
+            if not body["stream"]:
+                for choice in (await reply.json())["choices"]:
+                    found.texts[choice["index"]] = choice["text"]
+                return
+            async for line in reply.content:
+                if line.startswith(b"data: {"):
+                    self._chunk(json.loads(line[6:]), found)
+
+    def _chunk(self, chunk: dict[str, Any], found: ServedText) -> None:
+        if "error" in chunk:
+            found.error = str(chunk["error"])
+        found.times.append(perf_counter())
+        for choice in chunk.get("choices", ()):
+            text = choice.get("text") or (choice.get("delta") or {}).get("content") or ""
+            found.texts[choice["index"]] = found.texts.get(choice["index"], "") + text
+
+    async def _socket(self, number: int, found: ServedText) -> None:
+        url = self.url.replace("http", "ws", 1) + "/v1/responses"
+        create = {
+            "type": "response.create",
+            "input": f"Request {number}. Tell me about a small town by the sea.",
+            "max_output_tokens": self.tokens,
+            "seed": number,
+        }
+        async with self.session.ws_connect(url) as socket:
+            await socket.send_json(create)
+            async for message in socket:
+                event = json.loads(message.data)
+                found.times.append(perf_counter())
+                if event["type"] == "response.output_text.delta":
+                    found.texts[0] = found.texts.get(0, "") + event["delta"]
+                elif event["type"] in ("response.completed", "response.incomplete"):
+                    return
+                elif event["type"] in ("error", "response.failed"):
+                    found.error = str(event)
+                    return
+            found.error = f"closed with {socket.close_code}"
+
+
+async def all_answers(client: TextClient, count: int, first: int = 0) -> list[ServedText]:
+    """Return what this many requests at once get."""
+    return await asyncio.gather(*(client.answer(first + number) for number in range(count)))
+
+
+async def metrics(client: TextClient) -> dict[str, float]:
+    """Return the page of metrics, by name and labels."""
+    async with client.session.get(client.url + "/metrics") as reply:
+        lines = (await reply.text()).splitlines()
+    return {
+        line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
+        for line in lines
+        if not line.startswith("#")
+    }
+
+
+async def replica_processes(client: TextClient) -> dict[str, int]:
+    """Return the process of each replica by its name: the parent of its model's process."""
+    found: dict[str, int] = {}
+    for name, value in (await metrics(client)).items():
+        if name.startswith(PROCESS) and ' target"' in name:
+            replica = name.split('"')[1].removesuffix(" target")
+            found[replica] = parent_of(int(value))
+    return found
+
+
+def parent_of(process: int) -> int:
+    """Return the process that started another."""
+    with open(f"/proc/{process}/stat") as stat:
+        return int(stat.read().rpartition(")")[2].split()[1])
+
+
+async def killed(client: TextClient, after_s: float) -> str:
+    """Kill the replica that has the most to do; returns its name."""
+    await asyncio.sleep(after_s)
+    processes = await replica_processes(client)
+    page = await metrics(client)
+    running = {
+        name: page.get(f'draftwerk_replica_running{{replica="{name}"}}', 0) for name in processes
+    }
+    name = max(processes, key=lambda each: running[each])
+    os.kill(processes[name], signal.SIGKILL)
+    return f"{name} with {running[name]:g} running"
+
+
+@asynccontextmanager
+async def served(options: argparse.Namespace) -> AsyncGenerator[TextClient]:
+    """Serve for the length of the block."""
+    command = [sys.executable, "-m", "draftwerk", "serve", "--port", str(options.port)]
+    command += ["--replicas", str(options.replicas), *options.serve]
+    server = await asyncio.create_subprocess_exec(*command, stdout=sys.stderr)
+    timeout = aiohttp.ClientTimeout(total=300)
+    try:
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            client = TextClient(session, f"http://127.0.0.1:{options.port}", options.tokens)
+            await ready(client, server, options.replicas)
+            yield client
+    finally:
+        if server.returncode is None:
+            server.terminate()
+        await server.wait()
+
+
+async def ready(client: TextClient, server: asyncio.subprocess.Process, replicas: int) -> None:
+    """Wait until every replica is there."""
+    async with asyncio.timeout(READY_S):
+        while True:
+            if server.returncode is not None:
+                raise SystemExit(f"the server ended with {server.returncode}")
+            try:
+                async with client.session.get(client.url + "/ready") as reply:
+                    up = reply.status == 200
+                if up and len(await replica_processes(client)) >= replicas:
+                    return
+            except (aiohttp.ClientError, OSError, ValueError):
+                pass
+            await asyncio.sleep(0.5)
+
+
+async def drained() -> str:
+    """Restart every replica, one after the other."""
+    command = [sys.executable, "-m", "draftwerk", "cluster", "drain", "--all"]
+    process = await asyncio.create_subprocess_exec(*command, stdout=sys.stderr)
+    return f"cluster drain --all ended with {await process.wait()}"
+
+
+async def under_load(
+    client: TextClient, plain: list[ServedText], until: "asyncio.Task[str]"
+) -> list[ServedText]:
+    """Send the same requests again and again until a task has ended; returns all answers."""
+    found: list[ServedText] = []
+    while not until.done():
+        found += await all_answers(client, len(plain))
+    return found
+
+
+def differences(plain: list[ServedText], found: list[ServedText]) -> list[str]:
+    """Return what is not as it was undisturbed."""
+    lines: list[str] = []
+    for number, answer in enumerate(found):
+        want = plain[number % len(plain)]
+        if answer.error:
+            lines.append(f"request {number} ({answer.kind}): {answer.error}")
+        elif answer.texts != want.texts:
+            lines.append(f"request {number} ({answer.kind}): another text")
+    return lines
+
+
+async def run(options: argparse.Namespace) -> int:
+    """Run the comparison, and print what came of it."""
+    async with served(options) as client:
+        await all_answers(client, 4, first=1000)  # warm
+        plain = await all_answers(client, options.streams)
+        faults = [f"undisturbed: {each.error}" for each in plain if each.error]
+        if options.drain:
+            leaving = asyncio.create_task(drained())
+            found = await under_load(client, plain, leaving)
+            what = leaving.result()
+        else:
+            kill = asyncio.create_task(killed(client, options.after_s))
+            found = await all_answers(client, options.streams)
+            what = f"killed {await kill}"
+        faults += differences(plain, found)
+        moved = {
+            name: value for name, value in (await metrics(client)).items() if "stream_moves" in name
+        }
+        pauses = [each.pause_s for each in found if len(each.times) > 2]
+        usual = [each.pause_s for each in plain if len(each.times) > 2]
+        print(what)
+        print(f"{len(found)} requests, {len(faults)} faults; moves {moved}")
+        print(f"longest pause of a stream: p50 {median(pauses):.2f} s, max {max(pauses):.2f} s")
+        print(f"undisturbed:               p50 {median(usual):.2f} s, max {max(usual):.2f} s")
+        print(*faults[:10], sep="\n")
+        return 1 if faults else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--replicas", type=int, default=2)
+    parser.add_argument("--streams", type=int, default=32)
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--after-s", type=float, default=2.0, help="from the start to the kill")
+    parser.add_argument("--drain", action="store_true", help="restart all replicas instead")
+    parser.add_argument("--port", type=int, default=18411)
+    parser.add_argument("serve", nargs="*", help="after --: options of `draftwerk serve`")
+    return asyncio.run(run(parser.parse_args(arguments)))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

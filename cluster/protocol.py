@@ -1,0 +1,143 @@
+"""What a door and a replica send each other: frozen structs, msgpack on the wire.
+
+door                                   replica
+  <──────────────── Challenge ────────────
+  ──────── Hello ────────────────────────>
+  <──────────────── Welcome ──────────────
+  ──────── Placement, Cancel ────────────>
+  <──── EventBatch, TurnedAway, LoadReport, Leaving
+"""
+
+import hmac
+from hashlib import sha256
+
+import msgspec
+
+from draftwerk.actors.messages import ActorMessage, Cancel, Event, Submit
+from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.api.core.ports import ServedModel
+
+
+class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a door must know of a replica before it sends it anything."""
+
+    replica_id: str
+    """Unique in the cluster, and new for each process."""
+    version: str
+    """Of draftwerk."""
+    fingerprint: str
+    """Digest of what its engine computes; equal ones give equal texts."""
+    model: ServedModel
+    tokens_max: int
+    """Prompt and generated tokens of one choice."""
+    requests_max: int
+    """Requests that its settings let in at once."""
+    block_size: int
+    """Tokens in a block of its prefix cache."""
+    name_secret: bytes
+    """Keys the names of its cached blocks."""
+
+    @property
+    def pool(self) -> str:
+        """What replicas share that may take over each other's requests."""
+        return f"{self.version}/{self.fingerprint}"
+
+
+# --- from the replica ----------------------------------------------------------------------------
+
+
+class Challenge(ActorMessage, frozen=True):
+    """The first message on a connection."""
+
+    nonce: bytes
+
+
+class Welcome(ActorMessage, frozen=True):
+    """The door, or the command, has shown that it knows the cluster's secret."""
+
+    info: ReplicaInfo
+    proof: bytes
+    """That the replica knows the secret too: of the door's nonce."""
+
+
+class EventBatch(ActorMessage, frozen=True):
+    """Events of many requests; those of one piece of text are in one batch."""
+
+    events: tuple[tuple[str, tuple[Event, ...]], ...]
+    """By request, in the order of each request's client."""
+
+
+class TurnedAway(ActorMessage, frozen=True):
+    """A request was not taken: the replica is full, or it leaves."""
+
+    request_id: str
+
+
+class ReplicaWork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Work that a replica has taken."""
+
+    queued_tokens: float = 0.0
+    """Prompt tokens of requests without a first token yet, those in its prefix cache left out."""
+    decode_rows: int = 0
+    """Texts that are being generated."""
+    requests: int = 0
+    wait_s: float = 0.0
+    """How long a request would wait there now before its first token, at its latest pace."""
+
+
+class LoadReport(ActorMessage, frozen=True):
+    """The replica's state; a door that gets none for a while counts it as lost."""
+
+    received: int
+    """Submissions of this door that the load includes."""
+    work: ReplicaWork
+    added: tuple[int, ...] = ()
+    """Keys of blocks that came into its prefix cache since the last report."""
+    dropped: tuple[int, ...] = ()
+    """Keys of blocks that have left it since."""
+    snapshot: Snapshot | None = None
+    """Now and then."""
+
+
+class Leaving(ActorMessage, frozen=True):
+    """The replica takes no more requests, and its streams are to go on elsewhere."""
+
+
+FromReplica = Challenge | Welcome | EventBatch | TurnedAway | LoadReport | Leaving
+
+
+# --- from the door -------------------------------------------------------------------------------
+
+
+class Hello(ActorMessage, frozen=True):
+    """The answer to the challenge."""
+
+    door_id: str
+    proof: bytes
+    """Of the challenge's nonce."""
+    nonce: bytes
+
+
+class Depart(ActorMessage, frozen=True):
+    """Asks the replica to leave: its streams go on elsewhere, and Serve starts another."""
+
+
+class Placement(ActorMessage, frozen=True):
+    """A request for this replica."""
+
+    submit: Submit
+    missing_tokens: float
+    """What the door expects to be computed before the first token."""
+
+
+FromDoor = Hello | Placement | Cancel | Depart
+
+
+def proof_of(secret: bytes, side: str, nonce: bytes) -> bytes:
+    """Return what shows that `side` knows the cluster's secret, without saying it."""
+    return hmac.digest(secret, side.encode() + b"\0" + nonce, sha256)
+
+
+def block_key(name: bytes) -> int:
+    """Return a block's name in 64 bits: enough to route by, and small enough to send."""
+    return int.from_bytes(name[:8], "little")

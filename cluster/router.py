@@ -1,0 +1,289 @@
+"""Which replica computes a request: the one where it costs the least, its queue included.
+
+    cost(r) = prompt tokens that r has not cached + tokens queued at r + decode load of r
+
+The load is what r reported last, and what was sent there since. As long as a report does not know
+of a request, every other door is taken to have sent as much there unseen. Equal costs are
+told apart by a consistent hash of the prompt's first block, so that requests that begin alike meet
+at one replica even before any of them is cached.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+MASK = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingCosts:
+    """What is weighed against prompt tokens that have to be computed."""
+
+    decode_tokens: float = 384.0
+    """What a text being generated costs a newcomer, in prompt tokens (fitted with
+    `python -m benchmarks.cluster.routing --fit`)."""
+    tie_tokens: float = 16.0
+    """Costs that differ by less are equal: a block."""
+    hot_uses: float = 8.0
+    """A block used more often than this by each of its holders in `HEAT_S` counts less where it
+    is missing: computed once more it serves many, so hot prefixes come to have more holders."""
+
+
+HEAT_S = 60.0
+HEAT_MAX = 2**17
+"""Blocks whose uses are counted, those used last."""
+
+
+@dataclass(slots=True, eq=False)
+class Reservation:
+    """A request's place at a replica, from the choice to its end."""
+
+    load: "ReplicaLoad"
+    serial: int
+    """Of the requests that this router sent there."""
+    keys: tuple[int, ...]
+    """Its prompt's full blocks."""
+    missing_tokens: float
+    """Expected to be computed there."""
+    rows: int
+    """Texts that it generates."""
+    is_pending: bool = True
+    """Whether no report knows of it yet."""
+
+    @property
+    def replica_id(self) -> str:
+        """Where it is."""
+        return self.load.replica_id
+
+
+@dataclass(slots=True, eq=False)
+class ReplicaLoad:
+    """What the router knows of one replica."""
+
+    replica_id: str
+    bit: int
+    salt: int
+    sent: int = 0
+    queued_tokens: float = 0.0
+    decode_rows: float = 0.0
+    pending_tokens: float = 0.0
+    """Of reservations that no report knows of."""
+    pending_rows: int = 0
+    pending: OrderedDict[int, Reservation] = field(default_factory=OrderedDict[int, Reservation])
+    keys: set[int] = field(default_factory=set[int])
+    """Blocks that it reported as cached."""
+    expected: dict[int, int] = field(default_factory=dict[int, int])
+    """Blocks of live reservations, which it has or will have, each with how many."""
+    is_open: bool = True
+    """Whether it takes requests."""
+
+
+@dataclass(slots=True, eq=False)
+class Router:
+    """The replicas of one pool. Pure: time is an argument, and nothing waits."""
+
+    block_size: int
+    costs: RoutingCosts = field(default_factory=RoutingCosts)
+    doors: int = 1
+    """Doors that send requests to these replicas, this one included."""
+    replicas: dict[str, ReplicaLoad] = field(default_factory=dict[str, ReplicaLoad])
+    _holders: dict[int, int] = field(default_factory=dict[int, int])
+    """For each block the replicas that have it or soon will, a bit each."""
+    _heat: OrderedDict[int, tuple[float, float]] = field(
+        default_factory=OrderedDict[int, tuple[float, float]]
+    )
+    """For each block its uses lately, and when they were counted."""
+
+    def add(self, replica_id: str) -> None:
+        """Take in a replica without load and with an empty cache."""
+        used = {each.bit for each in self.replicas.values()}
+        bit = next(1 << index for index in range(len(used) + 1) if 1 << index not in used)
+        salt = mixed(int.from_bytes(replica_id.encode()[-8:], "little") ^ hash_of(replica_id))
+        self.replicas[replica_id] = ReplicaLoad(replica_id, bit, salt)
+
+    def remove(self, replica_id: str) -> None:
+        """Forget a replica and all it had."""
+        load = self.replicas.pop(replica_id)
+        for key in load.keys | load.expected.keys():
+            self._clear(key, load.bit)
+
+    def close(self, replica_id: str) -> None:
+        """Choose a replica no more; what it has stays."""
+        self.replicas[replica_id].is_open = False
+
+    def choose(
+        self,
+        keys: Sequence[int],
+        token_count: int,
+        now: float,
+        rows: int = 1,
+        excluded: Collection[str] = (),
+    ) -> Reservation | None:
+        """Reserve a place for a request at the replica where it costs the least.
+
+        `keys` are the full blocks of its prompt of `token_count` tokens, `now` is in seconds. None
+        where no replica is open.
+        """
+        loads = [
+            load
+            for load in self.replicas.values()
+            if load.is_open and load.replica_id not in excluded
+        ]
+        if not loads:
+            return None
+        prices = self._prices(keys, token_count, now)
+        depths = self._depths(keys, loads)
+        costs = [self.load_of(load) + prices[depths[load.bit]] for load in loads]
+        bound = min(costs) + self.costs.tie_tokens
+        first = keys[0] if keys else 0
+        chosen = max(
+            (load for load, cost in zip(loads, costs, strict=True) if cost < bound),
+            # Without a full block there is nothing to meet at: the least loaded, then any.
+            key=lambda load: mixed(load.salt ^ (first or load.sent)),
+        )
+        missing = token_count - depths[chosen.bit] * self.block_size
+        return self._reserve(chosen, tuple(keys), float(max(missing, 1)), rows)
+
+    def load_of(self, load: ReplicaLoad) -> float:
+        """Return what a request waits for at a replica, in prompt tokens to compute."""
+        weight = self.costs.decode_tokens
+        reported = load.queued_tokens + weight * load.decode_rows
+        return reported + self.doors * (load.pending_tokens + weight * load.pending_rows)
+
+    def release(self, reservation: Reservation) -> None:
+        """Give a place back; its replica may be gone."""
+        load = reservation.load
+        if self.replicas.get(load.replica_id) is not load:
+            return
+        self._report_knows(load, reservation)
+        for key in reservation.keys:
+            load.expected[key] -= 1
+            if not load.expected[key]:
+                del load.expected[key]
+                if key not in load.keys:
+                    self._clear(key, load.bit)
+
+    def correct(
+        self,
+        replica_id: str,
+        received: int,
+        queued_tokens: float,
+        decode_rows: float,
+        added: Iterable[int] = (),
+        dropped: Iterable[int] = (),
+    ) -> None:
+        """Replace what was assumed by what a replica reports.
+
+        `received` of this router's requests are in its figures; later ones are counted beside it.
+        """
+        load = self.replicas[replica_id]
+        load.queued_tokens, load.decode_rows = queued_tokens, decode_rows
+        for serial in list(load.pending):
+            if serial < received:
+                self._report_knows(load, load.pending[serial])
+        for key in added:
+            load.keys.add(key)
+            self._holders[key] = self._holders.get(key, 0) | load.bit
+        for key in dropped:
+            load.keys.discard(key)
+            if key not in load.expected:
+                self._clear(key, load.bit)
+
+    def cached_tokens(self, replica_id: str, keys: Sequence[int]) -> int:
+        """Return how many tokens of a prompt a replica has, as far as is known here."""
+        load = self.replicas[replica_id]
+        return self._depths(keys, [load])[load.bit] * self.block_size
+
+    def check(self) -> None:
+        """Assert that loads and holders agree with the reservations and reports they came from."""
+        bits = [load.bit for load in self.replicas.values()]
+        assert len(set(bits)) == len(bits)
+        for load in self.replicas.values():
+            pending = load.pending.values()
+            assert all(each.is_pending for each in pending)
+            assert load.pending_rows == sum(each.rows for each in pending)
+            assert abs(load.pending_tokens - sum(each.missing_tokens for each in pending)) < 1e-6
+            known = load.keys | load.expected.keys()
+            assert known == {key for key, mask in self._holders.items() if mask & load.bit}
+        assert all(mask and not mask & ~sum(bits) for mask in self._holders.values())
+
+    def _reserve(
+        self, load: ReplicaLoad, keys: tuple[int, ...], missing: float, rows: int
+    ) -> Reservation:
+        reservation = Reservation(load, load.sent, keys, missing, rows)
+        load.sent += 1
+        load.pending[reservation.serial] = reservation
+        load.pending_tokens += missing
+        load.pending_rows += rows
+        for key in keys:
+            load.expected[key] = load.expected.get(key, 0) + 1
+            self._holders[key] = self._holders.get(key, 0) | load.bit
+        return reservation
+
+    def _report_knows(self, load: ReplicaLoad, reservation: Reservation) -> None:
+        """Count a reservation no longer beside the reported load."""
+        if reservation.is_pending:
+            reservation.is_pending = False
+            del load.pending[reservation.serial]
+            load.pending_rows -= reservation.rows
+            # Anew where nothing is left, so that rounding does not add up.
+            left = load.pending_tokens - reservation.missing_tokens
+            load.pending_tokens = left if load.pending else 0.0
+
+    def _depths(self, keys: Sequence[int], loads: Sequence[ReplicaLoad]) -> dict[int, int]:
+        """Return for each replica's bit how many of the first blocks it has."""
+        depths = {load.bit: len(keys) for load in loads}
+        mask = sum(depths)
+        for index, key in enumerate(keys):
+            lost = mask & ~self._holders.get(key, 0)
+            while lost:
+                bit = lost & -lost
+                depths[bit] = index
+                lost ^= bit
+                mask ^= bit
+            if not mask:
+                break
+        return depths
+
+    def _prices(self, keys: Sequence[int], token_count: int, now: float) -> list[float]:
+        """Return what a prompt costs in prefill at a replica that has its first j blocks, for
+        each j; hot blocks count less. Counts this use of each block."""
+        prices = [0.0] * (len(keys) + 1)
+        prices[-1] = max(token_count - len(keys) * self.block_size, 1)
+        for index in range(len(keys) - 1, -1, -1):
+            holders = self._holders.get(keys[index], 0).bit_count()
+            uses = self._used(keys[index], now) / max(holders, 1)
+            share = min(1.0, self.costs.hot_uses / uses)
+            prices[index] = prices[index + 1] + share * self.block_size
+        return prices
+
+    def _used(self, key: int, now: float) -> float:
+        """Count a use of a block, and return its uses lately: an average that fades."""
+        count, counted_at = self._heat.pop(key, (0.0, now))
+        count = 1 + count * 0.5 ** ((now - counted_at) / HEAT_S)
+        self._heat[key] = (count, now)
+        if len(self._heat) > HEAT_MAX:
+            self._heat.popitem(last=False)
+        return count
+
+    def _clear(self, key: int, bit: int) -> None:
+        left = self._holders.get(key, 0) & ~bit
+        if left:
+            self._holders[key] = left
+        else:
+            self._holders.pop(key, None)
+
+
+def mixed(value: int) -> int:
+    """Return 64 well mixed bits of a number (splitmix64's finisher)."""
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & MASK
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & MASK
+    return value ^ (value >> 31)
+
+
+def hash_of(text: str) -> int:
+    """Return 64 bits of a text that are the same in every process."""
+    value = 0xCBF29CE484222325
+    for byte in text.encode():
+        value = (value ^ byte) * 0x100000001B3 & MASK
+    return value

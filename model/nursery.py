@@ -1,0 +1,100 @@
+"""A process that has imported all that a model process needs, and forks one whenever asked.
+
+Run by the server as `python -m draftwerk.model.nursery`, with a socket as its standard input. What
+it has imported costs a forked process neither time nor memory. It holds no model beside its
+tokenizer's tables and starts no thread, so that a fork finds nothing half done.
+"""
+
+import gc
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+
+from draftwerk.machine.holders import FORKED
+from draftwerk.machine.host import die_with_parent, lower_priority, name_process
+from draftwerk.model import worker
+from draftwerk.speculative.protocol.forks import (
+    DESCRIPTORS_MAX,
+    ORDER_MAX,
+    Forked,
+    Order,
+)
+
+if TYPE_CHECKING:
+    from draftwerk.model.text.grammar import Grammars
+
+
+def prepared(text: str) -> "Grammars | None":
+    """Import what a model process will, and make what it needs of its model's tokenizer."""
+    from draftwerk.model import role  # torch, and all that comes with it
+
+    return role.prepared(text)
+
+
+def main(text: str, prepare: Callable[[str], "Grammars | None"] = prepared) -> None:
+    """Fork model processes until the server is gone; `text` is a `NurseryModel` as JSON."""
+    die_with_parent()
+    lower_priority(worker.NICENESS)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what is forked
+
+    grammars = prepare(text)
+    gc.collect()
+    gc.freeze()
+    with socket.socket(fileno=os.dup(0)) as server:
+        while True:
+            data, descriptors, _, _ = socket.recv_fds(server, ORDER_MAX, DESCRIPTORS_MAX)
+            if not data:
+                return
+            order = msgspec.json.decode(data, type=Order)
+            _fork(server, order, descriptors, grammars)
+
+
+def _fork(
+    server: socket.socket, order: Order, descriptors: list[int], grammars: "Grammars | None"
+) -> None:
+    """Fork a model process, and answer with its id and what tells when it ends."""
+    try:
+        process_id = os.fork()
+        if process_id == 0:
+            server.close()
+            _become(order, descriptors, grammars)
+        ending = os.pidfd_open(process_id)
+    except OSError as error:  # there is no room for one, or it has ended already
+        server.send(msgspec.json.encode(Forked(0, str(error))))
+    else:
+        socket.send_fds(server, [msgspec.json.encode(Forked(process_id))], [ending])
+        os.close(ending)
+    for each in descriptors:
+        os.close(each)
+
+
+def _become(order: Order, descriptors: list[int], grammars: "Grammars | None") -> NoReturn:
+    """Be the model process that was ordered, to its end."""
+    status = 1
+    try:
+        name_process(FORKED + order.role)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        reads, writes, *others = descriptors
+        os.dup2(reads, 0)
+        os.dup2(writes, 1)
+        os.close(reads)
+        os.close(writes)
+        options = {**order.options, **dict(zip(order.descriptors, others, strict=True))}
+        worker.run(order.role, msgspec.json.encode(options), is_forked=True, grammars=grammars)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,147 @@
+"""A door and replicas in one process: toy engines behind real connections."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+from draftwerk.actors.engine import Engine, EngineParts, running
+from draftwerk.actors.restarts import RestartLimit
+from draftwerk.api.core.ports import ServedModel
+from draftwerk.cluster.frame_stream import LinkLostError
+from draftwerk.cluster.protocol import ReplicaInfo
+from draftwerk.cluster.replica_link import ReplicaLink, connect
+from draftwerk.cluster.replica_server import ReplicaServer
+from draftwerk.cluster.replica_set import ReplicaSet
+from draftwerk.speculative.protocol.rounds import Proposal, Verdict
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from tests.support.toy import STOP, ToyTarget, ToyText
+
+SECRET = b"of the cluster"
+CONTEXT = 64
+BLOCKS, BLOCK_SIZE = 40, 4
+
+
+@dataclass
+class SlowDevice:
+    """The toy, at a pace at which streams can be met alive."""
+
+    step_s: float = 0.001
+    alive: bool = True
+    target: ToyTarget = field(default_factory=lambda: ToyTarget(BLOCKS, BLOCK_SIZE))
+
+    async def revive(self) -> None:
+        """Do nothing: the next one is made new."""
+
+    async def watch(self) -> None:
+        """Do nothing: it never breaks."""
+
+    def check(self) -> None:
+        """Do nothing: nothing of the toy's is kept apart from its pages."""
+
+    async def run(self, work: Proposal) -> Verdict:
+        await asyncio.sleep(self.step_s)
+        return self.target.step(work)
+
+
+def parts(requests_max: int = 64) -> EngineParts:
+    return EngineParts(
+        text=ToyText(),
+        target=SlowDevice,
+        block_count=BLOCKS,
+        block_size=BLOCK_SIZE,
+        context_max=CONTEXT,
+        stop_token_ids=(STOP,),
+        limits=RoundLimits(rows_max=6, tokens_max=24, draft_max=4),
+        requests_max=requests_max,
+        name_secret=b"names",
+        restarts=lambda: RestartLimit(failures_max=5, pause_s=0),
+    )
+
+
+@dataclass
+class Replica:
+    """One of them, which can be killed."""
+
+    name: str
+    fingerprint: str = "same bits"
+    requests_max: int = 64
+    server: ReplicaServer = field(init=False)
+    engine: Engine = field(init=False)
+    port: int = 0
+    stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    async def start(self) -> None:
+        self.engine = await self.stack.enter_async_context(running(parts(self.requests_max)))
+        info = ReplicaInfo(
+            replica_id=self.name,
+            version="1",
+            fingerprint=self.fingerprint,
+            model=ServedModel(name="toy", context_max=CONTEXT),
+            tokens_max=CONTEXT,
+            requests_max=self.requests_max,
+            block_size=BLOCK_SIZE,
+            name_secret=b"names",
+        )
+        self.server = ReplicaServer(self.engine, info, SECRET)
+        self.port = await self.stack.enter_async_context(self.server.listening("127.0.0.1"))
+
+    def kill(self) -> None:
+        """End its connections as the system does for a process that was killed."""
+        for door in list(self.server.doors):
+            door.frames.abort()
+
+
+@dataclass
+class SmallCluster:
+    """A door's view, and what is behind it."""
+
+    door: ReplicaSet
+    replicas: dict[str, Replica] = field(default_factory=dict[str, Replica])
+    tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+
+    async def add(self, replica: Replica) -> ReplicaLink:
+        """Start a replica and connect the door to it."""
+        await replica.start()
+        self.replicas[replica.name] = replica
+        return await self.connect(self.door, replica, "door")
+
+    async def connect(self, door: ReplicaSet, replica: Replica, door_id: str) -> ReplicaLink:
+        link = await connect("127.0.0.1", replica.port, SECRET, door_id, silence_s=5)
+        door.join(link)
+        task = asyncio.create_task(follow(door, link))
+        self.tasks.add(task)
+        await asyncio.sleep(0)  # a task that is cancelled before it begins closes no link
+        return link
+
+
+async def follow(door: ReplicaSet, link: ReplicaLink) -> None:
+    try:
+        await link.run(door)
+    except LinkLostError:
+        door.lose(link)
+
+
+@asynccontextmanager
+async def small_cluster(*replicas: Replica) -> AsyncGenerator[SmallCluster]:
+    """Run a door and replicas; at the end everything must have come home."""
+    cluster = SmallCluster(ReplicaSet(ToyText(), CONTEXT))
+    try:
+        for replica in replicas:
+            await cluster.add(replica)
+        yield cluster
+        cluster.door.check()
+        assert not cluster.door.requests and not cluster.door.placed
+        for replica in cluster.replicas.values():
+            async with asyncio.timeout(5):
+                await replica.engine.idle()
+                while replica.engine.snapshot().blocks_used:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)  # the last round may be under way
+            assert not replica.server.live
+            replica.engine.check()
+    finally:
+        for task in cluster.tasks:
+            task.cancel()
+        await asyncio.gather(*cluster.tasks, return_exceptions=True)
+        for replica in reversed(cluster.replicas.values()):
+            await replica.stack.aclose()

@@ -1,0 +1,235 @@
+"""Replicas as one engine: whatever happens to them, each client gets the plain text, once."""
+
+import asyncio
+import random
+
+import pytest
+
+from draftwerk.actors.errors import DrainingError, OverloadedError
+from draftwerk.actors.messages import Delta, Failed, Options
+from draftwerk.cluster.frame_stream import LinkLostError
+from draftwerk.cluster.replica_link import connect
+from draftwerk.cluster.replica_set import ReplicaSet
+from draftwerk.speculative.sampling.params import Sampling
+from tests.cluster.small_cluster import Replica, SmallCluster, small_cluster
+from tests.support.simulation import Outcome, compare, kinds, random_options, read
+
+LONG = Options(sampling=Sampling(seed=3), tokens_max=40, ignore_eos=True)
+
+
+async def client(door: ReplicaSet, rng: random.Random, number: int, outcome: Outcome) -> None:
+    """Be one client, which may leave early; every text must be the plain one."""
+    options = random_options(rng)
+    shared = [1 + n % 5 for n in range(rng.choice([0, 9, 17]))]
+    prompt = [*shared, *(rng.randrange(1, 20) for _ in range(rng.randint(1, 9)))]
+    outcome.kinds = kinds(options)
+    outcome.texts, outcome.reasons = [""] * options.choices, [""] * options.choices
+    await asyncio.sleep(rng.uniform(0, 0.2))
+    sent = rng.choice([tuple(prompt), " ".join(f"w{token}" for token in prompt)])
+    patience = rng.choice([0.01, 0.05, 30.0, 30.0, 30.0])
+    try:
+        async with asyncio.timeout(patience):
+            await read(door, sent, options, str(number), 0.0, outcome)  # type: ignore[arg-type]
+    except TimeoutError:
+        assert patience < 30, "a patient client waited for nothing"
+        outcome.ending = "left"
+    compare(prompt, options, outcome)
+
+
+async def crowd(cluster: SmallCluster, count: int, seed: int) -> list[Outcome]:
+    outcomes = [Outcome() for _ in range(count)]
+    async with asyncio.TaskGroup() as clients:
+        for number, outcome in enumerate(outcomes):
+            mind = random.Random(1000 * seed + number)
+            clients.create_task(client(cluster.door, mind, number, outcome))
+    return outcomes
+
+
+async def test_texts_are_those_of_one_engine() -> None:
+    async with small_cluster(Replica("a"), Replica("b")) as cluster:
+        outcomes = await crowd(cluster, 24, seed=1)
+        assert all(each.server.engine.snapshot().rounds for each in cluster.replicas.values())
+    assert sum(each.ending == "finished" for each in outcomes) > 10
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_no_stream_is_lost_with_a_replica(seed: int) -> None:
+    rng = random.Random(seed)
+    async with small_cluster(*(Replica(name) for name in "abc")) as cluster:
+        clients = asyncio.create_task(crowd(cluster, 40, seed))
+        for name in "ab":
+            await asyncio.sleep(rng.uniform(0.03, 0.08))
+            cluster.replicas[name].kill()
+        await asyncio.sleep(0.03)
+        await cluster.add(Replica("d"))
+        outcomes = await clients
+        assert cluster.door.moves["lost"] > 0
+    assert {each.ending for each in outcomes} <= {"finished", "left", "refused"}
+    assert sum(each.ending == "finished" for each in outcomes) > 20
+
+
+async def test_streams_wait_for_a_replica_where_there_is_none() -> None:
+    async with small_cluster(Replica("a")) as cluster:
+        streams = [asyncio.create_task(texts(cluster.door, str(n))) for n in range(8)]
+        await asyncio.sleep(0.03)
+        cluster.replicas["a"].kill()
+        await asyncio.sleep(0.05)
+        assert not cluster.door.links and not cluster.door.snapshot().target_up
+        assert len(cluster.door.requests) == 8
+        await cluster.add(Replica("b"))
+        found = await asyncio.gather(*streams)
+        assert cluster.door.moves["lost"] == 8
+        assert found == [await texts(cluster.door, "again")] * 8
+
+
+async def test_a_replica_that_leaves_hands_its_streams_over() -> None:
+    async with small_cluster(Replica("a"), Replica("b")) as cluster:
+        clients = asyncio.create_task(crowd(cluster, 30, 7))
+        await asyncio.sleep(0.06)
+        leaving = cluster.replicas["a"]
+        begun = asyncio.get_running_loop().time()
+        await leaving.server.leave(limit_s=5)
+        assert asyncio.get_running_loop().time() - begun < 1, "it does not wait for their ends"
+        assert not leaving.server.live
+        await clients
+        assert cluster.door.moves["leaving"] > 0
+
+
+async def test_the_last_replica_that_leaves_keeps_its_streams_to_their_ends() -> None:
+    async with small_cluster(Replica("a")) as cluster:
+        clients = asyncio.create_task(crowd(cluster, 5, 8))
+        await asyncio.sleep(0.22)
+        await cluster.replicas["a"].server.leave(limit_s=5)
+        outcomes = await clients
+    assert all(each.ending in ("finished", "left", "refused") for each in outcomes)
+
+
+async def test_streams_that_stayed_with_the_last_replica_go_to_the_next() -> None:
+    async with small_cluster(Replica("a")) as cluster:
+        text = asyncio.create_task(texts(cluster.door, "r"))
+        await asyncio.sleep(0.03)
+        leaving = asyncio.create_task(cluster.replicas["a"].server.leave(limit_s=5))
+        await asyncio.sleep(0.005)
+        assert cluster.replicas["a"].server.live
+        await cluster.add(Replica("b"))
+        await leaving
+        assert cluster.door.moves["leaving"] == 1
+        assert await text == await texts(cluster.door, "again")
+
+
+async def test_a_request_without_a_token_may_go_to_another_pool() -> None:
+    async with small_cluster(Replica("a")) as cluster:
+        door = cluster.door
+        async with door.generate((1, 2, 3), LONG, request_id="r") as stream:
+            door.lose(door.links["a"])  # before it answers
+            await cluster.add(Replica("other", fingerprint="other bits"))
+            events = [event async for event in stream]
+        assert not any(isinstance(event, Failed) for event in events) and len(events) > 2
+
+
+async def test_a_replica_of_other_bits_takes_no_stream_over() -> None:
+    async with small_cluster(Replica("a"), Replica("other", fingerprint="other bits")) as cluster:
+        door = cluster.door
+        names = {each.fingerprint: each.replica_id for each in door.infos}
+        primary = names[door.pools.primary().partition("/")[2]]
+        async with door.generate((1, 2, 3), LONG, request_id="r") as stream:
+            async for event in stream:
+                if isinstance(event, Delta):
+                    break
+            cluster.replicas[primary].kill()
+            await asyncio.sleep(0.1)
+            assert door.requests["r"].link is None, "it waits for its own pool"
+            await cluster.add(Replica("back", cluster.replicas[primary].fingerprint))
+            rest = [event async for event in stream]
+            assert rest and not any(isinstance(event, Failed) for event in rest)
+            assert cluster.replicas["back"].engine.snapshot().rounds > 0
+
+
+async def test_a_request_that_ends_replica_after_replica_fails() -> None:
+    async with small_cluster(Replica("r0")) as cluster:
+        number = 0
+        async with cluster.door.generate((1, 2, 3), LONG, request_id="poison") as stream:
+            for number in range(1, 20):
+                # It dies before it answers.
+                cluster.door.lose(cluster.door.links[f"r{number - 1}"])
+                if cluster.door.requests["poison"].entry.over:
+                    break
+                await cluster.add(Replica(f"r{number}"))
+            events = [event async for event in stream]
+        assert isinstance(events[-1], Failed) and events[-1].kind == "failed"
+        assert 3 < number < 12
+
+
+async def test_a_full_replica_turns_away_and_another_takes_it() -> None:
+    async with small_cluster(Replica("a", requests_max=1), Replica("b")) as cluster:
+        streams = [asyncio.create_task(texts(cluster.door, str(n))) for n in range(6)]
+        found = await asyncio.gather(*streams)
+        assert len(set(found)) == 1
+
+
+async def texts(door: ReplicaSet, request_id: str) -> str:
+    async with door.generate((1, 2, 3), LONG, request_id=request_id) as stream:
+        return "".join([event.text async for event in stream if isinstance(event, Delta)])
+
+
+async def test_a_refusal_names_the_clients_field() -> None:
+    async with small_cluster(Replica("a")) as cluster:
+        door = cluster.door
+        async with door.generate("w1 " * 80, LONG, request_id="long") as stream:
+            events = [event async for event in stream]
+        assert [(each.kind, each.field) for each in events if isinstance(each, Failed)] == [
+            ("refused", "prompt")
+        ]
+
+
+async def test_prefixes_meet_at_their_replica() -> None:
+    async with small_cluster(Replica("a"), Replica("b"), Replica("c")) as cluster:
+        door = cluster.door
+        options = Options(sampling=Sampling(seed=1), tokens_max=2)
+        for number in range(12):
+            prompt = tuple(1 + (number % 4 + n) % 7 for n in range(24))
+            async with door.generate(prompt, options, request_id=str(number)) as stream:
+                async for _ in stream:
+                    pass
+            await asyncio.sleep(0.25)  # the report
+        snapshot = door.snapshot()
+        hits = sum(each.engine.snapshot().prefix_hits for each in cluster.replicas.values())
+        assert hits == 8 * 20, "each prefix is computed once; of 24 tokens 5 blocks can be shared"
+        assert set(snapshot.replicas) == {"a", "b", "c"}
+        assert snapshot.prompt_tokens == sum(
+            each.prompt_tokens for each in snapshot.replicas.values()
+        )
+
+
+async def test_a_door_that_goes_leaves_nothing_behind() -> None:
+    async with small_cluster(Replica("a")) as cluster:
+        other = ReplicaSet(cluster.door.text, cluster.door.tokens_max)
+        link = await cluster.connect(other, cluster.replicas["a"], "other")
+        async with other.generate((1, 2, 3), LONG, request_id="r") as stream:
+            await stream.receive()
+            link.frames.abort()
+            async with asyncio.timeout(2):
+                await cluster.replicas["a"].engine.idle()
+
+
+async def test_the_secret_is_needed() -> None:
+    async with small_cluster(Replica("a")) as cluster:
+        with pytest.raises(LinkLostError):
+            await connect("127.0.0.1", cluster.replicas["a"].port, b"guess", "door", 5)
+
+
+async def test_a_draining_door_takes_nothing_and_ends_with_its_last_request() -> None:
+    async with small_cluster(Replica("a")) as cluster:
+        door = cluster.door
+        text = asyncio.create_task(texts(door, "r"))
+        await asyncio.sleep(0.02)
+        await door.drain()
+        assert await text
+        with pytest.raises(DrainingError):
+            await texts(door, "late")
+
+
+async def test_a_door_without_replicas_is_overloaded() -> None:
+    async with small_cluster() as cluster:
+        with pytest.raises(OverloadedError):
+            await texts(cluster.door, "r")

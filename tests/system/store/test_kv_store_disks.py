@@ -1,0 +1,83 @@
+"""A whole server whose store is full, then read-only, and one that is killed as it writes."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import anyio
+import pytest
+
+from draftwerk.loadtest.server.launcher import free_port, says_ready
+from draftwerk.loadtest.server.launcher import serving as process_of
+from tests.support.tiny_models import save_tiny_with_text
+from tests.system.store.test_kv_store import Server, records, serving
+
+pytestmark = pytest.mark.asyncio
+DISK = "96k"
+"""Room for some of the records that the prompts leave."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("tiny")
+    save_tiny_with_text(directory, seed=3)
+    return directory
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small disk of its own; needs the right to mount one."""
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(tmp_path)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip("this user may not mount a disk")
+    yield tmp_path
+    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+
+
+async def test_a_full_disk_and_a_read_only_one_change_no_text(model: Path, disk: Path) -> None:
+    options = ("--kv-store", str(disk), "--kv-store-size", "1GiB")
+    async with serving(model, *options) as server:
+        texts = await server.texts()
+        # Those that were let go are written behind: all prompts together are more than the disk.
+        while (await server.metrics()).total("draftwerk_kv_store_failed_writes_total") == 0:
+            assert await server.texts() == texts
+        assert records(disk), "what fitted was kept"
+        await anyio.run_process(["mount", "-o", "remount,ro", str(disk)])
+        assert await server.texts() == texts
+        page = await server.metrics()
+        assert page.total("draftwerk_actor_restarts_total") == 0
+    async with serving(model, *options) as server:  # the next one finds it read-only
+        assert await server.texts() == texts
+        page = await server.metrics()
+        assert page.total("draftwerk_kv_store_hits_total") > 0
+        assert page.total("draftwerk_kv_store_refused_total") == 0
+        assert page.total("draftwerk_actor_restarts_total") == 0
+
+
+async def test_a_server_killed_as_it_writes_leaves_no_half_record(
+    model: Path, tmp_path: Path
+) -> None:
+    words = [str(model), "--dtype", "fp32", "--kv-memory", "8MiB", "--spare", "off"]
+    url = f"http://127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "draftwerk", "serve", *words, "--port", url.rpartition(":")[2]]
+    options = ("--kv-store", str(tmp_path))
+    async with process_of([*command, *options], url, ready=says_ready) as process:
+        async with aiohttp.ClientSession() as http:
+            texts = await Server(http, url).texts()
+        while not records(tmp_path):  # noqa: ASYNC110 - it writes behind the answers
+            await asyncio.sleep(0.002)
+        os.kill(process.pid, signal.SIGKILL)
+    async with serving(model, *options) as server:
+        assert await server.texts() == texts
+        page = await server.metrics()
+        assert page.total("draftwerk_kv_store_hits_total") > 0
+        assert page.total("draftwerk_kv_store_refused_total") == 0
