@@ -3,6 +3,8 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from msgspec.structs import replace
+
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Failed, Options, Prompt
 from draftwerk.api.core.config import Settings
@@ -11,8 +13,11 @@ from draftwerk.build import build_engine
 
 @asynccontextmanager
 async def engine(settings: Settings) -> AsyncGenerator[Engine]:
-    """Run an engine as `draftwerk serve` would with these settings."""
-    async with build_engine(settings, print) as running:
+    """Run an engine as `draftwerk serve` would with these settings, but without a spare.
+
+    A spare imports and loads for many seconds, on the cores that what is measured computes on.
+    """
+    async with build_engine(replace(settings, spare="off"), print) as running:
         yield running.engine
 
 

@@ -757,7 +757,7 @@ BUGS = [
     ),
     Bug(
         "a store's block is looked for without what came before it",
-        slip(Intake, "names", "name = self.namer.name(name,", "name = self.namer.name(ROOT,"),
+        slip(BlockNamer, "chain", "self.name(name,", "self.name(ROOT,"),
         lambda: test_tier_two.test_a_prompt_finds_its_blocks_after_they_were_lost("trio"),
     ),
     Bug(
