@@ -129,10 +129,7 @@ class Tokenizer:
 
     async def _encode(self, submit: Submit) -> Encoded:
         field = prompt_field(submit.prompt)
-        tokens, spans = await self._on_thread(lambda: self._tokens(submit.prompt), field)
-        blend = submit.options.blend
-        if blend is not None and spans:
-            blend = msgspec.structs.replace(blend, spans=spans)
+        tokens, spans = await self._on_thread(lambda: tokens_of(self.text, submit.prompt), field)
         prediction = submit.options.speculation.prediction
         grammar = submit.options.sampling.grammar
         if grammar is not None:
@@ -141,7 +138,7 @@ class Tokenizer:
             request_id=submit.request_id,
             tokens=tokens,
             options=submit.options,
-            blend=blend,
+            blend=located(submit.options, spans).blend,
             prediction=await self._on_thread(
                 lambda: tuple(self.text.encode_continuation(prediction)), "prediction"
             )
@@ -159,22 +156,35 @@ class Tokenizer:
                 raise RefusedError(str(error), field) from error
         raise RefusedError(f"reading it took longer than {self.limits.encode_s:g} s", field)
 
-    def _tokens(self, prompt: Prompt) -> tuple[tuple[int, ...], Spans]:
-        """Return a prompt's tokens, and where its segments are in them."""
-        match prompt:
-            case Chat():
-                asked = prompt.messages, prompt.tools, prompt.variables
-                if any(message.segments for message in prompt.messages):
-                    tokens, spans = self.text.encode_segments(*asked)
-                    return tuple(tokens), tuple(spans)
-                return tuple(self.text.encode_chat(*asked)), ()
-            case Passages():
-                tokens, spans = self.text.encode_passages(prompt.documents, prompt.text)
+
+def tokens_of(text: TextTools, prompt: Prompt) -> tuple[tuple[int, ...], Spans]:
+    """Return a prompt's tokens, and where its segments are in them.
+
+    Raises ValueError for one that the model's template refuses.
+    """
+    match prompt:
+        case Chat():
+            asked = prompt.messages, prompt.tools, prompt.variables
+            if any(message.segments for message in prompt.messages):
+                tokens, spans = text.encode_segments(*asked)
                 return tuple(tokens), tuple(spans)
-            case str():
-                return tuple(self.text.encode(prompt)), ()
-            case _:
-                return prompt, ()
+            return tuple(text.encode_chat(*asked)), ()
+        case Passages():
+            tokens, spans = text.encode_passages(prompt.documents, prompt.text)
+            return tuple(tokens), tuple(spans)
+        case str():
+            return tuple(text.encode(prompt)), ()
+        case _:
+            return prompt, ()
+
+
+def located(options: Options, spans: Spans) -> Options:
+    """Return options that name where the prompt's segments are in its tokens."""
+    if options.blend is None or not spans:
+        return options
+    return msgspec.structs.replace(
+        options, blend=msgspec.structs.replace(options.blend, spans=spans)
+    )
 
 
 def prompt_field(prompt: Prompt) -> str:
