@@ -126,7 +126,7 @@ class BatchBuilder:
         starts = np.array(self.starts, np.int32)
         counts = np.diff(starts)
         firsts = np.array(self.firsts, np.int32)
-        tables = self._tables()
+        tables = self.block_tables()
         positions = np.arange(len(self.tokens), dtype=np.int32)
         positions += np.repeat(firsts - starts[:-1], counts)
         ends = firsts + counts
@@ -160,7 +160,7 @@ class BatchBuilder:
             seen=None if seen is None else torch.from_numpy(seen).to(device),
         )
 
-    def _tables(self) -> NDArray[np.int32]:
+    def block_tables(self) -> NDArray[np.int32]:
         """Return the block tables, each filled up with zeros."""
         counts = [len(table) for table in self.tables]
         found = np.zeros((len(counts), max(counts)), np.int32)
