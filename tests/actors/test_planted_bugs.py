@@ -320,6 +320,11 @@ BUGS = [
         slip(DraftedRounds, "step", "self._feedback.pop(sequence_id, None)", "pass"),
         simulations(run_ahead=True, reckless=False),
     ),
+    Bug(
+        "the text of a whole round is made in one turn",
+        slip(Detokenizer, "_deliver", "number % PIECES_MAX == 0", "False"),
+        test_detokenizer.test_other_actors_have_turns_between_the_pieces_of_a_round,
+    ),
     # the stages of a request
     Bug(
         "prefill begins once more after a preemption",
