@@ -285,10 +285,9 @@ class Scheduler:
         """Return the prompts that are read or wait to be, in the order of reading."""
         if not self.limits.promise.ttft:
             return []
-        running, waiting = self.running_set.running, self.running_set.waiting
-        reading = [s for s in running.values() if s.unread > 1 and not s.apart]
-        enters = () if self.prefill.up else waiting
-        ordered = chain(sorted(reading, key=lambda one: one.rank), enters)
+        running = self.running_set.running.values()
+        reading = [s for s in running if s.unread > 1 and not s.apart]
+        ordered = chain(sorted(reading, key=lambda one: one.rank), self._entering())
         return [UnreadPrompt(one.arrived_s, one.unread) for one in ordered if not one.generated]
 
     def _plan_decoding(self, plan: _Plan, ready: list[Sequence]) -> None:
@@ -319,11 +318,15 @@ class Scheduler:
         share = max(0, budget // max(1, row_count) - 1)
         return min(factor * self.limits.draft_max, share)
 
+    def _entering(self) -> Iterable[Sequence]:
+        """Return those that wait for rounds that decode: none while prompts are computed apart."""
+        return () if self.prefill.up else self.running_set.waiting
+
     def _wanted(self, plan: _Plan) -> int:
         """Return how many tokens prompts could have read in this round, up to all of it."""
         running, wanted, most = self.running_set.running, 0, plan.tokens_max
-        enters = self.running_set.waiting if len(running) < self.limits.rows_max else ()
-        for sequence in chain(running.values(), () if self.prefill.up else enters):
+        enters = self._entering() if len(running) < self.limits.rows_max else ()
+        for sequence in chain(running.values(), enters):
             if sequence.apart:
                 continue
             if sequence.pending > 1 and (plan.before or not sequence.in_flight):
