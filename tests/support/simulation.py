@@ -408,6 +408,8 @@ async def simulate(setting: Setting) -> Report:
                 await anyio.sleep(0.01)  # idleness is not announced
         snapshot = engine.snapshot()
         engine.check()
+    counted = [sum(seconds.counts) for seconds in snapshot.request_stages.values()]
+    assert len(set(counted)) == 1, "a choice that ended has all of its stages"
     faults = fates.target.happened + fates.actors.happened
     mended = snapshot.restarts + snapshot.recoveries
     assert mended <= faults.total(), "only faults may restart anything"

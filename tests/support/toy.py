@@ -221,6 +221,10 @@ class ToyTarget:
         if not self.pages:
             self.pages.extend([(-1, 0)] * (self.block_count * self.block_size))
 
+    def known_counts(self) -> dict[int, int]:
+        """Return how many tokens it knows of each sequence."""
+        return {sequence_id: len(tokens) for sequence_id, tokens in self.histories.items()}
+
     def step(self, proposal: Proposal) -> Verdict:
         """Verify a proposal the way a real model does, except for the arithmetic."""
         self.steps += 1
