@@ -5,6 +5,7 @@ Its logits are a hash of the last tokens, so a wrong block, slot, copy or path i
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import exp, log
 
 from draftwerk.actors.messages import ChatMessage, Scalar
@@ -69,6 +70,11 @@ def jump_forward(output: Sequence[int], sampling: Sampling) -> tuple[int, ...]:
 
 def next_token(context: Sequence[int], prompt_count: int, sampling: Sampling) -> int:
     """Return the seeded toy's token at position len(context)."""
+    return _next_token(tuple(context), prompt_count, sampling)
+
+
+@lru_cache(maxsize=1 << 16)  # one text is decoded plainly, drafted and verified
+def _next_token(context: tuple[int, ...], prompt_count: int, sampling: Sampling) -> int:
     output = context[prompt_count:]
     choices = allowed(output, sampling)
     scores = edited(logits(context), context[:prompt_count], output, sampling, choices)
