@@ -5,7 +5,7 @@ try:
 except ImportError:
     pass
 else:
-    from tests.support.quick_interpreter import hasten
+    from tests.model.gpu.quick_interpreter import hasten
 
     if DEVICE.type == "cpu":
         hasten()
