@@ -27,7 +27,7 @@ from draftwerk.speculative.protocol.rounds import (
     TokenTopK,
     Verdict,
 )
-from draftwerk.speculative.sampling.gumbel import gumbel, path_key
+from draftwerk.speculative.sampling.gumbel import gumbel, path_key, philox
 from draftwerk.speculative.sampling.params import Grammar, Sampling, choose, edited, probabilities
 from tests.support.naive_beams import Text, best_candidates, naive_beam_search
 
@@ -79,6 +79,12 @@ def _next_token(context: tuple[int, ...], prompt_count: int, sampling: Sampling)
     choices = allowed(output, sampling)
     scores = edited(logits(context), context[:prompt_count], output, sampling, choices)
     return choose(scores, len(context), sampling)
+
+
+def forget() -> None:
+    """Drop what was computed before the product is changed under a test, or changed back."""
+    _next_token.cache_clear()
+    philox.cache_clear()
 
 
 def plain_text(prompt: Sequence[int], sampling: Sampling, tokens_max: int) -> list[int]:
