@@ -4,12 +4,14 @@ import asyncio
 import random
 
 import pytest
+from msgspec.structs import replace
 
 from draftwerk.actors.errors import DrainingError, OverloadedError
-from draftwerk.actors.messages import Delta, Failed, Options
+from draftwerk.actors.messages import Delta, Failed, Options, Passages
 from draftwerk.cluster.frame_stream import LinkLostError
 from draftwerk.cluster.replica_link import connect
 from draftwerk.cluster.replica_set import ReplicaSet
+from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.sampling.params import Sampling
 from tests.cluster.small_cluster import Replica, SmallCluster, small_cluster
 from tests.support.simulation import Outcome, compare, kinds, random_options, read
@@ -180,6 +182,19 @@ async def test_a_refusal_names_the_clients_field() -> None:
         assert [(each.kind, each.field) for each in events if isinstance(each, Failed)] == [
             ("refused", "prompt")
         ]
+
+
+async def test_segments_are_found_at_the_door() -> None:
+    blend = Blend((), "none", 0.0)
+    options = replace(LONG, blend=blend)
+    async with small_cluster(Replica("a")) as cluster:
+        prompt = Passages(("w1 w2 w3", "w4 w5"), "w6 w7")
+        async with cluster.door.generate(prompt, options, request_id="passages") as stream:
+            sent = cluster.door.requests["passages"].entry.submit
+            events = [event async for event in stream]
+        assert sent.prompt == (1, 2, 3, 4, 5, 6, 7)
+        assert sent.options.blend == replace(blend, spans=((0, 3), (3, 5)))
+        assert not any(isinstance(event, Failed) for event in events)
 
 
 async def test_prefixes_meet_at_their_replica() -> None:
