@@ -1,7 +1,8 @@
-"""Triton's interpreter without three things that it does at every operation and that prove nothing.
+"""Triton's interpreter without what it does at every operation and what proves nothing.
 
 It prepares overflow checks that are carried out with `debug` alone, lists the members of
-`triton.language` again at each call of a device function, and rebuilds a table for each type asked.
+`triton.language` again at each call of a device function, rebuilds a table for each type asked, and
+checks and wraps the same few shapes for each tensor.
 """
 
 from collections.abc import Callable
@@ -60,6 +61,41 @@ class KeptTypes:
         return found
 
 
+class KeptShapes:
+    """The shapes of blocks, checked and wrapped once for each."""
+
+    def __init__(self) -> None:
+        self.of_types: dict[tuple[Any, ...], tuple[Any, int, str]] = {}
+        self.of_tensors: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+        self.make_type = tl.block_type.__init__
+        self.make_tensor = tl.tensor.__init__
+
+    def init_type(self, made: Any, element_ty: Any, shape: Any) -> None:
+        """Do what `block_type.__init__` does."""
+        if isinstance(shape, tl.constexpr):
+            shape = shape.value
+        sizes = tuple(size.value if isinstance(size, tl.constexpr) else size for size in shape)
+        found = self.of_types.get(sizes)
+        if found is None:
+            self.make_type(made, element_ty, shape)
+            self.of_types[sizes] = made.shape, made.numel, str(made.shape)
+            return
+        made.element_ty = element_ty
+        made.shape, made.numel, words = found
+        made.name = f"<{words}, {element_ty}>"
+
+    def init_tensor(self, made: Any, handle: Any, type_: Any) -> None:
+        """Do what `tensor.__init__` does."""
+        sizes = tuple(type_.shape.values) if type_.is_block() else ()
+        found = self.of_tensors.get(sizes)
+        if found is None:
+            self.make_tensor(made, handle, type_)
+            self.of_tensors[sizes] = made.shape, made.numel
+            return
+        made.handle, made.type, made.dtype = handle, type_, type_.scalar
+        made.shape, made.numel = found
+
+
 def hasten() -> None:
     """Change the interpreter of this process."""
     if isinstance(interpreter._patch_lang, PatchedOnce):
@@ -69,3 +105,8 @@ def hasten() -> None:
         interpreter.interpreter_builder.options = replace(options, sanitize_overflow=False)
     interpreter._patch_lang = PatchedOnce(interpreter._patch_lang)
     interpreter._get_np_dtype = KeptTypes(interpreter._get_np_dtype)
+    shapes = KeptShapes()
+    tl.block_type.__init__ = lambda made, element_ty, shape: shapes.init_type(
+        made, element_ty, shape
+    )
+    tl.tensor.__init__ = lambda made, handle, type: shapes.init_tensor(made, handle, type)
