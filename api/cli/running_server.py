@@ -15,7 +15,7 @@ ANYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 """An address to listen on at all of a machine's, and one to reach it by."""
 
 
-class ServerTimes(msgspec.Struct, frozen=True):
+class DeviceTimes(msgspec.Struct, frozen=True):
     """Since the server was started."""
 
     busy: float
@@ -40,7 +40,7 @@ class ServerTimes(msgspec.Struct, frozen=True):
             yield "its requests, ms on average", words
 
 
-def server_times(settings: Settings) -> ServerTimes | None:
+def server_times(settings: Settings) -> DeviceTimes | None:
     """Return what the server at the settings' address tells, None if none of ours answers."""
     host = ANYWHERE.get(settings.host, settings.host)
     host = f"[{host}]" if ":" in host else host
@@ -54,7 +54,7 @@ def server_times(settings: Settings) -> ServerTimes | None:
         return None
 
 
-def read_times(page: str) -> ServerTimes | None:
+def read_times(page: str) -> DeviceTimes | None:
     """Return what a page of metrics tells, None before the first gap. Raises ValueError."""
     busy_s, sums, counts = 0.0, dict[str, float](), dict[str, float]()
     gap_s, gaps = 0.0, list[tuple[float, float]]()
@@ -74,7 +74,7 @@ def read_times(page: str) -> ServerTimes | None:
     if not gaps or not gaps[-1][1]:
         return None
     count = gaps[-1][1]
-    return ServerTimes(
+    return DeviceTimes(
         busy_s / (busy_s + gap_s) if busy_s else 0.0,
         1e3 * gap_s / count,
         1e3 * _bound(gaps, 0.5 * count),

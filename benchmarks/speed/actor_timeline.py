@@ -1,6 +1,6 @@
 """What the actors did during a step, as lines of text from a server's /debug/trace.
 
-    python -m benchmarks.speed.timeline URL [--tokens 60] [--round N]
+    python -m benchmarks.speed.actor_timeline URL [--tokens 60] [--round N]
 
 One client reads a text; then every span that touches the chosen round's verifier span is printed,
 with its beginning and end in milliseconds after that one's beginning, and whether it lies within.
@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 WAIT_S = 60.0
 
 
-class TimelineSpan(NamedTuple):
+class ActorSpan(NamedTuple):
     """Something an actor did; times in milliseconds of one clock."""
 
     actor: str
@@ -25,11 +25,11 @@ class TimelineSpan(NamedTuple):
     ended: float
 
 
-def spans_of(trace: Sequence[Mapping[str, Any]]) -> list[TimelineSpan]:
+def spans_of(trace: Sequence[Mapping[str, Any]]) -> list[ActorSpan]:
     """Return the spans of a page in Chrome's trace format, in order of beginning."""
     names = {each["tid"]: each["args"]["name"] for each in trace if each["ph"] == "M"}
     found = [
-        TimelineSpan(
+        ActorSpan(
             names[each["tid"]], each["name"], each["ts"] / 1e3, (each["ts"] + each["dur"]) / 1e3
         )
         for each in trace
@@ -38,7 +38,7 @@ def spans_of(trace: Sequence[Mapping[str, Any]]) -> list[TimelineSpan]:
     return sorted(found, key=lambda span: span.begun)
 
 
-def lines(spans: Sequence[TimelineSpan], step: TimelineSpan) -> Iterator[str]:
+def lines(spans: Sequence[ActorSpan], step: ActorSpan) -> Iterator[str]:
     """Yield a line for each span that touches the step's."""
     yield "from ms    to ms  actor        what"
     for span in spans:
@@ -51,7 +51,7 @@ def lines(spans: Sequence[TimelineSpan], step: TimelineSpan) -> Iterator[str]:
             )
 
 
-def chosen(spans: Sequence[TimelineSpan], number: int | None) -> TimelineSpan:
+def chosen(spans: Sequence[ActorSpan], number: int | None) -> ActorSpan:
     """Return the verifier's span of a round, or the middle one. Raises ValueError without one."""
     steps = [span for span in spans if span.actor == "verifier" and span.what.startswith("step ")]
     steps = [span for span in steps if number is None or span.what == f"step {number}"]
