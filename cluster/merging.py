@@ -24,7 +24,6 @@ BY_WORD = tuple(
 )
 
 
-
 def merged(
     replicas: Mapping[str, Snapshot], *, is_up: bool, draining: bool, moves: dict[str, int]
 ) -> Snapshot:

@@ -183,7 +183,7 @@ class Router:
                 self._report_knows(load, load.pending[serial])
         for key in added:
             load.keys.add(key)
-            self._holders[key] = self._holders.get(key, 0) | load.bit
+            self._mark(key, load.bit)
         for key in dropped:
             load.keys.discard(key)
             if key not in load.expected:
@@ -217,7 +217,7 @@ class Router:
         load.pending_rows += rows
         for key in keys:
             load.expected[key] = load.expected.get(key, 0) + 1
-            self._holders[key] = self._holders.get(key, 0) | load.bit
+            self._mark(key, load.bit)
         return reservation
 
     def _report_knows(self, load: ReplicaLoad, reservation: Reservation) -> None:
@@ -265,6 +265,9 @@ class Router:
         if len(self._heat) > HEAT_MAX:
             self._heat.popitem(last=False)
         return count
+
+    def _mark(self, key: int, bit: int) -> None:
+        self._holders[key] = self._holders.get(key, 0) | bit
 
     def _clear(self, key: int, bit: int) -> None:
         left = self._holders.get(key, 0) & ~bit
