@@ -2,11 +2,15 @@
 
 import asyncio
 import random
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from draftwerk.actors.errors import DrainingError, OverloadedError
-from draftwerk.actors.messages import Delta, Failed, Options
+from draftwerk.actors.mailbox import Inbox, mailbox
+from draftwerk.actors.messages import Delta, Event, Failed, Options
 from draftwerk.cluster.frame_stream import LinkLostError
 from draftwerk.cluster.replica_link import connect
 from draftwerk.cluster.replica_set import ReplicaSet
@@ -233,3 +237,25 @@ async def test_a_door_without_replicas_is_overloaded() -> None:
     async with small_cluster() as cluster:
         with pytest.raises(OverloadedError):
             await texts(cluster.door, "r")
+
+
+async def test_a_stream_that_breaks_off_at_a_replica_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with small_cluster(Replica("a")) as cluster:
+        engine = cluster.replicas["a"].engine
+        real = engine.generate
+
+        @asynccontextmanager
+        async def broken_off(*prompt: Any, **named: Any) -> AsyncGenerator[Inbox[Event]]:
+            async with real(*prompt, **named):
+                events, stream = mailbox[Event](1)
+                events.close()
+                with stream:
+                    yield stream
+
+        monkeypatch.setattr(type(engine), "generate", lambda _, *a, **b: broken_off(*a, **b))
+        async with asyncio.timeout(5), cluster.door.generate((1, 2), LONG, request_id="x") as got:
+            event = await got.receive()
+        assert isinstance(event, Failed)
+        assert event.reason == "the stream ended before its last event"
