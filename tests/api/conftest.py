@@ -17,12 +17,17 @@ import pytest_asyncio
 
 from draftwerk.api.app import create_app
 from draftwerk.api.core.config import Settings, load
-from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.server import Host, bind, uvicorn_config
 from tests.api.support.agents import CALLS, THINKING
 from tests.api.support.fake_engine import ByteText, FakeEngine
+from tests.api.support.fake_replicas import (
+    DOOR,
+    behind_replicas,
+    skip_where_replicas_differ,
+)
 
 MODEL = "fake-model"
 
@@ -33,6 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents and inspect.iscoroutinefunction(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
+    skip_where_replicas_differ(items)
 
 
 @dataclass
@@ -85,13 +91,26 @@ async def behind(
     card = ServedModel(
         name=MODEL, context_max=4096, vocab_size=257, draft_sources=("ngram", "suffix")
     )
-    state = ServerState(engine=engine, text_tools=ByteText(), model=card, settings=chosen)
-    startup.app = create_app(state)
-    async with httpx.AsyncClient(base_url=url, timeout=20, verify=False) as http:
+    async with (
+        serving_engine(engine, card) as client,
+        httpx.AsyncClient(base_url=url, timeout=20, verify=False) as http,
+    ):
+        state = ServerState(engine=client, text_tools=ByteText(), model=card, settings=chosen)
+        startup.app = create_app(state)
         served = Served(url, engine, state, http)
         yield served
         if "openai" in vars(served):
             await served.openai.close()
+
+
+@asynccontextmanager
+async def serving_engine(fake: FakeEngine, model: ServedModel) -> AsyncGenerator[EngineClient]:
+    """Yield the engine of the API: the fake itself, or replicas of it."""
+    if not DOOR:
+        yield fake
+        return
+    async with behind_replicas(fake, model) as door:
+        yield door
 
 
 @asynccontextmanager
