@@ -39,17 +39,42 @@ NEEDS_ONE_PROCESS = {
     "test_metrics_carry_the_names_of_dashboards": "the replicas' counters are added",
 }
 """Tests that make no sense with replicas, and why not."""
+ENCODED = "the test looks at the prompt's messages, which the door has tokenized"
+LOGGED = "the door's log is in another process"
+NEEDS_DOOR_INSIDE = {
+    "test_contents_may_be_parts_and_developers_are_systems": ENCODED,
+    "test_the_stock_client_gets_a_response": ENCODED,
+    "test_earlier_output_may_be_sent_back": ENCODED,
+    "test_a_conversation_goes_on_from_an_earlier_response": ENCODED,
+    "test_a_response_goes_on_from_another_token_for_token": ENCODED,
+    "test_a_streamed_response_at_its_limit_is_gone_on_from_too": ENCODED,
+    "test_a_participants_name_reaches_the_template": ENCODED,
+    "test_truncation_drops_the_earliest_turns_and_keeps_system_messages": ENCODED,
+    "test_plain_text_is_one_block": ENCODED,
+    "test_limits_and_stop_sequences_are_told": ENCODED,
+    "test_headers_that_change_with_every_request_do_not_reach_the_prompt": ENCODED,
+    "test_a_model_that_does_not_reason_is_asked_in_vain": ENCODED,
+    "test_ids_are_taken_from_the_client_only_if_harmless": "Serve adds x-request-id once more",
+    "test_a_requests_lengths_and_times_add_up": "one door counts the requests of all tests",
+    "test_a_refused_request_is_logged_and_counted_once": LOGGED,
+    "test_what_reached_the_engine_is_counted_once": LOGGED,
+    "test_a_client_cannot_write_lines_of_its_own_into_the_log": LOGGED,
+    "test_a_cancelled_request_reports_its_prompt": LOGGED,
+}
+"""Tests that cannot run where Ray Serve's door is in a process of its own, and why not."""
 
 
 def skip_where_replicas_differ(items: list[pytest.Item]) -> None:
     """Skip by name what only one process can do."""
     for item in items:
-        reason = NEEDS_ONE_PROCESS.get(getattr(item, "originalname", item.name))
-        if DOOR and reason:
-            item.add_marker(pytest.mark.skip(reason=f"replicas: {reason}"))
+        name = getattr(item, "originalname", item.name)
+        if DOOR and name in NEEDS_ONE_PROCESS:
+            item.add_marker(pytest.mark.skip(reason=f"replicas: {NEEDS_ONE_PROCESS[name]}"))
+        if DOOR == "serve" and name in NEEDS_DOOR_INSIDE:
+            item.add_marker(pytest.mark.skip(reason=f"Serve: {NEEDS_DOOR_INSIDE[name]}"))
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class FakeReplica:
     """The fake engine, as a replica's server wants one; several may share it."""
 
