@@ -29,6 +29,8 @@ from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.beams.search import SEARCH_ROOM
+from draftwerk.speculative.blend.blending import Blending, blended
+from draftwerk.speculative.blend.rules import canonical_parts, segment_space
 from draftwerk.speculative.protocol.rounds import Round
 from draftwerk.speculative.scheduler.scheduler import Scheduler, expand
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
@@ -151,6 +153,7 @@ class Cache:
         options = encoded.options
         committed = encoded.committed[choice] if encoded.committed else ()
         room = self.context_max - len(encoded.tokens)
+        table, blending = self._table(encoded)
         return Sequence(
             sequence_id=next(self._ids),
             request_id=encoded.request_id,
@@ -166,7 +169,8 @@ class Cache:
                 ),
             ),
             tokens_max=room if options.tokens_max is None else min(room, options.tokens_max),
-            table=BlockTable(self.scheduler.pool, self.namer, options.name_space),
+            table=table,
+            blending=blending,
             draft_max=draft_max(encoded, self.scheduler.limits.draft_max),
             priority=options.priority,
             methods=options.speculation.methods,
@@ -174,6 +178,20 @@ class Cache:
             prediction=encoded.prediction,
             resumed=bool(encoded.committed),
         )
+
+    def _table(self, encoded: Encoded) -> tuple[BlockTable, Blending | None]:
+        """Return a sequence's empty table, and what its segments need."""
+        pool, namer, space = self.scheduler.pool, self.namer, encoded.options.name_space
+        tokens, blend = encoded.tokens, encoded.blend
+        parts = () if blend is None else canonical_parts(blend, len(tokens), pool.block_size)
+        if blend is None or not parts:
+            return BlockTable(pool, namer, space), None
+
+        def new_table(start: int) -> BlockTable:
+            return BlockTable(pool, namer, segment_space(blend, start, space))
+
+        table = BlockTable(pool, namer, space, blended(blend, tokens, parts))
+        return table, Blending(blend, parts, new_table)
 
 
 def draft_max(encoded: Encoded, server_max: int) -> int:
@@ -218,4 +236,16 @@ def stats(sequence: Sequence) -> SequenceStats:
         predicted_rejected=tally.predicted_rejected,
         preemption_count=tally.preemptions,
         score=tally.score,
+        **_blend_counts(sequence),
     )
+
+
+def _blend_counts(sequence: Sequence) -> dict[str, int]:
+    """Return how a prompt's segments were computed."""
+    blending = sequence.blending
+    if blending is None:
+        return {}
+    canonical = sum(part.length for part in blending.parts)
+    declared = sum(stop - start for start, stop in blending.blend.spans)
+    kept = canonical - blending.repaired
+    return {"blended_count": kept, "repaired_count": declared - kept}

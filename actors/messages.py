@@ -2,6 +2,7 @@
 
 import msgspec
 
+from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, Draft, Verdict
 from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.replies.parser import ReplyPart
@@ -43,6 +44,8 @@ class ChatMessage(msgspec.Struct, frozen=True):
     """Of a tool's result: the call it belongs to."""
     reasoning: str = ""
     """Of an earlier answer: what came before it, for templates that show it."""
+    segments: tuple[tuple[int, int], ...] = ()
+    """(start, stop) in the content of each declared segment, in characters, ascending."""
 
 
 Scalar = bool | int | str
@@ -59,7 +62,16 @@ class Chat(msgspec.Struct, frozen=True, tag=True):
     """More of what the chat template is given."""
 
 
-Prompt = Chat | str | tuple[int, ...]
+class Passages(msgspec.Struct, frozen=True, tag=True):
+    """Texts that are segments of a prompt, each followed by an empty line, and what follows."""
+
+    documents: tuple[str, ...]
+    """The segments."""
+    text: str
+    """What stands behind them."""
+
+
+Prompt = Chat | Passages | str | tuple[int, ...]
 
 
 class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -115,6 +127,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Replaces the tenant in `name_space`, so that callers may share one or split their own."""
     priority: int = 0
     """Lower is sooner."""
+    blend: Blend | None = None
+    """How declared segments of the prompt are reused. Of a prompt in tokens it has their spans;
+    else the prompt has them."""
 
     @property
     def name_space(self) -> str:
@@ -164,6 +179,8 @@ class Encoded(ActorMessage, frozen=True):
     """The prompt's token ids."""
     options: Options
     """How the request is to be decoded."""
+    blend: Blend | None = None
+    """Which of its tokens are segments that may be reused, if it declares some."""
     prediction: tuple[int, ...] = ()
     """Token ids of the text that the client expects; empty without one."""
     committed: tuple[tuple[int, ...], ...] = ()
@@ -226,6 +243,10 @@ class SequenceStats(msgspec.Struct, frozen=True, kw_only=True):
     """Verified tokens that the client's `prediction` proposed and the target rejected."""
     preemption_count: int = 0
     """How often the sequence lost its blocks and was computed again."""
+    blended_count: int = 0
+    """Prompt tokens whose KV was computed as if their segment stood alone."""
+    repaired_count: int = 0
+    """Tokens of segments that were computed where they stand."""
     score: float | None = None
     """Of a finished beam search's text: its log-probability over the length penalty."""
 

@@ -92,7 +92,10 @@ class SwapIn:
     def _missing(self, sequence: Sequence) -> Iterator[bytes]:
         """Yield the blocks of its head that the pool has lost, as far as they are kept."""
         store, pool = self.intake.store, self.intake.scheduler.pool
-        for name in self.intake.names(tuple(sequence.tokens), sequence.name_space):
+        blending, tokens = sequence.blending, tuple(sequence.tokens)
+        if blending is not None:
+            tokens = tokens[: blending.start + 1]  # what follows depends on its segments
+        for name in self.intake.names(tokens, sequence.name_space):
             if pool.find(name) is None:
                 if name not in store and self.write_behind.copy_of(name) is None:
                     return

@@ -41,6 +41,24 @@ class TextTools(Protocol):
         """
         ...
 
+    def encode_segments(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[str] = (),
+        variables: Sequence[tuple[str, Scalar]] = (),
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the tokens of a rendered conversation, those of each segment as if it stood alone,
+        and (start, stop) of each. Raises ValueError, with a message for the client, if the template
+        refuses it or changes a segment.
+        """
+        ...
+
+    def encode_passages(
+        self, documents: Sequence[str], text: str
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the same of documents, each followed by an empty line, and of a text."""
+        ...
+
     def encode_continuation(self, text: str) -> list[int]:
         """Return the tokens of text that follows a prompt: no beginning token."""
         ...

@@ -27,6 +27,7 @@ from draftwerk.actors.messages import (
 )
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.cache.prefix import BlockNamer
+from draftwerk.speculative.blend.rules import canonical_parts, segment_space
 from draftwerk.speculative.protocol.rounds import StepReport
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 
@@ -148,14 +149,31 @@ class Intake:
         if not self.costs.pays(self.scheduler.pool.block_size):
             return []
         wanted: list[bytes] = []
-        committed = encoded.committed[0] if encoded.committed else ()
-        tokens = (*encoded.tokens, *committed)
-        for name in self.names(tokens, encoded.options.name_space):
-            if self.scheduler.pool.find(name) is None:
-                if name not in self.store and name not in self._coming:
-                    break
-                wanted.append(name)
+        size = self.scheduler.pool.block_size
+        for tokens, name_space in self._read_from_start(encoded):
+            for name in self.namer.chain(tokens, size, name_space):
+                if self.scheduler.pool.find(name) is None:
+                    if name not in self.store and name not in self._coming:
+                        break
+                    if name not in wanted:
+                        wanted.append(name)
         return wanted
+
+    def _read_from_start(self, encoded: Encoded) -> Iterator[tuple[tuple[int, ...], str]]:
+        """Yield the tokens whose blocks will be looked for, with their name space.
+
+        That is the prompt, or its beginning up to the first segment, and each segment by itself.
+        """
+        committed = encoded.committed[0] if encoded.committed else ()
+        tokens, size = (*encoded.tokens, *committed), self.scheduler.pool.block_size
+        space, blend = encoded.options.name_space, encoded.blend
+        parts = () if blend is None else canonical_parts(blend, len(encoded.tokens), size)
+        if blend is None or not parts:
+            yield tokens[:-1], space
+            return
+        yield tokens[: parts[0].start], space
+        for part in parts:
+            yield tokens[part.start : part.stop], segment_space(blend, part.start, space)
 
     def names(self, tokens: tuple[int, ...], name_space: str) -> Iterator[bytes]:
         """Return the names under which `BlockTable.match` will look for the blocks of a text."""

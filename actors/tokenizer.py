@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar, assert_never
 
 import anyio
+import msgspec
 
 from draftwerk.actors.beam_options import beam_refusal
 from draftwerk.actors.devices.device import Worker
@@ -17,17 +18,20 @@ from draftwerk.actors.messages import (
     Encoded,
     Failed,
     Options,
+    Passages,
     Prompt,
     Submit,
     TokenizerMessage,
 )
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.text import TextTools
+from draftwerk.speculative.blend.rules import Blend
 
 TEXTS_AT_ONCE = 4
 """Requests that are encoded at once: one long text does not delay the others."""
 GRAMMAR_FIELD = "response_format"
 R = TypeVar("R")
+Spans = tuple[tuple[int, int], ...]
 
 log = logging.getLogger("draftwerk")
 
@@ -125,7 +129,7 @@ class Tokenizer:
 
     async def _encode(self, submit: Submit) -> Encoded:
         field = prompt_field(submit.prompt)
-        tokens = await self._on_thread(lambda: self._tokens(submit.prompt), field)
+        tokens, spans = await self._on_thread(lambda: tokens_of(self.text, submit.prompt), field)
         prediction = submit.options.speculation.prediction
         grammar = submit.options.sampling.grammar
         if grammar is not None:
@@ -134,6 +138,7 @@ class Tokenizer:
             request_id=submit.request_id,
             tokens=tokens,
             options=submit.options,
+            blend=located(submit.options, spans).blend,
             prediction=await self._on_thread(
                 lambda: tuple(self.text.encode_continuation(prediction)), "prediction"
             )
@@ -151,14 +156,35 @@ class Tokenizer:
                 raise RefusedError(str(error), field) from error
         raise RefusedError(f"reading it took longer than {self.limits.encode_s:g} s", field)
 
-    def _tokens(self, prompt: Prompt) -> tuple[int, ...]:
-        match prompt:
-            case Chat():
-                return tuple(self.text.encode_chat(prompt.messages, prompt.tools, prompt.variables))
-            case str():
-                return tuple(self.text.encode(prompt))
-            case _:
-                return prompt
+
+def tokens_of(text: TextTools, prompt: Prompt) -> tuple[tuple[int, ...], Spans]:
+    """Return a prompt's tokens, and where its segments are in them.
+
+    Raises ValueError for one that the model's template refuses.
+    """
+    match prompt:
+        case Chat():
+            asked = prompt.messages, prompt.tools, prompt.variables
+            if any(message.segments for message in prompt.messages):
+                tokens, spans = text.encode_segments(*asked)
+                return tuple(tokens), tuple(spans)
+            return tuple(text.encode_chat(*asked)), ()
+        case Passages():
+            tokens, spans = text.encode_passages(prompt.documents, prompt.text)
+            return tuple(tokens), tuple(spans)
+        case str():
+            return tuple(text.encode(prompt)), ()
+        case _:
+            return prompt, ()
+
+
+def located(options: Options, spans: Spans) -> Options:
+    """Return options that name where the prompt's segments are in its tokens."""
+    if options.blend is None or not spans:
+        return options
+    return msgspec.structs.replace(
+        options, blend=msgspec.structs.replace(options.blend, spans=spans)
+    )
 
 
 def prompt_field(prompt: Prompt) -> str:
@@ -184,6 +210,17 @@ def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str
     refusal = beam_refusal(options, count, room, limits.blocks, limits.round_max)
     if refusal is not None:
         raise RefusedError(*refusal)
+    if encoded.blend is not None:
+        _check_segments(encoded.blend, count + room, limits.blocks)
+
+
+def _check_segments(blend: Blend, tokens_max: int, blocks: tuple[int, int]) -> None:
+    """Refuse a prompt that the pool cannot hold beside its longest segment."""
+    count, size = blocks
+    longest = max((stop - start for start, stop in blend.spans), default=0)
+    if -(-tokens_max // size) + -(-longest // size) > count:
+        said = f"{tokens_max} tokens and a segment of {longest} do not fit into the cache together"
+        raise RefusedError(said, "blend")
 
 
 def _check_options(options: Options, count: int, vocab_size: int, context_max: int) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import takewhile
+from typing import NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import ROOT, BlockNamer
@@ -11,6 +12,15 @@ BlockCopy = tuple[int, int]
 """(from, to): a block's content to copy before the round writes anything."""
 
 
+class Blended(NamedTuple):
+    """From where on a table's content is not what its tokens alone would give."""
+
+    start: int
+    """The first such slot."""
+    name: str
+    """Digest of all that the content depends on besides the tokens before it."""
+
+
 class BlockTable:
     """Maps slot s to offset s % block_size of block `blocks[s // block_size]`.
 
@@ -18,12 +28,21 @@ class BlockTable:
     blocks[0]            ...            blocks[named-1]  blocks[named] ... blocks[-1]
     """
 
-    def __init__(self, pool: BlockPool, namer: BlockNamer, name_space: str) -> None:
+    def __init__(
+        self, pool: BlockPool, namer: BlockNamer, name_space: str, blended: "Blended | None" = None
+    ) -> None:
+        """With `blended`, blocks from some slot on are found by the same blend alone."""
         self.blocks: list[int] = []
         self._pool = pool
         self._namer = namer
         self._name_space = name_space
+        self._blended = blended
         self._names: list[bytes] = []
+
+    @property
+    def block_size(self) -> int:
+        """Slots of a block."""
+        return self._pool.block_size
 
     @property
     def slots(self) -> int:
@@ -92,7 +111,7 @@ class BlockTable:
 
     def fork(self) -> "BlockTable":
         """Return a second table over the same blocks, copy-on-write (see `own`)."""
-        twin = BlockTable(self._pool, self._namer, self._name_space)
+        twin = BlockTable(self._pool, self._namer, self._name_space, self._blended)
         for block in self.blocks:
             self._pool.hold(block)
         twin.blocks = list(self.blocks)
@@ -123,4 +142,7 @@ class BlockTable:
 
     def _next_name(self, tokens: Sequence[int]) -> bytes:
         parent = self._names[-1] if self._names else ROOT
-        return self._namer.name(parent, tokens, self._name_space)
+        space, end = self._name_space, (len(self._names) + 1) * self._pool.block_size
+        if self._blended is not None and end > self._blended.start:
+            space = f"{space} {self._blended.name}"
+        return self._namer.name(parent, tokens, space)

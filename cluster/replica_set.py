@@ -23,7 +23,6 @@ from draftwerk.actors.admitting import check_request
 from draftwerk.actors.ledger import SUSPICION_MAX, Entry
 from draftwerk.actors.mailbox import Inbox, mailbox
 from draftwerk.actors.messages import (
-    Chat,
     Delta,
     Ended,
     Event,
@@ -37,7 +36,7 @@ from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.text import TextTools
-from draftwerk.actors.tokenizer import prompt_field
+from draftwerk.actors.tokenizer import located, prompt_field, tokens_of
 from draftwerk.cluster.merging import merged
 from draftwerk.cluster.pools import Pools
 from draftwerk.cluster.prompt_blocks import block_keys
@@ -143,10 +142,12 @@ class ReplicaSet:
         """Tokenize a prompt, so that it can be routed by its blocks and is tokenized once."""
         submit = request.entry.submit
         with anyio.move_on_after(ENCODE_S), suppress(ValueError):
-            tokens = await asyncio.to_thread(encoded, self.text, submit.prompt)
+            tokens, spans = await asyncio.to_thread(tokens_of, self.text, submit.prompt)
             if tokens:
                 request.tokens = tokens
-                request.entry.submit = msgspec.structs.replace(submit, prompt=tokens)
+                request.entry.submit = msgspec.structs.replace(
+                    submit, prompt=tokens, options=located(submit.options, spans)
+                )
 
     def _place(self, request: PlacedRequest) -> None:
         """Send a request to a replica of its pool, or let it wait for one."""
@@ -362,10 +363,3 @@ class ReplicaSet:
             self.placed[each.wire_id] is each for each in self.requests.values() if each.link
         )
         assert all(each.link is not None for each in self.placed.values())
-
-
-def encoded(text: TextTools, prompt: Prompt) -> tuple[int, ...]:
-    """Return a prompt's tokens. Raises ValueError for one that the template refuses."""
-    if isinstance(prompt, Chat):
-        return tuple(text.encode_chat(prompt.messages, prompt.tools, prompt.variables))
-    return tuple(text.encode(prompt)) if isinstance(prompt, str) else prompt

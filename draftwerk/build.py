@@ -23,6 +23,7 @@ from draftwerk.actors.devices.recovering_target import RecoveringTarget, Recover
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.api.core.config import ConfigError, EngineSettings
 from draftwerk.api.core.ports import RunningServer, ServedModel
+from draftwerk.blend_certificate import read as read_certificate
 from draftwerk.cache.store.disk import KEY_BYTES, name_key
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.hub import locate
@@ -222,6 +223,7 @@ def no_proposer() -> None:
 
 def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int) -> ServedModel:
     """Return what clients are shown of the models."""
+    certificate = read_certificate(models.ready.blends)
     return ServedModel(
         name=(*settings.served_model_name, models.target_info.name)[0],
         aliases=settings.served_model_name[1:],
@@ -240,6 +242,7 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         pipeline_parallel=settings.pipeline_parallel,
         tensor_parallel=settings.tensor_parallel,
         exact=models.ready.exact and settings.verify == "keyed",
+        blends=None if certificate is None else certificate.served(),
     )
 
 

@@ -19,7 +19,8 @@ from draftwerk.model.draft_head.head import DraftHead, find
 from draftwerk.model.model_options import ModelOptions
 from draftwerk.model.native.build import NativeUnavailable, obtain
 from draftwerk.model.native.draft_head import NativeStep
-from draftwerk.model.native.kv_pages import copy_blocks, move_slots
+from draftwerk.model.native.kv_pages import NativeTurn, copy_blocks, move_slots
+from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.native.servable import check_formats
 from draftwerk.model.native.trials import native_roofline
@@ -42,6 +43,7 @@ from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
 from draftwerk.model.text.grammar import Grammars, grammars_of
+from draftwerk.speculative.blend.rules import CHECK_LAYER
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.protocol.forks import NurseryModel
 from draftwerk.speculative.protocol.frames import OnProgress
@@ -75,6 +77,9 @@ class Built(NamedTuple):
     """Where the machine's rates were measured."""
     fingerprint: str = ""
     """Of everything that decides the bytes of keys and values beside the tokens."""
+    blends: str = ""
+    """Fingerprint of what decides how far blended texts are from exact ones; empty where segments
+    cannot be reused."""
     group: RankGroup | None = None
     """The other ranks of a divided model."""
 
@@ -167,6 +172,7 @@ def _native(options: ModelOptions, progress: OnProgress, grammars: Grammars | No
         grammars=grammars or _grammars(model),
         draft_head=head,
         shared=part.shared,
+        turn_slots=_turn_slots(options, model.config, pool) if group is None else None,
     )
     if group is not None:
         group.wait_until_ready()
@@ -186,14 +192,27 @@ def _native(options: ModelOptions, progress: OnProgress, grammars: Grammars | No
         measured_s=part.measured_s + perf_counter() - begun,
         roofline=roofline,
         fingerprint=_page_fingerprint(options, model.directory, kernel_words(kernels)),
+        blends=_fingerprint(options, model.directory, ("blend",)) if parts.turn_slots else "",
         group=group,
     )
+
+
+def _turn_slots(options: ModelOptions, config: ModelConfig, pool: Pool) -> NativeTurn | None:
+    """Return what turns copied keys to their places, where segments can be reused."""
+    # Keys in one byte would be rounded twice.
+    if options.kv_dtype == "int8" or config.layer_count <= CHECK_LAYER:
+        return None
+    return NativeTurn(pool, config.rope_inverse_frequencies)
 
 
 def _page_fingerprint(options: ModelOptions, directory: Path, words: tuple[str, ...]) -> str:
     """Return what tells these pages' bytes from all others; empty where nothing can."""
     if options.pages_descriptor < 0:
         return ""
+    return _fingerprint(options, directory, words)
+
+
+def _fingerprint(options: ModelOptions, directory: Path, words: tuple[str, ...]) -> str:
     words = (options.dtype, options.kv_dtype, str(options.block_size), *words)
     found = weights_fingerprint(directory, cache_directory(), words)
     return "" if found is None else found.hex()

@@ -231,4 +231,5 @@ def _ready(built: Built, costs: StepTimes) -> Ready:
         pages=None if built.parts.shared is None else built.parts.shared.layout,
         ranks=() if built.group is None else tuple(built.group.process_ids.values()),
         fingerprint=built.fingerprint,
+        blends=built.blends,
     )

@@ -16,6 +16,7 @@ from draftwerk.speculative.sampling.params import Sampling
 
 if TYPE_CHECKING:
     from draftwerk.speculative.beams.search import BeamSearch
+    from draftwerk.speculative.blend.blending import Blending
 
 
 @dataclass(slots=True, eq=False)
@@ -51,6 +52,9 @@ class Sequence:
     """The choice that computes the shared prompt; this one waits, then finds it cached."""
     search: "BeamSearch | None" = None
     """What becomes of this sequence once its prompt is read, if it is not to be sampled from."""
+
+    blending: "Blending | None" = None
+    """What becomes of the segments of its prompt, if some are reused."""
 
     computed: int = 0
     planned: int = 0
@@ -101,6 +105,17 @@ class Sequence:
             self.prediction,
         )
 
+    def forget(self) -> None:
+        """Have nothing served again of what was computed for it."""
+        self.table.forget()
+        for table in self.blending.tables() if self.blending is not None else ():
+            table.forget()
+
+    @property
+    def blends(self) -> bool:
+        """Whether rows of its blend are still to come, or not all answered."""
+        return self.blending is not None and self.computed < self.blending.stop
+
     @property
     def continues(self) -> bool:
         """Whether a round under way decides its next token, so that its next row continues it."""
@@ -129,6 +144,9 @@ class Sequence:
 class Tally:
     """What a sequence cost so far; counts of tokens unless stated otherwise."""
 
+    recomputed: int = 0
+    """Tokens of a blended prompt that were computed where they stand, text between segments
+    included."""
     cached: int | None = None
     """Prompt tokens found in the prefix cache at first admission; None before it."""
     score: float | None = None

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-import hypothesis  # noqa: F401 - before trio, which would warn where nothing else imports it
+import hypothesis  # before trio, which would warn where nothing else imports it
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -15,6 +15,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 if not Path("/dev/nvidia0").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
+"""No verdict depends on how busy a machine is."""
 
 HERE = Path(__file__).parent
 MARKERS = {

@@ -146,5 +146,5 @@ def _without_moves(proposal: Proposal) -> Proposal:
 
 def token_count(proposals: Iterable[Proposal]) -> int:
     """Return the tokens that rounds compute, those drafts included that are known here."""
-    known = sum(row.stop - row.start for each in proposals for row in each.round.rows)
+    known = sum(row.token_count for each in proposals for row in each.round.rows)
     return known + sum(len(draft.tokens) for each in proposals for draft in each.drafts)

@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from msgspec import UNSET
 
-from draftwerk.actors.messages import Delta, Ended, Event, Started
+from draftwerk.actors.messages import Delta, Ended, Event, SequenceStats, Started
 from draftwerk.api.core.histogram import Histograms
 from draftwerk.api.openai.replies import (
     CompletionDetails,
@@ -48,6 +48,8 @@ class RequestTimer:
     ends: list[Ended] = field(default_factory=list[Ended])
     predicted: bool = False
     reasons: bool = False
+    blend_certificate: str = ""
+    """Of a request whose segments are reused."""
     """Whether reasoning is counted."""
 
     def __post_init__(self) -> None:
@@ -128,7 +130,7 @@ class RequestTimer:
             prompt,
             completion,
             prompt + completion,
-            PromptDetails(sum(each.cached_count for each in firsts)),
+            self._prompt_details(firsts),
         )
         if not (self.predicted or self.reasons):
             return usage
@@ -140,6 +142,15 @@ class RequestTimer:
             sum(end.reasoning_count for end in self.ends) if self.reasons else UNSET,
         )
         return Usage(prompt, completion, prompt + completion, usage.prompt_tokens_details, details)
+
+    def _prompt_details(self, firsts: list[SequenceStats]) -> PromptDetails:
+        cached = sum(each.cached_count for each in firsts)
+        if not self.blend_certificate:
+            return PromptDetails(cached)
+        kept = sum(each.blended_count for each in firsts)
+        repaired = sum(each.repaired_count for each in firsts)
+        share = round(repaired / (kept + repaired), 4) if kept + repaired else 1.0
+        return PromptDetails(cached, kept, share, self.blend_certificate)
 
     def cost(self) -> int:
         """Return the tokens that the engine computed for this request, wasted drafts among them."""

@@ -103,6 +103,8 @@ class ServerState:
         )
         timer.predicted = bool(options.speculation.prediction)
         timer.reasons = options.reply is not None and options.reply.reasoning is not None
+        if options.blend is not None and self.model.blends is not None:
+            timer.blend_certificate = self.model.blends.id
         outcome = "cancelled"
         # A client may repeat a request id; the engine must not see it twice.
         engine_id = f"{call.request_id}.{next(self.serials)}"

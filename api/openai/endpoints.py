@@ -7,7 +7,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.actors.messages import Chat, ChatMessage, Options, Prompt
+from draftwerk.actors.messages import Chat, ChatMessage, Options, Passages, Prompt
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.response_store import KeptResponses, StoredResponse
@@ -40,6 +40,7 @@ from draftwerk.api.openai.translate import (
     tier_of,
 )
 from draftwerk.api.replying.reply_plan import ReplyPlan
+from draftwerk.api.replying.segments import completion_documents, with_documents
 
 ENCODE_S = 10.0
 """As long as the engine waits for a prompt's tokens."""
@@ -54,7 +55,8 @@ async def chat(request: Request) -> GenerationResponse:
     body = await body_of(request, CHAT)
     plan = chat_plan(body, state.model)
     options = chat_options(body, state.model, tenant_of(request), state.new_seed, plan)
-    prompts: list[Prompt] = [chat_prompt(body.messages, plan.tools, plan.variables)]
+    conversation = chat_prompt(body.messages, plan.tools, plan.variables)
+    prompts: list[Prompt] = [with_documents(conversation, body.documents, bool(body.blend))]
     metadata = _metadata(request, body, "chatcmpl-", bool(body.logprobs), plan.form is not None)
     names = {"max_tokens": "max_completion_tokens"} if body.max_completion_tokens else {}
     names["response_format"] = plan.blamed or "response_format"
@@ -66,7 +68,7 @@ async def completion(request: Request) -> GenerationResponse:
     """`POST /v1/completions`."""
     state = state_of(request)
     body = await body_of(request, COMPLETION)
-    prompts = completion_prompts(body)
+    prompts = completion_documents(completion_prompts(body), body.documents, bool(body.blend))
     options = completion_options(body, state.model, tenant_of(request), state.new_seed)
     metadata = _metadata(request, body, "cmpl-", body.logprobs is not None)
     serializer = CompletionSerializer(metadata, options.choices, body.n or 1)
@@ -277,6 +279,8 @@ def _encode(tools: TextTools, prompt: Prompt) -> list[int]:
             return tools.encode_chat(prompt.messages, prompt.tools, prompt.variables)
         case str():
             return tools.encode(prompt)
+        case Passages():
+            return tools.encode_passages(prompt.documents, prompt.text)[0]
         case _:
             return list(prompt)
 

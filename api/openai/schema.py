@@ -39,6 +39,7 @@ from draftwerk.api.replying.field_types import (
     TokenIds,
     Verbosity,
 )
+from draftwerk.api.replying.segments import BlendBody, Documents, MessagePart
 from draftwerk.api.replying.text_schema import ResponseFormat, TextFields
 from draftwerk.api.replying.tools_schema import (
     TOOLS_MAX,
@@ -64,12 +65,13 @@ class TextPart(Struct, frozen=True):
     text: BodyText
 
 
+MessageContent = BodyText | Annotated[list[MessagePart], Meta(max_length=MESSAGES_MAX)]
 Content = BodyText | Annotated[list[TextPart], Meta(max_length=MESSAGES_MAX)]
 
 
 class Message(Struct, frozen=True):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Content | None = None
+    content: MessageContent | None = None
     name: Annotated[str, Meta(max_length=256)] | None = None
     """For the model's chat template; few show it to the model."""
     tool_calls: Annotated[list[MessageCall], Meta(max_length=TOOLS_MAX)] | None = None
@@ -176,6 +178,10 @@ class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
     max_tokens: TokenCount | None = None
     n: Annotated[int, Meta(ge=1, le=CHOICES_MAX)] | None = None
     response_format: ResponseFormat | None = None
+    documents: Documents | None = None
+    """Texts that come first: in the last user's message, or in a completion's prompt."""
+    blend: BlendBody | None = None
+    """Whether documents are segments that may be reused: then the text is approximate."""
     max_output_tokens: RefusedField = NOTHING
     """Responses' name; a limit that is not obeyed would surprise."""
 
@@ -206,7 +212,6 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
     add_generation_prompt: RefusedField = NOTHING
     best_of: RefusedField = NOTHING
     continue_final_message: RefusedField = NOTHING
-    documents: RefusedField = NOTHING
     echo: RefusedField = NOTHING
     metadata: Metadata | None = None
     reasoning_effort: Effort | None = None
@@ -225,7 +230,6 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
         "best_of": "`n`, or /v1/completions",
         "continue_final_message": "/v1/completions with the text to continue",
         "add_generation_prompt": "/v1/completions with the text to continue",
-        "documents": "the text of `messages`",
         "echo": "/v1/completions",
         "function_call": "`tool_choice`",
         "functions": "`tools`",

@@ -13,6 +13,7 @@ from draftwerk.api.openai.schema import (
     CompletionBody,
     Content,
     Message,
+    MessageContent,
     Prediction,
     SamplingBody,
     SpeculationBody,
@@ -22,7 +23,9 @@ from draftwerk.api.replying.field_types import PROMPTS_MAX, ServiceTier
 from draftwerk.api.replying.grammars import check_conflicts, grammar_of, text_grammar
 from draftwerk.api.replying.reasoning_request import ReasoningRequest, reasoning_of
 from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
+from draftwerk.api.replying.segments import blend_of, marked
 from draftwerk.api.replying.tool_request import chat_wish, tool_call
+from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 
@@ -82,6 +85,7 @@ def _chat_message(message: Message, index: int) -> ChatMessage:
             for at, each in enumerate(message.tool_calls or ())
         ),
         call_id=message.tool_call_id or "",
+        segments=marked(message.content),
         reasoning=message.reasoning_content or "",
     )
 
@@ -92,7 +96,7 @@ def check_message(message: Struct, path: str) -> None:
         raise refused(f"`{path}.{name}` is not supported.", f"{path}.{name}", "unsupported")
 
 
-def plain(content: Content | None) -> str:
+def plain(content: Content | MessageContent | None) -> str:
     """Return the text of a content, its parts joined."""
     if content is None or isinstance(content, str):
         return content or ""
@@ -156,6 +160,7 @@ def chat_options(
         grammar=plan.grammar,
         grammar_field=plan.blamed,
         reply=plan.form,
+        blend=blend_of(body.blend, body.documents, [each.content for each in body.messages], model),
     )
 
 
@@ -188,6 +193,7 @@ def completion_options(
         choices=choices,
         logprobs=max(wanted, 0) if choices > kept else wanted,
         echo=bool(body.echo),
+        blend=blend_of(body.blend, body.documents, (), model),
         grammar=grammar,
         grammar_field=field,
     )
@@ -212,6 +218,7 @@ def options(
     grammar: Grammar | None = None,
     grammar_field: str = "response_format",
     reply: ReplyFormat | None = None,
+    blend: Blend | None = None,
 ) -> Options:
     """Return the options of any body; null and absent fields take their neutral values."""
     check_model(body.model, model)
@@ -246,6 +253,7 @@ def options(
         early_stopping=bool(body.early_stopping),
         echo=echo,
         reply=reply,
+        blend=blend,
         speculation=_speculation(body.speculation, body.prediction, model),
         tenant=tenant,
         cache_salt=body.cache_salt or "",

@@ -4,6 +4,7 @@ import msgspec
 from msgspec import Struct, inspect
 
 from draftwerk.api.anthropic.schema import MessagesBody
+from draftwerk.api.core.ports import BlendCertificate
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.decode import described
 from draftwerk.api.openai.responses_schema import ResponsesBody
@@ -35,7 +36,21 @@ def capabilities(state: ServerState) -> dict[str, object]:
         "tensor_parallel": card.tensor_parallel,
         "draft_model": card.draft_model or None,
         "draft_sources": card.draft_sources,
+        "blend": _blend(card.blends),
         "endpoints": {path: _fields(body) for path, body in ENDPOINTS.items()},
+    }
+
+
+def _blend(certificate: BlendCertificate | None) -> dict[str, object] | None:
+    """Return what may be asked of `blend`: the least ratio of each rule, and what true means."""
+    if certificate is None:
+        return None
+    rule, ratio = certificate.default
+    return {
+        "approximate": True,
+        "certificate": certificate.id,
+        "rules": certificate.rules,
+        "default": {"rule": rule, "ratio": ratio},
     }
 
 

@@ -16,6 +16,7 @@ from draftwerk.api.openai.schema import DetokenizeBody, TokenizeBody
 from draftwerk.api.openai.translate import chat_prompt, check_model
 from draftwerk.api.replying.reasoning_request import reasoning_of
 from draftwerk.api.replying.reply_plan import plan_reply
+from draftwerk.api.replying.segments import check_unmarked
 from draftwerk.api.replying.tool_request import chat_wish
 from draftwerk.api.service.capabilities import capabilities
 from draftwerk.api.service.metrics import registry
@@ -123,6 +124,7 @@ async def tokenize(request: Request) -> Response:
         raise refused("Give `prompt` or `messages`, one of them.", "prompt", "invalid")
     prompt: Prompt = body.prompt or ""
     if body.messages is not None:
+        check_unmarked([each.content for each in body.messages])
         wish = chat_wish(body.tools, None, None)
         plan = plan_reply(wish, reasoning_of(body.chat_template_kwargs), None, "", state.model)
         prompt = chat_prompt(body.messages, plan.tools, plan.variables)

@@ -82,6 +82,9 @@ def _group(batch: Batch, rows: Tensor, block_size: int, fast: bool) -> Group:
     queries = torch.where(real, starts + tokens, starts)
     own = slots - (lengths - counts)  # which new token of its row a key is; negative in the prefix
     seen = _seen(batch.ancestors[queries], torch.where(real, tokens, 0), own, slots < lengths)
+    if batch.seen is not None:
+        ends = slots < batch.seen[queries][..., None]
+        seen = torch.where((batch.ancestors[queries] == -1)[..., None], ends, seen)
     blocks = (slots // block_size).clamp(max=batch.block_tables.shape[1] - 1)
     table = batch.block_tables[rows][:, blocks].long()
     return Group(queries, table * block_size + slots % block_size, seen[:, None], real)

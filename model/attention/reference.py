@@ -19,6 +19,9 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         block_count = -(-length // keys.shape[1])
         blocks = batch.block_tables[row, :block_count].long()
         seen = _visible(batch.ancestors[begin:end], length)
+        if batch.seen is not None:
+            ends = torch.arange(length, device=seen.device) < batch.seen[begin:end, None]
+            seen = torch.where(batch.ancestors[begin:end, None] == -1, ends, seen)
         out[begin:end] = _attend_row(
             query[begin:end].float(),
             keys[blocks].flatten(0, 1)[:length].float(),

@@ -51,6 +51,12 @@ class Batch:
     """[S] indexes into T of the tokens whose logits are computed, ascending."""
     facts: "Facts | None" = None
     """Facts about the tensors, on the host; reading them from a GPU would stop the queue."""
+    seen: Tensor | None = None
+    """[T] of a token in causal order, how many slots of its row it sees, ascending within the row;
+    None means `prefix + i + 1` of new token i."""
+    layers: int | None = None
+    """Layers to run; of fewer than all no logits are computed, and the last has keys and values
+    alone."""
 
 
 @dataclass(frozen=True, slots=True)

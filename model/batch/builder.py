@@ -32,6 +32,31 @@ class BatchBuilder:
     trees: list[tuple[int, list[int], list[int]]] = field(default_factory=list)
     """(first token, positions, ancestors) of the rows with masks."""
     outputs: list[int] = field(default_factory=list)
+    scattered: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    """Slots, in the row's sequence, of rows whose tokens are not in line, by the row's number."""
+    offsets: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+    """(first token, tokens, what is added to their positions) of rows at other positions."""
+
+    def add_places(
+        self, tokens: list[int], places: list[int], blocks: tuple[int, ...], samples: bool
+    ) -> int:
+        """Add tokens at ascending slots of one sequence, each of which sees all slots before it.
+
+        Returns the index of the last one's logits, if it `samples`.
+        """
+        first = len(self.outputs)
+        if places:
+            self.scattered[len(self.tables)] = places
+            self._add_row(tokens, places[0], blocks)
+        if places and samples:
+            self.outputs.append(len(self.tokens) - 1)
+        return first
+
+    def add_read(self, tokens: list[int], start: int, blocks: tuple[int, ...], offset: int) -> None:
+        """Add tokens whose positions are `offset` beyond their slots; they sample nothing."""
+        if offset:
+            self.offsets.append((len(self.tokens), len(tokens), offset))
+        self._add_row(tokens, start, blocks)
 
     def add(
         self,
@@ -83,8 +108,13 @@ class BatchBuilder:
     def load(self) -> StepLoad:
         """Return what a step over this batch computes; a node attends to its own path alone."""
         load = StepLoad(outputs=len(self.outputs))
-        for first, start, stop in zip(self.firsts, self.starts, self.starts[1:], strict=False):
-            load = load.with_row(first, stop - start, 0)
+        rows = zip(self.firsts, self.starts, self.starts[1:], strict=False)
+        for number, (first, start, stop) in enumerate(rows):
+            if number in self.scattered:
+                for place in self.scattered[number]:
+                    load = load.with_row(place, 1, 0)
+            else:
+                load = load.with_row(first, stop - start, 0)
         spared = 0
         for _, depths, _ in self.trees:
             spared += sum(range(depths[0], depths[0] + len(depths))) - sum(depths)
@@ -98,9 +128,16 @@ class BatchBuilder:
         tables = self._tables()
         positions = np.arange(len(self.tokens), dtype=np.int32)
         positions += np.repeat(firsts - starts[:-1], counts)
+        ends = firsts + counts
+        for number, places in self.scattered.items():
+            positions[starts[number] : starts[number + 1]] = places
+            ends[number] = places[-1] + 1
+        seen = positions + np.int32(1) if self.scattered else None
         row = np.repeat(np.arange(len(counts)), counts)
         slots = tables[row, positions // self.block_size] * np.int32(self.block_size)
         slots += positions % self.block_size
+        for first, count, offset in self.offsets:
+            positions[first : first + count] += offset
         ancestors = np.full(len(self.tokens), -1, np.int64)
         for first, depths, masks in self.trees:
             positions[first : first + len(depths)] = depths
@@ -110,13 +147,17 @@ class BatchBuilder:
             positions,
             slots,
             starts,
-            firsts + counts,
+            ends,
             tables,
             ancestors,
             np.array(self.outputs, np.int32),
         )
-        facts = Facts(int(counts.max()), int((firsts + counts).max()), bool(self.trees))
-        return Batch(*(torch.from_numpy(array).to(device) for array in arrays), facts=facts)
+        facts = Facts(int(counts.max()), int(ends.max()), bool(self.trees))
+        return Batch(
+            *(torch.from_numpy(array).to(device) for array in arrays),
+            facts=facts,
+            seen=None if seen is None else torch.from_numpy(seen).to(device),
+        )
 
     def _tables(self) -> NDArray[np.int32]:
         width = max(map(len, self.tables))

@@ -154,6 +154,7 @@ class NativeForward:
         logits = torch.empty(outputs if is_last else 0, config.vocab_size)
         self.states = torch.empty(outputs if is_last else 0, config.hidden_size)
         arrays = _arrays(batch, pages, logits, self.states)
+        arrays.layers = config.layer_count if batch.layers is None else batch.layers
         result = logits if is_last else torch.empty(len(batch.tokens), config.hidden_size)
         if not is_last:
             arrays.hidden_out = result.data_ptr()
@@ -273,6 +274,8 @@ def _arrays(batch: Batch, pages: Pages, logits: Tensor, states: Tensor | None) -
     sizes = {"tokens": tokens, "positions": tokens, "slots": tokens, "row_starts": rows + 1}
     sizes |= {"kv_lengths": rows, "block_tables": rows, "ancestors": tokens}
     sizes |= {"outputs": arrays.output_count}
+    if batch.seen is not None:
+        sizes["seen"] = tokens
     for name, size in sizes.items():
         tensor: Tensor = getattr(batch, name)
         _check_tensor(name, tensor, torch.int64 if name == "ancestors" else torch.int32)

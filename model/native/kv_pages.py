@@ -3,10 +3,12 @@
 import ctypes
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Pages
-from draftwerk.model.native.library import library
+from draftwerk.model.native.library import TurnedKeys, library
+from draftwerk.model.native.pool import Pool
 
 
 def copy_blocks(pages: Pages, copies: Sequence[tuple[int, int]]) -> None:
@@ -40,3 +42,39 @@ def _copy_tensor(
     library().copy_tensor_units(
         tensor.data_ptr(), tensor.shape[0], units, size, sources, targets, len(sources)
     )
+
+
+class NativeTurn:
+    """Copies slots to other positions: the fast twin of `model.reference.kv_pages.TorchTurn`."""
+
+    def __init__(self, pool: Pool, inverse_frequencies: Sequence[float]) -> None:
+        self._pool = pool
+        self._frequencies = (ctypes.c_float * len(inverse_frequencies))(*inverse_frequencies)
+
+    def __call__(
+        self, pages: Pages, sources: Sequence[int], targets: Sequence[int], turn: int
+    ) -> None:
+        """Copy slots in all layers, their keys rotated by `turn` positions."""
+        pairs = list(zip(sources, targets, strict=True))
+        if not turn or not pairs:
+            move_slots(pages, pairs)
+            return
+        keys, slots = pages.keys, pages.keys.shape[1] * pages.block_size
+        if max(map(max, pairs)) >= slots or min(map(min, pairs)) < 0:
+            raise ValueError("a copy reaches outside the pages")
+        indexes = ctypes.c_int64 * len(pairs)
+        from_, to = (indexes(*side) for side in zip(*pairs, strict=True))
+        turned = TurnedKeys(
+            keys=keys.data_ptr(),
+            inverse_frequencies=ctypes.addressof(self._frequencies),
+            sources=ctypes.addressof(from_),
+            targets=ctypes.addressof(to),
+            slots=slots,
+            heads=keys.shape[3],
+            size=keys.shape[4],
+            is_bf16=keys.dtype == torch.bfloat16,
+            count=len(pairs),
+            turn=turn,
+        )
+        self._pool.library.turn_tensor_keys(self._pool.handle, turned, keys.shape[0])
+        _copy_tensor(pages.values, slots, pages.values[0, 0, 0].numel(), from_, to)

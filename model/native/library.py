@@ -48,10 +48,10 @@ class RoundArrays(Structure):
     _fields_: ClassVar = [
         *((name, c_void_p) for name in ("tokens", "positions", "slots", "row_starts")),
         *((name, c_void_p) for name in ("kv_lengths", "block_tables", "ancestors", "outputs")),
-        *((name, c_void_p) for name in ("keys", "values", "logits", "states")),
+        *((name, c_void_p) for name in ("keys", "values", "logits", "states", "seen")),
         *((name, c_void_p) for name in ("hidden_in", "hidden_out")),
         *((name, c_int32) for name in ("token_count", "row_count", "table_width")),
-        *((name, c_int32) for name in ("output_count", "block_count", "block_size")),
+        *((name, c_int32) for name in ("output_count", "block_count", "block_size", "layers")),
     ]
 
 
@@ -115,6 +115,16 @@ class TreeShape(Structure):
     ]
 
 
+class TurnedKeys(Structure):
+    """Mirrors `TurnedKeys` in source/forward/copies.h."""
+
+    _fields_: ClassVar = [
+        *((name, c_void_p) for name in ("keys", "inverse_frequencies", "sources", "targets")),
+        ("slots", c_int64),
+        *((name, c_int32) for name in ("heads", "size", "is_bf16", "count", "turn")),
+    ]
+
+
 STRUCTS = {
     "Shape": Shape,
     "Shard": ShardColumns,
@@ -124,6 +134,7 @@ STRUCTS = {
     "DraftHeadRow": DraftHeadRow,
     "TreeStart": TreeStart,
     "TreeShape": TreeShape,
+    "TurnedKeys": TurnedKeys,
 }
 """By the names of the C++ structs that they mirror."""
 SIGNATURES = {
@@ -160,6 +171,7 @@ SIGNATURES = {
         None,
         [c_void_p, c_int, c_int64, c_int64, c_void_p, c_void_p, c_int],
     ),
+    "turn_tensor_keys": (None, [c_void_p, POINTER(TurnedKeys), c_int]),
     "measure_multiply_adds": (c_double, [c_void_p, c_int, c_long]),
     "measure_stream": (c_int64, [c_void_p]),
     "measure_linears": (None, [c_void_p, c_int, c_int]),

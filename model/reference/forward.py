@@ -76,14 +76,40 @@ class TorchForward:
         rotation = self._rotation(batch.positions)
         if hidden is None:
             hidden = self.weights.embedding[batch.tokens]
-        for index, layer in enumerate(self.weights.layers):
+        layers = self.weights.layers[: batch.layers]
+        # Before the last stage every layer has all tokens: a later one goes on with them.
+        every = len(layers) - self.shard.is_last
+        for index, layer in enumerate(layers[:every]):
             normed = self._norm(hidden, layer.attention_norm)
             hidden = hidden + self._attend(layer, index, normed, rotation, batch, pages)
             hidden = hidden + self._feed(layer, self._norm(hidden, layer.ffn_norm))
         if not self.shard.is_last:
             return hidden
-        self.states = self._norm(hidden[batch.outputs], self.weights.norm)
+        hidden = self._last(layers[every], every, hidden, rotation, batch, pages)
+        self.states = self._norm(hidden, self.weights.norm)
         return self.gather(self._linear(self.states, self.weights.lm_head, None), "vocab").float()
+
+    def _last(
+        self,
+        layer: LayerWeights,
+        index: int,
+        hidden: Tensor,
+        rotation: tuple[Tensor, Tensor],
+        batch: Batch,
+        pages: Pages,
+    ) -> Tensor:
+        """Run the last layer: keys and values of all tokens, the rest of those with logits [S].
+
+        Nothing reads what the others would come to.
+        """
+        normed = self._norm(hidden, layer.attention_norm)
+        query = self._store(layer, index, normed, rotation, batch, pages)
+        if not len(batch.outputs):
+            return hidden[:0]
+        attended = self.attention(query, *self._pages_of(index, pages), batch)
+        hidden = hidden[batch.outputs]
+        hidden = hidden + self._project(layer, attended[batch.outputs])
+        return hidden + self._feed(layer, self._norm(hidden, layer.ffn_norm))
 
     def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return cos and sin [T, 1, head_size / 2], in the weights' dtype."""
@@ -105,19 +131,38 @@ class TorchForward:
         batch: Batch,
         pages: Pages,
     ) -> Tensor:
+        query = self._store(layer, index, normed, rotation, batch, pages)
+        attended = self.attention(query, *self._pages_of(index, pages), batch)
+        return self._project(layer, attended)
+
+    def _pages_of(self, index: int, pages: Pages) -> tuple[Tensor, Tensor]:
+        """Return a layer's keys and values, of this rank's heads."""
         own = self.shard.kv_heads
-        heads, kv_heads = len(self.shard.heads), len(own)
+        keys, values = pages.keys[index], pages.values[index]
+        return keys[:, :, own.start : own.stop], values[:, :, own.start : own.stop]
+
+    def _store(
+        self,
+        layer: LayerWeights,
+        index: int,
+        normed: Tensor,
+        rotation: tuple[Tensor, Tensor],
+        batch: Batch,
+        pages: Pages,
+    ) -> Tensor:
+        """Write keys and values into the pages; return the rotated queries [T, heads, D]."""
+        heads, kv_heads = len(self.shard.heads), len(self.shard.kv_heads)
         qkv = self._linear(normed, layer.qkv, layer.qkv_bias)
         by_head = qkv.view(len(qkv), heads + 2 * kv_heads, self.config.head_size)
         query, key, value = by_head.split([heads, kv_heads, kv_heads], dim=1)
         if layer.query_norm is not None and layer.key_norm is not None:
             query, key = self._norm(query, layer.query_norm), self._norm(key, layer.key_norm)
-        keys, values = (
-            part[index][:, :, own.start : own.stop] for part in (pages.keys, pages.values)
-        )
+        keys, values = self._pages_of(index, pages)
         keys.view(-1, *keys.shape[2:])[batch.slots] = rotated(key, rotation)
         values.view(-1, *values.shape[2:])[batch.slots] = value
-        attended = self.attention(rotated(query, rotation), keys, values, batch)
+        return rotated(query, rotation)
+
+    def _project(self, layer: LayerWeights, attended: Tensor) -> Tensor:
         attended = self.gather(attended.flatten(1), "attended")
         return self.gather(self._linear(attended, layer.output, layer.output_bias), "hidden")
 
@@ -135,6 +180,8 @@ class TorchForward:
     def _linear(self, values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if not self.tile:
             return self._untiled(values, weight, bias)
+        if not len(values):
+            return values.new_empty(0, len(weight))
         padded = pad(values, (0, 0, 0, -len(values) % self.tile))
         parts = [linear(tile, weight, bias) for tile in padded.split(self.tile)]
         return (parts[0] if len(parts) == 1 else torch.cat(parts))[: len(values)]

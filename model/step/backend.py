@@ -62,6 +62,14 @@ class CopyPages(Protocol):
     def __call__(self, pages: Pages, pairs: Sequence[tuple[int, int]], /) -> None: ...
 
 
+class TurnSlots(Protocol):
+    """`reference.kv_pages.TorchTurn`: copies slots, their keys rotated by some positions."""
+
+    def __call__(
+        self, pages: Pages, sources: Sequence[int], targets: Sequence[int], turn: int, /
+    ) -> None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
     """What a round needs beside the forward pass, on one kind of device."""
@@ -115,6 +123,8 @@ class LoadedModel:
     """Whether the forward takes its batches in host memory and sends them itself."""
     chains: ChainDrafter | None = None
     """What guesses whole chains at once, of a draft model on a GPU."""
+    turn_slots: TurnSlots | None = None
+    """What brings a segment's slots to another place; None where segments cannot be reused."""
     shared: SharedPages | None = None
     """Where the pages are, if the server owns their memory."""
 

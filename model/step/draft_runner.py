@@ -18,7 +18,7 @@ from draftwerk.model.step.sequences import BadRow, CachedSequence, CachedSequenc
 from draftwerk.model.step.validation import check_row
 from draftwerk.model.step.verify import draft_distribution
 from draftwerk.model.text.grammar import BadGrammar
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round, Row, chain
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round, Row, RowBlend, chain
 from draftwerk.speculative.sampling.rejection import draw
 from draftwerk.speculative.sampling.verification import UniformUse, Verify, uniform_of
 
@@ -157,6 +157,9 @@ class DraftRunner:
         except BadRow:
             return None  # the target says so, in words
         reading = self._reading(row)
+        if row.blend is not None and not row.samples:
+            self._pass_over(row, row.blend)
+            return None
         reading.confirm(sequence.tokens, row.stop)
         if not reading.wanted or (row.samples and row.draft_max < 1):
             # Not asked now: it may never be again, and catching up later costs little.
@@ -176,6 +179,12 @@ class DraftRunner:
         if length_max < 1:
             return None
         return Guess(row, sequence, reading, index, first, length_max)
+
+    def _pass_over(self, row: Row, blend: RowBlend) -> None:
+        """Note the slots that a blended prompt's row writes: here they are read with its last."""
+        self.coverage.missed(row.blocks, row.start, row.stop)
+        for read in blend.reads:
+            self.coverage.missed(read.blocks, read.start, read.stop)
 
     def _reading(self, row: Row) -> ReadProgress:
         if row.new_sequence is not None:

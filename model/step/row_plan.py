@@ -35,7 +35,7 @@ class RowPlan(NamedTuple):
     @property
     def begins_known(self) -> bool:
         """Whether it is known what follows the last known token: only nodes are computed."""
-        return self.row.start == self.row.stop
+        return self.row.start == self.row.stop and self.row.blend is None
 
     @property
     def wants_topk(self) -> bool:

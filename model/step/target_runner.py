@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.blend.blend_rows import check_blend, copy_segments, lay_out, probe_rows
 from draftwerk.model.step.head_drafts import HeadDraft, WalkedRow, draft_ahead
 from draftwerk.model.step.presampled import NOTHING_PRESAMPLED, Presampled, RoundRequests
 from draftwerk.model.step.report import RowReport, report_rows, topk_rows
@@ -78,9 +79,16 @@ class TargetRunner:
             self.backend.copy_blocks(self.pages, round_.copies)
             self.backend.move_slots(self.pages, round_.moves)
             self.parts.journal.end(round_)
+        read = [row for row in rows if isinstance(row, RowPlan)]
+        deviations: dict[int, tuple[float, ...]] = {}
+        if any(plan.row.blend is not None for plan in read):
+            blend_begun = self.clock()
+            copy_segments(self.parts, read)
+            deviations = probe_rows(self.parts, read)
+            begun += self.clock() - blend_begun  # no part of T(tokens, context)
 
         # 3 - 7. Run the model and follow its answers, where there is anything to compute.
-        plans = [plan for plan in rows if isinstance(plan, RowPlan) and plan.row.samples]
+        plans = [plan for plan in read if plan.row.samples]
         laid_out = self.clock()
         answers = (
             self._compute(builder, plans)
@@ -98,6 +106,8 @@ class TargetRunner:
         for row in answers.rows:
             number = row.walk.plan.number
             decisions[number] = _decision(row, drafts.get(number, NO_HEAD_DRAFT))
+        for number, found in deviations.items():
+            decisions[number] = Decision(deviations=found)
         before, self._ended = self._ended, self.clock()
         gap_ms = (laid_out - before) * 1e3 if round_.continuous and before is not None else None
         return Verdict(
@@ -148,8 +158,13 @@ class TargetRunner:
         try:
             sequence = self.cached_sequences.read(row)
             check_row(row, draft, sequence, self.pages, self.vocab_size)
+            if row.blend is not None:
+                check_blend(row, sequence, self.parts)
         except BadRow as error:
             return error
+        if row.blend is not None:
+            first = lay_out(builder, row, sequence)
+            return RowPlan(number, row, sequence, draft, first, self.pages.block_size)
         known = sequence.tokens[row.start : row.stop]
         first = builder.add(known, row.start, row.blocks, draft, row.samples)
         return RowPlan(number, row, sequence, draft, first, self.pages.block_size)

@@ -29,7 +29,9 @@ def check_row(
 
 
 def _is_known(row: Row) -> bool:
-    """Whether the row may have nothing to compute but its draft."""
+    """Whether the row may have nothing of its own to compute but its draft."""
+    if row.blend is not None:
+        return True
     return row.branch is not None and row.samples and bool(row.branch.known)
 
 

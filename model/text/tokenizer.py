@@ -25,7 +25,15 @@ from draftwerk.model.text.chat_template import ChatTemplate, TemplateMessage, Te
 from draftwerk.model.text.decode_stream import ByteStream, DecodeStream, WindowStream, byte_alphabet
 from draftwerk.model.text.grammar_check import GrammarChecker
 from draftwerk.model.text.own_tools import OWN_FORMATS, OwnFormat, worded
-from draftwerk.model.text.turns import Turn, call_of, joined, marks_of, short_id, split_at
+from draftwerk.model.text.turns import (
+    Turn,
+    call_of,
+    joined,
+    marked_segments,
+    marks_of,
+    short_id,
+    split_at,
+)
 from draftwerk.model.text.vocabulary import read_tokenizer, token_count
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
 from draftwerk.speculative.sampling.params import Grammar
@@ -51,6 +59,8 @@ VARIABLES = (
     "thinking_budget",
 )
 """What requests may give a chat template that asks for it, besides messages and tools."""
+PASSAGE_END = "\n\n"
+"""Behind each document of a completion."""
 CONTEXT_COUNT = 8
 """Prompt tokens given to a decoder as the text before."""
 
@@ -151,6 +161,51 @@ class TextTokenizer:
             tokens += messages[at].tokens
             tokens += self.encode_continuation(piece) if piece else []
         return tokens
+
+    def encode_segments(
+        self,
+        messages: Sequence[Turn],
+        tools: Sequence[str] = (),
+        variables: Sequence[tuple[str, Any]] = (),
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return a conversation's tokens, and (start, stop) of each declared segment in them.
+
+        A segment has the tokens of its text alone, wherever it stands. Raises ValueError if the
+        template shows one otherwise than as it is.
+        """
+        more, described = dict(variables), [json.loads(each) for each in tools]
+        contents, marks, texts = marked_segments(messages)
+        plain = [self.message_of(turn) for turn in messages]
+        marked = [
+            {**message, "content": content}
+            for message, content in zip(plain, contents, strict=True)
+        ]
+        pieces = split_at(self._render(marked, described, more), marks)
+        if pieces is None or joined(pieces, texts) != self._render(plain, described, more):
+            raise ValueError("the chat template changes a segment: it cannot be reused")
+        return self._spans(self.encode_continuation(pieces[0]), texts, pieces[1:])
+
+    def encode_passages(
+        self, documents: Sequence[str], text: str
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the tokens of documents, each followed by an empty line, and of a text."""
+        between = [PASSAGE_END] * len(documents)
+        if documents:
+            between[-1] += text
+        return self._spans(self.encode(""), documents, between)
+
+    def _spans(
+        self, tokens: list[int], texts: Sequence[str], behind: Sequence[str]
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Append segments, each with the text behind it, and return where they are."""
+        spans: list[tuple[int, int]] = []
+        for segment, piece in zip(texts, behind, strict=True):
+            own = self.encode_continuation(segment)
+            if own:
+                spans.append((len(tokens), len(tokens) + len(own)))
+            tokens += own
+            tokens += self.encode_continuation(piece) if piece else []
+        return tokens, spans
 
     def _render(
         self,

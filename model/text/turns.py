@@ -55,6 +55,11 @@ class Turn(Protocol):
         """What came before an earlier answer, where that is known."""
         ...
 
+    @property
+    def segments(self) -> Sequence[tuple[int, int]]:
+        """(start, stop) of each segment in the content."""
+        ...
+
 
 def call_of(call: EarlierCall, as_text: bool) -> dict[str, Any]:
     """Return a call as templates take it."""
@@ -92,3 +97,22 @@ def joined(pieces: Sequence[str], between: Sequence[str]) -> str:
     """Return pieces with something between each two."""
     pairs = zip(pieces, [*between, ""], strict=True)
     return "".join(piece + text for piece, text in pairs)
+
+
+def marked_segments(messages: Sequence[Turn]) -> tuple[list[str], list[str], list[str]]:
+    """Return contents with a mark for each segment, the marks, and the segments' texts."""
+    mark = MARK
+    while any(mark in turn.content for turn in messages):
+        mark += MARK
+    contents: list[str] = []
+    marks: list[str] = []
+    texts: list[str] = []
+    for turn in messages:
+        content, before = "", 0
+        for start, stop in turn.segments:
+            marks.append(f"{mark}{len(marks)}{MARK_END}")
+            texts.append(turn.content[start:stop])
+            content += turn.content[before:start] + marks[-1]
+            before = stop
+        contents.append(content + turn.content[before:])
+    return contents, marks, texts

@@ -69,9 +69,14 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def layer_weights(self) -> int:
         """Elements of one layer's matrices."""
-        attended = self.num_heads * self.head_size
-        qkv = attended + 2 * self.num_kv_heads * self.head_size
-        return self.hidden_size * (qkv + attended + 3 * self.ffn_size)
+        return self.qkv_weights + self.hidden_size * (
+            self.num_heads * self.head_size + 3 * self.ffn_size
+        )
+
+    @property
+    def qkv_weights(self) -> int:
+        """Elements of the matrix that makes one layer's queries, keys and values."""
+        return self.hidden_size * (self.num_heads + 2 * self.num_kv_heads) * self.head_size
 
     @property
     def head_weights(self) -> int:
@@ -90,19 +95,25 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     def product_flops(self, load: StepLoad) -> int:
         """Return the FLOPs of the matrix products of a step."""
-        layers = load.tokens * self.layer_count * self.layer_weights
-        return 2 * (layers + load.outputs * self.head_weights)
+        layers = load.tokens * (self.layer_count - 1) * self.layer_weights
+        # In the last layer tokens without logits have keys and values alone.
+        last = load.tokens * self.qkv_weights
+        last += load.outputs * (self.layer_weights - self.qkv_weights)
+        return 2 * (layers + last + load.outputs * self.head_weights)
 
     def attention_flops(self, load: StepLoad) -> int:
-        """Return the FLOPs of scores and weighted sums of a step, in all layers."""
-        return 4 * self.layer_count * self.num_heads * self.head_size * load.context_tokens
+        """Return the FLOPs of scores and weighted sums of a step, in all layers that have some."""
+        layers = self.layer_count - (not load.outputs)
+        return 4 * layers * self.num_heads * self.head_size * load.context_tokens
 
     def weights_read(self, load: StepLoad) -> float:
         """Return the bytes of matrices that a step reads."""
         if not load.tokens:
             return 0.0
-        head = self.head_weights if load.outputs else 0
-        return (self.layer_count * self.layer_weights + head) * self.weight_bytes
+        layers = (self.layer_count - 1) * self.layer_weights + self.qkv_weights
+        if load.outputs:
+            layers += self.layer_weights - self.qkv_weights + self.head_weights
+        return layers * self.weight_bytes
 
     def kv_moved(self, load: StepLoad) -> float:
         """Return the bytes of keys and values that a step reads and writes."""

@@ -98,7 +98,7 @@ class Proposer:
             row_tree = RowTree(state.tree, state.sequence_acceptance, room, weight, context_ms)
             rows.append(DraftedRow(index, state, choice, row_tree))
         load = RoundLoad(
-            sum(row.stop - row.start for row in round_.rows),
+            sum(row.token_count for row in round_.rows),
             sum(row.samples for row in round_.rows),
             sum(row.row_tree.capacity for row in rows),
             row_load,

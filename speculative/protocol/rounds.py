@@ -143,6 +143,48 @@ class Branch(Plain, frozen=True, kw_only=True):
     """The draft head's candidates there, if none did."""
 
 
+class SegmentRead(Plain, frozen=True):
+    """Tokens of a segment that are read as if it stood alone, in a block table of its own."""
+
+    at: int
+    """Where the segment begins in the prompt."""
+    start: int
+    """The first token read, counted in the segment."""
+    stop: int
+    blocks: tuple[int, ...]
+    offset: int = 0
+    """Added to the positions in the segment."""
+
+
+class SegmentCopy(Plain, frozen=True):
+    """Slots of a segment's table that are copied to the sequence's own."""
+
+    blocks: tuple[int, ...]
+    start: int
+    """The first slot copied, counted in the segment."""
+    stop: int
+    to: int
+    """The sequence's slot that the first one goes to."""
+    turn: int
+    """Positions by which keys are rotated on the way."""
+
+
+class RowBlend(Plain, frozen=True):
+    """What a row of a blended prompt does, in this order; all of it may be done twice.
+
+    copies      segments' slots to the row's own
+    probe       start .. stop in the lowest layers, and how far they are from the copies
+    reads       of segments, through all layers
+    places      of start .. stop, through all layers
+    """
+
+    copies: tuple[SegmentCopy, ...] = ()
+    probes: bool = False
+    reads: tuple[SegmentRead, ...] = ()
+    places: tuple[int, ...] = ()
+    """Slots of the row, ascending, whose tokens are computed; the others stay as they are."""
+
+
 class Row(Plain, frozen=True, kw_only=True):
     """One sequence's part of a round.
 
@@ -176,6 +218,15 @@ class Row(Plain, frozen=True, kw_only=True):
     Then `start` and `stop` are the least that they may be, `blocks` cover the most, and the device
     knows the new tokens itself: see `protocol.continuations`.
     """
+    blend: RowBlend | None = None
+    """Of a prompt whose segments are reused: start .. stop are not all computed."""
+
+    @property
+    def token_count(self) -> int:
+        """Known tokens that are computed through all layers."""
+        if self.blend is None:
+            return self.stop - self.start
+        return len(self.blend.places) + sum(each.stop - each.start for each in self.blend.reads)
 
 
 class Round(Plain, frozen=True, kw_only=True):
@@ -273,6 +324,9 @@ class Decision(Plain, frozen=True, kw_only=True):
     next tokens with their log-probabilities after penalties and bias, best first."""
     head_candidates: tuple[HeadCandidates, ...] = ()
     """Of a branch: what the draft head guesses where the search probably goes on."""
+    deviations: tuple[float, ...] = ()
+    """Of a row that probes: squared distance of each token's new keys and values from the copied
+    ones, in the check layer; 0 for tokens that were not copied."""
 
 
 class Verdict(Plain, frozen=True):

@@ -59,6 +59,8 @@ class PrefillLane:
         if sum(first) < self.tokens_max * len(self.up) or not self.up:
             self._long.clear()
             return False
+        if sequence.blending is not None:
+            return False
         if sequence.sequence_id in self._long:
             return True
         tokens = sequence.tokens
@@ -69,7 +71,8 @@ class PrefillLane:
 
     def takes(self, sequence: Sequence, inline_left: int) -> bool:
         """Take in a sequence that runs, unless the next round has room for its prompt."""
-        is_free = bool(self.up) and not sequence.in_flight
+        # Segments are read in steps of their own shape, which decoding rounds carry.
+        is_free = bool(self.up) and not sequence.in_flight and sequence.blending is None
         sequence.apart = is_free and sequence.pending > max(1, inline_left)
         return sequence.apart
 

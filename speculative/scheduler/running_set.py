@@ -70,6 +70,8 @@ class RunningSet:
         if self._overflows(sequence):
             return False
         found = sequence.table.match(sequence.tokens)
+        if sequence.blending is not None:
+            found = sequence.blending.begin(sequence.table, found)
         if (
             not sequence.table.reserve(len(sequence.tokens))
             or self._is_cramped(sequence)
@@ -129,6 +131,8 @@ class RunningSet:
         need = self.pool.blocks_for(len(first.tokens))
         if first.search is not None:
             need += first.search.tail_blocks(first, self.pool)
+        if first.blending is not None:
+            need += self.pool.blocks_for(first.blending.room)
         # An upper bound: a block that several share does not become free with each of them.
         held = sum(len(table.blocks) for victim in victims for table in _tables(victim))
         if not victims or self.pool.available + held < need:
@@ -206,16 +210,26 @@ class RunningSet:
                     holders[block] += 1
             if sequence.search is not None:
                 sequence.search.check()
+            if sequence.blending is not None:
+                sequence.blending.check()
         assert not any(table.blocks for s in self.waiting for table in _tables(s)), (
             "a waiting sequence holds blocks"
         )
         assert all(self.pool.holders(b) == n for b, n in enumerate(holders)), "a block leaked"
 
     def _is_cramped(self, sequence: Sequence) -> bool:
-        """Return whether a search would be preempted as soon as its members branch off."""
-        if sequence.search is None or not self.running:
+        """Return whether a sequence would have to give way for more blocks of its own.
+
+        A search does as soon as its members branch off, a blended prompt with its first segment.
+        """
+        if not self.running:
             return False
-        return self.pool.available < sequence.search.tail_blocks(sequence, self.pool)
+        need = 0
+        if sequence.search is not None:
+            need += sequence.search.tail_blocks(sequence, self.pool)
+        if sequence.blending is not None:
+            need += self.pool.blocks_for(sequence.blending.room)
+        return self.pool.available < need
 
     def _overflows(self, entering: Sequence) -> bool:
         """Return whether the pool will probably be too small for what runs and one more.
@@ -255,6 +269,8 @@ class RunningSet:
         del self.running[sequence.sequence_id]
         sequence.apart = False
         sequence.table.release()
+        if sequence.blending is not None:
+            sequence.blending.reset()
         if sequence.search is not None:
             self._finished_ids.extend(sequence.search.leave(sequence))
         if sequence.sent_count:
@@ -268,4 +284,6 @@ def _rank(sequence: Sequence) -> int:
 
 def _tables(sequence: Sequence) -> list[BlockTable]:
     """Return every table that belongs to a sequence."""
-    return [sequence.table, *(sequence.search.tables() if sequence.search else ())]
+    searched = sequence.search.tables() if sequence.search else ()
+    blended = sequence.blending.tables() if sequence.blending else ()
+    return [sequence.table, *searched, *blended]

@@ -18,6 +18,7 @@ from draftwerk.cache.tables import BlockCopy
 from draftwerk.slo import NOTHING_PROMISED, Promise
 from draftwerk.speculative.beams.members import VerifiedRow
 from draftwerk.speculative.beams.search import SEARCH_ROOM
+from draftwerk.speculative.blend.blending import Blending, BlendStep
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.protocol.rounds import (
     NO_STEP,
@@ -196,6 +197,9 @@ class Scheduler:
         found: set[int] = set()
         for round_, _ in self._rounds.values():
             found.update(block for row in round_.rows for block in row.blocks)
+            blends = (row.blend for row in round_.rows if row.blend is not None)
+            reads = (read for blend in blends for read in blend.reads)
+            found.update(block for read in reads for block in read.blocks)
             found.update(target for _, target in round_.copies)
         return found
 
@@ -223,9 +227,11 @@ class Scheduler:
             elif sequence.cancelled:
                 self.running_set.end(sequence)
             elif decision.error:
-                sequence.table.forget()
+                sequence.forget()
                 self.running_set.end(sequence)
                 updates.append(SequenceProgress(sequence, (), (), (), "error", decision.error))
+            elif self._only_blends(sequence, row, decision):
+                continue
             elif row.samples:
                 updates.append(self._advance(sequence, decision, draft))
             else:
@@ -261,7 +267,7 @@ class Scheduler:
         if self.running_set.makes_way or any(s.search is not None for s in running):
             return False
         under_way = [row for round_, _ in self._rounds.values() for row in round_.rows]
-        if sum(row.stop - row.start - row.samples for row in under_way) > READ_MAX:
+        if sum(_read_count(row) for row in under_way) > READ_MAX:
             return False
         return all(
             sequence.table.reserve(_known_max(sequence, row))
@@ -377,14 +383,41 @@ class Scheduler:
 
     def _add_chunk(self, plan: _Plan, sequence: Sequence) -> None:
         """Add as much of a prompt as the round still has room for."""
-        self._add_row(plan, sequence, min(sequence.unread, plan.tokens_left), 0)
+        blending, count = sequence.blending, min(sequence.unread, plan.tokens_left)
+        if blending is not None and blending.covers(sequence.planned):
+            self._add_blended(plan, sequence, blending)
+            return
+        if blending is not None and sequence.planned < blending.start:
+            count = min(count, blending.start - sequence.planned)
+        self._add_row(plan, sequence, count, 0)
 
-    def _add_row(self, plan: _Plan, sequence: Sequence, count: int, draft_max: int) -> None:
+    def _add_blended(self, plan: _Plan, sequence: Sequence, blending: Blending) -> None:
+        """Add the next row of a prompt whose segments are reused."""
+        end = sequence.planned + sequence.unread
+        step = blending.step(sequence.tokens, sequence.planned, end, plan.tokens_left)
+        if step is None:
+            need = self.pool.blocks_for(blending.missing())
+            if not self.running_set.free(sequence, need):
+                return
+            step = blending.step(sequence.tokens, sequence.planned, end, plan.tokens_left)
+        if step is not None:
+            self._add_row(plan, sequence, step.cost, 0, step)
+
+    def _add_row(
+        self,
+        plan: _Plan,
+        sequence: Sequence,
+        count: int,
+        draft_max: int,
+        step: BlendStep | None = None,
+    ) -> None:
         """Add a row of `count` known tokens if blocks can be had, with as many drafts as fit.
 
         Of a row that continues another, the token is known by the time that it is computed.
         """
         start, stop = sequence.planned, sequence.planned + count
+        if step is not None:
+            start, stop = step.start, step.stop
         continues = sequence.continues
         end = _known_max(sequence, plan.before[sequence.sequence_id]) if continues else stop
         if not self.running_set.make_room(sequence, end, draft_max):
@@ -408,9 +441,11 @@ class Scheduler:
             tokens_left=sequence.tokens_max - sequence.generated,
             feedback=sequence.feedback,
             continues=continues,
+            blend=None if step is None else step.row,
         )
         sequence.sent_count = len(sequence.tokens)
-        sequence.planned = min(stop, len(sequence.tokens))
+        if row.blend is None or not row.blend.probes:  # a probe computes nothing that lasts
+            sequence.planned = min(stop, len(sequence.tokens))
         sequence.feedback = NOTHING_LEARNED
         sequence.in_flight += 1
         plan.copies.extend(copies)
@@ -440,6 +475,16 @@ class Scheduler:
         plan.tokens_left -= sum(row.stop - row.start + row.draft_max for row in group.rows)
 
     # --- committing --------------------------------------------------------------------------
+
+    def _only_blends(self, sequence: Sequence, row: Row, decision: Decision) -> bool:
+        """Take in what a row did for a blend; returns whether that was all."""
+        if row.blend is None:
+            return False
+        blending = sequence.blending
+        assert blending is not None
+        blending.commit(sequence.tokens, row.blend, row.stop, decision.deviations)
+        sequence.tally.recomputed += len(row.blend.places)
+        return row.blend.probes
 
     def _advance(self, sequence: Sequence, decision: Decision, draft: Draft) -> SequenceProgress:
         """Append what the target decided; the last token's KV is computed in the next round."""
@@ -488,8 +533,11 @@ class Scheduler:
 
 
 def _goes_on(sequence: Sequence) -> bool:
-    """Return whether a sequence in flight has another row, whatever the round under way decides."""
-    if sequence.cancelled or sequence.ended:
+    """Return whether a sequence in flight has another row, whatever the round under way decides.
+
+    What a blended prompt's next row is depends on the deviations that come with the verdict.
+    """
+    if sequence.cancelled or sequence.ended or sequence.blends:
         return False
     return not sequence.continues or sequence.tokens_max - sequence.generated > 1
 
@@ -498,6 +546,11 @@ def _known_max(sequence: Sequence, before: Row | None) -> int:
     """Return how many tokens are known at most when a row of it begins behind another one."""
     known = len(sequence.tokens)
     return known + 1 + before.draft_max if before is not None and sequence.continues else known
+
+
+def _read_count(row: Row) -> int:
+    """Return how many tokens of a prompt a row reads; copies and probes take time as well."""
+    return max(row.token_count, row.stop - row.start) - row.samples
 
 
 def _row_count(sequence: Sequence) -> int:

@@ -6,6 +6,7 @@ plant the same slip in the new line.
 
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -30,6 +31,7 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.replacement import CostAware
 from draftwerk.cache.tables import BlockTable
+from draftwerk.speculative.blend.blending import Blending
 from draftwerk.speculative.drafting import drafted_rounds
 from draftwerk.speculative.protocol.continuations import Continuations, RowEnd
 from draftwerk.speculative.protocol.journal import MoveJournal
@@ -122,11 +124,33 @@ def second_tiers() -> None:
             run(Setting(2 * seed + server, store=True, kept=kept))
 
 
+def crowded_segments() -> None:
+    """Prompts that find no room for their segments wait: they do not enter over and over."""
+    entered = Counter[int]()
+    enter = RunningSet.enter
+
+    def counted(self: RunningSet, sequence: Sequence) -> bool:
+        entered[sequence.sequence_id] += 1
+        assert entered[sequence.sequence_id] < 2000, "entered over and over"
+        return enter(self, sequence)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunningSet, "enter", counted)
+        for seed in range(SEEDS):
+            run(Setting(seed, blended=1.0, block_count=20))
+
+
 def apart() -> None:
     """Engines whose prompts other processes compute, which die; no actor may need a restart."""
     for seed in range(SEEDS):
         counters = run(Setting(seed, prefill=1 + seed % 2, prefill_lost=0.15)).counters
         assert counters["restarts"] == 0
+
+
+def segments_apart() -> None:
+    """Engines whose prompts other processes compute, all but those with segments."""
+    for seed in range(SEEDS):
+        run(Setting(seed, blended=0.5, prefill=1))
 
 
 def joint_distribution() -> None:
@@ -514,6 +538,52 @@ BUGS = [
         slip(RunningSet, "enter", "sequence.table.release()", "pass"),
         stories,
     ),
+    # segments
+    Bug(
+        "a copied segment is rotated as if it began the prompt",
+        slip(Blending, "_copies", "else part.start", "else 0"),
+        simulations(blended=0.8),
+    ),
+    Bug(
+        "a segment half read is copied",
+        slip(Blending, "commit", "state.read = read.stop", "state.read = state.part.length"),
+        simulations(blended=0.8),
+    ),
+    Bug(
+        "half a blend that was found is kept",
+        slip(Blending, "begin", "if not self.is_found:", "if False:"),
+        simulations(blended=0.8),
+    ),
+    Bug(
+        "the choice is made before all is probed",
+        slip(Blending, "commit", "if stop == self.stop:", "if True:"),
+        simulations(blended=0.8),
+    ),
+    Bug(
+        "blended blocks are found by their tokens alone",
+        slip(BlockTable, "_next_name", "end > self._blended.start", "False"),
+        simulations(blended=0.8),
+    ),
+    Bug(
+        "a preempted prompt keeps its segments' blocks",
+        slip(RunningSet, "_leave", "sequence.blending.reset()", "pass"),
+        simulations(blended=0.8),
+    ),
+    Bug(
+        "a prompt enters without room for its segments",
+        slip(RunningSet, "_is_cramped", "sequence.blending.room", "0"),
+        crowded_segments,
+    ),
+    Bug(
+        "a prompt that is probed counts as computed",
+        slip(Scheduler, "_add_row", "row.blend is None or not row.blend.probes", "True"),
+        simulations(blended=0.8),
+    ),
+    Bug(
+        "a prompt is read on before its deviations are known",
+        slip(scheduler, "_goes_on", "or sequence.blends", ""),
+        simulations(blended=0.8, run_ahead=True),
+    ),
     # the distribution and the target
     Bug(
         "two positions share their noise",
@@ -659,6 +729,11 @@ BUGS = [
         slip(Prefiller, "_watch", "await self._have_model(inf)", "return"),
         lambda: test_prefill.test_a_process_that_dies_while_idle_is_started_again("trio"),
     ),
+    Bug(
+        "segments are read where no round of theirs is computed",
+        slip(PrefillLane, "takes", " and sequence.blending is None", ""),
+        segments_apart,
+    ),
     # tier two
     Bug(
         "a loaded block is written where a round under way writes",
@@ -682,7 +757,7 @@ BUGS = [
     ),
     Bug(
         "a store's block is looked for without what came before it",
-        slip(Intake, "names", "name = self.namer.name(name,", "name = self.namer.name(ROOT,"),
+        slip(BlockNamer, "chain", "self.name(name,", "self.name(ROOT,"),
         lambda: test_tier_two.test_a_prompt_finds_its_blocks_after_they_were_lost("trio"),
     ),
     Bug(

@@ -118,8 +118,9 @@ async def test_a_round_that_two_processes_die_of_is_given_back() -> None:
 
 
 async def within(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110
-        await anyio.sleep(PAUSE_S / 50)
+    with anyio.fail_after(3):
+        while not condition():  # noqa: ASYNC110
+            await anyio.sleep(PAUSE_S / 50)
 
 
 @on_both_loops

@@ -82,12 +82,54 @@ def test_over_pages_that_outlive_the_target_sequences_go_on(spare: bool) -> None
     assert counters["failed"] == 0
 
 
+def test_reused_segments_are_those_that_stand_alone() -> None:
+    how = [{}, {"lost": 0.05}, {"lost": 0.03, "spare": True, "bugs": 0.003}, {"block_count": 20}]
+    counters = total([Setting(seed, blended=0.6, **how[seed % 4]) for seed in range(40)])
+    for happened in ("blend finished", "blend search finished", "preemptions", "recoveries"):
+        assert counters[happened] > 5, counters
+    assert counters["blend finished"] > 100, counters
+    assert counters["failed"] == 0
+
+
+def test_reused_segments_are_the_same_while_others_run_ahead() -> None:
+    how = [{}, {"lost": 0.05}, {"lost": 0.03, "spare": True, "bugs": 0.003}, {"block_count": 20}]
+    settings = [
+        Setting(seed, blended=0.6, run_ahead=True, reckless=seed % 3 == 0, **how[seed % 4])
+        for seed in range(40)
+    ]
+    counters = total(settings)
+    for happened in ("blend finished", "blend search finished", "preemptions", "recoveries"):
+        assert counters[happened] > 5, counters
+    assert counters["blend finished"] > 100, counters
+    assert counters["overrun"] > 5, counters
+    assert counters["failed"] == 0
+
+
+def test_reused_segments_are_the_same_beside_prompts_that_are_read_apart() -> None:
+    settings = [
+        Setting(seed, blended=0.5, prefill=1, prefill_lost=0.05, store=seed % 2 == 0)
+        for seed in range(30)
+    ]
+    counters = total(settings)
+    for happened in ("blend finished", "prefilled_apart", "preemptions"):
+        assert counters[happened] > 5, counters
+    assert counters["failed"] == 0
+
+
 def test_blocks_from_a_second_tier_are_those_that_were_lost() -> None:
     counters = Counter[str]()
     for seed in range(40):
         kept: dict[bytes, list[tuple[int, int]]] = {}
         for server in range(2):  # the second one finds what the first has kept
-            setting = Setting(2 * seed + server, store=True, kept=kept, lost=0.02, bugs=0.003)
+            blended = 0.4 * (seed % 2)
+            setting = Setting(
+                2 * seed + server,
+                store=True,
+                kept=kept,
+                lost=0.02,
+                bugs=0.003,
+                blended=blended,
+            )
             counters += run(setting).counters
     assert counters["store_hits"] > 100, counters
     assert counters["returned"] > 5, counters

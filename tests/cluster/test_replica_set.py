@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.mailbox import Inbox, mailbox
-from draftwerk.actors.messages import Delta, Event, Failed, Options
+from draftwerk.actors.messages import Delta, Event, Failed, Options, Passages
 from draftwerk.cluster.frame_stream import LinkLostError
 from draftwerk.cluster.protocol import LoadReport
 from draftwerk.cluster.replica_link import ReplicaLink, connect
 from draftwerk.cluster.replica_server import REPORT_S
 from draftwerk.cluster.replica_set import ReplicaSet
+from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.sampling.params import Sampling
 from tests.cluster.small_cluster import CONTEXT, Replica, SmallCluster, small_cluster
 from tests.support.simulation import Outcome, compare, kinds, random_options, read
@@ -188,6 +190,19 @@ async def test_a_refusal_names_the_clients_field() -> None:
         assert [(each.kind, each.field) for each in events if isinstance(each, Failed)] == [
             ("refused", "prompt")
         ]
+
+
+async def test_segments_are_found_at_the_door() -> None:
+    blend = Blend((), "none", 0.0)
+    options = replace(LONG, blend=blend)
+    async with small_cluster(Replica("a")) as cluster:
+        prompt = Passages(("w1 w2 w3", "w4 w5"), "w6 w7")
+        async with cluster.door.generate(prompt, options, request_id="passages") as stream:
+            sent = cluster.door.requests["passages"].entry.submit
+            events = [event async for event in stream]
+        assert sent.prompt == (1, 2, 3, 4, 5, 6, 7)
+        assert sent.options.blend == replace(blend, spans=((0, 3), (3, 5)))
+        assert not any(isinstance(event, Failed) for event in events)
 
 
 async def test_prefixes_meet_at_their_replica() -> None:

@@ -25,6 +25,7 @@ from draftwerk.actors.restarts import RestartLimit
 from draftwerk.cache.page_layout import JOURNAL_BYTES
 from draftwerk.slo import NOTHING_PROMISED, Promise
 from draftwerk.speculative.beams.decisions import BeamRules
+from draftwerk.speculative.blend.rules import Blend, RuleName
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.journal import MoveJournal
@@ -251,6 +252,10 @@ class Setting:
     """Whether blocks are kept in a second tier."""
     kept: dict[bytes, list[Cell]] = field(default_factory=dict[bytes, list[Cell]])
     """What it holds: more than one server may have it in turn."""
+    blends: dict[int, Blend] = field(default_factory=dict[int, Blend])
+    """What clients have declared of their prompts, by their seeds."""
+    blended: float = 0.0
+    """The share of clients whose prompts have segments."""
     odd: float = 0.0
     """The share of clients that send what no device can compute."""
     promise: Promise = NOTHING_PROMISED
@@ -362,11 +367,18 @@ def target_device(
 ) -> RecoveringTarget | ProcessDevice[Proposal, Verdict]:
     """Return the target, over pages that outlive its process or over pages that end with it."""
     if not setting.recovers:
-        make = partial(ToyTarget, setting.block_count, size)
+        make = partial(ToyTarget, setting.block_count, size, blends=setting.blends)
         begin = lambda: drafted(setting, make(), rng)  # noqa: E731
         return ProcessDevice(child_of(fates.target, begin, Proposal), Verdict)
     journal = MoveJournal(memoryview(bytearray(JOURNAL_BYTES)))
-    make = partial(ToyTarget, setting.block_count, size, pages=pages, journal=journal)
+    make = partial(
+        ToyTarget,
+        setting.block_count,
+        size,
+        pages=pages,
+        journal=journal,
+        blends=setting.blends,
+    )
     spawn = child_of(fates.target, lambda: drafted(setting, make(), rng), Proposal)
     return RecoveringTarget(
         ProcessDevice(spawn, Verdict),
@@ -383,13 +395,14 @@ async def simulate(setting: Setting) -> Report:
     report = Report()
     fates = Fates.of(setting, rng)
     async with running(parts(setting, fates, rng)) as engine:
-        async with anyio.create_task_group() as clients:
-            for number in range(setting.requests):
-                mind = random.Random(rng.random())
-                outcome = Outcome(odd=mind.random() < setting.odd)
-                report.outcomes.append(outcome)
-                clients.start_soon(client, engine, mind, number, outcome)
+        # Watchers never idle, so a client that waits for ever would be waited for in real time too.
         with anyio.fail_after(3600):
+            async with anyio.create_task_group() as clients:
+                for number in range(setting.requests):
+                    mind = random.Random(rng.random())
+                    outcome = Outcome(odd=mind.random() < setting.odd)
+                    report.outcomes.append(outcome)
+                    clients.start_soon(client, engine, mind, number, outcome, setting)
             await engine.drain()
             while engine.snapshot().running or not engine.snapshot().target_up:  # noqa: ASYNC110
                 await anyio.sleep(0.01)  # idleness is not announced
@@ -475,12 +488,18 @@ def in_beams(options: Options, rng: random.Random) -> Options:
     )
 
 
-async def client(engine: Engine, rng: random.Random, number: int, outcome: Outcome) -> None:
+async def client(
+    engine: Engine, rng: random.Random, number: int, outcome: Outcome, setting: Setting
+) -> None:
     """Be one client: come late, read slowly, leave early; every text must be the plain one."""
     await anyio.sleep(rng.uniform(0, 0.3))
     options = random_options(rng)
     shared = [1 + n % 5 for n in range(rng.choice([0, 9, 17]))]
     prompt = [*shared, *(rng.randrange(1, POISON[0]) for _ in range(rng.randint(1, 9)))]
+    if setting.blended and not outcome.odd and rng.random() < setting.blended:
+        prompt, options = with_segments(rng, options)
+        assert options.blend is not None
+        setting.blends[options.sampling.seed] = options.blend
     patience = rng.choice([rng.uniform(0, 0.2), rng.uniform(0, 20), 1e6, 1e6, 1e6])
     outcome.kinds = kinds(options)
     outcome.texts = [""] * options.choices
@@ -501,14 +520,38 @@ async def client(engine: Engine, rng: random.Random, number: int, outcome: Outco
         compare(prompt, options, outcome)
 
 
+PASSAGES = [[1 + (7 * n + i) % 11 for i in range(5 + 3 * n)] for n in range(4)]
+"""What prompts with segments are made of, in any order."""
+
+
+def with_segments(rng: random.Random, options: Options) -> tuple[list[int], Options]:
+    """Return a prompt of passages and text between them, and options that declare them."""
+    prompt: list[int] = []
+    spans: list[tuple[int, int]] = []
+    for passage in rng.sample(PASSAGES, rng.randint(1, 3)):
+        prompt += [rng.randrange(1, POISON[0]) for _ in range(rng.choice([0, 0, 1, 5]))]
+        spans.append((len(prompt), len(prompt) + len(passage)))
+        prompt += passage
+    prompt += [rng.randrange(1, POISON[0]) for _ in range(rng.choice([0, 1, 4]))]
+    rules: list[RuleName] = ["hkvd", "hkvd", "head", "none", "modules"]
+    rule = rng.choice(rules)
+    blend = Blend(tuple(spans), rule, rng.choice([0.0, 0.15, 0.5, 1.0]))
+    tokens_max = min(options.tokens_max or 12, CONTEXT - len(prompt))
+    return prompt, msgspec.structs.replace(options, blend=blend, tokens_max=tokens_max)
+
+
 def kinds(options: Options) -> list[str]:
     """Name what is special about a request."""
     found = {"search": options.beam_width > 1, "grammar": options.sampling.grammar is not None}
+    found["blend"] = options.blend is not None
+    found["blend search"] = found["blend"] and found["search"]
     return [name for name, is_so in found.items() if is_so]
 
 
 def as_sent(prompt: list[int], outcome: Outcome, rng: random.Random) -> Prompt:
     """Return the prompt as tokens or as text; an odd client's is like no other."""
+    if "blend" in outcome.kinds:
+        return tuple(prompt)
     if outcome.odd:
         return rng.choice([(*POISON, *prompt), "no word of the toy's"])
     return rng.choice([tuple(prompt), " ".join(f"w{token}" for token in prompt)])

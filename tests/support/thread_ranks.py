@@ -37,14 +37,21 @@ class ThreadRanks:
 
 
 def rounds() -> list[Batch]:
-    """Return two batches over 8 blocks of 4: prompts, then a draft tree and a plain token."""
-    first, second = BatchBuilder(4), BatchBuilder(4)
+    """Return batches over 8 blocks of 4: prompts, a draft tree and a plain token, chunks without
+    logits, and chunks beside tokens that have some.
+    """
+    first, second, third, fourth = (BatchBuilder(4) for _ in range(4))
     first.add([5, 6, 7, 8, 9, 10, 11], 0, (0, 1, 2), NO_DRAFT, samples=True)
     first.add([1, 2, 3], 0, (3, 4), NO_DRAFT, samples=False)
     tree = Draft(tokens=(3, 4, 5, 6), parents=(-1, -1, 0, 1), sources=("ngram",) * 4)
     second.add([12], 7, (0, 1, 2, 5), tree, samples=True)
     second.add([4], 3, (3, 4), NO_DRAFT, samples=True)
-    return [builder.batch(CPU) for builder in (first, second)]
+    third.add([9, 8], 4, (3, 4), NO_DRAFT, samples=False)
+    third.add([7, 8, 9], 0, (6,), NO_DRAFT, samples=False)
+    fourth.add([3, 4, 5], 0, (7,), NO_DRAFT, samples=False)
+    fourth.add([1, 2], 6, (3, 4), NO_DRAFT, samples=True)
+    fourth.add([13], 8, (0, 1, 2, 5), Draft((3,), (-1,), ("ngram",)), samples=True)
+    return [builder.batch(CPU) for builder in (first, second, third, fourth)]
 
 
 def computed(forward: Forward, pages: Pages) -> list[Tensor]:

@@ -3,6 +3,7 @@
 Its logits are a hash of the last tokens, so a wrong block, slot, copy or path is a wrong text.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import exp, log
@@ -10,6 +11,7 @@ from math import exp, log
 from draftwerk.actors.messages import ChatMessage, Scalar
 from draftwerk.speculative.beams.decisions import BeamRules, Candidate
 from draftwerk.speculative.beams.sampled import new_beams
+from draftwerk.speculative.blend.rules import Blend, canonical_parts, choose_positions
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import (
@@ -22,6 +24,9 @@ from draftwerk.speculative.protocol.rounds import (
     HeadNode,
     Proposal,
     Row,
+    RowBlend,
+    SegmentCopy,
+    SegmentRead,
     StepReport,
     TokenTopK,
     Verdict,
@@ -141,6 +146,53 @@ Cell = tuple[int, int]
 """A token, and a hash of all that it saw."""
 
 
+def chained(tokens: Sequence[int], start: int, before: Cell = (-1, 0)) -> list[Cell]:
+    """Return the cells of tokens from a position on, each computed after the one before."""
+    cells: list[Cell] = []
+    for position, token in enumerate(tokens, start):
+        before = (token, hash((before, position)))
+        cells.append(before)
+    return cells
+
+
+def turned(cell: Cell, turn: int) -> Cell:
+    """Return a cell whose keys were rotated."""
+    return cell[0], hash((cell[1], "turned", turn)) if turn else cell[1]
+
+
+def probed(cell: Cell) -> Cell:
+    """Return a cell whose lowest layers were computed anew."""
+    return cell[0], hash((cell[1], "probed"))
+
+
+def deviation(tokens: Sequence[int], position: int) -> float:
+    """Return how far the copy of a token is from what is computed: any function of the text."""
+    return float(hash(tuple(tokens[: position + 1])) % 97)
+
+
+def cells_of(
+    tokens: Sequence[int], prompt_count: int, blend: Blend | None, block_size: int
+) -> list[Cell]:
+    """Return all cells of a text by the definition of its blend, without engine or cache."""
+    parts = () if blend is None else canonical_parts(blend, prompt_count, block_size)
+    kept: dict[int, Cell] = {}
+    for part in parts:
+        assert blend is not None
+        off = part.start if blend.rule == "modules" else 0
+        turn = 0 if off else part.start
+        for place, cell in enumerate(chained(tokens[part.start : part.stop], off), part.start):
+            kept[place] = probed(turned(cell, turn)) if blend.probes else turned(cell, turn)
+    if blend is not None:
+        deviations = [deviation(tokens, place) for place in kept]
+        for place in choose_positions(blend, parts, deviations):
+            del kept[place]
+    cells: list[Cell] = []
+    for place, token in enumerate(tokens):
+        before = cells[-1] if cells else (-1, 0)
+        cells.append(kept.get(place) or (token, hash((before, place))))
+    return cells
+
+
 class KilledError(Exception):
     """The process ends here, in the middle of a round."""
 
@@ -156,9 +208,12 @@ class ToyTarget:
         default_factory=dict[int, tuple[int, Sampling]]
     )
     steps: int = 0
+    deviations: dict[int, tuple[float, ...]] = field(default_factory=dict[int, tuple[float, ...]])
     pages: list[Cell] = field(default_factory=list[Cell])
     """As in real KV, a slot's content depends on its token and on all that the token saw."""
     journal: MoveJournal = field(default_factory=MoveJournal)
+    blends: dict[int, Blend] = field(default_factory=dict[int, Blend])
+    """What is declared of the prompts of some requests, by their seeds."""
     dies_after: int | None = None
     """Writes to the pages that are left to it; None means all."""
 
@@ -213,6 +268,9 @@ class ToyTarget:
         history.extend(row.new_token_ids)
         assert len(draft.tokens) <= row.draft_max, "more drafts than slots"
         assert row.samples == (row.stop == len(history)), "a row must know its end"
+        if row.blend is not None:
+            self._blend(row, row.blend, history)
+            return
         for position in range(row.start, row.stop):
             seen = self.pages[self._slot(row, position - 1)] if position else (-1, 0)
             self._put(self._slot(row, position), (history[position], hash((seen, position))))
@@ -223,19 +281,57 @@ class ToyTarget:
             cell = (token, hash((seen, row.stop + depths[node])))
             self._put(self._slot(row, row.stop + node), cell)
 
+    def _blend(self, row: Row, blend: RowBlend, history: list[int]) -> None:
+        """Copy, probe, read segments and compute some places, in this order."""
+        self.deviations[row.sequence_id] = ()
+        for copy in blend.copies:
+            for index in range(copy.start, copy.stop):
+                cell = turned(self.pages[self._slot(copy, index)], copy.turn)
+                self._put(self._slot(row, copy.to + index - copy.start), cell)
+        if blend.probes:
+            self.deviations[row.sequence_id] = tuple(
+                self._probe(row, history, position) for position in range(row.start, row.stop)
+            )
+        for read in blend.reads:
+            for index in range(read.start, read.stop):
+                seen = self.pages[self._slot(read, index - 1)] if index else (-1, 0)
+                cell = (history[read.at + index], hash((seen, index + read.offset)))
+                self._put(self._slot(read, index), cell)
+        for position in blend.places:
+            seen = self.pages[self._slot(row, position - 1)] if position else (-1, 0)
+            self._put(self._slot(row, position), (history[position], hash((seen, position))))
+
+    def _probe(self, row: Row, history: list[int], position: int) -> float:
+        """Return how far a copied token is off, and overwrite the copy's lowest layers."""
+        slot = self._slot(row, position)
+        token, seen = self.pages[slot]
+        is_copy = (token, seen) in {
+            turned(cell, turn) for turn, cells in self._canonical(row).items() for cell in cells
+        }
+        self._put(slot, probed((history[position], seen)))
+        return deviation(history, position) if is_copy else 0.0
+
+    def _canonical(self, row: Row) -> dict[int, list[Cell]]:
+        """Return the cells of each part read alone, by where it begins."""
+        prompt_count, sampling = self.openings[row.sequence_id]
+        blend, history = self.blends[sampling.seed], self.histories[row.sequence_id]
+        return {
+            part.start: chained(history[part.start : part.stop], 0)
+            for part in canonical_parts(blend, prompt_count, self.block_size)
+        }
+
     def _decide(self, row: Row, draft: Draft) -> Decision:
         if not row.samples:
-            return Decision()
+            return Decision(deviations=self.deviations.pop(row.sequence_id, ()))
         if tuple(self.histories[row.sequence_id][: len(POISON)]) == POISON:
             return Decision(error="this cannot be computed")
         prompt_count, sampling = self.openings[row.sequence_id]
         cells = [self.pages[self._slot(row, position)] for position in range(row.stop)]
         context = [token for token, _ in cells]
         assert context == self.histories[row.sequence_id], "the pages hold another text"
-        assert all(
-            cell[1] == hash((seen, position))
-            for position, (seen, cell) in enumerate(zip([(-1, 0), *cells], cells, strict=False))
-        ), "a token's KV was computed after another text"
+        blend = self.blends.get(sampling.seed)
+        expected = cells_of(context, prompt_count, blend, self.block_size)
+        assert cells == expected, "a token's KV was computed after another text"
         if row.branch is not None:
             candidates = tuple(self._offers(row, draft, context))
             return Decision(
@@ -319,7 +415,7 @@ class ToyTarget:
                 raise KilledError
             self.dies_after -= 1
 
-    def _slot(self, row: Row, position: int) -> int:
+    def _slot(self, row: Row | SegmentRead | SegmentCopy, position: int) -> int:
         return (
             row.blocks[position // self.block_size] * self.block_size + position % self.block_size
         )
@@ -377,6 +473,34 @@ class ToyText:
         variables: Sequence[tuple[str, Scalar]] = (),
     ) -> list[int]:
         return [token for message in messages for token in self.encode(message.content)]
+
+    def encode_segments(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[str] = (),
+        variables: Sequence[tuple[str, Scalar]] = (),
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        tokens: list[int] = []
+        spans: list[tuple[int, int]] = []
+        for message in messages:
+            cuts = [0, *(cut for span in message.segments for cut in span), len(message.content)]
+            for number, (start, stop) in enumerate(itertools.pairwise(cuts)):
+                own = self.encode(message.content[start:stop])
+                if number % 2:
+                    spans.append((len(tokens), len(tokens) + len(own)))
+                tokens += own
+        return tokens, spans
+
+    def encode_passages(
+        self, documents: Sequence[str], text: str
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        tokens: list[int] = []
+        spans: list[tuple[int, int]] = []
+        for document in documents:
+            own = self.encode(document)
+            spans.append((len(tokens), len(tokens) + len(own)))
+            tokens += own
+        return tokens + self.encode(text), spans
 
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(f"w{token} " for token in tokens if token != STOP)

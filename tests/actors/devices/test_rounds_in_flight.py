@@ -145,6 +145,7 @@ def test_copies_are_made_once() -> None:
 def test_tokens_done_again_are_counted() -> None:
     plain = proposal(1, row(1, opens=(5,)))
     assert token_count([plain, replace(plain, drafts=(chain((1, 2), "ngram"),))]) == 1 + 3
+    assert token_count([replace(plain, drafts=())]) == 1, "where the target's process drafts"
 
 
 def test_processes_lost_at_any_moment_know_the_same_texts() -> None:

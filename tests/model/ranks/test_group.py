@@ -98,3 +98,8 @@ def test_what_cannot_be_divided_is_refused_before_any_process_starts(
 ) -> None:
     with pytest.raises(Refused, match=words):
         build(replace(options(directory), **changes))
+
+
+def test_segments_are_not_reused_where_a_model_is_divided(directory: Path, group: Built) -> None:
+    assert build(options(directory)).blends
+    assert group.parts.turn_slots is None and not group.blends

@@ -48,7 +48,7 @@ def test_flops_are_those_that_torch_counts(name: str, heads: tuple[int, int]) ->
         int(new) * int(length)
         for new, length in zip(batch.row_starts.diff(), batch.kv_lengths, strict=True)
     )
-    rectangle = shape.attention_flops(StepLoad(context_tokens=whole))
+    rectangle = shape.attention_flops(StepLoad(outputs=load.outputs, context_tokens=whole))
     assert counter.get_total_flops() == shape.product_flops(load) + rectangle
     assert load.context_tokens == visible(batch.row_starts, batch.kv_lengths, batch.ancestors)
 

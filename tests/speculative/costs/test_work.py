@@ -46,4 +46,8 @@ def test_the_default_models_weights_are_all_its_matrices() -> None:
     # 134 515 008 parameters, less the 61 norms of 576.
     assert shape.layer_count * shape.layer_weights + shape.head_weights == 134_515_008 - 61 * 576
     assert shape.token_bytes == 30 * 2 * 3 * 64 * 2
-    assert shape.weights_read(StepLoad(256, 0)) == 2.0 * 30 * shape.layer_weights
+    # Without logits, the last layer has keys and values alone.
+    whole = 29 * shape.layer_weights + shape.qkv_weights
+    assert shape.weights_read(StepLoad(256, 0)) == 2.0 * whole
+    every = 30 * shape.layer_weights + shape.head_weights
+    assert shape.weights_read(StepLoad(256, 1)) == 2.0 * every

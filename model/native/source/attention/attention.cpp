@@ -175,7 +175,7 @@ struct Tile {
 }  // namespace
 
 int Block::length(int token) const {
-    if (!ancestors) return row.prefix + token + 1;
+    if (!ancestors) return seen ? seen[token - begin] : row.prefix + token + 1;
     return row.prefix + __builtin_popcountll(static_cast<uint64_t>(ancestors[token - begin]));
 }
 

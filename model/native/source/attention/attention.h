@@ -50,6 +50,7 @@ struct Block {
     int begin, end;
     int first;                    // where the row's tokens begin in the batch
     const int64_t *ancestors;     // [end - begin], or null: plain causal order
+    const int32_t *seen;          // [end - begin] lengths, ascending, or null: no slot is left out
     int length(int token) const;  // how many positions the token sees, itself included
     int length_max() const;
 };

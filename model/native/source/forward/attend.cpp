@@ -1,24 +1,35 @@
 // The attention stage: the batch cut into blocks of query rows, and the blocks into items.
 #include "forward/forward.h"
 
-void Forward::cut_into_blocks() {
+void Forward::spell_out_ancestors() {
     ancestors.assign(batch.ancestors, batch.ancestors + batch.token_count);
     for (int r = 0; r < batch.row_count; r++) {
         int first = batch.row_starts[r], count = batch.row_starts[r + 1] - first;
+        for (int i = 0; count <= 63 && i < count; i++) {
+            if (ancestors[first + i] != -1) continue;
+            ancestors[first + i] = static_cast<int64_t>((uint64_t{2} << i) - 1);
+        }
+    }
+}
+
+void Forward::cut_into_blocks(Cut &cut, bool only_outputs) {
+    auto wanted = [&](int token) { return !only_outputs || numbers[token] >= 0; };
+    for (int r = 0; r < batch.row_count; r++) {
+        int first = batch.row_starts[r], count = batch.row_starts[r + 1] - first;
         bool masked = false;
-        for (int i = 0; i < count; i++) {
-            int64_t &mask = ancestors[first + i];
-            if (count > 63) continue;
-            int64_t causal = static_cast<int64_t>((uint64_t{2} << i) - 1);
-            if (mask == -1) mask = causal;
-            masked |= mask != causal;
+        for (int i = 0; count <= 63 && i < count; i++) {
+            masked |= ancestors[first + i] != static_cast<int64_t>((uint64_t{2} << i) - 1);
         }
         Row row{batch.block_tables + static_cast<size_t>(r) * batch.table_width,
                 batch.block_size, batch.kv_lengths[r] - count};
-        for (int begin = 0; begin < count; begin += attention.tokens_per_block()) {
-            int end = std::min(count, begin + attention.tokens_per_block());
-            blocks.push_back({row, begin, end, first,
-                              masked ? ancestors.data() + first + begin : nullptr});
+        for (int begin = 0, end; begin < count; begin = end) {
+            end = begin + 1;
+            if (!wanted(first + begin)) continue;
+            int most = std::min(count, begin + attention.tokens_per_block());
+            while (end < most && wanted(first + end)) end++;
+            cut.blocks.push_back({row, begin, end, first,
+                                  masked ? ancestors.data() + first + begin : nullptr,
+                                  batch.seen ? batch.seen + first + begin : nullptr});
         }
     }
 }
@@ -31,7 +42,8 @@ static bool share(const Block &one, const Block &other, int tile) {
     return std::equal(one.row.blocks + first, one.row.blocks + last, other.row.blocks + first);
 }
 
-void Forward::cut_into_splits() {
+void Forward::cut_into_splits(Cut &cut) {
+    const std::vector<Block> &blocks = cut.blocks;
     int lanes = static_cast<int>(blocks.size()) * attention.kv_heads;
     bool few = batch.token_count <= SHARING_TOKENS;
     int shared_tiles = 0;
@@ -50,7 +62,7 @@ void Forward::cut_into_splits() {
     for (const Block &block : blocks) {
         int count = tile_count(block);
         for (int kv_head = 0; kv_head < attention.kv_heads; kv_head++) {
-            rows_before.push_back(rows);
+            cut.rows_before.push_back(rows);
             rows += static_cast<size_t>(count) * (block.end - block.begin) * attention.group();
         }
     }
@@ -61,22 +73,23 @@ void Forward::cut_into_splits() {
                 if (tile >= tile_count(blocks[first])) continue;
                 while (few && last < static_cast<int>(blocks.size()) &&
                        share(blocks[first], blocks[last], tile)) last++;
-                splits.push_back({first, last, kv_head, tile});
+                cut.splits.push_back({first, last, kv_head, tile});
             }
         }
     }
-    pending = std::vector<std::atomic<int>>(lanes);
-    partial_rows = rows;
+    cut.pending = std::vector<std::atomic<int>>(lanes);
+    cut.partial_rows = rows;
     size_t bytes = rows * (attention.padded() + 2) * sizeof(float);
     if (bytes > space.partial.bytes()) space.partial = Memory(bytes);
 }
 
-int Forward::open_attention() {
-    if (splits.empty()) return static_cast<int>(blocks.size());
-    for (size_t lane = 0; lane < pending.size(); lane++) {
-        pending[lane] = tile_count(blocks[lane / attention.kv_heads]);
+int Forward::open_attention(int layer) {
+    Cut &cut = cut_of(layer);
+    if (cut.splits.empty()) return static_cast<int>(cut.blocks.size());
+    for (size_t lane = 0; lane < cut.pending.size(); lane++) {
+        cut.pending[lane] = tile_count(cut.blocks[lane / attention.kv_heads]);
     }
-    return static_cast<int>(splits.size());
+    return static_cast<int>(cut.splits.size());
 }
 
 Lane Forward::lane(int layer, int kv_head) const {
@@ -101,7 +114,8 @@ void Forward::load_heads(const Block &block, int kv_head, AttentionScratch &scra
 // through a tile's positions once, all heads of each, is a stream: read one word of each line.
 void Forward::fetch(int layer, const Block &block, int tile) const {
     const Lane all = lane(layer, 0);
-    int end = std::min(block.row.prefix + block.end, (tile + 1) * SPAN);
+    int written = block.seen ? block.length_max() : block.row.prefix + block.end;
+    int end = std::min(written, (tile + 1) * SPAN);
     const size_t own = attention.kv_heads * attention.head_bytes();
     uint64_t words = 0;
     for (const void *base : {all.keys, all.values}) {
@@ -117,8 +131,9 @@ void Forward::fetch(int layer, const Block &block, int tile) const {
 }
 
 void Forward::attend(int layer, int item, AttentionScratch &scratch) {
-    if (!splits.empty()) return attend_split(layer, splits[item], scratch);
-    const Block &block = blocks[item];
+    const Cut &cut = cut_of(layer);
+    if (!cut.splits.empty()) return attend_split(layer, cut.splits[item], scratch);
+    const Block &block = cut.blocks[item];
     int count = tile_count(block), rows = (block.end - block.begin) * attention.group();
     for (int tile = 0; tile < count; tile++) {
         fetch(layer, block, tile);
@@ -130,38 +145,39 @@ void Forward::attend(int layer, int item, AttentionScratch &scratch) {
         }
     }
     for (int kv_head = 0; kv_head < attention.kv_heads; kv_head++) {
-        finish(block, kv_head, scratch.sums[kv_head]);
+        finish(layer, block, kv_head, scratch.sums[kv_head]);
     }
 }
 
-Partial Forward::partial_of(int lane, int tile, int rows) {
-    size_t before = rows_before[lane] + static_cast<size_t>(tile) * rows;
+Partial Forward::partial_of(const Cut &cut, int lane, int tile, int rows) {
+    size_t before = cut.rows_before[lane] + static_cast<size_t>(tile) * rows;
     float *outputs = space.partial.as<float>();
-    float *statistics = outputs + partial_rows * attention.padded();
+    float *statistics = outputs + cut.partial_rows * attention.padded();
     return {outputs + before * attention.padded(), statistics + before,
-            statistics + partial_rows + before};
+            statistics + cut.partial_rows + before};
 }
 
 void Forward::attend_split(int layer, const Split &split, AttentionScratch &scratch) {
+    Cut &cut = cut_of(layer);
     scratch.gathered = 0;
     for (int index = split.first; index < split.last; index++) {
-        const Block &block = blocks[index];
+        const Block &block = cut.blocks[index];
         int rows = (block.end - block.begin) * attention.group();
         int lane_index = index * attention.kv_heads + split.kv_head;
         load_heads(block, split.kv_head, scratch);
         attend_tile(attention, block, lane(layer, split.kv_head), split.tile, scratch);
         // A copy, so that merging happens in one order whichever thread is last.
-        merge(attention, partial_of(lane_index, split.tile, rows), scratch.tile, rows, true);
-        if (pending[lane_index].fetch_sub(1) > 1) continue;
-        Partial sum = partial_of(lane_index, 0, rows);
+        merge(attention, partial_of(cut, lane_index, split.tile, rows), scratch.tile, rows, true);
+        if (cut.pending[lane_index].fetch_sub(1) > 1) continue;
+        Partial sum = partial_of(cut, lane_index, 0, rows);
         for (int tile = 1, count = tile_count(block); tile < count; tile++) {
-            merge(attention, sum, partial_of(lane_index, tile, rows), rows, false);
+            merge(attention, sum, partial_of(cut, lane_index, tile, rows), rows, false);
         }
-        finish(block, split.kv_head, sum);
+        finish(layer, block, split.kv_head, sum);
     }
 }
 
-void Forward::finish(const Block &block, int kv_head, const Partial &sum) {
+void Forward::finish(int layer, const Block &block, int kv_head, const Partial &sum) {
     int row = 0;
     for (int token = block.begin; token < block.end; token++) {
         for (int g = 0; g < attention.group(); g++, row++) {
@@ -173,7 +189,7 @@ void Forward::finish(const Block &block, int kv_head, const Partial &sum) {
                 Floats value = load(out + i) / total;
                 store(out + i, in_bf16 ? round_to_bf16(value) : value);
             }
-            int at = block.first + token;
+            int at = number_at(layer, block.first + token);
             if (goes_straight(space.attention)) {
                 space.attention.put_columns(at, column, shape.head_size, out);
             } else {

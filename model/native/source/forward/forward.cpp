@@ -2,10 +2,18 @@
 
 Forward::Forward(Model &model, const Batch &batch, bool only_products)
     : model(model), shape(model.shape), batch(batch), space(model.workspace),
-      attention(model.attention()), in_bf16(shape.in_bf16), only_products(only_products) {
+      attention(model.attention()), in_bf16(shape.in_bf16), only_products(only_products),
+      layers(batch.layers) {
     if (only_products) return;
-    cut_into_blocks();
-    cut_into_splits();
+    spell_out_ancestors();
+    cut_into_blocks(all, false);
+    cut_into_splits(all);
+    // A later stage goes on with every token.
+    if (batch.hidden_out || batch.output_count == batch.token_count) return;
+    numbers.assign(batch.token_count, -1);
+    for (int i = 0; i < batch.output_count; i++) numbers[batch.outputs[i]] = i;
+    cut_into_blocks(narrow, true);
+    cut_into_splits(narrow);
 }
 
 // Has the other ranks' columns of what a stage reads; returns false once a rank is lost.
@@ -13,9 +21,9 @@ bool Forward::gather_before(int stage) {
     int layer = (stage - 1) / STEPS, step = (stage - 1) % STEPS;
     const Shard &own = model.shard;
     Meeting &others = *model.meeting;
-    int rows = batch.token_count, size = shape.head_size;
-    if (stage == 0 || (layer == shape.layers && step == 1)) return true;
-    if (layer == shape.layers && step == 2) {
+    int count = count_at(layer), size = shape.head_size;
+    if (stage == 0 || (layer == layers && step == 1)) return true;
+    if (layer == layers && step == 2) {
         return others.gather({batch.logits, static_cast<size_t>(shape.vocab), shape.vocab},
                              batch.output_count, own.vocab);
     }
@@ -23,16 +31,21 @@ bool Forward::gather_before(int stage) {
         case ATTENDED: {
             Span columns{own.heads.first * size, own.heads.count * size};
             int all = model.attended_width();
-            return others.gather({attended(0), width(all), all}, rows, columns);
+            return others.gather({attended(0), width(all), all}, count, columns);
         }
-        case GATED: return others.gather({gated_row(0), width(shape.ffn), shape.ffn}, rows, own.ffn);
-        case ATTENTION_NORM:
-            if (layer == 0) return true;
-            [[fallthrough]];
-        case FFN_NORM:
-            return others.gather({hidden(0), width(shape.hidden), shape.hidden}, rows, own.hidden);
+        case GATED:
+            return others.gather({gated_row(0), width(shape.ffn), shape.ffn}, count, own.ffn);
+        case ATTENTION_NORM: return layer == 0 || gather_hidden(layer - 1);
+        case FFN_NORM: return gather_hidden(layer);
         default: return true;
     }
+}
+
+// Of the rows that a layer has added to, which stand where their tokens do.
+bool Forward::gather_hidden(int layer) {
+    const int32_t *rows = is_narrow(layer) ? batch.outputs : nullptr;
+    Columns all{hidden(0), width(shape.hidden), shape.hidden, rows};
+    return model.meeting->gather(all, count_at(layer), model.shard.hidden);
 }
 
 int Forward::open(int stage) {
@@ -43,46 +56,52 @@ int Forward::open(int stage) {
 
 bool Forward::is_product(int stage) const {
     int layer = (stage - 1) / STEPS, step = (stage - 1) % STEPS;
-    if (stage == 0 || layer == shape.layers) return stage > 0 && step == 1;
+    if (stage == 0 || layer == layers) return stage > 0 && step == 1;
     return step == QKV || step == OUTPUT || step == GATE_UP || step == DOWN;
 }
 
 int Forward::items_of(int stage) {
     if (stage == 0) return rows_or_serial(stage, batch.token_count);
     int layer = (stage - 1) / STEPS;
-    if (layer == shape.layers) {
+    if (layer == layers) {
         int after = (stage - 1) % STEPS;
         if (batch.hidden_out) return hand_on();
         if (after == 0) return rows_or_serial(stage, batch.output_count);
         return after == 1 && batch.output_count ? tiles(model.head, batch.output_count) : -1;
     }
+    return items_of_step(stage, layer, (stage - 1) % STEPS);
+}
+
+int Forward::items_of_step(int stage, int layer, int step) {
     const Layer &of = model.layers[layer];
-    switch ((stage - 1) % STEPS) {
-        case QKV: return tiles(of.qkv, batch.token_count);
-        case ATTEND: return open_attention();
-        case ATTENDED:
-            return goes_straight(space.attention) ? 0 : rows_or_serial(stage, batch.token_count);
-        case OUTPUT: return tiles(of.output, batch.token_count);
-        case GATE_UP: return tiles(of.gate_up, batch.token_count) / 2;
-        case GATED:
-            return goes_straight(space.ffn) ? 0 : rows_or_serial(stage, batch.token_count);
-        case DOWN: return tiles(of.down, batch.token_count);
-        default: return rows_or_serial(stage, batch.token_count);
+    const int every = batch.token_count, count = count_at(layer);
+    if (step > ROPE && is_unread(layer)) return -1;
+    switch (step) {
+        case ATTENTION_NORM: case ROPE: return rows_or_serial(stage, every);
+        case QKV: return (of.qkv.tiles - first_qkv_tile(layer)) * groups(every);
+        case ATTEND: return open_attention(layer);
+        case ATTENDED: return goes_straight(space.attention) ? 0 : rows_or_serial(stage, count);
+        case OUTPUT: return tiles(of.output, count);
+        case GATE_UP: return tiles(of.gate_up, count) / 2;
+        case GATED: return goes_straight(space.ffn) ? 0 : rows_or_serial(stage, count);
+        case DOWN: return tiles(of.down, count);
+        default: return rows_or_serial(stage, count);
     }
 }
 
 void Forward::run(int stage, int item, int thread) {
     int layer = (stage - 1) / STEPS, step = (stage - 1) % STEPS;
-    bool last = stage > 0 && layer == shape.layers;
+    bool last = stage > 0 && layer == layers;
     if (last && step == 1) return multiply_head(item);
     if (stage == 0 || last) return run_rows(stage, item);
     switch (step) {
-        case QKV: return multiply_qkv(model.layers[layer], item);
+        case QKV: return multiply_qkv(layer, item);
         case ATTEND: return attend(layer, item, *model.scratch[thread]);
         case OUTPUT:
-            return multiply_into_hidden(model.layers[layer].output, space.attention, item);
-        case GATE_UP: return multiply_gate_up(model.layers[layer], item);
-        case DOWN: return multiply_into_hidden(model.layers[layer].down, space.ffn, item);
+            return multiply_into_hidden(layer, model.layers[layer].output, space.attention, item);
+        case GATE_UP: return multiply_gate_up(layer, item);
+        case DOWN:
+            return multiply_into_hidden(layer, model.layers[layer].down, space.ffn, item);
         default: return run_rows(stage, item);
     }
 }
@@ -98,6 +117,7 @@ void Model::linears(int rows, int outputs) {
     std::vector<float> logits(static_cast<size_t>(outputs) * shape.vocab);
     Batch batch{};
     batch.token_count = rows, batch.output_count = outputs, batch.logits = logits.data();
+    batch.layers = shape.layers;
     Forward job(*this, batch, true);
     pool.run(job);
 }

@@ -3,6 +3,8 @@
 //
 //     stage   0      1 ..................................................... 10   ..   last two
 //             embed  norm qkv rope attend (put) output norm gate-up (put) down     norm head
+//
+// In the last layer all rows have keys and values; what follows those is for rows with logits alone.
 #pragma once
 
 #include <algorithm>
@@ -28,6 +30,7 @@ struct Forward : Job {
     const AttentionShape attention;
     const bool in_bf16;                  // intermediate values are rounded to bf16
     const bool only_products;            // for measuring
+    const int layers;                    // that are run
 
     Forward(Model &model, const Batch &batch, bool only_products);
     int open(int stage) override;
@@ -36,7 +39,23 @@ struct Forward : Job {
     // forward.cpp: the order of things
     bool is_product(int stage) const;
     bool gather_before(int stage);
+    bool gather_hidden(int layer);
     int items_of(int stage);
+    int items_of_step(int stage, int layer, int step);
+
+    // The rows of a layer behind its keys and values, numbered as operands have them.
+    std::vector<int> numbers;            // by token, of those with logits; empty if all have some
+    bool is_last(int layer) const { return layer == layers - 1; }
+    bool is_narrow(int layer) const { return is_last(layer) && !numbers.empty(); }
+    int count_at(int layer) const {
+        return is_narrow(layer) ? batch.output_count : batch.token_count;
+    }
+    int token_at(int layer, int number) const {
+        return is_narrow(layer) ? batch.outputs[number] : number;
+    }
+    int number_at(int layer, int token) const { return is_narrow(layer) ? numbers[token] : token; }
+    // Whether a layer has no queries: then its keys and values are all that is computed.
+    bool is_unread(int layer) const { return is_narrow(layer) && batch.output_count == 0; }
 
     // rows.cpp: what is done to one token
     int rows_or_serial(int stage, int count);
@@ -52,10 +71,12 @@ struct Forward : Job {
     Upcoming upcoming(const Matrix &matrix, int tile) const;
     // Calls `each(row, column, 48 results of that row)` for an item of a product, bias added.
     template <class Each>
-    void products(const Matrix &matrix, const Operand &operand, int rows, int item, Each each);
-    void multiply_qkv(const Layer &layer, int item);
-    void multiply_into_hidden(const Matrix &matrix, const Operand &operand, int item);
-    void multiply_gate_up(const Layer &layer, int item);
+    void products(const Matrix &matrix, const Operand &operand, int rows, int item, Each each,
+                  int first_tile = 0);
+    int first_qkv_tile(int layer) const;
+    void multiply_qkv(int layer, int item);
+    void multiply_into_hidden(int layer, const Matrix &matrix, const Operand &operand, int item);
+    void multiply_gate_up(int layer, int item);
     void multiply_head(int item);
 
     // attend.cpp: what is done to the tokens of a row
@@ -64,24 +85,29 @@ struct Forward : Job {
         int kv_head, tile;
     };
     std::vector<int64_t> ancestors;      // of masked rows, -1 spelt out
-    std::vector<Block> blocks;
     // Few blocks are split tile by tile between threads; the last to finish a block merges. So are
     // blocks of several rows with a common prefix, as the branches of a search have: each tile of
     // it is gathered once, and every row still adds up its own tiles in their order.
-    std::vector<Split> splits;
-    std::vector<size_t> rows_before;     // in the partial results, by block and head
-    std::vector<std::atomic<int>> pending;
-    size_t partial_rows = 0;
-    void cut_into_blocks();
-    void cut_into_splits();
-    int open_attention();
+    struct Cut {
+        std::vector<Block> blocks;
+        std::vector<Split> splits;
+        std::vector<size_t> rows_before;     // in the partial results, by block and head
+        std::vector<std::atomic<int>> pending;
+        size_t partial_rows = 0;
+    };
+    Cut all, narrow;                     // narrow: of the tokens with logits
+    Cut &cut_of(int layer) { return is_narrow(layer) ? narrow : all; }
+    void spell_out_ancestors();
+    void cut_into_blocks(Cut &cut, bool only_outputs);
+    void cut_into_splits(Cut &cut);
+    int open_attention(int layer);
     Lane lane(int layer, int kv_head) const;
     void load_heads(const Block &block, int kv_head, AttentionScratch &scratch);
     void fetch(int layer, const Block &block, int tile) const;
     void attend(int layer, int item, AttentionScratch &scratch);
-    Partial partial_of(int lane, int tile, int rows);
+    Partial partial_of(const Cut &cut, int lane, int tile, int rows);
     void attend_split(int layer, const Split &split, AttentionScratch &scratch);
-    void finish(const Block &block, int kv_head, const Partial &sum);
+    void finish(int layer, const Block &block, int kv_head, const Partial &sum);
 
     // Where things are.
     float *hidden(int row) { return space.hidden.as<float>() + row * width(shape.hidden); }

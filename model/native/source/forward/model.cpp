@@ -95,7 +95,10 @@ const char *Model::refusal(const Batch &batch) const {
     }
     for (int i = 0; i < batch.output_count; i++) {
         if (outside(batch.outputs[i], batch.token_count)) return "an output is outside the batch";
+        if (i && batch.outputs[i] <= batch.outputs[i - 1]) return "outputs are not ascending";
     }
+    if (batch.layers < 1 || batch.layers > shape.layers) return "no such number of layers";
+    if (batch.layers < shape.layers && batch.output_count) return "logits need all layers";
     if (batch.row_starts[0] != 0 || batch.row_starts[batch.row_count] != batch.token_count) {
         return "row_starts do not cover the tokens";
     }
@@ -111,7 +114,14 @@ const char *Model::refusal(const Batch &batch) const {
             }
         }
         for (int i = 0; i < count; i++) {
-            int64_t mask = batch.ancestors[batch.row_starts[r] + i];
+            int at = batch.row_starts[r] + i;
+            int64_t mask = batch.ancestors[at];
+            if (batch.seen) {
+                int least = i ? batch.seen[at - 1] : 0;
+                if (batch.seen[at] <= least || batch.seen[at] > batch.kv_lengths[r]) {
+                    return "what tokens see is not ascending within their row";
+                }
+            }
             if (mask == -1) continue;
             if (count > 63 || mask < 0 || mask >> i != 1) {
                 return "ancestors name tokens that are not earlier ones of the row";

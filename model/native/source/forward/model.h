@@ -33,9 +33,11 @@ struct Batch {
     void *keys, *values;
     float *logits;
     float *states;                       // of the outputs, as the head reads them; or null
+    const int32_t *seen;                 // by token, how many slots of its row it sees; or null
     const float *hidden_in;              // what an earlier stage has come to; null: embed the tokens
     float *hidden_out;                   // for a later stage; null: this one has the head
     int32_t token_count, row_count, table_width, output_count, block_count, block_size;
+    int32_t layers;                      // to run; of fewer than all no logits are computed
 };
 
 enum class Part { qkv = 0, output = 1, gate_up = 2, down = 3, head = 4 };

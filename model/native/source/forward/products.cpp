@@ -29,11 +29,11 @@ Upcoming Forward::upcoming(const Matrix &matrix, int tile) const {
 
 template <class Each>
 void Forward::products(const Matrix &matrix, const Operand &operand, int rows, int item,
-                       Each each) {
-    int tile = item % matrix.tiles;
+                       Each each, int first_tile) {
+    int span = matrix.tiles - first_tile, tile = first_tile + item % span;
     Upcoming next = upcoming(matrix, tile + model.pool.size());
     alignas(64) float out[ROWS_MAX * TILE];
-    in_passes(matrix, rows, item / matrix.tiles, [&](int first, int count, int pass, int passes) {
+    in_passes(matrix, rows, item / span, [&](int first, int count, int pass, int passes) {
         multiply(matrix, operand, first, count, tile, next.share(pass, passes), out);
         for (int r = 0; r < count; r++) {
             add_bias(matrix, tile, out + r * TILE);
@@ -42,33 +42,39 @@ void Forward::products(const Matrix &matrix, const Operand &operand, int rows, i
     });
 }
 
-void Forward::multiply_qkv(const Layer &layer, int item) {
-    products(layer.qkv, space.normal, batch.token_count, item,
+int Forward::first_qkv_tile(int layer) const {
+    return is_unread(layer) ? attention.heads * shape.head_size / TILE : 0;
+}
+
+void Forward::multiply_qkv(int layer, int item) {
+    products(model.layers[layer].qkv, space.normal, batch.token_count, item,
              [&](int row, int column, const float *out) {
                  for (int i = 0; i < TILE; i += LANES) {
                      Floats value = load(out + i);
                      store(qkv(row) + column + i, in_bf16 ? round_to_bf16(value) : value);
                  }
-             });
+             },
+             first_qkv_tile(layer));
 }
 
-void Forward::multiply_into_hidden(const Matrix &matrix, const Operand &operand, int item) {
+void Forward::multiply_into_hidden(int layer, const Matrix &matrix, const Operand &operand,
+                                   int item) {
     const Span own = model.shard.hidden;
-    products(matrix, operand, batch.token_count, item,
+    products(matrix, operand, count_at(layer), item,
              [&](int row, int column, const float *out) {
                  // Beyond this rank's columns are another's, or the next row.
                  int count = model.meeting ? own.count - column : TILE;
-                 float *to = hidden(row) + own.first + column;
+                 float *to = hidden(token_at(layer, row)) + own.first + column;
                  (in_bf16 ? add_to<true> : add_to<false>)(out, std::min(TILE, count), to);
              });
 }
 
-void Forward::multiply_gate_up(const Layer &layer, int item) {
-    const Matrix &matrix = layer.gate_up;
+void Forward::multiply_gate_up(int layer, int item) {
+    const Matrix &matrix = model.layers[layer].gate_up;
     int pairs = matrix.tiles / 2, pair = item % pairs, column = pair * TILE;
     alignas(64) float gate[ROWS_MAX * TILE], up[ROWS_MAX * TILE];
     const Span own = model.shard.ffn;
-    int rows = batch.token_count, tile = 2 * pair, later = tile + 2 * model.pool.size();
+    int rows = count_at(layer), tile = 2 * pair, later = tile + 2 * model.pool.size();
     Upcoming next = upcoming(matrix, later), next_up = upcoming(matrix, later + 1);
     in_passes(matrix, rows, item / pairs, [&](int first, int count, int pass, int passes) {
         multiply(matrix, space.normal, first, count, tile, next.share(pass, passes), gate);

@@ -19,8 +19,10 @@ int Forward::rows_or_serial(int stage, int count) {
 }
 
 void Forward::run_rows(int stage, int item) {
-    bool last = stage > 0 && (stage - 1) / STEPS == shape.layers;
-    int count = last ? batch.output_count : batch.token_count;
+    int layer = (stage - 1) / STEPS;
+    int count = batch.token_count;
+    if (stage > 0 && layer == layers) count = batch.output_count;
+    if (stage > 0 && layer < layers && (stage - 1) % STEPS > ROPE) count = count_at(layer);
     int end = std::min(count, (item + 1) * SERIAL_ROWS);
     for (int row = item * SERIAL_ROWS; row < end; row++) run_row(stage, row);
 }
@@ -28,7 +30,7 @@ void Forward::run_rows(int stage, int item) {
 void Forward::run_row(int stage, int row) {
     if (stage == 0) return embed(row);
     int index = (stage - 1) / STEPS;
-    if (index == shape.layers) {
+    if (index == layers) {
         size_t begin = static_cast<size_t>(row) * shape.hidden;
         float *state = batch.states ? batch.states + begin : nullptr;
         return norm(model.norm, batch.outputs[row], space.last, row, state);
@@ -38,7 +40,7 @@ void Forward::run_row(int stage, int row) {
         case ATTENTION_NORM: return norm(layer.attention_norm, row, space.normal, row);
         case ROPE: return rope(layer, index, row);
         case ATTENDED: return space.attention.put_row(row, attended(row));
-        case FFN_NORM: return norm(layer.ffn_norm, row, space.normal, row);
+        case FFN_NORM: return norm(layer.ffn_norm, token_at(index, row), space.normal, row);
         default: return space.ffn.put_row(row, gated_row(row));
     }
 }
@@ -91,7 +93,7 @@ void Forward::norm(const std::vector<float> &weight, int row, Operand &to, int t
 void Forward::rope(const Layer &layer, int index, int row) {
     float *heads = qkv(row);
     const int size = shape.head_size, keys = attention.heads, values = keys + attention.kv_heads;
-    for (int head = 0; head < values; head++) {
+    for (int head = is_unread(index) ? keys : 0; head < values; head++) {
         float *at = heads + head * size;
         const auto &weight = head < keys ? layer.query_norm : layer.key_norm;
         if (!weight.empty()) {

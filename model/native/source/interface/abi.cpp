@@ -147,6 +147,12 @@ void copy_tensor_units(uint8_t *tensor, int layers, int64_t units, int64_t bytes
     copy_units(tensor, layers, units, bytes, from, to, count);
 }
 
+void turn_tensor_keys(void *pool, const TurnedKeys *keys, int layers) {
+    auto each = [&](int layer, int) { turn_keys(*keys, layer); };
+    Items<decltype(each)> items(layers, each);
+    static_cast<Pool *>(pool)->run(items);
+}
+
 double measure_multiply_adds(void *pool, int format, long steps) {
     return multiply_adds(*static_cast<Pool *>(pool), static_cast<Format>(format), steps);
 }
@@ -173,6 +179,7 @@ int64_t struct_bytes(const char *name) {
         {"DraftHeadRow", sizeof(DraftHeadRow)},
         {"TreeStart", sizeof(TreeStart)},
         {"TreeShape", sizeof(TreeShape)},
+        {"TurnedKeys", sizeof(TurnedKeys)},
     };
     for (const auto &one : sizes) {
         if (strcmp(one.name, name) == 0) return static_cast<int64_t>(one.bytes);

@@ -44,12 +44,12 @@ bool Meeting::gather(const Columns &matrix, int rows, Span own) {
         };
         for (int row = from; row < to; row++) {
             copied(buffer + (row - from) * columns + own.first,
-                   matrix.data + row * matrix.stride + own.first, own.count);
+                   matrix.row(row) + own.first, own.count);
         }
         if (!meet()) return false;
         for (int row = from; row < to && !only_gives_; row++) {
             const float *shared = buffer + (row - from) * columns;
-            float *mine = matrix.data + row * matrix.stride;
+            float *mine = matrix.row(row);
             copied(mine, shared, own.first);
             copied(mine + end, shared + end, matrix.columns - end);
         }

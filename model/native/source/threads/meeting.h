@@ -20,6 +20,9 @@ struct Columns {
     float *data;
     size_t stride;
     int columns;
+    const int32_t *rows = nullptr;       // where each row stands; null: one behind another
+
+    float *row(int number) const { return data + (rows ? rows[number] : number) * stride; }
 };
 
 class Meeting {

@@ -1,4 +1,4 @@
-"""What a shared system prompt saves: `python -m benchmarks.speed.prefix`.
+"""What a shared system prompt saves: `python -m benchmarks.prompts.prefix`.
 
 Two questions after one long system prompt; the second finds the prompt's blocks in the cache.
 """

@@ -1,0 +1,127 @@
+"""`draftwerk doctor --blend FILE`: measures what reusing segments changes, and certifies it.
+
+Each line of the file is {"documents": [texts], "question": text}; the question follows the
+documents in one user's message, as the API sends it, or in a completion's prompt where the model
+has no chat template.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from draftwerk.actors.messages import ChatMessage
+from draftwerk.api.core.config import ConfigError, EngineSettings
+from draftwerk.blend_certificate import KL_MAX, TOP1_MIN, Certificate, table, write
+from draftwerk.build import read_infos, read_text
+from draftwerk.model.build import ModelOptions, build
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.step.blend.blend_quality import RetrievalPrompt, Sample, measure, summaries
+from draftwerk.model.step.blend.blend_trial import BlendTrial
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.text.tokenizer import TextTokenizer
+from draftwerk.plan import plan
+from draftwerk.speculative.blend.rules import RuleName
+
+RATIOS = (0.05, 0.15, 0.3, 1.0)
+DOCUMENT_END = "\n\n"
+
+
+class RetrievalLine(msgspec.Struct, frozen=True):
+    """A line of the file."""
+
+    documents: tuple[str, ...]
+    question: str
+
+
+def certify(
+    settings: EngineSettings, path: Path, kl_max: float | None, top1_min: float | None
+) -> int:
+    """Measure, print and keep; returns 1 if no rule is good enough. Raises ConfigError."""
+    lines = read_lines(path)
+    info, _ = read_infos(settings, print)
+    text = read_text(info, settings.tool_format)
+    planned = plan(settings, info, None)
+    try:
+        options = msgspec.convert(planned.target_options, ModelOptions)
+        built = build(msgspec.structs.replace(options, measures=False), print)
+    except Refused as error:
+        raise ConfigError(str(error)) from None
+    if not built.blends:
+        raise ConfigError("--blend: segments cannot be reused with this model, device or format")
+    prompts = [prompt_of(text, line) for line in lines]
+    longest = max(len(prompt.tokens) for prompt in prompts)
+    if longest >= info.context_max:
+        raise ConfigError(f"--blend: a prompt of {longest} tokens is longer than the context")
+    trial = BlendTrial(TargetRunner(built.parts))
+    samples: list[Sample] = []
+    for number, prompt in enumerate(prompts, start=1):
+        samples += measure(trial, prompt, asked_settings())
+        print(f"{number} of {len(prompts)} prompts measured", end="\r", flush=True)
+    print()
+    found = tuple(summaries(samples))
+    certificate = Certificate(
+        model=built.blends,
+        prompt_count=len(prompts),
+        kl_max=KL_MAX if kl_max is None else kl_max,
+        top1_min=TOP1_MIN if top1_min is None else top1_min,
+        found=found,
+    )
+    print(table(found))
+    kept = write(certificate)
+    served = certificate.served()
+    rules = (
+        "nothing"
+        if served is None
+        else ", ".join(f"{k} from {v:g}" for k, v in served.rules.items())
+    )
+    print(f"bound: mean KL {certificate.kl_max:g}, top-1 {certificate.top1_min:g}; served: {rules}")
+    print(f"certificate {certificate.id} in {kept}")
+    return int(served is None)
+
+
+def asked_settings(ratios: Sequence[float] = RATIOS) -> list[tuple[RuleName, float]]:
+    """Return what is measured: every rule at every ratio that means something for it."""
+    alone: list[tuple[RuleName, float]] = [("none", 0.0), ("modules", 0.0)]
+    repaired: list[tuple[RuleName, float]] = [
+        (rule, ratio) for rule in ("head", "hkvd") for ratio in ratios
+    ]
+    return alone + repaired
+
+
+def read_lines(path: Path) -> list[RetrievalLine]:
+    """Return the file's lines. Raises ConfigError that names the first bad one."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"--blend: {error}") from None
+    lines: list[RetrievalLine] = []
+    for number, line in enumerate(content.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            lines.append(msgspec.json.decode(line, type=RetrievalLine))
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"--blend: {path}:{number}: {error}") from None
+    if not lines:
+        raise ConfigError(f"--blend: {path} has no prompts")
+    return lines
+
+
+def prompt_of(text: TextTokenizer, line: RetrievalLine) -> RetrievalPrompt:
+    """Return the tokens of a line, and where its documents are."""
+    if text.chat_template is None:
+        tokens, spans = text.encode_passages(line.documents, line.question)
+    else:
+        tokens, spans = text.encode_segments([message_of(line.documents, line.question)])
+    return RetrievalPrompt(tokens, tuple(spans))
+
+
+def message_of(documents: Sequence[str], question: str, **more: Any) -> ChatMessage:
+    """Return the user's message, as a request with `documents` has it."""
+    content, spans = "", list[tuple[int, int]]()
+    for document in documents:
+        spans.append((len(content), len(content) + len(document)))
+        content += document + DOCUMENT_END
+    return ChatMessage("user", content + question, segments=tuple(spans), **more)

@@ -1,0 +1,115 @@
+"""How far a blended prompt's next tokens are from the exact ones, over the exact answer.
+
+For each prompt the exact model answers greedily; then the logits before each token of that answer
+are compared: KL(exact || blended), whether the best token is the same, and where it first is not.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import mean, median
+from typing import NamedTuple
+
+import msgspec
+from torch import Tensor
+
+from draftwerk.model.step.blend.blend_trial import BlendTrial
+from draftwerk.speculative.blend.measured import Quality
+from draftwerk.speculative.blend.rules import Blend, RuleName
+
+ANSWER = 24
+"""Tokens of the exact answer."""
+
+
+class RetrievalPrompt(NamedTuple):
+    """A prompt's tokens, and (start, stop) of its segments."""
+
+    tokens: Sequence[int]
+    spans: tuple[tuple[int, int], ...]
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One prompt under one rule."""
+
+    rule: RuleName
+    ratio: float
+    kl: list[float]
+    """Of each place of the answer."""
+    same: list[bool]
+    overlap: float
+    first_token_s: float
+    exact_s: float
+
+
+def measure(
+    trial: BlendTrial,
+    prompt: RetrievalPrompt,
+    settings: Sequence[tuple[RuleName, float]],
+    answer_count: int = ANSWER,
+) -> list[Sample]:
+    """Return what each (rule, ratio) changes for one prompt, its segments in the cache."""
+    trial.forget()
+    exact = trial.read(prompt.tokens, tokens=answer_count)
+    answer = exact.sequence.tokens[len(prompt.tokens) :][:answer_count]
+    wanted = trial.logits(exact.sequence, answer)
+    trial.close(exact.sequence)
+    kinds: dict[bool, RuleName] = {rule == "modules": rule for rule, _ in settings}
+    for rule in kinds.values():  # reads the segments, each way that they are kept
+        trial.close(trial.read(prompt.tokens, Blend(prompt.spans, rule, 0.0)).sequence)
+    return [
+        compared(
+            trial, prompt.tokens, Blend(prompt.spans, *each), answer, wanted, exact.first_token_s
+        )
+        for each in settings
+    ]
+
+
+def compared(
+    trial: BlendTrial,
+    prompt: Sequence[int],
+    blend: Blend,
+    answer: Sequence[int],
+    wanted: Tensor,
+    exact_s: float,
+) -> Sample:
+    """Read a prompt blended, its segments cached, and compare what may follow."""
+    trial.release_blends()
+    read = trial.read(prompt, blend, len(answer))
+    logits = trial.logits(read.sequence, answer)
+    own = read.sequence.tokens[len(prompt) :][: len(answer)]
+    trial.close(read.sequence)
+    exact, ours = wanted.double().log_softmax(-1), logits.double().log_softmax(-1)
+    overlap = mean(float(a == b) for a, b in zip(own, answer, strict=True))
+    return Sample(
+        blend.rule,
+        blend.ratio,
+        (exact.exp() * (exact - ours)).sum(-1).tolist(),
+        (wanted.argmax(-1) == logits.argmax(-1)).tolist(),
+        overlap,
+        read.first_token_s,
+        exact_s,
+    )
+
+
+def summaries(samples: Iterable[Sample]) -> Iterator[Quality]:
+    """Yield what each rule at each ratio came to, over the prompts that it was measured on."""
+    by_setting: dict[tuple[RuleName, float], list[Sample]] = {}
+    for sample in samples:
+        by_setting.setdefault((sample.rule, sample.ratio), []).append(sample)
+    for found in by_setting.values():
+        yield _summary(found)
+
+
+def _summary(found: Sequence[Sample]) -> Quality:
+    kl = sorted(each for sample in found for each in sample.kl)
+    same = [each for sample in found for each in sample.same]
+    firsts = [(*sample.same, False).index(False) for sample in found]
+    return Quality(
+        rule=found[0].rule,
+        ratio=found[0].ratio,
+        kl_mean=round(mean(kl), 6),
+        kl_p99=round(kl[len(kl) * 99 // 100], 6),
+        top1=round(mean(same), 5),
+        first_divergence=round(mean(firsts), 2),
+        overlap=round(mean(each.overlap for each in found), 4),
+        first_token_s=round(median(each.first_token_s for each in found), 4),
+        exact_s=round(median(each.exact_s for each in found), 4),
+    )

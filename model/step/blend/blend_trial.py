@@ -1,0 +1,136 @@
+"""One prompt at a time through scheduler and runner, without an engine: what blending changes.
+
+It is how a blend's quality is measured, and how long its first token takes.
+"""
+
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass, field
+from itertools import count
+from time import perf_counter
+from typing import NamedTuple
+
+from torch import Tensor
+
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockTable
+from draftwerk.model.batch.builder import BatchBuilder
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.speculative.blend.blending import Blending, blended
+from draftwerk.speculative.blend.rules import Blend, canonical_parts, segment_space
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Proposal, chain
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.sequence import Sequence
+
+GREEDY = Sampling(temperature=0.0)
+TEXT_MAX = 2**20
+"""No end: a sequence that was read stays open until it is closed."""
+
+
+class Reading(NamedTuple):
+    """A prompt that was read, and its first token."""
+
+    sequence: Sequence
+    first_token_s: float
+    rounds: int
+
+
+@dataclass(slots=True)
+class BlendTrial:
+    """A runner over its own pages, and a pool that keeps what was read between prompts."""
+
+    runner: TargetRunner
+    tokens_max: int = 256
+    """Of a round."""
+    scheduler: Scheduler = field(init=False)
+    namer: BlockNamer = field(default_factory=lambda: BlockNamer(b"trial"))
+    salt: int = 0
+    """Of the names of blended blocks."""
+    _ids: "count[int]" = field(default_factory=lambda: count(1))
+
+    def __post_init__(self) -> None:
+        pages = self.runner.pages
+        self.scheduler = Scheduler(
+            BlockPool(pages.keys.shape[1], pages.block_size),
+            RoundLimits(tokens_max=self.tokens_max),
+        )
+
+    def forget(self) -> None:
+        """Begin with an empty pool."""
+        assert self.scheduler.idle
+        self.__post_init__()
+
+    def sequence(
+        self, prompt: Tokens[int], blend: Blend | None, tokens_max: int, space: str = ""
+    ) -> Sequence:
+        """Return a prompt as a sequence, with its segments if it has some."""
+        pool = self.scheduler.pool
+        parts = () if blend is None else canonical_parts(blend, len(prompt), pool.block_size)
+        place, blending = None, None
+        if blend is not None and parts:
+
+            def new_table(start: int) -> BlockTable:
+                return BlockTable(pool, self.namer, segment_space(blend, start, space))
+
+            place = blended(blend, prompt, parts)
+            place = place._replace(name=f"{place.name} {self.salt}")
+            blending = Blending(blend, parts, new_table)
+        number = next(self._ids)
+        return Sequence(
+            sequence_id=number,
+            request_id=str(number),
+            choice=0,
+            tokens=list(prompt),
+            prompt_count=len(prompt),
+            sampling=GREEDY,
+            tokens_max=tokens_max,
+            table=BlockTable(pool, self.namer, space, place),
+            draft_max=0,
+            blending=blending,
+        )
+
+    def read(self, prompt: Tokens[int], blend: Blend | None = None, tokens: int = 1) -> Reading:
+        """Read a prompt and generate; the sequence stays open, so its pages can be looked at."""
+        sequence = self.sequence(prompt, blend, TEXT_MAX)
+        self.scheduler.submit(sequence)
+        begun, first, rounds = perf_counter(), 0.0, 0
+        while sequence.generated < tokens:
+            self.step()
+            rounds += 1
+            if sequence.generated and not first:
+                first = perf_counter() - begun
+        return Reading(sequence, first, rounds)
+
+    def step(self) -> None:
+        """Plan a round, compute it and take in the verdict."""
+        round_ = self.scheduler.plan()
+        assert round_ is not None, "nothing can run"
+        drafts = tuple(NO_DRAFT for _ in round_.rows)
+        for update in self.scheduler.commit(self.runner.step(Proposal(round_, drafts)), drafts):
+            assert not update.error, update.error
+
+    def release_blends(self) -> None:
+        """Have blended prompts not found whole: their segments stay, as do exact prefixes."""
+        self.salt += 1
+
+    def close(self, sequence: Sequence) -> None:
+        """Give back what a sequence holds."""
+        self.scheduler.cancel(sequence.request_id)
+
+    def answer(self, prompt: Tokens[int], tokens: int) -> list[int]:
+        """Return the exact text after a prompt, greedily decoded."""
+        found = self.read(prompt, None, tokens).sequence
+        self.close(found)
+        return found.tokens[len(prompt) : len(prompt) + tokens]
+
+    def logits(self, sequence: Sequence, answer: Tokens[int]) -> Tensor:
+        """Return float32 logits before each token of an answer and after the last, [1 + n, V]."""
+        prompt = sequence.tokens[: sequence.prompt_count]
+        assert sequence.table.reserve(len(prompt) + len(answer))
+        builder = BatchBuilder(self.runner.pages.block_size)
+        last = len(prompt) - 1
+        assert sequence.table.own(last) == [], "blocks of the answer are shared"
+        draft = chain(tuple(answer), "answer")
+        builder.add(prompt[-1:], last, tuple(sequence.table.blocks), draft, samples=True)
+        return self.runner.parts.run(builder)

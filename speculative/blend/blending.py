@@ -1,0 +1,261 @@
+"""A blended prompt on its way through the scheduler: which segments it holds, what comes next.
+
+    text before    parts: read alone, or found --copy--> own slots --> chosen places computed again
+
+With a rule that probes, all parts are copied and probed before the first place is chosen; else a
+row copies and computes at once. What a row does depends on the prompt and on what was committed;
+what comes out, on the prompt alone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import takewhile
+
+from draftwerk.cache.tables import Blended, BlockTable
+from draftwerk.speculative.blend.rules import Blend, CanonicalPart, choose_positions
+from draftwerk.speculative.protocol.rounds import RowBlend, SegmentCopy, SegmentRead
+
+PROBE_MAX = 1024
+"""Tokens that a row probes at most: each costs the lowest layers alone."""
+
+
+@dataclass(slots=True)
+class PartState:
+    """One part, while its table is held."""
+
+    part: CanonicalPart
+    table: BlockTable | None = None
+    read: int = 0
+    """Its tokens whose canonical keys and values are in the table."""
+
+    @property
+    def ready(self) -> bool:
+        return self.read == self.part.length
+
+
+@dataclass(slots=True)
+class BlendStep:
+    """What the next row does: it covers slots start .. stop of the sequence."""
+
+    start: int
+    stop: int
+    row: RowBlend
+    cost: int
+    """Tokens computed."""
+
+
+@dataclass(slots=True)
+class Blending:
+    """The state of one sequence's blend; only the scheduler changes it."""
+
+    blend: Blend
+    parts: tuple[CanonicalPart, ...]
+    new_table: Callable[[int], BlockTable]
+    """Makes the table of a part that begins at a place of the prompt."""
+    states: list[PartState] = field(init=False)
+    probed: int = field(init=False)
+    """Slots below it are copied and probed."""
+    chosen: frozenset[int] | None = field(init=False)
+    """Places computed again, once that is known."""
+    deviations: list[float] = field(init=False)
+    repaired: int = 0
+    """How many canonical tokens are computed again."""
+    is_found: bool = False
+    """Whether the whole blend was found in the prefix cache."""
+    found: int = 0
+    """Canonical tokens that were found in the pool, over all admissions."""
+
+    def __post_init__(self) -> None:
+        self.states = []
+        self.reset()
+
+    @property
+    def start(self) -> int:
+        return self.parts[0].start
+
+    @property
+    def stop(self) -> int:
+        return self.parts[-1].stop
+
+    def reset(self) -> None:
+        """Give back all tables, and begin again."""
+        for state in self.states:
+            _release(state)
+        self.states = [PartState(part) for part in self.parts]
+        self.probed, self.deviations = self.start, []
+        self.chosen = None if self.blend.probes else choose_positions(self.blend, self.parts)
+        self.repaired = repaired_count(self.blend, self.parts)
+
+    def begin(self, table: BlockTable, found: int) -> int:
+        """Keep what was found of the sequence itself: all of the blend, or only what is before."""
+        self.reset()
+        self.is_found = found >= self.stop
+        if not self.is_found:
+            found = min(found, self.start // table.block_size * table.block_size)
+            table.truncate(found)
+        return found
+
+    @property
+    def room(self) -> int:
+        """Tokens that must find room beside the sequence itself: those of its largest part."""
+        return 0 if self.is_found else max(part.length for part in self.parts)
+
+    def covers(self, computed: int) -> bool:
+        """Whether the next row is one of the blend's."""
+        return self.start <= computed < self.stop
+
+    def tables(self) -> list[BlockTable]:
+        return [state.table for state in self.states if state.table is not None]
+
+    # --- planning -----------------------------------------------------------------------------
+
+    def step(
+        self, tokens: Sequence[int], computed: int, end: int, tokens_left: int
+    ) -> BlendStep | None:
+        """Return what the next row does, None if blocks for the next part cannot be had.
+
+        `end` is where the sequence's own reading ends. Parts that are in the pool already, or find
+        room, are held from now on.
+        """
+        list(takewhile(lambda state: self._open(state, tokens), self._unread()))
+        if self.chosen is None:
+            start = self.probed
+            stop = min(self._ready_until(start), start + PROBE_MAX)
+            copies = self._copies(start, stop)
+            row = RowBlend(copies=copies, probes=True)
+            places: list[int] = []
+        else:
+            start = computed
+            until = end if self.blend.probes else self._ready_until(start)
+            places, stop = self._places(start, until if until < self.stop else end, tokens_left)
+            copies = () if self.blend.probes else self._copies(start, stop)
+            row = RowBlend(copies=copies, places=tuple(places))
+        reads = self._reads(tokens_left - len(places))
+        if start == stop and not reads:
+            return None
+        cost = len(places) + sum(read.stop - read.start for read in reads)
+        return BlendStep(start, stop, RowBlend(row.copies, row.probes, reads, row.places), cost)
+
+    def _ready_until(self, start: int) -> int:
+        """Return the place before which every part is read, from `start` on."""
+        missing = next((s for s in self.states if not s.ready and s.part.stop > start), None)
+        return self.stop if missing is None else missing.part.start
+
+    def _places(self, start: int, end: int, tokens_left: int) -> tuple[list[int], int]:
+        """Return the next places to compute, and the one behind all that need not wait."""
+        assert self.chosen is not None
+        places: list[int] = []
+        for place in range(start, end):
+            if self._is_kept(place):
+                continue
+            if len(places) == tokens_left:
+                return places, place
+            places.append(place)
+        return places, end
+
+    def _is_kept(self, place: int) -> bool:
+        assert self.chosen is not None
+        return place not in self.chosen and any(p.start <= place < p.stop for p in self.parts)
+
+    def _copies(self, start: int, stop: int) -> tuple[SegmentCopy, ...]:
+        """Return the copies that fill start .. stop."""
+        copies: list[SegmentCopy] = []
+        for state in self.states:
+            part = state.part
+            first, last = max(start, part.start), min(stop, part.stop)
+            if first < last:
+                assert state.table is not None and state.ready
+                turn = 0 if self.blend.rule == "modules" else part.start
+                blocks = tuple(state.table.blocks)
+                copies.append(
+                    SegmentCopy(blocks, first - part.start, last - part.start, first, turn)
+                )
+        return tuple(copies)
+
+    def _reads(self, tokens_left: int) -> tuple[SegmentRead, ...]:
+        """Return the next tokens of parts to be read alone, as far as blocks can be had."""
+        reads: list[SegmentRead] = []
+        for state in self._unread():
+            if tokens_left <= 0 or state.table is None:
+                break
+            count = min(tokens_left, state.part.length - state.read)
+            if count:
+                offset = state.part.start if self.blend.rule == "modules" else 0
+                blocks = tuple(state.table.blocks)
+                stop = state.read + count
+                reads.append(SegmentRead(state.part.start, state.read, stop, blocks, offset))
+                tokens_left -= count
+        return tuple(reads)
+
+    def _unread(self) -> list[PartState]:
+        return [state for state in self.states if not state.ready]
+
+    def missing(self) -> int:
+        """Return how many tokens' blocks the next part needs, if it holds none."""
+        state = next(iter(self._unread()), None)
+        return 0 if state is None or state.table is not None else state.part.length
+
+    def _open(self, state: PartState, tokens: Sequence[int]) -> bool:
+        """Hold a part's table, with what is known of it; False if there are no blocks."""
+        if state.table is not None:
+            return True
+        part = state.part
+        table = self.new_table(part.start)
+        found = table.match([*tokens[part.start : part.stop], 0])
+        if not table.reserve(part.length):
+            table.release()
+            return False
+        state.table, state.read = table, found
+        self.found += found
+        return True
+
+    # --- committing ---------------------------------------------------------------------------
+
+    def commit(
+        self, tokens: Sequence[int], row: RowBlend, stop: int, deviations: Sequence[float]
+    ) -> None:
+        """Take in a row that went up to `stop`."""
+        for read in row.reads:
+            state = next(each for each in self.states if each.part.start == read.at)
+            assert state.table is not None
+            state.read = read.stop
+            state.table.commit(tokens[state.part.start : state.part.stop], read.stop)
+        if row.probes:
+            for place, deviation in enumerate(deviations, start=self.probed):
+                if any(part.start <= place < part.stop for part in self.parts):
+                    self.deviations.append(deviation)
+            self.probed = stop
+            if stop == self.stop:
+                self.chosen = choose_positions(self.blend, self.parts, self.deviations)
+        if row.copies:
+            for state in self.states:
+                if state.part.stop <= stop:
+                    _release(state)
+
+    def check(self) -> None:
+        """Assert that what is held is needed."""
+        for state in self.states:
+            assert 0 <= state.read <= state.part.length
+            if state.table is not None:
+                state.table.check()
+
+
+def repaired_count(blend: Blend, parts: tuple[CanonicalPart, ...]) -> int:
+    """Return how many canonical tokens a rule computes again, whichever they are."""
+    return len(choose_positions(blend, parts, [0.0] * sum(part.length for part in parts)))
+
+
+def blended(blend: Blend, tokens: Sequence[int], parts: tuple[CanonicalPart, ...]) -> Blended:
+    """Return from where a table is the blend's, and all that it depends on.
+
+    A choice may depend on every part, also on those behind a block.
+    """
+    named = repr((blend.rule, blend.ratio, parts, list(tokens[: parts[-1].stop])))
+    return Blended(parts[0].start, blake2b(named.encode(), digest_size=16).hexdigest())
+
+
+def _release(state: PartState) -> None:
+    if state.table is not None:
+        state.table.release()
+        state.table = None

@@ -1,0 +1,118 @@
+"""Declared segments: where they are in a prompt, and what is refused by name."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from draftwerk.actors.messages import Chat, Passages, Prompt
+from draftwerk.api.core.errors import ApiError
+from draftwerk.api.core.ports import BlendCertificate, ServedModel
+from draftwerk.api.openai.schema import ChatBody, CompletionBody
+from draftwerk.api.openai.translate import (
+    chat_options,
+    chat_prompt,
+    completion_options,
+    completion_prompts,
+)
+from draftwerk.api.replying.segments import completion_documents, with_documents
+from draftwerk.speculative.blend.rules import Blend
+
+CERTIFICATE = BlendCertificate(id="c1", rules={"head": 0.3, "hkvd": 0.15}, default=("hkvd", 0.15))
+PLAIN = ServedModel(name="m", context_max=4096, vocab_size=257)
+MODEL = msgspec.structs.replace(PLAIN, blends=CERTIFICATE)
+TEXT = [{"type": "text", "text": "Read: "}, {"type": "text", "text": "a passage", "blend": True}]
+
+
+def chat(body: dict[str, Any], model: ServedModel = MODEL) -> tuple[Chat, Blend | None]:
+    parsed = msgspec.convert({"messages": [{"role": "user", "content": "Why?"}], **body}, ChatBody)
+    prompt = with_documents(chat_prompt(parsed.messages), parsed.documents, bool(parsed.blend))
+    return prompt, chat_options(parsed, model, "", lambda: 1).blend
+
+
+def placed(body: CompletionBody) -> list[Prompt]:
+    return completion_documents(completion_prompts(body), body.documents, bool(body.blend))
+
+
+def segments(prompt: Chat) -> list[str]:
+    return [turn.content[a:b] for turn in prompt.messages for a, b in turn.segments]
+
+
+def test_documents_come_first_and_are_exact_unless_they_are_declared() -> None:
+    prompt, blend = chat({"documents": ["One.", {"text": "Two."}]})
+    assert prompt.messages[0].content == "One.\n\nTwo.\n\nWhy?"
+    assert blend is None and not segments(prompt)
+
+
+def test_declared_documents_are_segments() -> None:
+    prompt, blend = chat({"documents": ["One.", {"text": "Two."}], "blend": True})
+    assert segments(prompt) == ["One.", "Two."]
+    assert blend == Blend((), "hkvd", 0.15)
+
+
+def test_a_marked_part_is_a_segment_where_it_stands() -> None:
+    prompt, blend = chat({"messages": [{"role": "user", "content": TEXT}], "documents": ["One."]})
+    assert segments(prompt) == ["a passage"]
+    assert prompt.messages[0].content == "One.\n\nRead: a passage"
+    assert blend == Blend((), "hkvd", 0.15)
+
+
+def test_a_rule_has_its_least_certified_ratio_unless_another_is_given() -> None:
+    asked = {"documents": ["One."], "blend": {"rule": "head"}}
+    assert chat(asked)[1] == Blend((), "head", 0.3)
+    asked["blend"] = {"ratio": 0.5}
+    assert chat(asked)[1] == Blend((), "hkvd", 0.5)
+
+
+def test_completions_have_documents_before_their_prompt() -> None:
+    body = msgspec.convert({"prompt": "Why?", "documents": ["One.", ""]}, CompletionBody)
+    assert placed(body) == ["One.\n\nWhy?"]
+    body = msgspec.convert(
+        {"prompt": "Why?", "documents": ["One.", ""], "blend": True}, CompletionBody
+    )
+    assert placed(body) == [Passages(("One.",), "Why?")]
+    assert completion_options(body, MODEL, "", lambda: 1).blend == Blend((), "hkvd", 0.15)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"blend": True}, "blend"),
+    ({"documents": ["One."], "blend": {"rule": "none"}}, "blend.rule"),
+    ({"documents": ["One."], "blend": {"ratio": 0.05}}, "blend.ratio"),
+    (
+        {
+            "documents": ["One."],
+            "blend": {"rule": "head"},
+            "messages": [{"role": "user", "content": TEXT}],
+        },
+        "messages[0].content[1].blend",
+    ),
+    ({"documents": ["One."], "messages": [{"role": "system", "content": "x"}]}, "documents"),
+]
+
+
+@pytest.mark.parametrize(("body", "field"), REFUSED)
+def test_what_is_not_certified_or_makes_no_sense_is_refused(
+    body: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(ApiError) as refusal:
+        chat(body)
+    assert refusal.value.param == field
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"documents": ["One."], "blend": True},
+        {"messages": [{"role": "user", "content": TEXT}]},
+    ],
+)
+def test_without_a_certificate_nothing_is_blended(body: dict[str, Any]) -> None:
+    with pytest.raises(ApiError, match="doctor --blend"):
+        chat(body, PLAIN)
+
+
+def test_tokens_have_no_documents() -> None:
+    body = msgspec.convert({"prompt": [1, 2], "documents": ["One."]}, CompletionBody)
+    with pytest.raises(ApiError) as refusal:
+        placed(body)
+    assert refusal.value.param == "documents"

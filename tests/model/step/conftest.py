@@ -1,0 +1,10 @@
+import pytest
+
+from draftwerk.model.native.pool import Pool
+from tests.support.kernels import require_kernels
+
+
+@pytest.fixture(scope="session")
+def pool() -> Pool:
+    require_kernels()
+    return Pool(2)
