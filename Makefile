@@ -29,8 +29,9 @@ check: $(SETUP_DEV)
 test: $(SETUP_DEV)
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# What `make test` leaves out of two grids, as every pair is in a case that it runs: the shapes of GPU
-# kernels, and tools by every way of drafting and every mishap.
+# What `make test` leaves out of grids, as every pair is in a case that it runs: the shapes of GPU
+# kernels, tools by every way of drafting and every mishap, and the whole default model on each
+# instruction set, of which it runs a part.
 test-grid: $(SETUP_DEV)
 	$(PYTEST) -n $(WORKERS) -m grid
 

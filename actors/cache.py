@@ -7,7 +7,6 @@ from typing import assert_never
 
 import anyio
 import msgspec
-from anyio.lowlevel import checkpoint
 
 from draftwerk.actors.beam_options import search_of
 from draftwerk.actors.mailbox import Inbox, Outbox, receive_all
@@ -35,9 +34,6 @@ from draftwerk.speculative.protocol.rounds import Round
 from draftwerk.speculative.scheduler.scheduler import Scheduler, expand
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
 
-TICKS_TO_DEVICE = 3
-"""Turns of the event loop until a round has passed the drafter and the verifier."""
-
 
 @dataclass(slots=True)
 class Cache:
@@ -61,12 +57,13 @@ class Cache:
     async def run(self) -> None:
         """Drain the mailbox, then plan once: all that has come meanwhile shares the round.
 
-        The next round leaves before the last one's text: no device waits for that.
+        The next round leaves before the last one's text, which lets it pass on its way.
         """
         while True:
             messages = await receive_all(self.inbox)
+            decided_s = self.clock()
             with self.trace.span("cache", "commit and plan"):
-                results = [self._handle(message) for message in messages]
+                results = [self._handle(message, decided_s) for message in messages]
                 while (round_ := self.scheduler.plan(self.clock())) is not None:
                     # A round has one of `pipeline_depth` slots and the mailbox holds
                     # `pipeline_depth`: never full.
@@ -74,11 +71,8 @@ class Cache:
                 while (round_ := self.scheduler.plan_apart()) is not None:
                     # A process has one round at a time: never full.
                     self.prefill[round_.pipeline_slot].send_nowait(round_)
-            # Where the device has a round already, text need not wait until the next one is there.
-            for _ in range(0 if self.scheduler.runs_ahead else TICKS_TO_DEVICE):
-                await checkpoint()
             for one in results:
-                message = generated(one) if isinstance(one, list) else one
+                message = generated(one, decided_s) if isinstance(one, list) else one
                 if message is not None:
                     await self.detokenizer.send(message)
 
@@ -86,7 +80,9 @@ class Cache:
         """Return how long no round was committed while work was pending; 0 when idle."""
         return 0.0 if self.scheduler.idle else self.clock() - self.progress_at
 
-    def _handle(self, message: CacheMessage) -> DetokenizerMessage | list[SequenceProgress]:
+    def _handle(
+        self, message: CacheMessage, now_s: float
+    ) -> DetokenizerMessage | list[SequenceProgress]:
         """Apply one message; returns the detokenizer's message, or the progress to make it of."""
         match message:
             case Encoded():
@@ -95,11 +91,11 @@ class Cache:
                 self.scheduler.cancel(message.request_id, message.choice)
                 return message
             case Decided():
-                self.progress_at = self.clock()
+                self.progress_at = now_s
                 self.committed += 1
-                return self.scheduler.commit(message.verdict, message.drafts)
+                return self.scheduler.commit(message.verdict, message.drafts, now_s)
             case Prefilled():
-                self.progress_at = self.clock()
+                self.progress_at = now_s
                 self.committed += 1
                 return self.scheduler.prefill.commit(message.verdict)
             case PrefillProcess():
@@ -176,6 +172,7 @@ class Cache:
             methods=options.speculation.methods,
             name_space=options.name_space,
             prediction=encoded.prediction,
+            times=encoded.times,
             resumed=bool(encoded.committed),
         )
 
@@ -202,9 +199,11 @@ def draft_max(encoded: Encoded, server_max: int) -> int:
     return server_max if speculation.draft_max is None else min(server_max, speculation.draft_max)
 
 
-def generated(progress: list[SequenceProgress]) -> Generated | None:
+def generated(progress: list[SequenceProgress], decided_s: float) -> Generated | None:
     """Return what a verdict meant, for the detokenizer, if it meant anything."""
-    return Generated(pieces=tuple(map(piece, progress))) if progress else None
+    if not progress:
+        return None
+    return Generated(pieces=tuple(map(piece, progress)), decided_s=decided_s)
 
 
 def piece(progress: SequenceProgress) -> Piece:
@@ -220,6 +219,7 @@ def piece(progress: SequenceProgress) -> Piece:
         finish_reason=progress.finish_reason,
         error=progress.error,
         stats=stats(sequence),
+        times=sequence.times,
     )
 
 

@@ -1,8 +1,11 @@
 """Token ids in, text out: whole code points, stop strings, log-probabilities as text."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
+
+import anyio
+from anyio.lowlevel import checkpoint
 
 from draftwerk.actors.mailbox import Inbox, Outbox
 from draftwerk.actors.messages import (
@@ -21,11 +24,15 @@ from draftwerk.actors.messages import (
     Started,
     TokenText,
 )
+from draftwerk.actors.monitoring.request_stages import RequestStages
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.stops import StopScanner
 from draftwerk.actors.text import TextStream, TextTools
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
 from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_parts
+
+PIECES_MAX = 8
+"""Between two turns of the event loop: no other actor waits for the text of a whole round."""
 
 
 @dataclass(slots=True)
@@ -81,6 +88,8 @@ class Detokenizer:
     router: Outbox[RouterMessage]
     text: TextTools
     trace: Trace = field(default_factory=Trace)
+    stages: RequestStages = field(default_factory=RequestStages)
+    clock: Callable[[], float] = anyio.current_time
     _choices: dict[str, dict[int, ChoiceText]] = field(
         default_factory=dict[str, dict[int, ChoiceText]]
     )
@@ -93,16 +102,20 @@ class Detokenizer:
                     await self.router.send(started(message))
                 case Generated():
                     with self.trace.span("detokenizer", f"{len(message.pieces)} pieces"):
-                        await self._deliver(message.pieces)
+                        await self._deliver(message)
                 case Cancel():
                     await self._cancel(message)
                 case _:
                     assert_never(message)
 
-    async def _deliver(self, pieces: tuple[Piece, ...]) -> None:
-        for piece in pieces:
+    async def _deliver(self, generated: Generated) -> None:
+        for number, piece in enumerate(generated.pieces, start=1):
+            if number % PIECES_MAX == 0:
+                await checkpoint()
             if events := tuple(self._events(piece)):
                 await self.router.send(Delivery(request_id=piece.request_id, events=events))
+                if piece.times is not None and isinstance(events[-1], Ended):
+                    self.stages.observe(piece.times, generated.decided_s, self.clock())
 
     def _open(self, opened: Opened) -> dict[int, ChoiceText]:
         choices: dict[int, ChoiceText] = {}

@@ -47,6 +47,7 @@ from draftwerk.actors.messages import (
 from draftwerk.actors.monitoring.device_clock import DeviceClock
 from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.histogram import WAITS_S, Histogram
+from draftwerk.actors.monitoring.request_stages import RequestStages
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
@@ -142,6 +143,7 @@ class Measurements:
         default_factory=lambda: {name: Histogram(WAITS_S) for name in MAILBOXES}
     )
     device_clock: DeviceClock = field(default_factory=DeviceClock)
+    stages: RequestStages = field(default_factory=RequestStages)
 
 
 class Pipeline:
@@ -228,6 +230,7 @@ class Pipeline:
             self.to_ledger.outbox,
             parts.text,
             parts.trace,
+            measurements.stages,
         )
 
     @property
@@ -356,6 +359,7 @@ class Engine:
             audits=dict(self._parts.audit.counts),
             device_busy_s=dict(found.device_clock.busy_s),
             device_gaps=found.device_clock.gaps.copy(),
+            request_stages=found.stages.copy(),
             recoveries=self._parts.recoveries.recoveries,
             processes=self._parts.processes(),
             store={} if self._parts.store is None else self._parts.store.counters(),

@@ -7,6 +7,7 @@ from draftwerk.speculative.protocol.rounds import ChosenLogprob, Draft, Verdict
 from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.replies.parser import ReplyPart
 from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sequence import StageTimes
 
 
 class ActorMessage(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -183,6 +184,8 @@ class Encoded(ActorMessage, frozen=True):
     """Which of its tokens are segments that may be reused, if it declares some."""
     prediction: tuple[int, ...] = ()
     """Token ids of the text that the client expects; empty without one."""
+    times: StageTimes | None = None
+    """Of a first submission: when tokenizing began and ended."""
     committed: tuple[tuple[int, ...], ...] = ()
     """Per choice, tokens already delivered before a crash; empty on a first submission."""
     ended: tuple[int, ...] = ()
@@ -272,6 +275,8 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """Why the choice failed; empty unless the finish reason is "error"."""
     stats: SequenceStats = SequenceStats()
     """The choice's cost so far."""
+    times: StageTimes | None = None
+    """When its stages began, if it was not submitted before."""
 
 
 class Opened(ActorMessage, frozen=True):
@@ -294,6 +299,8 @@ class Generated(ActorMessage, frozen=True):
 
     pieces: tuple[Piece, ...]
     """In the order of the round's rows."""
+    decided_s: float = 0.0
+    """When the round's verdict came, on the engine's clock."""
 
 
 DetokenizerMessage = Opened | Generated | Cancel

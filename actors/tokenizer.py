@@ -26,6 +26,7 @@ from draftwerk.actors.messages import (
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.text import TextTools
 from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.sequence import StageTimes
 
 TEXTS_AT_ONCE = 4
 """Requests that are encoded at once: one long text does not delay the others."""
@@ -67,6 +68,7 @@ class Tokenizer:
     limits: TextLimits
     worker: Worker
     trace: Trace = field(default_factory=Trace)
+    clock: Callable[[], float] = anyio.current_time
     _room: anyio.Semaphore = field(
         default_factory=lambda: anyio.Semaphore(TEXTS_AT_ONCE, fast_acquire=True)
     )
@@ -87,9 +89,10 @@ class Tokenizer:
                         assert_never(message)
 
     async def _serve(self, submit: Submit) -> None:
+        taken_s = self.clock()
         async with self._room:
             with self.trace.span("tokenizer", submit.request_id):
-                await self._submit(submit)
+                await self._submit(submit, taken_s)
         for cancel in self._held.pop(submit.request_id):
             self.cache.send_nowait(cancel)
 
@@ -100,9 +103,9 @@ class Tokenizer:
         else:
             held.append(cancel)
 
-    async def _submit(self, submit: Submit) -> None:
+    async def _submit(self, submit: Submit, taken_s: float) -> None:
         try:
-            encoded = await self._encode(submit)
+            encoded = await self._encode(submit, taken_s)
             check_fits(encoded, self.text.vocab_size, self.limits, prompt_field(submit.prompt))
         except RefusedError as error:
             self.refusals.send_nowait(
@@ -127,23 +130,25 @@ class Tokenizer:
         else:
             self.cache.send_nowait(encoded)
 
-    async def _encode(self, submit: Submit) -> Encoded:
+    async def _encode(self, submit: Submit, taken_s: float) -> Encoded:
         field = prompt_field(submit.prompt)
         tokens, spans = await self._on_thread(lambda: tokens_of(self.text, submit.prompt), field)
         prediction = submit.options.speculation.prediction
         grammar = submit.options.sampling.grammar
         if grammar is not None:
             await self._on_thread(lambda: self.text.check_grammar(grammar), GRAMMAR_FIELD)
+        expected: tuple[int, ...] = ()
+        if prediction:
+            expected = await self._on_thread(
+                lambda: tuple(self.text.encode_continuation(prediction)), "prediction"
+            )
         return Encoded(
             request_id=submit.request_id,
             tokens=tokens,
             options=submit.options,
             blend=located(submit.options, spans).blend,
-            prediction=await self._on_thread(
-                lambda: tuple(self.text.encode_continuation(prediction)), "prediction"
-            )
-            if prediction
-            else (),
+            prediction=expected,
+            times=None if submit.committed else StageTimes(taken_s, self.clock()),
             committed=submit.committed,
             ended=submit.ended,
         )

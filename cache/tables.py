@@ -49,15 +49,19 @@ class BlockTable:
         """Slots that the table can hold now."""
         return len(self.blocks) * self._pool.block_size
 
-    def match(self, tokens: Sequence[int]) -> int:
+    def match(self, tokens: Sequence[int], names: list[bytes] | None = None) -> int:
         """Start an empty table with every known block of the prompt; returns the slots found.
 
-        The last token is never among them: something must be left to compute.
+        The last token is never among them: something must be left to compute. `names` are those of
+        the tokens' first blocks, as far as they were needed before; what is needed now is added.
         """
         assert not self.blocks, "only an empty table can match a prefix"
         size = self._pool.block_size
-        for start in range(0, (len(tokens) - 1) // size * size, size):
-            name = self._next_name(tokens[start : start + size])
+        names = [] if names is None else names
+        for index in range((len(tokens) - 1) // size):
+            if index == len(names):
+                names.append(self._next_name(tokens[index * size : (index + 1) * size]))
+            name = names[index]
             block = self._pool.find(name)
             if block is None:
                 break

@@ -43,6 +43,7 @@ def merged(
         "accepted_by_position": tuple(map(sum, positions)),
         "device_gaps": _histogram([each.device_gaps for each in found], GAPS_S),
         "mailbox_waits": _histograms([each.mailbox_waits for each in found]),
+        "request_stages": _histograms([each.request_stages for each in found]),
         "processes": processes,
         "progress_age_s": max((each.progress_age_s for each in found), default=0.0),
         "actor_ages_s": _worst(each.actor_ages_s for each in found),

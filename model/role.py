@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 import torch
@@ -16,7 +16,7 @@ from draftwerk.model.ranks.parts import BuiltRank, build_rank
 from draftwerk.model.ranks.rank_round import RankRound
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
-from draftwerk.model.step.drafted_target import DraftedTarget, Step
+from draftwerk.model.step.drafted_target import DraftedTarget, DraftedTargets
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.verify import rule_of
 from draftwerk.speculative.costs.work import StepLoad
@@ -59,23 +59,39 @@ ROW_TOKENS = 64
 """A row's last known token and as many drafts as it may carry."""
 
 
+class Computing(NamedTuple):
+    """A model with the sequences that it knows."""
+
+    step: Callable[[Any], object]
+    check: Callable[[], None]
+    """Asserts that what it knows of them is sound."""
+
+
 @dataclass(slots=True)
 class Role:
     """A model that is ready to work; `make` returns one without any sequence."""
 
     work_type: type[Proposal] | type[Round] | type[RankRound]
-    make: Callable[[], Callable[[Any], object]]
+    make: Callable[[], Computing]
     ready: Ready
     group: RankGroup | None = None
     """The other ranks, where the model is divided."""
-    step: Callable[[Any], object] = field(init=False)
+    computing: Computing = field(init=False)
 
     def __post_init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         """Drop every sequence."""
-        self.step = self.make()
+        self.computing = self.make()
+
+    def step(self, work: Any) -> object:
+        """Do a piece of work."""
+        return self.computing.step(work)
+
+    def check(self) -> None:
+        """Assert that what is known of sequences is sound."""
+        self.computing.check()
 
 
 def build_role(
@@ -99,28 +115,29 @@ def build_role(
         ) from error
     if role == "draft":
         # The server compared the vocabularies before it started the processes.
-        return Role(
-            Round,
-            lambda: noting_use(
-                built.parts, DraftRunner(built.parts, verify=decoded.verify).propose, itself
-            ),
-            _ready(built, ()),
-        )
+
+        def make_draft() -> Computing:
+            runner = DraftRunner(built.parts, verify=decoded.verify)
+            return Computing(noting_use(built.parts, runner.propose, itself), runner.check)
+
+        return Role(Round, make_draft, _ready(built, ()))
     progress("measuring the cost of a step" if decoded.measures else "warming up")
     budget_s = SURVEY_S if decoded.survey else MEASURING_S
     left_s = max(0.0, budget_s - built.measured_s) if decoded.measures else 0.0
     runner = TargetRunner(built.parts.on_scratch(), decoded.successor_count)
     costs = _step_costs(runner, decoded, left_s)
     make = target_maker(built, decoded, costs)
-    return Role(
-        Proposal,
-        lambda: noting_use(built.parts, make(), round_of),
-        _ready(built, costs),
-        built.group,
-    )
+
+    def make_target() -> Computing:
+        target = make()
+        return Computing(noting_use(built.parts, target.step, round_of), target.check)
+
+    return Role(Proposal, make_target, _ready(built, costs), built.group)
 
 
-def target_maker(built: Built, options: ModelOptions, costs: StepTimes) -> Callable[[], Step]:
+def target_maker(
+    built: Built, options: ModelOptions, costs: StepTimes
+) -> Callable[[], TargetRunner | DraftedTarget]:
     """Return what makes a target without any sequence, with its draft sources if it runs them."""
     rule = rule_of(options.verify)
 
@@ -128,14 +145,18 @@ def target_maker(built: Built, options: ModelOptions, costs: StepTimes) -> Calla
         return TargetRunner(built.parts, options.successor_count, rule=rule)
 
     if options.sources is None:
-        return lambda: runner().step
-    return DraftedTarget(runner, options.sources, costs, built.roofline).make
+        return runner
+    return DraftedTargets(runner, options.sources, costs, built.roofline).make
 
 
 def _rank(built: BuiltRank, options: ModelOptions) -> Role:
     """Return a rank that rank 0 has started; only rank 0 knows sequences, and warms up."""
     ready = Ready(device="cpu", attention=options.attention, exact=True, threads=built.threads)
-    return Role(RankRound, lambda: built.compute, ready)
+    return Role(RankRound, lambda: Computing(built.compute, nothing_known), ready)
+
+
+def nothing_known() -> None:
+    """Do nothing: a further rank knows no sequences."""
 
 
 def prepared(text: str) -> "Grammars | None":

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import sleep
 from typing import TYPE_CHECKING, BinaryIO
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from draftwerk.model.text.grammar import Grammars
 
 BEAT_S = 1.0
+CHECK_S = 5.0
+"""Without work, after some, until what the model knows is checked."""
 NICENESS = 5
 """The server goes first: it works for microseconds, and models fill every core for long."""
 
@@ -86,7 +88,7 @@ def run(role: str, options: bytes, *, is_forked: bool, grammars: "Grammars | Non
     gc.collect()
     gc.freeze()
     pipe.send(FrameKind.READY, encode(model.ready))
-    serve(work, pipe, model)
+    serve(work, pipe, model, CHECK_S)
 
 
 def end(why: str) -> None:
@@ -95,20 +97,33 @@ def end(why: str) -> None:
     os._exit(1)
 
 
-def serve(work: BinaryIO, pipe: Pipe, model: "Role") -> None:
+def serve(work: BinaryIO, pipe: Pipe, model: "Role", check_s: float) -> None:
     """Answer every WORK frame with a DONE frame, until the input ends.
 
     A thread reads the next one while a step is computed. The answer leaves before the next step
     begins: while that is drafted for, on one core, the parent works on another.
+
+    Once no work has come for `check_s` seconds after some, the model is checked. A failure ends the
+    process, as that of a step does.
     """
     # Holds what the parent has under way: two rounds and a reset at most.
     arrived: SimpleQueue[object] = SimpleQueue()
     Thread(target=_read, args=(work, model.work_type, arrived), daemon=True).start()
-    while (message := arrived.get()) is not _END:
+    unchecked = False
+    while True:
+        try:
+            message = arrived.get(timeout=check_s if unchecked else None)
+        except Empty:
+            model.check()
+            unchecked = False
+            continue
+        if message is _END:
+            return
         if message is _RESET:
             model.reset()
         else:
             pipe.send(FrameKind.DONE, encode(model.step(message)))
+            unchecked = True
 
 
 def _read(work: BinaryIO, kind_of_work: type, arrived: "SimpleQueue[object]") -> None:

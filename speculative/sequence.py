@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+from msgspec.structs import replace
+
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.protocol.rounds import (
     NOTHING_LEARNED,
@@ -17,6 +20,15 @@ from draftwerk.speculative.sampling.params import Sampling
 if TYPE_CHECKING:
     from draftwerk.speculative.beams.search import BeamSearch
     from draftwerk.speculative.blend.blending import Blending
+
+
+class StageTimes(msgspec.Struct, frozen=True):
+    """When the stages of a request began, on the engine's clock; None for those to come."""
+
+    tokenise_s: float
+    queue_s: float
+    prefill_s: float | None = None
+    decode_s: float | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +57,8 @@ class Sequence:
     """Its place among all sequences, set when it is submitted: priority, softened by age."""
     arrived_s: float = 0.0
     """On the engine's clock; what is promised is counted from here."""
+    times: StageTimes | None = None
+    """None of one that was submitted before: part of its time went by elsewhere."""
     methods: tuple[str, ...] | None = None
     name_space: str = ""
     prediction: tuple[int, ...] = ()
@@ -73,6 +87,8 @@ class Sequence:
     """The preemptions after which its blocks were asked for in a second tier."""
     cancelled: bool = False
     ended: bool = False
+    names: list[bytes] = field(default_factory=list[bytes])
+    """Of its first blocks, as far as they were looked for: one that waits is named once."""
     tally: "Tally" = field(default_factory=lambda: Tally())
 
     @property
@@ -125,6 +141,16 @@ class Sequence:
         """Return how many drafted tokens could still be of use: the target adds one of its own."""
         left = self.tokens_max - self.generated - self.continues
         return max(0, min(self.draft_max, left - 1))
+
+    def begin_prefill(self, now_s: float) -> None:
+        """Note that it has blocks, unless it had some before."""
+        if self.times is not None and self.times.prefill_s is None:
+            self.times = replace(self.times, prefill_s=now_s)
+
+    def begin_decode(self, now_s: float) -> None:
+        """Note that tokens were decided, unless some were before."""
+        if self.times is not None and self.times.decode_s is None:
+            self.times = replace(self.times, decode_s=now_s)
 
     def extend(self, tokens: tuple[int, ...]) -> tuple[int, str]:
         """Append decided tokens up to the end of the text.

@@ -40,15 +40,10 @@ class Child(Protocol):
 
 
 @dataclass(slots=True)
-class ProcessChild:
+class PipedChild:
     """A process with a pipe as its standard input and another as its standard output."""
 
-    process: Process
     pipe: FramePipe
-
-    @property
-    def process_id(self) -> int:
-        return self.process.pid
 
     async def send(self, data: bytes) -> None:
         await self.pipe.send(data)
@@ -58,6 +53,17 @@ class ProcessChild:
 
     def poll(self) -> int:
         return self.pipe.poll()
+
+
+@dataclass(slots=True)
+class ProcessChild(PipedChild):
+    """One that this process has started."""
+
+    process: Process
+
+    @property
+    def process_id(self) -> int:
+        return self.process.pid
 
     async def close(self) -> None:
         self.pipe.close()
@@ -87,4 +93,4 @@ async def spawn(command: Sequence[str], descriptors: Sequence[int] = ()) -> Proc
     finally:
         os.close(child_reads)
         os.close(child_writes)
-    return ProcessChild(process, pipe)
+    return ProcessChild(pipe, process)

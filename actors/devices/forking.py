@@ -16,7 +16,7 @@ import anyio
 import msgspec
 from anyio.abc import Process
 
-from draftwerk.actors.devices.child import Child
+from draftwerk.actors.devices.child import Child, PipedChild
 from draftwerk.actors.devices.frame_pipe import FramePipe
 from draftwerk.child_python import child_environment
 from draftwerk.speculative.protocol.forks import ORDER_MAX, Forked, Order
@@ -33,22 +33,12 @@ def can_fork() -> bool:
 
 
 @dataclass(slots=True)
-class ForkedChild:
+class ForkedChild(PipedChild):
     """One life of a model process that the nursery forked."""
 
     process_id: int
     ending: int
     """A descriptor of the process itself: its id may be another's one day."""
-    pipe: FramePipe
-
-    async def send(self, data: bytes) -> None:
-        await self.pipe.send(data)
-
-    async def receive(self) -> tuple[int, bytes]:
-        return await self.pipe.receive()
-
-    def poll(self) -> int:
-        return self.pipe.poll()
 
     async def close(self) -> None:
         """Kill the process, and wait until it has ended: it writes to no page after that."""
@@ -137,7 +127,7 @@ class Nursery:
         finally:
             os.close(reads)
             os.close(writes)
-        return ForkedChild(answer.process_id, ending, pipe)
+        return ForkedChild(pipe, answer.process_id, ending)
 
 
 def _answer(nursery: socket.socket) -> tuple[Forked, tuple[int]]:

@@ -88,7 +88,7 @@ class RoundsInFlight:
         for sequence in self.known.values():
             told = tuple(sequence.tokens[: len(sequence.opening.tokens)])
             assert told == sequence.opening.tokens, "a sequence does not begin as it was opened"
-        self.continuations.check()
+        self.continuations.check({key: len(one.tokens) for key, one in self.known.items()})
 
     def _told(self, proposal: Proposal) -> Proposal:
         """Return the round with everything in it that the process has not been told."""

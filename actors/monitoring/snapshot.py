@@ -51,6 +51,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Ids of the model processes by what they are for; None for one that is away."""
     store: dict[str, float] = {}
     """Counters of tier two; empty where there is none."""
+    request_stages: dict[str, Histogram] = {}
+    """Seconds of each stage of finished choices, by stage."""
     mailbox_depths: dict[str, int] = {}
     mailbox_waits: dict[str, Histogram] = {}
     """How long messages were in each mailbox, in seconds."""

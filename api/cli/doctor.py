@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from draftwerk.api.cli.running_server import server_times
 from draftwerk.api.core.config import ConfigError, Settings
 from draftwerk.machine.holders import holders
 from draftwerk.machine.host import affinity, cpu_name, memory_bytes
@@ -54,7 +55,10 @@ def findings(settings: Settings, kernels: Callable[[], str]) -> Iterator[Finding
     yield busy(os.getloadavg()[0], os.cpu_count() or 1)
     yield _gpu()
     yield _cache()
-    yield _port(settings)
+    port = _port(settings)
+    if port.state == "bad":
+        yield from _server(settings)
+    yield port
 
 
 def doctor(
@@ -213,6 +217,13 @@ def _cache() -> Finding:
     if not os.access(folder, os.W_OK):
         return Finding("bad", "cache", f"{folder} cannot be written")
     return Finding("good" if free > 1 else "poor", "cache", f"{folder}, {free:.1f} GiB free")
+
+
+def _server(settings: Settings) -> Iterator[Finding]:
+    """Yield what a server tells that runs at the address of the settings."""
+    times = server_times(settings)
+    for subject, words in () if times is None else times.lines():
+        yield Finding("good", f"{settings.host}:{settings.port}, {subject}", words)
 
 
 def _port(settings: Settings) -> Finding:

@@ -158,12 +158,11 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     ):
         yield _gauges("draftwerk_" + name, text, label, values)
     yield from _store(snapshot.store, snapshot.blocks_returned)
-    waits = HistogramMetricFamily(
-        "draftwerk_mailbox_wait_seconds", "Until an actor took a message.", labels=["actor"]
-    )
-    for actor, histogram in snapshot.mailbox_waits.items():
-        waits.add_metric([actor], histogram.cumulative(), histogram.total)
-    yield waits
+    for name, text, label, histograms in (
+        ("mailbox_wait", "Until an actor took a message.", "actor", snapshot.mailbox_waits),
+        ("request_stage", "Of a choice that has ended.", "stage", snapshot.request_stages),
+    ):
+        yield _histograms(f"draftwerk_{name}_seconds", text, label, histograms)
     gap = "From a step's end to the next forward pass, with work."
     yield _histogram("draftwerk_device_gap_seconds", gap, snapshot.device_gaps, {})
     lag = "How late the event loop wakes."
@@ -275,6 +274,14 @@ def _split(
     family = CounterMetricFamily(name, text, labels=[*labels, label])
     for word, value in values.items():
         family.add_metric([*labels.values(), word], value)
+    return family
+
+
+def _histograms(name: str, text: str, label: str, histograms: Mapping[str, Histogram]) -> Metric:
+    """Return a histogram with one for each word of its label."""
+    family = HistogramMetricFamily(name, text, labels=[label])
+    for word, histogram in histograms.items():
+        family.add_metric([word], histogram.cumulative(), histogram.total)
     return family
 
 

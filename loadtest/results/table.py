@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from draftwerk.loadtest.measure.device import device_use
+from draftwerk.loadtest.measure.device import device_use, stages_ms
 from draftwerk.loadtest.measure.quantiles import LEVELS, Quantiles
 from draftwerk.loadtest.measure.summary import Summary, failure_lines
 from draftwerk.loadtest.results.result import Run, Sweep
@@ -64,7 +64,11 @@ def run_text(run: Run) -> str:
 
 
 def _device(run: Run) -> Iterator[str]:
-    use = device_use(run.server.growth) if run.server else None
+    growth = run.server.growth if run.server else {}
+    use, stages = device_use(growth), stages_ms(growth)
+    if stages:
+        words = ", ".join(f"{stage} {ms:.1f}" for stage, ms in stages.items())
+        yield f"stages, ms   {words} on average"
     if use is not None:
         yield f"device       {use.busy:.1%} busy, {use.gap_ms:.2f} ms between steps on average"
 

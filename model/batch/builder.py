@@ -1,6 +1,7 @@
 """Rows of a round laid end to end: lists first, then one tensor each."""
 
 from dataclasses import dataclass, field
+from itertools import chain
 
 import msgspec
 import numpy as np
@@ -125,7 +126,7 @@ class BatchBuilder:
         starts = np.array(self.starts, np.int32)
         counts = np.diff(starts)
         firsts = np.array(self.firsts, np.int32)
-        tables = self._tables()
+        tables = self.block_tables()
         positions = np.arange(len(self.tokens), dtype=np.int32)
         positions += np.repeat(firsts - starts[:-1], counts)
         ends = firsts + counts
@@ -159,9 +160,13 @@ class BatchBuilder:
             seen=None if seen is None else torch.from_numpy(seen).to(device),
         )
 
-    def _tables(self) -> NDArray[np.int32]:
-        width = max(map(len, self.tables))
-        return np.array([[*table, *(0,) * (width - len(table))] for table in self.tables], np.int32)
+    def block_tables(self) -> NDArray[np.int32]:
+        """Return the block tables, each filled up with zeros."""
+        counts = [len(table) for table in self.tables]
+        found = np.zeros((len(counts), max(counts)), np.int32)
+        blocks = np.fromiter(chain.from_iterable(self.tables), np.int32, sum(counts))
+        found[np.arange(found.shape[1]) < np.array(counts)[:, None]] = blocks
+        return found
 
 
 def is_chain(draft: Draft) -> bool:

@@ -1,6 +1,7 @@
 """A target that runs its draft sources itself, since it knows the newest tokens first."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from draftwerk.model.native.gumbel import fastest
 from draftwerk.model.step.target_runner import TargetRunner
@@ -11,10 +12,25 @@ from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.sources.store import Memories
 
-Step = Callable[[Proposal], Verdict]
 
-
+@dataclass(slots=True, frozen=True)
 class DraftedTarget:
+    """A target and its draft sources."""
+
+    rounds: DraftedRounds
+    runner: TargetRunner
+
+    def step(self, proposal: Proposal) -> Verdict:
+        """Draft for a round and compute it."""
+        return self.rounds.step(proposal)
+
+    def check(self) -> None:
+        """Assert that both sides know the same of each sequence."""
+        self.runner.check()
+        self.rounds.check(self.runner.known_counts())
+
+
+class DraftedTargets:
     """Makes targets that draft; what is learnt from finished outputs outlives each of them."""
 
     def __init__(
@@ -30,12 +46,12 @@ class DraftedTarget:
         self._measured, self._roofline = measured, roofline
         self._memories, self._noise = Memories(), fastest()
 
-    def make(self) -> Step:
-        """Return the step of a target without any sequence."""
+    def make(self) -> DraftedTarget:
+        """Return a target without any sequence."""
         runner = self._runner()
         has_head = runner.parts.draft_head is not None
         methods = tuple(name for name in self._sources if name != "head" or has_head)
         proposer = Proposer(
             methods, self._measured, self._memories, self._noise, roofline=self._roofline
         )
-        return DraftedRounds(proposer, runner.step).step
+        return DraftedTarget(DraftedRounds(proposer, runner.step), runner)

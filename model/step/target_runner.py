@@ -126,6 +126,15 @@ class TargetRunner:
             ),
         )
 
+    def known_counts(self) -> dict[int, int]:
+        """Return how many tokens it knows of each sequence."""
+        known = self.cached_sequences.sequences
+        return {sequence_id: len(one.tokens) for sequence_id, one in known.items()}
+
+    def check(self) -> None:
+        """Assert that what is kept of each sequence agrees."""
+        self.cached_sequences.check()
+
     def _compute(self, builder: BatchBuilder, plans: Sequence[RowPlan]) -> StepAnswers:
         """Do what needs the round's logits."""
         # 3. Forward: one row of logits for the last known token and every node of a sampling row.

@@ -6,7 +6,7 @@ A round that was planned while another one ran can be drafted for only here, onc
 ended; what the target tells the draft sources stays in its process.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -63,10 +63,14 @@ class DraftedRounds:
             report=self._report,
         )
 
-    def check(self) -> None:
-        """Assert that nothing is kept of what is gone."""
+    def check(self, known: Mapping[int, int]) -> None:
+        """Assert that nothing is kept of what is gone.
+
+        `known` has the count of tokens of each sequence that the target knows.
+        """
         self.proposer.check()
-        self.continuations.check()
+        self.continuations.check(known)
+        assert self._feedback.keys() <= known.keys(), "feedback is kept of a sequence that is gone"
 
     def _drafts(self, round_: Round) -> tuple[Draft, ...]:
         prepared = self.proposer.prepare(round_)

@@ -8,7 +8,7 @@ The device knows that first. It makes an ordinary row of each continuing one, an
 whose text has ended.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -104,10 +104,13 @@ class Continuations:
             if end is not None and row.branch is None:
                 end.learn(row, decision)
 
-    def check(self) -> None:
-        """Assert that each end is one that a row can have."""
-        for end in self.ends.values():
-            assert len(end.decided) <= end.length, "more was decided than is known"
+    def check(self, known: Mapping[int, int]) -> None:
+        """Assert that each end is that of a sequence whose `known` tokens it follows."""
+        for sequence_id, end in self.ends.items():
+            if end.length:
+                assert sequence_id in known, "the end of a sequence is kept that is gone"
+                told = end.length - len(end.decided)
+                assert end.ended or told == known[sequence_id], "a sequence ends elsewhere"
 
 
 def spread(resolved: Resolved, planned: Round, answers: tuple[T, ...], missing: T) -> tuple[T, ...]:

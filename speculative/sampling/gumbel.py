@@ -6,6 +6,7 @@ with key = seed and counter = (token // 4, position, branch, 0); word `token % 4
 
 from array import array
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from zlib import crc32
 
 from draftwerk.speculative.sampling.elementary import log
@@ -16,6 +17,7 @@ WEYL = (0x9E37_79B9, 0xBB67_AE85)
 ROUNDS = 10
 
 
+@lru_cache(maxsize=4096)  # four tokens share a counter
 def philox(counter: tuple[int, int, int, int], seed: int) -> tuple[int, int, int, int]:
     """Return the four 32-bit words of one counter under a 64-bit key."""
     c0, c1, c2, c3 = counter

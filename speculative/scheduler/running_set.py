@@ -53,6 +53,7 @@ class RunningSet:
         self.stats = stats
         self.waiting: deque[Sequence] = deque()
         self.running: OrderedDict[int, Sequence] = OrderedDict()
+        self.now_s = 0.0  # of the round that is planned
         self._finished_ids: list[int] = []
         self._occupancy = Occupancy()
         self._refused = (0, 0)  # the last that found no room, and the blocks available then
@@ -69,7 +70,7 @@ class RunningSet:
             return False  # its prefix need not be named again while nothing has become free
         if self._overflows(sequence):
             return False
-        found = sequence.table.match(sequence.tokens)
+        found = sequence.table.match(sequence.tokens, sequence.names)
         if sequence.blending is not None:
             found = sequence.blending.begin(sequence.table, found)
         if (
@@ -89,6 +90,7 @@ class RunningSet:
         if sequence.tally.cached is None:
             sequence.tally.cached = min(found, sequence.prompt_count)
             self.stats.prompt_tokens += 0 if sequence.resumed else sequence.prompt_count
+        sequence.begin_prefill(self.now_s)
         self.running[sequence.sequence_id] = sequence
         self._occupancy.started()
         return True

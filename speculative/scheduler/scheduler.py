@@ -153,6 +153,7 @@ class Scheduler:
         )
         if pipeline_slot is None:
             return None
+        self.running_set.now_s = now_s
         before: dict[int, Row] = {}
         if self.limits.run_ahead and self._rounds:
             if not self._may_run_ahead():
@@ -207,7 +208,9 @@ class Scheduler:
         """Return how much was computed of each request that runs."""
         return self.running_set.computed_counts()
 
-    def commit(self, verdict: Verdict, drafts: tuple[Draft, ...]) -> list[SequenceProgress]:
+    def commit(
+        self, verdict: Verdict, drafts: tuple[Draft, ...], now_s: float = 0.0
+    ) -> list[SequenceProgress]:
         """Apply a verdict; returns the progress of every sequence that was not cancelled."""
         round_, members = self._rounds.pop(verdict.pipeline_slot)
         assert round_.round_id == verdict.round_id, "a verdict for another round"
@@ -233,12 +236,14 @@ class Scheduler:
             elif self._only_blends(sequence, row, decision):
                 continue
             elif row.samples:
+                sequence.begin_decode(now_s)
                 updates.append(self._advance(sequence, decision, draft))
             else:
                 sequence.computed = row.stop
                 sequence.table.commit(sequence.tokens, sequence.computed)
         for sequence, parts in searches.items():
             sequence.in_flight -= 1
+            sequence.begin_decode(now_s)
             updates.extend(self._advance_search(sequence, parts))
         self._continuous = not (self.idle or self.prefill.has_all)
         return updates
@@ -280,10 +285,9 @@ class Scheduler:
         """Return the prompts that are read or wait to be, in the order of reading."""
         if not self.limits.promise.ttft:
             return []
-        running, waiting = self.running_set.running, self.running_set.waiting
-        reading = [s for s in running.values() if s.unread > 1 and not s.apart]
-        enters = () if self.prefill.up else waiting
-        ordered = chain(sorted(reading, key=lambda one: one.rank), enters)
+        running = self.running_set.running.values()
+        reading = [s for s in running if s.unread > 1 and not s.apart]
+        ordered = chain(sorted(reading, key=lambda one: one.rank), self._entering())
         return [UnreadPrompt(one.arrived_s, one.unread) for one in ordered if not one.generated]
 
     def _plan_decoding(self, plan: _Plan, ready: list[Sequence]) -> None:
@@ -314,11 +318,15 @@ class Scheduler:
         share = max(0, budget // max(1, row_count) - 1)
         return min(factor * self.limits.draft_max, share)
 
+    def _entering(self) -> Iterable[Sequence]:
+        """Return those that wait for rounds that decode: none while prompts are computed apart."""
+        return () if self.prefill.up else self.running_set.waiting
+
     def _wanted(self, plan: _Plan) -> int:
         """Return how many tokens prompts could have read in this round, up to all of it."""
         running, wanted, most = self.running_set.running, 0, plan.tokens_max
-        enters = self.running_set.waiting if len(running) < self.limits.rows_max else ()
-        for sequence in chain(running.values(), () if self.prefill.up else enters):
+        enters = self._entering() if len(running) < self.limits.rows_max else ()
+        for sequence in chain(running.values(), enters):
             if sequence.apart:
                 continue
             if sequence.pending > 1 and (plan.before or not sequence.in_flight):

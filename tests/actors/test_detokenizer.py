@@ -1,11 +1,14 @@
 """Tokens in, text out: the same text for every chunking and after every crash."""
 
+from itertools import pairwise
+
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draftwerk.actors.detokenizer import Detokenizer
+from draftwerk.actors.detokenizer import PIECES_MAX, Detokenizer
 from draftwerk.actors.mailbox import mailbox
 from draftwerk.actors.messages import (
     Cancel,
@@ -91,12 +94,11 @@ def opened(prompt: str = "", committed: tuple[tuple[int, ...], ...] = (), **how:
 def piece(tokens: tuple[int, ...] = (), finish_reason: str = "", **how: object) -> Piece:
     """Return a piece whose origins and log-probabilities show which token they belong to."""
     return Piece(
-        request_id="r",
         tokens=tokens,
         origins=tuple(f"o{token}" for token in tokens),
         logprobs=tuple(ChosenLogprob(-float(token)) for token in tokens),
         finish_reason=finish_reason,
-        **{"choice": 0, **how},  # type: ignore[arg-type]
+        **{"request_id": "r", "choice": 0, **how},  # type: ignore[arg-type]
     )
 
 
@@ -403,3 +405,30 @@ def test_a_stop_token_of_the_client_has_no_text() -> None:
     found = events(opened(stop_token_ids=(ord("!"),)), generation(piece(tuple(b"ab!"), "stop")))
     assert joined(found) == "ab"
     assert isinstance(found[0], Delta) and found[0].tokens == tuple(b"ab!")
+
+
+def test_other_actors_have_turns_between_the_pieces_of_a_round() -> None:
+    rows = 5 * PIECES_MAX
+
+    async def main() -> list[int]:
+        """Return how many pieces were there at each turn of another task."""
+        outbox, inbox = mailbox[DetokenizerMessage](rows + 1)
+        to_router, router = mailbox[RouterMessage](3 * rows)
+        for number in range(rows):
+            outbox.send_nowait(
+                Opened(request_id=str(number), prompt=(), options=Options(sampling=Sampling()))
+            )
+        pieces = (piece((65,), request_id=str(number)) for number in range(rows))
+        outbox.send_nowait(Generated(pieces=tuple(pieces)))
+        outbox.close()
+        seen: list[int] = []
+        with inbox, router, to_router:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(Detokenizer(inbox, to_router, text).run)
+                while not seen or seen[-1] < 2 * rows:
+                    seen.append(router.depth)
+                    await checkpoint()
+        return seen
+
+    depths = [depth for depth in anyio.run(main) if depth >= rows]
+    assert all(then - first <= PIECES_MAX for first, then in pairwise([rows, *depths]))

@@ -7,7 +7,7 @@ plant the same slip in the new line.
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from random import Random
 from textwrap import dedent
@@ -33,6 +33,7 @@ from draftwerk.cache.replacement import CostAware
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.blend.blending import Blending
 from draftwerk.speculative.drafting import drafted_rounds
+from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
 from draftwerk.speculative.protocol.continuations import Continuations, RowEnd
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.sampling import gumbel as noise
@@ -49,6 +50,7 @@ from tests.actors import (
     test_engine,
     test_ledger,
     test_prefill,
+    test_request_stages,
     test_stops,
     test_tier_two,
     test_tokenizer,
@@ -58,6 +60,7 @@ from tests.cache import tables_world, test_replacement
 from tests.speculative import test_continuations
 from tests.speculative.sampling import test_distribution as test_distribution
 from tests.speculative.scheduler import (
+    test_blocked_head,
     test_lengths,
     test_prefill_lane,
     test_priority,
@@ -272,6 +275,16 @@ BUGS = [
         stories,
     ),
     Bug(
+        "a sequence that waits is named at every try",
+        slip(RunningSet, "enter", "sequence.tokens, sequence.names", "sequence.tokens"),
+        test_blocked_head.test_a_blocked_sequence_is_named_once,
+    ),
+    Bug(
+        "names that were made before are those of other blocks",
+        slip(BlockTable, "match", "name = names[index]", "name = names[-1]"),
+        test_blocked_head.test_a_blocked_sequence_is_named_once,
+    ),
+    Bug(
         "a fork does not hold what it shares",
         slip(BlockTable, "fork", "self._pool.hold(block)", "pass"),
         tables,
@@ -295,6 +308,38 @@ BUGS = [
         "a second block takes over the first one's name",
         slip(BlockPool, "name", "name not in self._block_by_name and ", ""),
         simulations(),
+    ),
+    # what a model process checks by itself
+    Bug(
+        "a process keeps the ends of sequences that are gone",
+        slip(Continuations, "resolve", "self.ends.pop(sequence_id, None)", "pass"),
+        simulations(run_ahead=True),
+    ),
+    Bug(
+        "a process keeps feedback of sequences that are gone",
+        slip(DraftedRounds, "step", "self._feedback.pop(sequence_id, None)", "pass"),
+        simulations(run_ahead=True, reckless=False),
+    ),
+    Bug(
+        "the text of a whole round is made in one turn",
+        slip(Detokenizer, "_deliver", "number % PIECES_MAX == 0", "False"),
+        test_detokenizer.test_other_actors_have_turns_between_the_pieces_of_a_round,
+    ),
+    # the stages of a request
+    Bug(
+        "prefill begins once more after a preemption",
+        slip(Sequence, "begin_prefill", " and self.times.prefill_s is None", ""),
+        simulations(),
+    ),
+    Bug(
+        "decoding begins with every token",
+        slip(Sequence, "begin_decode", " and self.times.decode_s is None", ""),
+        test_request_stages.test_the_stages_of_a_request_add_up_to_its_time,
+    ),
+    Bug(
+        "a request that was served elsewhere has stages",
+        slip(Tokenizer, "_encode", "None if submit.committed else ", ""),
+        test_tokenizer.test_a_request_that_comes_again_has_no_stages,
     ),
     # run-ahead
     Bug(
@@ -834,6 +879,14 @@ BUGS = [
         test_stops.test_what_is_let_through_depends_on_the_text_alone,
     ),
 ]
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> Generator[None]:
+    """A token that was computed without the bug, or with it, is none on the other side."""
+    toy.forget()
+    yield
+    toy.forget()
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])

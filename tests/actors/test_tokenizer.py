@@ -53,8 +53,13 @@ class Slow:
         return work()
 
 
-def submit(prompt: Prompt = "abc", options: Options = PLAIN, request_id: str = "r") -> Submit:
-    return Submit(request_id=request_id, prompt=prompt, options=options)
+def submit(
+    prompt: Prompt = "abc",
+    options: Options = PLAIN,
+    request_id: str = "r",
+    committed: tuple[tuple[int, ...], ...] = (),
+) -> Submit:
+    return Submit(request_id=request_id, prompt=prompt, options=options, committed=committed)
 
 
 def handled(
@@ -106,9 +111,16 @@ def refused(message: Submit, **how: object) -> Failed:
     "prompt", ["abc", (97, 98, 99), Chat((ChatMessage("user", "ab"), ChatMessage("user", "c")))]
 )
 def test_every_kind_of_prompt_becomes_tokens(prompt: Prompt) -> None:
-    assert passed(submit(prompt)) == Encoded(
-        request_id="r", tokens=(97, 98, 99), options=PLAIN, prediction=()
+    found = passed(submit(prompt))
+    assert found == Encoded(
+        request_id="r", tokens=(97, 98, 99), options=PLAIN, prediction=(), times=found.times
     )
+
+
+def test_a_request_that_comes_again_has_no_stages() -> None:
+    first, again = passed(submit("abc")), passed(submit("abc", committed=((7,),)))
+    assert first.times is not None and first.times.tokenise_s <= first.times.queue_s
+    assert again.times is None
 
 
 def test_a_prediction_becomes_tokens_too() -> None:

@@ -6,7 +6,8 @@ from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.cluster.merging import BY_WORD, OTHERWISE, SUMMED, WORST, merged
 
 BY_HAND = {
-    *("accepted_by_position", "device_gaps", "mailbox_waits", "target_up", "draft_up", "draining"),
+    *("accepted_by_position", "device_gaps", "mailbox_waits", "request_stages"),
+    *("target_up", "draft_up", "draining"),
     *OTHERWISE,
     *WORST,
 }

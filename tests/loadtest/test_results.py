@@ -233,3 +233,16 @@ def test_a_run_tells_how_busy_the_device_was() -> None:
     assert "device       90.0% busy, 2.00 ms between steps" in told
     assert "device " not in run_text(run_of(rows_of(), server=ServerMetrics({}, {"x_total": 1.0})))
     assert "device " not in run_text(run_of(rows_of(), server=None))
+
+
+def test_a_run_tells_where_the_time_of_its_requests_went() -> None:
+    growth = {
+        "draftwerk_request_stage_seconds_sum{stage=prefill}": 0.5,
+        "draftwerk_request_stage_seconds_count{stage=prefill}": 4.0,
+        "draftwerk_request_stage_seconds_sum{stage=decode}": 3.0,
+        "draftwerk_request_stage_seconds_count{stage=decode}": 4.0,
+        "draftwerk_request_stage_seconds_count{stage=queue}": 4.0,
+    }
+    told = run_text(run_of(rows_of(), server=ServerMetrics({}, growth)))
+    assert "stages, ms   queue 0.0, prefill 125.0, decode 750.0 on average" in told
+    assert "stages" not in run_text(run_of(rows_of(), server=ServerMetrics({}, {"x_total": 1.0})))

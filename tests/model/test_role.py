@@ -14,7 +14,7 @@ from tests.support.tiny_models import save_tiny
 def test_a_cache_that_no_machine_holds_is_refused(tmp_path: Path):
     save_tiny(tmp_path, "llama")
     options = ModelOptions(
-        source=str(tmp_path), dtype="fp32", attention="padded", block_count=2**38
+        source=str(tmp_path), dtype="fp32", attention="padded", block_count=2**38, threads=1
     )
     with pytest.raises(Refused, match=r"not enough memory .* smaller --kv-memory: Unable to"):
         build_role("target", msgspec.json.encode(options), lambda _: None)

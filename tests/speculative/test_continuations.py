@@ -46,7 +46,7 @@ def answered(decision: Decision, tokens_left: int = 10) -> Continuations:
     """Return what is known once sequence 1 has this decision for its first row."""
     found = Continuations()
     found.learn(found.resolve(round_of(first(1, tokens_left))), [decision])
-    found.check()
+    found.check({1: 3})
     return found
 
 
@@ -108,3 +108,9 @@ def test_a_round_of_ordinary_rows_is_as_it_was() -> None:
     assert resolved.round is planned
     decisions = (Decision(tokens=(4,)), Decision(tokens=(5,)))
     assert spread(resolved, planned, decisions, NOT_COMPUTED) is decisions
+
+
+@pytest.mark.parametrize("known", [{}, {1: 2}, {1: 4}, {2: 3}])
+def test_an_end_that_does_not_follow_what_is_known_is_found(known: dict[int, int]) -> None:
+    with pytest.raises(AssertionError, match="sequence"):
+        answered(Decision(tokens=(4, 5))).check(known)

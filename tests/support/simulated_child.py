@@ -175,6 +175,14 @@ class SimulatedChild:
         work = msgspec.msgpack.decode(payload, type=self.work_type)
         return frame(FrameKind.DONE, head + encode(self.step(work)))
 
+    def _check(self) -> None:
+        """Check what the model knows, as a process does without work."""
+        rounds = getattr(self.step, "__self__", None)
+        if isinstance(rounds, DraftedRounds):
+            target = getattr(rounds.verify, "__self__", None)
+            assert isinstance(target, ToyTarget)
+            rounds.check(target.known_counts())
+
     def die_within(self, work: object, rng: random.Random) -> None:
         """Do a part of the work, if the model can; whatever it wrote stays written."""
         model = getattr(self.step, "__self__", None)
@@ -211,6 +219,8 @@ class SimulatedChild:
             queued = self.queued.pop(0)[1]()
             return HEADER.unpack_from(queued)[0], queued[HEADER.size :]
         if self.beat_at <= now and self.beat_at < self.silent_from:
+            if not self.queued and self.busy_until <= now:
+                self._check()
             self.beat_at += BEAT_S
             return FrameKind.BEAT, b""
         return None

@@ -54,6 +54,8 @@ R = TypeVar("R")
 Spawn = Callable[[], Awaitable[SimulatedChild]]
 
 CONTEXT = 64
+IDLE_S = 120.0
+"""Virtual seconds after the last client within which the engine is idle and its target is up."""
 
 
 @dataclass(slots=True)
@@ -403,11 +405,14 @@ async def simulate(setting: Setting) -> Report:
                     outcome = Outcome(odd=mind.random() < setting.odd)
                     report.outcomes.append(outcome)
                     clients.start_soon(client, engine, mind, number, outcome, setting)
-            await engine.drain()
-            while engine.snapshot().running or not engine.snapshot().target_up:  # noqa: ASYNC110
-                await anyio.sleep(0.01)  # idleness is not announced
+            with anyio.fail_after(IDLE_S):
+                await engine.drain()
+                while engine.snapshot().running or not engine.snapshot().target_up:  # noqa: ASYNC110
+                    await anyio.sleep(0.01)  # idleness is not announced
         snapshot = engine.snapshot()
         engine.check()
+    counted = [sum(seconds.counts) for seconds in snapshot.request_stages.values()]
+    assert len(set(counted)) == 1, "a choice that ended has all of its stages"
     faults = fates.target.happened + fates.actors.happened
     mended = snapshot.restarts + snapshot.recoveries
     assert mended <= faults.total(), "only faults may restart anything"

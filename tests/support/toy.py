@@ -6,6 +6,7 @@ Its logits are a hash of the last tokens, so a wrong block, slot, copy or path i
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import exp, log
 
 from draftwerk.actors.messages import ChatMessage, Scalar
@@ -31,7 +32,7 @@ from draftwerk.speculative.protocol.rounds import (
     TokenTopK,
     Verdict,
 )
-from draftwerk.speculative.sampling.gumbel import gumbel, path_key
+from draftwerk.speculative.sampling.gumbel import gumbel, path_key, philox
 from draftwerk.speculative.sampling.params import Grammar, Sampling, choose, edited, probabilities
 from tests.support.naive_beams import Text, best_candidates, naive_beam_search
 
@@ -74,10 +75,21 @@ def jump_forward(output: Sequence[int], sampling: Sampling) -> tuple[int, ...]:
 
 def next_token(context: Sequence[int], prompt_count: int, sampling: Sampling) -> int:
     """Return the seeded toy's token at position len(context)."""
+    return _next_token(tuple(context), prompt_count, sampling)
+
+
+@lru_cache(maxsize=1 << 16)  # one text is decoded plainly, drafted and verified
+def _next_token(context: tuple[int, ...], prompt_count: int, sampling: Sampling) -> int:
     output = context[prompt_count:]
     choices = allowed(output, sampling)
     scores = edited(logits(context), context[:prompt_count], output, sampling, choices)
     return choose(scores, len(context), sampling)
+
+
+def forget() -> None:
+    """Drop what was computed before the product is changed under a test, or changed back."""
+    _next_token.cache_clear()
+    philox.cache_clear()
 
 
 def plain_text(prompt: Sequence[int], sampling: Sampling, tokens_max: int) -> list[int]:
@@ -220,6 +232,10 @@ class ToyTarget:
     def __post_init__(self) -> None:
         if not self.pages:
             self.pages.extend([(-1, 0)] * (self.block_count * self.block_size))
+
+    def known_counts(self) -> dict[int, int]:
+        """Return how many tokens it knows of each sequence."""
+        return {sequence_id: len(tokens) for sequence_id, tokens in self.histories.items()}
 
     def step(self, proposal: Proposal) -> Verdict:
         """Verify a proposal the way a real model does, except for the arithmetic."""

@@ -54,7 +54,12 @@ def card() -> ModelInfo:
 def built(dtype: str) -> TargetRunner:
     return build_runner(
         ModelOptions(
-            dtype=dtype, exact=True, draft_head="auto", block_count=512, block_size=BLOCK_SIZE
+            dtype=dtype,
+            exact=True,
+            draft_head="auto",
+            block_count=512,
+            block_size=BLOCK_SIZE,
+            threads=1 if dtype == "fp32" else 0,
         )
     )
 
@@ -92,7 +97,7 @@ async def texts(
 
     async def ask(number: int) -> None:
         prompt = Chat((ChatMessage("system", RULES), ChatMessage("user", QUESTIONS[number])))
-        options = Options(sampling=sampling, tokens_max=40, speculation=Speculation(enabled=drafts))
+        options = Options(sampling=sampling, tokens_max=24, speculation=Speculation(enabled=drafts))
         async with running_engine.generate(prompt, options, request_id=str(number)) as events:
             async for event in events:
                 if isinstance(event, Started):

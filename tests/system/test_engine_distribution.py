@@ -32,6 +32,7 @@ def test_tokens_and_pairs_of_the_engine_follow_the_model_and_a_fault_is_noticed(
         block_count=BLOCKS,
         block_size=BLOCK_SIZE,
         successor_count=16,
+        threads=1,
     )
     prompt = tuple(range(3, 20))
     test = LawTest(build_runner(options), TinyWords(), prompt, sampling, BLOCKS)

@@ -32,6 +32,7 @@ def options(directory: Path, dtype: str) -> ModelOptions:
         draft_head=str(path),
         block_count=256,
         block_size=BLOCK_SIZE,
+        threads=1,
     )
 
 

@@ -3,6 +3,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import AsyncGenerator
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,20 @@ BLOCKS, BLOCK_SIZE = 24, 8
 """So few that some requests are preempted."""
 REQUESTS = 14
 TARGET = ProcessDevice[Proposal, Verdict]
+UNSOUND = """
+import sys
+from draftwerk.model import worker
+from draftwerk.model.step.target_runner import TargetRunner
+
+def lose(self):
+    self.cached_sequences.sequences.clear()
+    return {}
+
+TargetRunner.known_counts = lose
+worker.CHECK_S = 0.3
+worker.main(*sys.argv[1:])
+"""
+"""A model process that loses its sequences while it has no work."""
 LIMITS = RoundLimits(rows_max=6, tokens_max=64)
 
 
@@ -45,14 +60,16 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> ModelOptions:
     )
 
 
+def words_of(options: ModelOptions) -> str:
+    """Return the options of a process that drafts by itself, from any text."""
+    drafts = msgspec.structs.replace(options, sources=WITHOUT_MODEL, successor_count=8)
+    return msgspec.json.encode(drafts).decode()
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def target(options: ModelOptions) -> AsyncGenerator[TARGET]:
-    """A process that drafts by itself, from any text."""
-    drafts = msgspec.structs.replace(options, sources=WITHOUT_MODEL, successor_count=8)
-    words = msgspec.json.encode(drafts).decode()
-    made = TARGET(
-        partial(spawn, python_command("draftwerk.model.worker", "target", words)), Verdict, 60.0
-    )
+    command = python_command("draftwerk.model.worker", "target", words_of(options))
+    made = TARGET(partial(spawn, command), Verdict, 60.0)
     try:
         yield made
     finally:
@@ -154,3 +171,20 @@ async def test_texts_are_those_of_one_round_at_a_time(
             tasks.start_soon(kill)
             assert await texts(engine) == want
         assert engine.snapshot().restarts == 1
+
+
+async def test_a_process_that_fails_its_own_check_is_replaced(options: ModelOptions) -> None:
+    want = await plain_texts(options)
+    command = (sys.executable, "-P", "-c", UNSOUND, "target", words_of(options))
+    target = TARGET(partial(spawn, command), Verdict, 60.0)
+    try:
+        async with running(ahead(target)) as engine:
+            assert await texts(engine) == want
+            first = target.process_id
+            with anyio.fail_after(30):
+                while not engine.snapshot().restarts or not engine.snapshot().target_up:
+                    await anyio.sleep(0.01)
+            assert target.process_id != first
+            assert await texts(engine) == want
+    finally:
+        await target.close()

@@ -123,7 +123,11 @@ class Agents:
     def __post_init__(self) -> None:
         self.text = TextTokenizer(self.directory)
         options = ModelOptions(
-            source=str(self.directory), dtype="fp32", block_count=256, block_size=BLOCK_SIZE
+            source=str(self.directory),
+            dtype="fp32",
+            block_count=256,
+            block_size=BLOCK_SIZE,
+            threads=1,
         )
         self.runner = build_runner(options)
         self.ids = {

@@ -13,7 +13,7 @@ from benchmarks.gpu.text import named
 from benchmarks.gpu.timing import GpuClock, GpuLimits
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.speculative.sampling.params import Sampling
-from tests.model.gpu.device import DEVICE
+from tests.model.gpu.support.device import DEVICE
 from tests.support.model_driver import generate
 from tests.support.runners import CPU, FP32, make_runner
 from tests.support.tiny_models import save_tiny

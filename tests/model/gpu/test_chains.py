@@ -15,8 +15,8 @@ from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.speculative.protocol.rounds import NewSequence, Round, Row
 from draftwerk.speculative.sampling.params import Sampling
-from tests.model.gpu.device import DEVICE
-from tests.model.gpu.recorder import Recorder
+from tests.model.gpu.support.device import DEVICE
+from tests.model.gpu.support.recorder import Recorder
 from tests.support.model_driver import Driver, generate
 from tests.support.runners import FP32, make_runner
 from tests.support.tiny_models import VOCAB, save_tiny

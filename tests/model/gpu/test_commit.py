@@ -23,8 +23,8 @@ from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.speculative.protocol.rounds import Draft, HeadNode, Row
 from draftwerk.speculative.sampling.params import Sampling
-from tests.model.gpu.device import DEVICE
-from tests.model.gpu.recorder import Recorder
+from tests.model.gpu.support.device import DEVICE
+from tests.model.gpu.support.recorder import Recorder
 from tests.support.draft_heads import random_head
 from tests.support.model_driver import Driver, Live, generate, random_tree
 from tests.support.runners import FP32, make_guessing_runner, make_runner

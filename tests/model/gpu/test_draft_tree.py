@@ -15,8 +15,8 @@ from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
-from tests.model.gpu.device import DEVICE
-from tests.model.gpu.recorder import Recorder
+from tests.model.gpu.support.device import DEVICE
+from tests.model.gpu.support.recorder import Recorder
 from tests.support.draft_heads import idle_head, random_head
 from tests.support.model_driver import Driver, Live, generate
 from tests.support.runners import FP32, make_guessing_runner

@@ -21,8 +21,8 @@ from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
 from draftwerk.speculative.sampling.params import Sampling
-from tests.model.gpu.device import DEVICE
-from tests.model.gpu.recorder import Recorder
+from tests.model.gpu.support.device import DEVICE
+from tests.model.gpu.support.recorder import Recorder
 from tests.support.model_driver import Driver, Live, generate, random_tree
 from tests.support.runners import FP32, make_runner
 from tests.support.tiny_models import VOCAB, save_tiny

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.gpu.ops import TORCH_OPS, HeadNorms, Ops
-from tests.model.gpu.device import DEVICE, HALF
+from tests.model.gpu.support.device import DEVICE, HALF
 from tests.support.pairwise import named, pairwise
 
 pytest.importorskip("triton", reason="Triton is not installed")

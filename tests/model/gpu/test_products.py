@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from draftwerk.model.gpu.kernels.products import FP8, dense, fp8, tiled, to_fp8
-from tests.model.gpu.device import DEVICE
+from tests.model.gpu.support.device import DEVICE
 
 GENERATOR = torch.Generator().manual_seed(1)
 WEIGHT = torch.randn(48, 64, generator=GENERATOR).to(DEVICE)

@@ -14,7 +14,7 @@ from draftwerk.model.step.presampled import Presampled, RoundRequests
 from draftwerk.model.step.sequences import CachedSequence
 from draftwerk.speculative.sampling import params as reference
 from draftwerk.speculative.sampling.params import Sampling
-from tests.model.gpu.device import DEVICE
+from tests.model.gpu.support.device import DEVICE
 
 pytest.importorskip("triton", reason="Triton is not installed")
 

@@ -6,14 +6,17 @@ After a change that is meant to change bits: `draftwerk doctor --fingerprint --w
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.fingerprint.digests import (
     KINDS,
     TINY,
+    Fingerprints,
     expected,
     fingerprints,
     probes,
@@ -29,13 +32,19 @@ SAY = """
 import sys, msgspec
 from draftwerk.model.fingerprint.digests import model_fingerprints, tiny_fingerprints
 from draftwerk.model.native.pool import Pool
+from tests.model.native.test_fingerprint import cut_fingerprints
 
 pool = Pool(2)
 found = tiny_fingerprints(pool)
+if "cut" in sys.argv:
+    found |= cut_fingerprints(pool)
 if "default" in sys.argv:
     found |= model_fingerprints(None, pool)
 print(msgspec.json.encode(found).decode())
 """
+CUT = "cut"
+LAYERS_CUT, VOCAB_CUT = 2, 8192
+INSTRUCTION_SETS = [isa.name for isa in available()]
 
 
 def elsewhere(words: tuple[str, ...] = (), **environment: str) -> dict[str, str]:
@@ -58,8 +67,42 @@ def of(*names: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("isa", [isa.name for isa in available()])
-def test_made_up_models_and_the_default_one_have_the_committed_bits(isa: str) -> None:
+def cut_fingerprints(pool: Pool) -> Fingerprints:
+    """Return the digests of a part of the default model that has matrices of all its shapes."""
+    model = load(None, None)
+    weights = replace(
+        model.weights,
+        embedding=model.weights.embedding[:VOCAB_CUT],
+        layers=model.weights.layers[:LAYERS_CUT],
+        lm_head=model.weights.lm_head[:VOCAB_CUT],
+    )
+    config = msgspec.structs.replace(model.config, layer_count=LAYERS_CUT, vocab_size=VOCAB_CUT)
+    return fingerprints(CUT, config, weights, pool)
+
+
+@pytest.fixture(scope="module")
+def best() -> Fingerprints:
+    """What the last instruction set finds of all models."""
+    return elsewhere(("cut", "default"), DRAFTWERK_ISA=INSTRUCTION_SETS[-1])
+
+
+def test_made_up_models_and_the_default_one_have_the_committed_bits(best: Fingerprints) -> None:
+    committed = of(*TINY, DEFAULT)
+    assert {name: best[name] for name in committed} == committed
+
+
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS[:-1])
+def test_so_they_have_on_each_instruction_set(isa: str, best: Fingerprints) -> None:
+    """Of the default model a part; `test-grid` has all of it."""
+    found = elsewhere(("cut",), DRAFTWERK_ISA=isa)
+    assert sum(name.startswith(CUT) for name in found) == len(KINDS)
+    assert found.keys() > of(*TINY).keys()
+    assert found == {name: best[name] for name in found}
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+def test_the_whole_default_model_has_the_committed_bits(isa: str) -> None:
     assert elsewhere(("default",), DRAFTWERK_ISA=isa) == of(*TINY, DEFAULT)
 
 

@@ -1,0 +1,42 @@
+"""Where the time of a request went: five stages, one after the other, that add up to all of it."""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from draftwerk.actors.monitoring.histogram import Histogram
+from draftwerk.speculative.sequence import StageTimes
+
+STAGES = ("tokenise", "queue", "prefill", "decode", "detokenise")
+STAGE_S = (
+    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
+    10.0, 30.0, 60.0, 300.0,
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class RequestStages:
+    """Seconds of each stage, of every choice that came to its end.
+
+    tokenise | queue | prefill | decode | detokenise
+             |       |         |        ^ its last tokens were decided
+             |       |         ^ its first tokens were
+             |       ^ it got blocks
+             ^ its tokens were known
+    """
+
+    seconds: dict[str, Histogram] = field(
+        default_factory=lambda: {name: Histogram(STAGE_S) for name in STAGES}
+    )
+
+    def observe(self, times: StageTimes, decided_s: float, ended_s: float) -> None:
+        """Add a choice whose last tokens were decided at `decided_s`, and sent at `ended_s`."""
+        begun = (times.tokenise_s, times.queue_s, times.prefill_s, times.decode_s)
+        edges = [at for at in (*begun, decided_s, ended_s) if at is not None]
+        assert len(edges) == len(STAGES) + 1, "a text ended before its first stages"
+        assert edges == sorted(edges), "a stage ended before it began"
+        for name, (start, stop) in zip(STAGES, pairwise(edges), strict=True):
+            self.seconds[name].observe(stop - start)
+
+    def copy(self) -> dict[str, Histogram]:
+        """Return the histograms of this moment, by stage."""
+        return {name: seconds.copy() for name, seconds in self.seconds.items()}

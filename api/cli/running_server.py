@@ -1,0 +1,88 @@
+"""What a server that runs on this machine tells of its time: its device's, and its requests'."""
+
+from collections.abc import Iterator
+from urllib.request import Request, urlopen
+
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+from draftwerk.api.core.config import Settings
+
+PATIENCE_S = 1.0
+BUSY, GAP = "draftwerk_device_busy_seconds_total", "draftwerk_device_gap_seconds"
+STAGE = "draftwerk_request_stage_seconds"
+ANYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+"""An address to listen on at all of a machine's, and one to reach it by."""
+
+
+class ServerTimes(msgspec.Struct, frozen=True):
+    """Since the server was started."""
+
+    busy: float
+    """The device's share of computing in the time with work."""
+    gap_ms: float
+    """The mean wait between two steps while there was work."""
+    gap_p50_ms: float
+    gap_p99_ms: float
+    """The bounds of the buckets that half of the waits and 99 in 100 are within."""
+    stages_ms: dict[str, float]
+    """Mean time of each stage of a finished choice; empty before the first."""
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Yield (subject, words) pairs."""
+        yield (
+            "its device",
+            f"{self.busy:.1%} busy while there was work; {self.gap_ms:.2f} ms between two steps, "
+            f"half of them within {self.gap_p50_ms:g} ms, 99 of 100 within {self.gap_p99_ms:g} ms",
+        )
+        if self.stages_ms:
+            words = ", ".join(f"{stage} {ms:.1f}" for stage, ms in self.stages_ms.items())
+            yield "its requests, ms on average", words
+
+
+def server_times(settings: Settings) -> ServerTimes | None:
+    """Return what the server at the settings' address tells, None if none of ours answers."""
+    host = ANYWHERE.get(settings.host, settings.host)
+    host = f"[{host}]" if ":" in host else host
+    request = Request(f"http://{host}:{settings.port}/metrics")
+    if settings.api_key:
+        request.add_header("Authorization", "Bearer " + settings.api_key[0].rpartition(":")[2])
+    try:
+        with urlopen(request, timeout=PATIENCE_S) as response:
+            return read_times(response.read().decode())
+    except (OSError, ValueError):
+        return None
+
+
+def read_times(page: str) -> ServerTimes | None:
+    """Return what a page of metrics tells, None before the first gap. Raises ValueError."""
+    busy_s, sums, counts = 0.0, dict[str, float](), dict[str, float]()
+    gap_s, gaps = 0.0, list[tuple[float, float]]()
+    for family in text_string_to_metric_families(page):
+        for name, labels, value, *_ in family.samples:
+            match name.removeprefix(GAP).removeprefix(STAGE):
+                case "_sum" if name.startswith(GAP):
+                    gap_s = value
+                case "_bucket" if name.startswith(GAP):
+                    gaps.append((float(labels["le"]), value))
+                case "_sum":
+                    sums[labels["stage"]] = value
+                case "_count" if name.startswith(STAGE):
+                    counts[labels["stage"]] = value
+                case _:
+                    busy_s += value if name == BUSY else 0.0
+    if not gaps or not gaps[-1][1]:
+        return None
+    count = gaps[-1][1]
+    return ServerTimes(
+        busy_s / (busy_s + gap_s) if busy_s else 0.0,
+        1e3 * gap_s / count,
+        1e3 * _bound(gaps, 0.5 * count),
+        1e3 * _bound(gaps, 0.99 * count),
+        {stage: 1e3 * sums[stage] / each for stage, each in counts.items() if each},
+    )
+
+
+def _bound(cumulative: list[tuple[float, float]], rank: float) -> float:
+    """Return the least bound with so many observations up to it."""
+    return next(bound for bound, count in cumulative if count >= rank)

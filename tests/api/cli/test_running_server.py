@@ -1,0 +1,102 @@
+"""What the doctor prints of a server that runs already."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from draftwerk.actors.monitoring.device_clock import DeviceClock
+from draftwerk.actors.monitoring.request_stages import RequestStages
+from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.api.cli import doctor
+from draftwerk.api.cli.running_server import read_times, server_times
+from draftwerk.api.core.config import load
+from draftwerk.speculative.protocol.rounds import StepReport
+from draftwerk.speculative.sequence import StageTimes
+
+
+class Counted(Collector):
+    """The metrics that the doctor reads, of 99 short waits and a long one."""
+
+    def __init__(self, *, gaps: int = 100) -> None:
+        self.clock, self.stages = DeviceClock(), RequestStages()
+        for number in range(gaps):
+            gap_ms = 0.08 if number else 4.0
+            report = StepReport(forward_ms=9.0, sample_ms=1.0, gap_ms=gap_ms)
+            self.clock.observe(number, report, Trace())
+        self.stages.observe(StageTimes(0.0, 0.001, 0.003, 0.053), 1.053, 1.0535)
+
+    def collect(self) -> Iterator[Metric]:
+        busy = CounterMetricFamily("draftwerk_device_busy_seconds", "", labels=["stage"])
+        for stage, seconds in self.clock.busy_s.items():
+            busy.add_metric([stage], seconds)
+        yield busy
+        gaps = self.clock.gaps
+        yield HistogramMetricFamily(
+            "draftwerk_device_gap_seconds", "", gaps.cumulative(), gaps.total
+        )
+        stages = HistogramMetricFamily("draftwerk_request_stage_seconds", "", labels=["stage"])
+        for stage, seconds in self.stages.copy().items():
+            stages.add_metric([stage], seconds.cumulative(), seconds.total)
+        yield stages
+
+
+def page(counted: Counted) -> str:
+    registry = CollectorRegistry()
+    registry.register(counted)
+    return generate_latest(registry).decode()
+
+
+@contextmanager
+def server_of(text: str, key: str = "") -> Iterator[int]:
+    """Serve one page; yields the port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            may = not key or self.headers["Authorization"] == f"Bearer {key}"
+            self.send_response(200 if may and self.path == "/metrics" else 401)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Print nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def test_a_page_tells_how_the_device_waits_and_where_requests_are() -> None:
+    found = read_times(page(Counted()))
+    assert found is not None
+    assert found.busy == pytest.approx(1.0 / (1.0 + 0.01192))
+    assert found.gap_ms == pytest.approx(0.1192)
+    assert (found.gap_p50_ms, found.gap_p99_ms) == (0.1, 0.1)
+    assert found.stages_ms == pytest.approx(
+        {"tokenise": 1.0, "queue": 2.0, "prefill": 50.0, "decode": 1000.0, "detokenise": 0.5}
+    )
+
+
+def test_the_doctor_prints_it_of_the_server_at_its_address(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with server_of(page(Counted()), key="secret") as port:
+        settings = load({"port": port, "api_key": ["ann:secret"]}, {})
+        doctor.doctor(settings, lambda: "avx2")
+    printed = capsys.readouterr().out
+    assert "its device: 98.8% busy while there was work; 0.12 ms between two steps" in printed
+    assert "tokenise 1.0, queue 2.0, prefill 50.0, decode 1000.0, detokenise 0.5" in printed
+
+
+@pytest.mark.parametrize("text", ["", "other_total 1.0\n", "not a page {", page(Counted(gaps=0))])
+def test_another_programs_page_and_one_without_steps_tell_nothing(text: str) -> None:
+    with server_of(text) as port:
+        assert server_times(load({"port": port}, {})) is None

@@ -1,0 +1,118 @@
+"""A model process's loop: it answers work in order, and checks what it knows once none comes."""
+
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from threading import Event
+
+import msgspec
+import pytest
+
+from draftwerk.model.build import ModelOptions
+from draftwerk.model.measuring import StepSize
+from draftwerk.model.role import Computing, Role, build_role, verification
+from draftwerk.model.worker import Pipe, serve
+from draftwerk.speculative.protocol.frames import HEADER, FrameKind, Ready, encode, frame
+from draftwerk.speculative.protocol.rounds import Round
+from tests.support.tiny_models import save_tiny
+
+WORK = frame(FrameKind.WORK, encode(Round(round_id=7, pipeline_slot=0, rows=())))
+READY = Ready(device="cpu", attention="none", exact=True)
+
+
+def role_of(check: Callable[[], None]) -> Role:
+    return Role(Round, lambda: Computing(lambda round_: round_.round_id, check), READY)
+
+
+class Checks:
+    """Counts checks; from the first one on, the input may end."""
+
+    def __init__(self) -> None:
+        self.count, self.done = 0, Event()
+
+    def __call__(self) -> None:
+        self.count += 1
+        self.done.set()
+
+
+def frames_of(data: bytes) -> list[tuple[int, bytes]]:
+    found: list[tuple[int, bytes]] = []
+    while data:
+        kind, length = HEADER.unpack_from(data)
+        found.append((kind, data[HEADER.size : HEADER.size + length]))
+        data = data[HEADER.size + length :]
+    return found
+
+
+def test_work_is_answered_in_order_and_never_checked_in_between() -> None:
+    answers, checks = BytesIO(), Checks()
+    serve(BytesIO(WORK + frame(FrameKind.RESET) + WORK), Pipe(answers), role_of(checks), 60.0)
+    assert frames_of(answers.getvalue()) == [(FrameKind.DONE, encode(7))] * 2
+    assert checks.count == 0
+
+
+class Idle(BytesIO):
+    """An input that ends only once an event is set, and a while after it."""
+
+    def __init__(self, data: bytes, ends: Event) -> None:
+        super().__init__(data)
+        self._ends = ends
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(size)
+        if not found:
+            self._ends.wait(20)
+            Event().wait(0.1)
+        return found
+
+
+def test_without_work_what_is_known_is_checked_once() -> None:
+    checks = Checks()
+    serve(Idle(WORK, checks.done), Pipe(BytesIO()), role_of(checks), 0.01)
+    assert checks.count == 1, "the idle time after it is longer than ten times the limit"
+
+
+def test_before_any_work_nothing_is_checked() -> None:
+    checks, ended = Checks(), Event()
+    ended.set()
+    serve(Idle(b"", ended), Pipe(BytesIO()), role_of(checks), 0.01)
+    assert checks.count == 0
+
+
+def test_a_failed_check_ends_the_process() -> None:
+    failed = Event()
+
+    def fail() -> None:
+        failed.set()
+        raise AssertionError("a sequence ends elsewhere")
+
+    with pytest.raises(AssertionError, match="ends elsewhere"):
+        serve(Idle(WORK, failed), Pipe(BytesIO()), role_of(fail), 0.01)
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+@pytest.mark.parametrize("sources", [None, ("ngram",)])
+def test_each_role_is_sound_after_a_step_and_notices_what_it_lost(
+    tmp_path: Path, role: str, sources: tuple[str, ...] | None
+) -> None:
+    save_tiny(tmp_path, "llama")
+    options = ModelOptions(
+        source=str(tmp_path),
+        dtype="fp32",
+        block_count=16,
+        block_size=16,
+        sources=sources,
+        measures=False,
+    )
+    model = build_role(role, msgspec.json.encode(options), lambda _: None)
+    proposal = verification(StepSize(4, 16), 16)
+    model.step(proposal if role == "target" else proposal.round)
+    model.check()
+    runner = model.computing.check.__self__
+    runner = getattr(runner, "runner", runner)
+    if sources is None and role == "target":
+        runner.cached_sequences.sequences[0].prompt_count = 10**6
+    else:
+        runner.cached_sequences.sequences.clear()
+    with pytest.raises(AssertionError):
+        model.check()
