@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import anyio
 
+from draftwerk.actors.admitting import check_request
 from draftwerk.actors.audit import Audit
 from draftwerk.actors.cache import Cache
 from draftwerk.actors.detokenizer import Detokenizer
@@ -30,7 +31,6 @@ from draftwerk.actors.devices.device import (
 )
 from draftwerk.actors.devices.recovering_target import RecoveryStats
 from draftwerk.actors.draft import Drafter
-from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.ledger import Ledger
 from draftwerk.actors.mailbox import Inbox, Port, mailbox
 from draftwerk.actors.messages import (
@@ -447,14 +447,14 @@ class Engine:
         self._pipeline.check()
 
     def _admit(self, options: Options, request_id: str) -> None:
-        if self._closed_to:
-            raise DrainingError(self._closed_to)
-        if len(self._ledger.entries) >= self._parts.requests_max:
-            raise OverloadedError(self._drain_rate.retry_after_ms(anyio.current_time()))
-        if request_id in self._ledger.entries:
-            raise ValueError(f"request id {request_id!r} is in use")
-        if not 1 <= options.choices <= CHOICES_MAX:
-            raise ValueError(f"choices must be between 1 and {CHOICES_MAX}")
+        check_request(
+            options,
+            request_id,
+            live=self._ledger.entries,
+            has_place=len(self._ledger.entries) < self._parts.requests_max,
+            closed_to=self._closed_to,
+            drain_rate=self._drain_rate,
+        )
 
     def _send(self, message: TokenizerMessage) -> None:
         # Closed between two pipelines: then the ledger sends it to the next one.

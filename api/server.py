@@ -26,6 +26,7 @@ from draftwerk.api.core.ports import RunningServer
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.http_protocol import protocols
 from draftwerk.api.http.startup import StartupApp
+from draftwerk.api.openai.responses_socket import MESSAGE_MAX
 from draftwerk.machine.host import proportional_bytes
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -245,7 +246,7 @@ def uvicorn_config(settings: Settings, startup: StartupApp) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        ws_max_size=2**20,
+        ws_max_size=MESSAGE_MAX,
         ws_per_message_deflate=False,
         timeout_keep_alive=int(settings.idle_s),
         timeout_graceful_shutdown=FLUSH_S,

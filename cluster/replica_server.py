@@ -41,12 +41,16 @@ REPORT_S = 0.2
 """Between two reports of the load."""
 SNAPSHOT_EVERY = 5
 """Reports from one snapshot to the next."""
+LOADS_MAX = 4
+"""Reports of the load alone, from one with the blocks to the next: one for each door, as each is
+blind to what the others send until it is told."""
 HELLO_S = 5.0
 """For a connection to show that it is a door's."""
 NEVER_S = 1e9
 PACE_S = 1.0
 PACE_SHARE = 0.3
 """Of the latest second in the pace of prefill."""
+BROKEN_OFF = "the stream ended before its last event"
 DECODER = msgspec.msgpack.Decoder(FromDoor)
 
 
@@ -76,6 +80,8 @@ class LiveRequest:
     """To be computed before its first token, as the door expects; 0 once that has come."""
     rows: int
     """Texts that it generates now."""
+    choices_left: int
+    """Of the texts that its client waits for; a beam search generates more than these."""
     since_s: float
     """When it came, on the event loop's clock."""
 
@@ -237,9 +243,11 @@ class DoorConnection:
         if server.is_leaving:
             self.frames.send(TurnedAway(request_id=submit.request_id))
             return
+        choices = options.choices - len(submit.ended)
         request = LiveRequest(
             placement.missing_tokens,
-            max(options.beam_width, options.choices - len(submit.ended)),
+            max(options.beam_width, choices),
+            choices,
             asyncio.get_running_loop().time(),
         )
         server.live.add(request)
@@ -263,6 +271,9 @@ class DoorConnection:
                 # All that one piece of text means is there at once, and goes into one batch.
                 events = await receive_all(stream)
             except anyio.EndOfStream:
+                if request.choices_left:  # its client would wait for ever
+                    broken = Failed(request_id=request_id, kind="failed", reason=BROKEN_OFF)
+                    self._send(request_id, (broken,))
                 return
             if any(isinstance(each, Failed) and each.kind == "failed" for each in events) and (
                 self.server.engine.snapshot().draining
@@ -274,6 +285,9 @@ class DoorConnection:
                 if isinstance(event, Delta | Ended):
                     request.tokens = 0.0
                 request.rows -= isinstance(event, Ended)
+                request.choices_left -= isinstance(event, Ended)
+                if isinstance(event, Failed):
+                    request.choices_left = 0
             self._send(request_id, tuple(events))
 
     def _send(self, request_id: str, events: tuple[Event, ...]) -> None:
@@ -287,12 +301,16 @@ class DoorConnection:
         self.outgoing.clear()
 
     async def _report(self) -> None:
-        """Send the load again and again."""
+        """Send the load again and again, and what is cached with some of the reports."""
         count = 0
         while True:
             self.frames.send(self._next_report(with_snapshot=count % SNAPSHOT_EVERY == 0))
             count += 1
-            await asyncio.sleep(REPORT_S)
+            loads = min(max(len(self.server.doors), 1), LOADS_MAX)
+            for _ in range(loads - 1):
+                await asyncio.sleep(REPORT_S / loads)
+                self.frames.send(LoadReport(received=self.received, work=self.server.work()))
+            await asyncio.sleep(REPORT_S / loads)
 
     def _next_report(self, with_snapshot: bool) -> LoadReport:
         engine = self.server.engine

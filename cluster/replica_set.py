@@ -19,11 +19,10 @@ from dataclasses import dataclass, field
 import anyio
 import msgspec
 
-from draftwerk.actors.errors import DrainingError, OverloadedError
+from draftwerk.actors.admitting import check_request
 from draftwerk.actors.ledger import SUSPICION_MAX, Entry
 from draftwerk.actors.mailbox import Inbox, mailbox
 from draftwerk.actors.messages import (
-    CHOICES_MAX,
     Delta,
     Ended,
     Event,
@@ -130,14 +129,14 @@ class ReplicaSet:
                 self._forget(request)
 
     def _admit(self, options: Options, request_id: str) -> None:
-        if self._closed_to:
-            raise DrainingError(self._closed_to)
-        if len(self.requests) >= self.requests_max or not self.links:
-            raise OverloadedError(self._drain_rate.retry_after_ms(anyio.current_time()))
-        if request_id in self.requests:
-            raise ValueError(f"request id {request_id!r} is in use")
-        if not 1 <= options.choices <= CHOICES_MAX:
-            raise ValueError(f"choices must be between 1 and {CHOICES_MAX}")
+        check_request(
+            options,
+            request_id,
+            live=self.requests,
+            has_place=len(self.requests) < self.requests_max and bool(self.links),
+            closed_to=self._closed_to,
+            drain_rate=self._drain_rate,
+        )
 
     async def _encode(self, request: PlacedRequest) -> None:
         """Tokenize a prompt, so that it can be routed by its blocks and is tokenized once."""

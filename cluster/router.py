@@ -135,11 +135,11 @@ class Router:
         depths = self._depths(keys, loads)
         costs = [self.load_of(load) + prices[depths[load.bit]] for load in loads]
         bound = min(costs) + self.costs.tie_tokens
-        first = keys[0] if keys else 0
+        meeting = self._meeting_key(keys)
         chosen = max(
             (load for load, cost in zip(loads, costs, strict=True) if cost < bound),
             # Without a full block there is nothing to meet at: the least loaded, then any.
-            key=lambda load: mixed(load.salt ^ (first or load.sent)),
+            key=lambda load: mixed(load.salt ^ (meeting or load.sent)),
         )
         missing = token_count - depths[chosen.bit] * self.block_size
         return self._reserve(chosen, tuple(keys), float(max(missing, 1)), rows)
@@ -183,7 +183,7 @@ class Router:
                 self._report_knows(load, load.pending[serial])
         for key in added:
             load.keys.add(key)
-            self._holders[key] = self._holders.get(key, 0) | load.bit
+            self._mark(key, load.bit)
         for key in dropped:
             load.keys.discard(key)
             if key not in load.expected:
@@ -217,7 +217,7 @@ class Router:
         load.pending_rows += rows
         for key in keys:
             load.expected[key] = load.expected.get(key, 0) + 1
-            self._holders[key] = self._holders.get(key, 0) | load.bit
+            self._mark(key, load.bit)
         return reservation
 
     def _report_knows(self, load: ReplicaLoad, reservation: Reservation) -> None:
@@ -245,6 +245,14 @@ class Router:
                 break
         return depths
 
+    def _meeting_key(self, keys: Sequence[int]) -> int:
+        """Return the block by which requests of equal cost meet: the first that nobody has.
+
+        What begins with blocks that some have, and goes on otherwise, is spread: were it the very
+        first block, doors that do not see each other's choices would all choose the same replica.
+        """
+        return next((key for key in keys if key not in self._holders), keys[-1] if keys else 0)
+
     def _prices(self, keys: Sequence[int], token_count: int, now: float) -> list[float]:
         """Return what a prompt costs in prefill at a replica that has its first j blocks, for
         each j; hot blocks count less. Counts this use of each block."""
@@ -252,7 +260,8 @@ class Router:
         prices[-1] = max(token_count - len(keys) * self.block_size, 1)
         for index in range(len(keys) - 1, -1, -1):
             holders = self._holders.get(keys[index], 0).bit_count()
-            uses = self._used(keys[index], now) / max(holders, 1)
+            # The other doors have counted as many of their own.
+            uses = self.doors * self._used(keys[index], now) / max(holders, 1)
             share = min(1.0, self.costs.hot_uses / uses)
             prices[index] = prices[index + 1] + share * self.block_size
         return prices
@@ -265,6 +274,9 @@ class Router:
         if len(self._heat) > HEAT_MAX:
             self._heat.popitem(last=False)
         return count
+
+    def _mark(self, key: int, bit: int) -> None:
+        self._holders[key] = self._holders.get(key, 0) | bit
 
     def _clear(self, key: int, bit: int) -> None:
         left = self._holders.get(key, 0) & ~bit

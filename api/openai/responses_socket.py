@@ -37,6 +37,8 @@ from draftwerk.api.openai.responses_events import ErrorEvent
 from draftwerk.api.openai.responses_schema import ClientEvent
 
 CLIENT_EVENT = msgspec.json.Decoder(ClientEvent)
+MESSAGE_MAX = 2**20
+"""Bytes of one message."""
 STREAMS_MAX = 8
 REFUSALS_MAX = 8
 """Refusals in a row by a full server after which the socket is closed."""
@@ -142,8 +144,11 @@ class Socket:
             text = message.get("text")
             if text is None:
                 raise CloseError(1003, "Text frames only.")
+            raw = text.encode()
+            if len(raw) > MESSAGE_MAX:  # where another server reads the frames, as Ray Serve's does
+                raise CloseError(1009, "The message is over 1 MiB.")
             try:
-                self._handle(text.encode(), group)
+                self._handle(raw, group)
             except ApiError as error:
                 if error.code == "invalid_json":
                     raise CloseError(1007, "That is not JSON.") from None

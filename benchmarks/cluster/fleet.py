@@ -15,9 +15,9 @@ from typing import Any
 
 from benchmarks.cluster.routers import ByCost
 from benchmarks.cluster.traces import BLOCK, RequestTrace, Session
+from draftwerk.cluster.replica_server import LOADS_MAX, REPORT_S
 from draftwerk.cluster.router import Reservation
 
-REPORT_S = 0.2
 TTFT_S, TPOT_S = 2.0, 0.06
 """What a good request keeps."""
 
@@ -179,6 +179,7 @@ class Fleet:
     )
     serial: Any = field(default_factory=count)
     done: list[Job] = field(default_factory=list[Job])
+    reports: int = 0
 
     def run(self) -> FleetResult:
         """Run to the end of the trace's time; what is open then does not count."""
@@ -198,8 +199,10 @@ class Fleet:
                 case "over":
                     self._over(what, now)
                 case _:
-                    self._report()
-                    self._at(now + REPORT_S, "report", None)
+                    loads = min(len(self.router.doors), LOADS_MAX)
+                    self._report(with_blocks=self.reports % loads == 0)
+                    self.reports += 1
+                    self._at(now + REPORT_S / loads, "report", None)
         return FleetResult(self.done, self.replicas, self.seconds)
 
     def _at(self, when: float, kind: str, what: Any) -> None:
@@ -248,7 +251,7 @@ class Fleet:
         if session.turns > 0:
             self._at(now + self.rng.uniform(*session.pause_s), "arrival", session)
 
-    def _report(self) -> None:
+    def _report(self, with_blocks: bool) -> None:
         for replica in self.replicas:
             queued = sum(job.left for job in replica.queue)
             for number, door in enumerate(self.router.doors):
@@ -257,10 +260,11 @@ class Fleet:
                     replica.received.get(number, 0),
                     queued,
                     len(replica.rows),
-                    replica.added,
-                    replica.dropped,
+                    replica.added if with_blocks else (),
+                    replica.dropped if with_blocks else (),
                 )
-            replica.added, replica.dropped = set(), set()
+            if with_blocks:
+                replica.added, replica.dropped = set(), set()
 
 
 def fleet(size: int, speed: Speed) -> list[FleetReplica]:

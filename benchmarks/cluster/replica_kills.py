@@ -3,7 +3,8 @@
 It serves the default model with `draftwerk serve --replicas N`, records what 32 requests get
 undisturbed (SSE, WebSocket, JSON, n = 2, seeded, log-probabilities, a beam search), and then what
 they get while a replica is killed with SIGKILL, or while all are restarted one after the other
-(`--drain`). A text that differs, or an error, ends it with 1.
+(`--drain`), again and again until `--requests` were answered. A text that differs, an error, or
+pauses that are longer than `--pause-s` at the median end it with 1.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -203,28 +204,46 @@ async def ready(client: TextClient, server: asyncio.subprocess.Process, replicas
             await asyncio.sleep(0.5)
 
 
-async def drained() -> str:
-    """Restart every replica, one after the other."""
-    command = [sys.executable, "-m", "draftwerk", "cluster", "drain", "--all"]
-    process = await asyncio.create_subprocess_exec(*command, stdout=sys.stderr)
-    return f"cluster drain --all ended with {await process.wait()}"
+@dataclass(slots=True)
+class SteadyLoad:
+    """The recorded requests again and again, by as many clients as there are of them."""
+
+    client: TextClient
+    streams: int
+    requests: int
+    found: list[tuple[int, ServedText]] = field(default_factory=list[tuple[int, ServedText]])
+    """What was answered, by the request's number."""
+
+    async def run(self) -> None:
+        """Send so many requests; each client the next one as soon as it has its answer."""
+        numbers = iter(range(self.requests))
+
+        async def one_after_another() -> None:
+            for number in numbers:
+                answer = await self.client.answer(number % self.streams)
+                self.found.append((number % self.streams, answer))
+
+        await asyncio.gather(*(one_after_another() for _ in range(self.streams)))
 
 
-async def under_load(
-    client: TextClient, plain: list[ServedText], until: "asyncio.Task[str]"
-) -> list[ServedText]:
-    """Send the same requests again and again until a task has ended; returns all answers."""
-    found: list[ServedText] = []
-    while not until.done():
-        found += await all_answers(client, len(plain))
-    return found
+async def restarted(load: "asyncio.Task[None]") -> str:
+    """Restart every replica, one after the other, for as long as there is load."""
+    count, codes = 0, set[int]()
+    while not load.done():
+        command = [sys.executable, "-m", "draftwerk", "cluster", "drain", "--all"]
+        process = await asyncio.create_subprocess_exec(*command, stdout=sys.stderr)
+        codes.add(await process.wait())
+        count += 1
+    if codes - {0}:
+        raise SystemExit(f"cluster drain --all ended with {codes}")
+    return f"restarted all replicas {count} times"
 
 
-def differences(plain: list[ServedText], found: list[ServedText]) -> list[str]:
+def differences(plain: list[ServedText], found: Iterable[tuple[int, ServedText]]) -> list[str]:
     """Return what is not as it was undisturbed."""
     lines: list[str] = []
-    for number, answer in enumerate(found):
-        want = plain[number % len(plain)]
+    for number, answer in found:
+        want = plain[number]
         if answer.error:
             lines.append(f"request {number} ({answer.kind}): {answer.error}")
         elif answer.texts != want.texts:
@@ -238,26 +257,37 @@ async def run(options: argparse.Namespace) -> int:
         await all_answers(client, 4, first=1000)  # warm
         plain = await all_answers(client, options.streams)
         faults = [f"undisturbed: {each.error}" for each in plain if each.error]
+        load = SteadyLoad(client, options.streams, options.requests or options.streams)
+        sending = asyncio.create_task(load.run())
         if options.drain:
-            leaving = asyncio.create_task(drained())
-            found = await under_load(client, plain, leaving)
-            what = leaving.result()
+            what = await restarted(sending)
         else:
-            kill = asyncio.create_task(killed(client, options.after_s))
-            found = await all_answers(client, options.streams)
-            what = f"killed {await kill}"
-        faults += differences(plain, found)
-        moved = {
-            name: value for name, value in (await metrics(client)).items() if "stream_moves" in name
-        }
-        pauses = [each.pause_s for each in found if len(each.times) > 2]
-        usual = [each.pause_s for each in plain if len(each.times) > 2]
-        print(what)
-        print(f"{len(found)} requests, {len(faults)} faults; moves {moved}")
-        print(f"longest pause of a stream: p50 {median(pauses):.2f} s, max {max(pauses):.2f} s")
-        print(f"undisturbed:               p50 {median(usual):.2f} s, max {max(usual):.2f} s")
-        print(*faults[:10], sep="\n")
-        return 1 if faults else 0
+            what = f"killed {await killed(client, options.after_s)}"
+        await sending
+        faults += differences(plain, load.found)
+        page = await metrics(client)
+    print(what)
+    return verdict(plain, load.found, faults, page, options.pause_s)
+
+
+def verdict(
+    plain: list[ServedText],
+    found: list[tuple[int, ServedText]],
+    faults: list[str],
+    page: dict[str, float],
+    pause_s: float,
+) -> int:
+    """Print what came of a run; returns the exit code."""
+    moved = {name: value for name, value in page.items() if "stream_moves" in name}
+    pauses = [each.pause_s for _, each in found if len(each.times) > 2]
+    usual = [each.pause_s for each in plain if len(each.times) > 2]
+    print(f"{len(found)} requests, {len(faults)} faults; moves {moved}")
+    print(f"longest pause of a stream: p50 {median(pauses):.2f} s, max {max(pauses):.2f} s")
+    print(f"undisturbed:               p50 {median(usual):.2f} s, max {max(usual):.2f} s")
+    print(*faults[:10], sep="\n")
+    kept = not faults and median(pauses) <= pause_s and sum(moved.values()) > 0
+    print("passed" if kept else "FAILED: every text, no error, streams moved, short pauses")
+    return 0 if kept else 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -267,6 +297,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--streams", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--after-s", type=float, default=2.0, help="from the start to the kill")
+    parser.add_argument("--requests", type=int, default=0, help="as many as streams if 0")
+    parser.add_argument("--pause-s", type=float, default=1.0, help="at the median, at most")
     parser.add_argument("--drain", action="store_true", help="restart all replicas instead")
     parser.add_argument("--port", type=int, default=18411)
     parser.add_argument("serve", nargs="*", help="after --: options of `draftwerk serve`")

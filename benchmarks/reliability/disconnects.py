@@ -1,11 +1,12 @@
 """Clients that leave at any moment, over SSE, WebSocket and plain HTTP: is everything given back?
 
     python -m benchmarks.reliability.disconnects --count 1000
+    python -m benchmarks.reliability.disconnects --count 1000 --replicas 2
 
-It starts a server of its own. Half of the clients crowd before few places, so that most leave while
-they wait; the other half come three at a time, with long prompts, and leave during prefill, while
-tokens come, or with the last. After every hundred the server has two seconds to be as it was before
-the first; it exits 1 if it is not.
+Options that it does not know are those of `draftwerk serve`. It starts a server of its own. Half of
+the clients crowd before few places, so that most leave while they wait; the other half come three
+at a time, with long prompts, and leave during prefill, while tokens come, or with the last. After
+every hundred the server has two seconds to be as it was before the first; it exits 1 if it is not.
 """
 
 import argparse
@@ -26,7 +27,7 @@ import aiohttp
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
-from benchmarks.support.processes import descriptors
+from benchmarks.support.processes import descriptors, serving_processes
 from benchmarks.support.server import draftwerk
 from draftwerk.loadtest.server.launcher import Server
 from draftwerk.loadtest.server.metrics import fetch_metrics
@@ -173,7 +174,7 @@ class HangUpTrial:
         """Return what must not grow: of the engine, of the event loop, and of the process."""
         page = await fetch_metrics(self.http, self.server.url)
         found = {name: int(page.total(metric)) for name, metric in COUNTS.items()}
-        return found | {"descriptors": descriptors(self.server.pid)}
+        return found | {"descriptors": sum(map(descriptors, serving_processes(self.server.pid)))}
 
     async def _at_rest(self) -> bool:
         begun = perf_counter()

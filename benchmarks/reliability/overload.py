@@ -1,7 +1,9 @@
 """Five times more than the server can do, from two API keys: who is served, and how fast is a no?
 
     python -m benchmarks.reliability.overload
+    python -m benchmarks.reliability.overload --places 8 --clients 16 --replicas 2
 
+Options that it does not know are those of `draftwerk serve`; `--places` are those of each replica.
 It starts a server of its own, measures in a closed loop what it does, and then offers `--times` as
 much in an open loop, both keys alike or as `--share` divides it. It prints, and checks, the time of
 a refusal as its client sees it, the goodput of accepted requests as a fraction of the closed
@@ -132,15 +134,16 @@ def processor_ticks() -> tuple[int, int]:
     return ticks[7], sum(ticks)
 
 
-async def run(arguments: argparse.Namespace) -> int:
+async def run(arguments: argparse.Namespace, options: list[str]) -> int:
     """Return how many of the three goals were missed."""
     keys = [word for name, key in KEYS.items() for word in ("--api-key", f"{name}:{key}")]
     places = ["--requests-max", str(arguments.places), "--queue-max", str(arguments.queue)]
-    async with draftwerk(*keys, *places) as server:
+    clients = arguments.clients or arguments.places
+    async with draftwerk(*keys, *places, *options) as server:
         url = server.url
         dice = random.Random(arguments.seed)
-        await ClientLoad(url, dice).closed(arguments.places, 3)
-        peak = await ClientLoad(url, dice).closed(arguments.places, arguments.seconds)
+        await ClientLoad(url, dice).closed(clients, 3)
+        peak = await ClientLoad(url, dice).closed(clients, arguments.seconds)
         rate = arguments.times * peak / TOKENS
         print(f"closed loop: {peak:.1f} tok/s; offered: {rate:.1f} requests/s", flush=True)
         load = ClientLoad(url, dice)
@@ -154,11 +157,11 @@ async def run(arguments: argparse.Namespace) -> int:
     print(f"statuses: {dict(tally.statuses)}; tokens by key: {dict(tally.tokens)}")
     print(
         f"refusals: p50 {middle:.1f} ms, p95 {late:.1f} ms, p99 {last:.1f} ms "
-        f"(goal: under {REFUSAL_MS:g}); stolen from the processors: {stolen / ticks:.1%}"
+        f"(goal: under {arguments.refusal_ms:g}); stolen from the processors: {stolen / ticks:.1%}"
     )
     print(f"goodput: {goodput:.1f} tok/s, {goodput / peak:.2f} of peak (goal: {GOODPUT:g})")
     print(f"fairness: {fairness:.3f} (goal: {JAIN:g})")
-    return sum((not last < REFUSAL_MS, goodput < GOODPUT * peak, fairness < JAIN))
+    return sum((not last < arguments.refusal_ms, goodput < GOODPUT * peak, fairness < JAIN))
 
 
 def main() -> None:
@@ -167,9 +170,11 @@ def main() -> None:
     parser.add_argument("--times", type=float, default=5, help="offered load over capacity")
     parser.add_argument("--share", type=float, default=0.5, help="of the first key")
     parser.add_argument("--places", type=int, default=16)
+    parser.add_argument("--clients", type=int, default=0, help="of the closed loop; 0: as places")
     parser.add_argument("--queue", type=int, default=32)
     parser.add_argument("--seed", type=int, default=1)
-    sys.exit(asyncio.run(run(parser.parse_args())))
+    parser.add_argument("--refusal-ms", type=float, default=REFUSAL_MS, help="p99, at most")
+    sys.exit(asyncio.run(run(*parser.parse_known_args())))
 
 
 if __name__ == "__main__":

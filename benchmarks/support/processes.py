@@ -17,6 +17,18 @@ def model_process(server: int, role: str) -> int | None:
     return None
 
 
+def serving_processes(server: int) -> list[int]:
+    """Return the processes whose descriptors clients can use up: the server's own, and of replicas
+    the proxies, the doors and the engines that Ray started."""
+    found = [server]
+    for descendant in family(server):
+        with suppress(OSError):  # it has gone
+            title = (PROC / str(descendant) / "cmdline").read_bytes()
+            if title.startswith((b"ray::ServeReplica", b"ray::ProxyActor")):
+                found.append(descendant)
+    return found
+
+
 def children(process: int) -> list[int]:
     """Return a process's children."""
     tasks = Path(f"/proc/{process}/task").iterdir()

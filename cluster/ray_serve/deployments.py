@@ -16,6 +16,7 @@ import ray
 from ray import serve
 from starlette.types import ASGIApp
 
+from draftwerk.actors.text import TextTools
 from draftwerk.api.app import create_app
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.server import drain, watch_lag, watch_memory
@@ -125,14 +126,11 @@ class DoorDeployment:
     """The Starlette application over all replicas, with the ledger of its own requests."""
 
     async def __init__(self, values: dict[str, Any], replicas: Any) -> None:
-        from draftwerk.build import read_infos, read_text
-
         self.settings = settings = cluster_settings(values)
         self.replicas = replicas  # the handle ties the deployments together
         self.directory = Directory(settings.app_name)
         self.door_id = f"door-{socket.gethostname()}-{uuid4().hex[:8]}"
-        info, _ = await asyncio.to_thread(read_infos, settings, log.info)
-        text = await asyncio.to_thread(read_text, info, settings.tool_format)
+        text = await asyncio.to_thread(self.read_text)
         self.engine = ReplicaSet(text, tokens_max=0)
         secret = await asyncio.to_thread(self.directory.secret, "links")
         self.tasks = [
@@ -158,6 +156,13 @@ class DoorDeployment:
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Return the application: Serve asks for it once the door is made."""
         return create_app(self.state)
+
+    def read_text(self) -> TextTools:
+        """Return the tokenizer and the chat template of what is served; takes a second."""
+        from draftwerk.build import read_infos, read_text
+
+        info, _ = read_infos(self.settings, log.info)
+        return read_text(info, self.settings.tool_format)
 
     async def check_health(self) -> None:
         """Raise where Serve should replace this door."""
@@ -224,7 +229,12 @@ def application(settings: ClusterSettings) -> serve.Application:
         },
         **_count(settings),
     )(EngineReplica)
-    door = serve.deployment(
+    return door_deployment(settings, DoorDeployment).bind(values, replica.bind(values))
+
+
+def door_deployment(settings: ClusterSettings, kind: type[DoorDeployment]) -> serve.Deployment:
+    """Return the deployment of the doors."""
+    return serve.deployment(
         name="Door",
         num_replicas=settings.doors,
         max_ongoing_requests=ONGOING_MAX,
@@ -233,8 +243,7 @@ def application(settings: ClusterSettings) -> serve.Application:
         graceful_shutdown_wait_loop_s=0.1,
         graceful_shutdown_timeout_s=settings.drain_s + STOP_S,
         ray_actor_options={"num_cpus": 0},
-    )(serve.ingress()(DoorDeployment))
-    return door.bind(values, replica.bind(values))
+    )(serve.ingress()(kind))
 
 
 def _count(settings: ClusterSettings) -> dict[str, Any]:

@@ -47,14 +47,17 @@ class LinkKeeper:
 
     async def _keep(self, address: Address) -> None:
         """Follow one replica until it is gone for good."""
-        for _ in range(GIVE_UP):
+        failures = 0
+        while failures < GIVE_UP:
             try:
                 link = await connect(
                     address.host, address.port, self.secret, self.door_id, self.silence_s
                 )
             except LinkLostError:
+                failures += 1
                 await asyncio.sleep(RETRY_S)
                 continue
+            failures = 0
             if link.info.replica_id != address.replica_id:  # its port has another owner now
                 await link.frames.close()
                 break

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import msgspec
@@ -17,14 +17,23 @@ import pytest_asyncio
 
 from draftwerk.api.app import create_app
 from draftwerk.api.core.config import Settings, load
-from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.server import Host, bind, uvicorn_config
 from tests.api.support.agents import CALLS, THINKING
 from tests.api.support.fake_engine import ByteText, FakeEngine
+from tests.api.support.fake_replicas import (
+    DOOR,
+    behind_replicas,
+    skip_where_replicas_differ,
+)
+from tests.api.support.through_serve import OtherProcess, ServeHost, serve_host
 
 MODEL = "fake-model"
+CARD = ServedModel(name=MODEL, context_max=4096, vocab_size=257, draft_sources=("ngram", "suffix"))
+SERVE_HOSTS: list[ServeHost] = []
+"""Of the file of tests that runs, with TEST_DOOR=serve."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,6 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents and inspect.iscoroutinefunction(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
+    skip_where_replicas_differ(items)
 
 
 @dataclass
@@ -82,12 +92,12 @@ async def behind(
     startup: StartupApp, url: str, engine: FakeEngine, chosen: Settings
 ) -> AsyncGenerator[Served, None]:
     """Put a new server state with this engine behind the startup app, and clients before it."""
-    card = ServedModel(
-        name=MODEL, context_max=4096, vocab_size=257, draft_sources=("ngram", "suffix")
-    )
-    state = ServerState(engine=engine, text_tools=ByteText(), model=card, settings=chosen)
-    startup.app = create_app(state)
-    async with httpx.AsyncClient(base_url=url, timeout=20, verify=False) as http:
+    async with (
+        serving_engine(engine, CARD) as client,
+        httpx.AsyncClient(base_url=url, timeout=20, verify=False) as http,
+    ):
+        state = ServerState(engine=client, text_tools=ByteText(), model=CARD, settings=chosen)
+        startup.app = create_app(state)
         served = Served(url, engine, state, http)
         yield served
         if "openai" in vars(served):
@@ -95,11 +105,52 @@ async def behind(
 
 
 @asynccontextmanager
+async def serving_engine(fake: FakeEngine, model: ServedModel) -> AsyncGenerator[EngineClient]:
+    """Yield the engine of the API: the fake itself, or replicas of it."""
+    if not DOOR:
+        yield fake
+        return
+    async with behind_replicas(fake, model) as door:
+        yield door
+
+
+@asynccontextmanager
 async def serving(engine: FakeEngine, **fields: Any) -> AsyncGenerator[Served, None]:
     """Serve a fake engine with settings of its own."""
+    if DOOR == "serve":
+        if fields or not SERVE_HOSTS:
+            pytest.skip("Serve: a door with settings of its own")
+        async with through_serve(engine) as served:
+            yield served
+        return
     chosen = settings(**fields)
     async with hosting(chosen) as (startup, url), behind(startup, url, engine, chosen) as served:
         yield served
+
+
+@asynccontextmanager
+async def through_serve(engine: FakeEngine) -> AsyncGenerator[Served, None]:
+    """Have Ray Serve's door serve this engine; its state is in another process."""
+    [found] = SERVE_HOSTS
+    found.use(engine)
+    elsewhere = cast(ServerState, OtherProcess())
+    async with httpx.AsyncClient(base_url=found.url, timeout=20, verify=False) as http:
+        served = Served(found.url, engine, elsewhere, http)
+        yield served
+        if "openai" in vars(served):
+            await served.openai.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=DOOR == "serve")
+async def serve_replicas() -> AsyncGenerator[None, None]:
+    """The replicas that Ray Serve's door is connected to during a file of tests."""
+    if DOOR != "serve":
+        yield
+        return
+    async with serve_host(CARD) as found:
+        SERVE_HOSTS.append(found)
+        yield
+        SERVE_HOSTS.clear()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -112,6 +163,10 @@ async def host() -> AsyncGenerator[tuple[StartupApp, str], None]:
 @pytest_asyncio.fixture(loop_scope="module")
 async def served(host: tuple[StartupApp, str]) -> AsyncGenerator[Served, None]:
     """A new engine and a new server state for every test."""
+    if DOOR == "serve":
+        async with through_serve(FakeEngine()) as found:
+            yield found
+        return
     async with behind(*host, FakeEngine(), settings()) as found:
         yield found
 

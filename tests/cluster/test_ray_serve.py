@@ -74,5 +74,5 @@ async def test_a_killed_replica_changes_no_text(
     kill = asyncio.create_task(killed(client, 0.1))
     found = await all_answers(client, STREAMS)
     await kill
-    assert differences(plain, found) == []
+    assert differences(plain, enumerate(found)) == []
     assert len(before) == 2

@@ -2,19 +2,27 @@
 
 import asyncio
 import random
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from draftwerk.actors.errors import DrainingError, OverloadedError
-from draftwerk.actors.messages import Delta, Failed, Options, Passages
+from draftwerk.actors.mailbox import Inbox, mailbox
+from draftwerk.actors.messages import Delta, Event, Failed, Options, Passages
 from draftwerk.cluster.frame_stream import LinkLostError
-from draftwerk.cluster.replica_link import connect
+from draftwerk.cluster.protocol import LoadReport
+from draftwerk.cluster.replica_link import ReplicaLink, connect
+from draftwerk.cluster.replica_server import REPORT_S
 from draftwerk.cluster.replica_set import ReplicaSet
 from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.sampling.params import Sampling
-from tests.cluster.small_cluster import Replica, SmallCluster, small_cluster
+from tests.cluster.small_cluster import CONTEXT, Replica, SmallCluster, small_cluster
 from tests.support.simulation import Outcome, compare, kinds, random_options, read
+from tests.support.toy import ToyText
 
 LONG = Options(sampling=Sampling(seed=3), tokens_max=40, ignore_eos=True)
 
@@ -248,3 +256,51 @@ async def test_a_door_without_replicas_is_overloaded() -> None:
     async with small_cluster() as cluster:
         with pytest.raises(OverloadedError):
             await texts(cluster.door, "r")
+
+
+async def test_a_stream_that_breaks_off_at_a_replica_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with small_cluster(Replica("a")) as cluster:
+        engine = cluster.replicas["a"].engine
+        real = engine.generate
+
+        @asynccontextmanager
+        async def broken_off(*prompt: Any, **named: Any) -> AsyncGenerator[Inbox[Event]]:
+            async with real(*prompt, **named):
+                events, stream = mailbox[Event](1)
+                events.close()
+                with stream:
+                    yield stream
+
+        monkeypatch.setattr(type(engine), "generate", lambda _, *a, **b: broken_off(*a, **b))
+        async with asyncio.timeout(5), cluster.door.generate((1, 2), LONG, request_id="x") as got:
+            event = await got.receive()
+        assert isinstance(event, Failed)
+        assert event.reason == "the stream ended before its last event"
+
+
+@dataclass(slots=True, eq=False)
+class CountingDoor(ReplicaSet):
+    """A door that counts the reports it gets."""
+
+    reports: int = 0
+
+    def on_report(self, link: ReplicaLink, report: LoadReport) -> None:
+        self.reports += 1
+        ReplicaSet.on_report(self, link, report)
+
+
+@pytest.mark.parametrize(("doors", "more"), [(1, 1), (3, 3)])
+async def test_several_doors_are_told_of_the_load_more_often(doors: int, more: int) -> None:
+    async with small_cluster(Replica("a")) as cluster:
+        counting = [CountingDoor(ToyText(), CONTEXT) for _ in range(doors)]
+        cluster.replicas["a"].kill()  # the cluster's own door is no part of this
+        for number, door in enumerate(counting):
+            await cluster.connect(door, cluster.replicas["a"], f"door {number}")
+        await asyncio.sleep(REPORT_S)
+        before = [door.reports for door in counting]
+        await asyncio.sleep(3 * REPORT_S)
+        found = [door.reports - then for door, then in zip(counting, before, strict=True)]
+    assert max(found) <= 3 * more + 1
+    assert (min(found) > 4) is (doors > 1), found

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftwerk.cluster.pools import Pools
-from draftwerk.cluster.router import Reservation, Router, RoutingCosts
+from draftwerk.cluster.router import Reservation, Router, RoutingCosts, mixed
 
 BLOCK = 16
 
@@ -116,6 +116,39 @@ def test_other_doors_are_expected_to_send_as_much() -> None:
     for router in (alone, one_of_four):
         chosen(router, [1])
     assert one_of_four.load_of(one_of_four.replicas["a"]) == 4 * alone.load_of(alone.replicas["a"])
+
+
+def test_doors_that_do_not_see_each_other_spread_what_goes_on_differently() -> None:
+    def places(held: tuple[int, ...]) -> list[str]:
+        """Return what as many doors choose for prompts with the same first block."""
+        found: list[str] = []
+        for number in range(1, 81):
+            router = router_of("abcdefgh")
+            for name in "abcdefgh":
+                router.correct(name, 0, 0, 0, added=held)
+            found.append(chosen(router, [1, mixed(number)]).replica_id)
+        return found
+
+    assert len(set(places(held=()))) == 1, "a block that nobody has is where all meet"
+    spread = places(held=(1,))
+    assert max(map(spread.count, "abcdefgh")) <= 20
+
+
+def test_the_uses_of_a_hot_prefix_at_other_doors_count() -> None:
+    def alone_until(doors: int) -> int:
+        """Return how many requests the only holder gets before another is chosen."""
+        router = router_of("ab", doors)
+        prefix = list(range(1, 60))
+        router.correct("a", 0, 0, 0, added=prefix)
+        router.correct("a", 0, 0, decode_rows=1)
+        for number in range(200):
+            found = chosen(router, [*prefix, 1000 + number])
+            router.correct(found.replica_id, router.replicas[found.replica_id].sent, 0, 1)
+            if found.replica_id == "b":
+                return number
+        return 200
+
+    assert alone_until(4) < alone_until(1) < 200
 
 
 @settings(max_examples=60, deadline=None)

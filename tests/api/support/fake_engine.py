@@ -143,6 +143,15 @@ class FakeEngine:
     async def generate(
         self, prompt: Prompt, options: Options, *, request_id: str
     ) -> AsyncGenerator[AsyncIterator[Event], None]:
+        async with self.generating(prompt, options, request_id) as events:
+            self.submitted.append((prompt, options))
+            yield events
+
+    @asynccontextmanager
+    async def generating(
+        self, prompt: Prompt, options: Options, request_id: str
+    ) -> AsyncGenerator[AsyncIterator[Event], None]:
+        """Serve a request that is not noted in `submitted`."""
         if self.closed:
             raise DrainingError("the server is shutting down")
         if self.live >= self.requests_max:
@@ -150,7 +159,6 @@ class FakeEngine:
         assert request_id not in self.ids
         self.ids.add(request_id)
         self.entered += 1
-        self.submitted.append((prompt, options))
         try:
             yield self._events(prompt, options, request_id)
         finally:

@@ -1,0 +1,33 @@
+"""Whether an engine takes a request; an engine of this process and replicas answer alike."""
+
+from collections.abc import Container
+
+import anyio
+
+from draftwerk.actors.errors import DrainingError, OverloadedError
+from draftwerk.actors.messages import CHOICES_MAX, Options
+from draftwerk.actors.monitoring.drain_rate import DrainRate
+
+
+def check_request(
+    options: Options,
+    request_id: str,
+    *,
+    live: Container[str],
+    has_place: bool,
+    closed_to: str,
+    drain_rate: DrainRate,
+) -> None:
+    """Refuse what an engine cannot take now, or ever.
+
+    `closed_to` is why it takes no more; empty while it does. Raises DrainingError, OverloadedError
+    where it has no place, and ValueError for an id among the `live` ones or for too many choices.
+    """
+    if closed_to:
+        raise DrainingError(closed_to)
+    if not has_place:
+        raise OverloadedError(drain_rate.retry_after_ms(anyio.current_time()))
+    if request_id in live:
+        raise ValueError(f"request id {request_id!r} is in use")
+    if not 1 <= options.choices <= CHOICES_MAX:
+        raise ValueError(f"choices must be between 1 and {CHOICES_MAX}")
