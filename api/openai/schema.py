@@ -39,7 +39,7 @@ from draftwerk.api.replying.field_types import (
     TokenIds,
     Verbosity,
 )
-from draftwerk.api.replying.segments import BlendBody, Documents, MessagePart
+from draftwerk.api.replying.segments_schema import BlendBody, Documents, MessagePart
 from draftwerk.api.replying.text_schema import ResponseFormat, TextFields
 from draftwerk.api.replying.tools_schema import (
     TOOLS_MAX,

@@ -1,47 +1,22 @@
 """Declared segments: documents and marked parts of messages, and by which rule they are reused."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from draftwerk.actors.messages import Chat, ChatMessage, Passages, Prompt
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.replying.field_types import BodyText
+from draftwerk.api.replying.segments_schema import (
+    BlendBody,
+    GivenContent,
+    GivenDocument,
+    MessagePart,
+)
 from draftwerk.speculative.blend.rules import Blend, RuleName
 
 DOCUMENT_END = "\n\n"
 """Behind each document."""
-DOCUMENTS_MAX = 256
-"""Documents of a request at most."""
-
-
-class BlendSettings(Struct, frozen=True):
-    """How declared segments are reused: what is computed again, and how much of it."""
-
-    ratio: Annotated[float, Meta(ge=0, le=1)] | None = None
-    rule: RuleName | None = None
-
-
-BlendBody = bool | BlendSettings
-
-
-class MessagePart(Struct, frozen=True):
-    """A part of a message; one with `blend` is a segment that may be reused."""
-
-    type: Literal["text", "input_text", "output_text"]
-    text: BodyText
-    blend: BlendBody | None = None
-
-
-class GivenDocument(Struct, frozen=True):
-    text: BodyText
-
-
-Documents = Annotated[list[BodyText | GivenDocument], Meta(max_length=DOCUMENTS_MAX)]
-GivenContent = str | Sequence[MessagePart] | None
 
 
 def blend_of(

@@ -11,7 +11,7 @@ from draftwerk.loadtest.results.result import Run
 from tests.loadtest.helpers import measure, off_by
 from tests.loadtest.stub import Served, Stub, stub
 
-RIGHT = 0.02
+RIGHT = 0.05
 
 
 def firsts(served: list[Served]) -> list[float]:
