@@ -21,6 +21,7 @@ import anyio
 
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended, Failed, Options, Speculation
+from draftwerk.model.text.own_tools import OWN_FORMATS
 from draftwerk.speculative.replies.argument_schemas import BadSchema, parameters_of
 from draftwerk.speculative.replies.formats import ArgumentFormat, CallFormat, ReplyFormat
 from draftwerk.speculative.replies.grammar import (
@@ -35,14 +36,7 @@ from tests.support.tiny_models import save_tiny_with_text
 from validation.schemas import AT_ONCE, Schema, altered, arrays, engine, fault, objects
 
 FORMATS = {
-    "json": CallFormat(
-        "json",
-        "<tool_call>",
-        '<tool_call>\n{"name": "',
-        '", "arguments": ',
-        "}\n</tool_call>",
-        '\n<tool_call>\n{"name": "',
-    ),
+    "json": OWN_FORMATS["hermes"].calls,
     "xml": CallFormat(
         "xml",
         "<tool_call>",

@@ -21,6 +21,7 @@ from benchmarks.agents.grammar import PERSON
 from draftwerk.model.build import ModelOptions, build_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.grammar import Matcher
+from draftwerk.model.text.own_tools import OWN_FORMATS
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     Draft,
@@ -30,21 +31,13 @@ from draftwerk.speculative.protocol.rounds import (
     Row,
 )
 from draftwerk.speculative.replies.argument_schemas import parameters_of
-from draftwerk.speculative.replies.formats import CallFormat, ReplyFormat
+from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.replies.grammar import ReplyRules, ToolFunction, reply_grammar
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 
 ROUNDS, PROMPT, BLOCK, STOP = 60, 64, 16, 2
 ROOM = PROMPT + ROUNDS * 9
 PARTS: tuple[str, ...] = ("allowed", "jump_forward", "extend")
-HERMES = CallFormat(
-    "json",
-    "<tool_call>",
-    '<tool_call>\n{"name": "',
-    '", "arguments": ',
-    "}\n</tool_call>",
-    '\n<tool_call>\n{"name": "',
-)
 
 
 def tools_grammar() -> Grammar:
@@ -53,7 +46,9 @@ def tools_grammar() -> Grammar:
         ToolFunction(each["function"]["name"], parameters_of(each["function"]["parameters"]))
         for each in tools()
     )
-    return reply_grammar(ReplyRules(ReplyFormat(calls=HERMES), "auto", functions))
+    return reply_grammar(
+        ReplyRules(ReplyFormat(calls=OWN_FORMATS["hermes"].calls), "auto", functions)
+    )
 
 
 GRAMMARS = {
