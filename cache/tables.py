@@ -1,6 +1,6 @@
 """A block table (PagedAttention): where one sequence's KV is, slot by slot."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -56,12 +56,7 @@ class BlockTable:
         the tokens' first blocks, as far as they were needed before; what is needed now is added.
         """
         assert not self.blocks, "only an empty table can match a prefix"
-        size = self._pool.block_size
-        names = [] if names is None else names
-        for index in range((len(tokens) - 1) // size):
-            if index == len(names):
-                names.append(self._next_name(tokens[index * size : (index + 1) * size]))
-            name = names[index]
+        for name in self._names_of(tokens, [] if names is None else names):
             block = self._pool.find(name)
             if block is None:
                 break
@@ -70,10 +65,10 @@ class BlockTable:
             self._names.append(name)
         return self.slots
 
-    def known_slots(self, tokens: Sequence[int]) -> int:
-        """Return how many slots `match` would find, and take nothing."""
-        names = self._namer.chain(tokens[:-1], self._pool.block_size, self._name_space)
-        found = takewhile(lambda name: self._pool.find(name) is not None, names)
+    def known_slots(self, tokens: Sequence[int], names: list[bytes] | None = None) -> int:
+        """Return how many slots `match` would find, and take nothing; `names` are as there."""
+        heads = self._names_of(tokens, [] if names is None else names)
+        found = takewhile(lambda name: self._pool.find(name) is not None, heads)
         return sum(1 for _ in found) * self._pool.block_size
 
     def reserve(self, slots: int) -> bool:
@@ -109,7 +104,7 @@ class BlockTable:
         """Name each block whose slots are all below `computed`, the count of committed KV slots."""
         size = self._pool.block_size
         for i in range(len(self._names), computed // size):
-            name = self._next_name(tokens[i * size : (i + 1) * size])
+            name = self._next_name(self._names, tokens[i * size : (i + 1) * size])
             self._names.append(name)
             self._pool.name(self.blocks[i], name, Origin(i, self._name_space))
 
@@ -144,9 +139,18 @@ class BlockTable:
         assert len(set(self.blocks)) == len(self.blocks), "one block appears twice in a table"
         assert all(self._pool.holders(block) > 0 for block in self.blocks), "a block is not held"
 
-    def _next_name(self, tokens: Sequence[int]) -> bytes:
-        parent = self._names[-1] if self._names else ROOT
-        space, end = self._name_space, (len(self._names) + 1) * self._pool.block_size
+    def _names_of(self, tokens: Sequence[int], names: list[bytes]) -> Iterator[bytes]:
+        """Yield the names of a prompt's blocks but its last token's; `names` keeps those made."""
+        size = self._pool.block_size
+        for index in range((len(tokens) - 1) // size):
+            if index == len(names):
+                names.append(self._next_name(names, tokens[index * size : (index + 1) * size]))
+            yield names[index]
+
+    def _next_name(self, names: Sequence[bytes], tokens: Sequence[int]) -> bytes:
+        """Return the name of the block behind those that are named."""
+        parent = names[-1] if names else ROOT
+        space, end = self._name_space, (len(names) + 1) * self._pool.block_size
         if self._blended is not None and end > self._blended.start:
             space = f"{space} {self._blended.name}"
         return self._namer.name(parent, tokens, space)

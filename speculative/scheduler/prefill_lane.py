@@ -64,7 +64,7 @@ class PrefillLane:
         if sequence.sequence_id in self._long:
             return True
         tokens = sequence.tokens
-        if len(tokens) - sequence.table.known_slots(tokens) <= self.inline_max:
+        if len(tokens) - sequence.table.known_slots(tokens, sequence.names) <= self.inline_max:
             return False
         self._long.add(sequence.sequence_id)
         return True

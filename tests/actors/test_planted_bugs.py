@@ -271,7 +271,7 @@ BUGS = [
     ),
     Bug(
         "the whole prompt is found, and nothing is left to compute",
-        slip(BlockTable, "match", "(len(tokens) - 1)", "len(tokens)"),
+        slip(BlockTable, "_names_of", "(len(tokens) - 1)", "len(tokens)"),
         stories,
     ),
     Bug(
@@ -281,7 +281,7 @@ BUGS = [
     ),
     Bug(
         "names that were made before are those of other blocks",
-        slip(BlockTable, "match", "name = names[index]", "name = names[-1]"),
+        slip(BlockTable, "_names_of", "yield names[index]", "yield names[-1]"),
         test_blocked_head.test_a_blocked_sequence_is_named_once,
     ),
     Bug(
