@@ -313,8 +313,8 @@ def _text_config(body: ResponsesBody) -> TextConfig:
     return TextConfig(requested.format or FlatFormat("text"), requested.verbosity or UNSET)
 
 
-def _input_details(found: PromptDetails | None) -> InputDetails:
-    if found is None:
+def _input_details(found: PromptDetails | UnsetType) -> InputDetails:
+    if isinstance(found, UnsetType):
         return InputDetails(0)
     return InputDetails(
         found.cached_tokens,
