@@ -511,7 +511,8 @@ async def running(parts: EngineParts) -> AsyncGenerator[Engine]:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(engine.supervise)
             tasks.start_soon(parts.audit.run, engine)
-            tasks.start_soon(parts.blend_audit.run, engine)
+            if parts.blend_audit.share:
+                tasks.start_soon(parts.blend_audit.run, engine)
             yield engine
             with anyio.move_on_after(FLUSH_S):
                 await engine.flush()
