@@ -28,6 +28,10 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.text.tokenizer import TextTokenizer
 
 
+IDLE_S = 3.0
+"""Without a round for so long, all passages have been read."""
+
+
 class Timed(NamedTuple):
     """One response; seconds since it was asked for."""
 
@@ -116,13 +120,13 @@ async def compared(
     sampling = {"temperature": 1.0, "seed": number} if args.sampled else {"temperature": 0}
     limits = {"max_output_tokens": args.answer, **sampling}
     await ask(http, url, line, blend=blend, max_output_tokens=1, temperature=0)
-    await quiet(http, url)
+    await quiet(http, url, IDLE_S)
     exact, early = turned(line, 1), turned(line, 2)
     found: dict[bool, Timed] = {}
     for is_early in (number % 2 == 0, number % 2 == 1):
         more = {"blend": blend} if is_early else {}
         found[is_early] = await ask(http, url, early if is_early else exact, **limits, **more)
-        await quiet(http, url)
+        await quiet(http, url, IDLE_S)
     again = await ask(http, url, early, **limits)
     return Compared(found[False], found[True], again.text == found[True].text)
 
