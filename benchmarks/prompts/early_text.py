@@ -27,7 +27,6 @@ from draftwerk.blend_doctor import RetrievalLine, prompt_of
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.text.tokenizer import TextTokenizer
 
-
 IDLE_S = 3.0
 """Without a round for so long, all passages have been read."""
 
