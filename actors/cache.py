@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import assert_never
+from typing import Any, assert_never
 
 import anyio
 import msgspec
@@ -29,8 +29,9 @@ from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.beams.search import SEARCH_ROOM
 from draftwerk.speculative.blend.blending import Blending, blended
-from draftwerk.speculative.blend.rules import canonical_parts, segment_space
+from draftwerk.speculative.blend.rules import Blend, canonical_parts, segment_space
 from draftwerk.speculative.protocol.rounds import Round
+from draftwerk.speculative.scheduler.early_texts import early_sequence
 from draftwerk.speculative.scheduler.scheduler import Scheduler, expand
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
 
@@ -149,8 +150,10 @@ class Cache:
         options = encoded.options
         committed = encoded.committed[choice] if encoded.committed else ()
         room = self.context_max - len(encoded.tokens)
-        table, blending = self._table(encoded)
-        return Sequence(
+        blend = encoded.blend
+        is_lossless = blend is not None and blend.lossless
+        table, blending = self._table(encoded, None if is_lossless else blend)
+        sequence = Sequence(
             sequence_id=next(self._ids),
             request_id=encoded.request_id,
             choice=choice,
@@ -175,11 +178,21 @@ class Cache:
             times=encoded.times,
             resumed=bool(encoded.committed),
         )
+        if is_lossless and choice == 0 and options.shows_hypotheses and not encoded.committed:
+            sequence.early = self._early(encoded, sequence)
+        return sequence
 
-    def _table(self, encoded: Encoded) -> tuple[BlockTable, Blending | None]:
+    def _early(self, encoded: Encoded, exact: Sequence) -> Sequence | None:
+        """Return what guesses at a text over the segments of its prompt, if they fill blocks."""
+        table, blending = self._table(encoded, encoded.blend)
+        if blending is None:
+            return None
+        return early_sequence(exact, next(self._ids), table, blending)
+
+    def _table(self, encoded: Encoded, blend: Blend | None) -> tuple[BlockTable, Blending | None]:
         """Return a sequence's empty table, and what its segments need."""
         pool, namer, space = self.scheduler.pool, self.namer, encoded.options.name_space
-        tokens, blend = encoded.tokens, encoded.blend
+        tokens = encoded.tokens
         parts = () if blend is None else canonical_parts(blend, len(tokens), pool.block_size)
         if blend is None or not parts:
             return BlockTable(pool, namer, space), None
@@ -240,12 +253,16 @@ def stats(sequence: Sequence) -> SequenceStats:
     )
 
 
-def _blend_counts(sequence: Sequence) -> dict[str, int]:
-    """Return how a prompt's segments were computed."""
+def _blend_counts(sequence: Sequence) -> dict[str, Any]:
+    """Return how a prompt's segments were computed; of a lossless one, what the early text had."""
+    if sequence.early is not None and sequence.early.blending is not None:
+        uses = sequence.early.blending.uses()
+        return {"segments": tuple((each.tokens, each.found, 0) for each in uses)}
     blending = sequence.blending
     if blending is None:
         return {}
     canonical = sum(part.length for part in blending.parts)
     declared = sum(stop - start for start, stop in blending.blend.spans)
     kept = canonical - blending.repaired
-    return {"blended_count": kept, "repaired_count": declared - kept}
+    segments = tuple(map(tuple, blending.uses()))
+    return {"blended_count": kept, "repaired_count": declared - kept, "segments": segments}

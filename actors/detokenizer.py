@@ -51,6 +51,8 @@ class ChoiceText:
     reasoning_count: int = 0
     textless: frozenset[int] = frozenset()
     """Tokens that end the text and are no part of it."""
+    opened: Opened | None = None
+    """Its request, where texts are shown that may change."""
 
     def push(self, token: int) -> tuple[str, str]:
         """Take in one token; returns (text to send, the stop string found or "")."""
@@ -134,6 +136,7 @@ class Detokenizer:
             self.text.decode(opened.prompt) if opened.options.echo else "",
             parser=None if reply is None else ReplyParser(reply),
             textless=frozenset(opened.options.stop_token_ids),
+            opened=opened if opened.options.shows_hypotheses else None,
         )
         for token in committed:
             choice.push(token)
@@ -170,7 +173,7 @@ class Detokenizer:
                     self._logprob(token, logprob)
                     for token, logprob in zip(piece.tokens[:kept], piece.logprobs, strict=False)
                 ),
-                hypothesis=self.text.decode(piece.hypothesis),
+                hypothesis=self._hypothesis(choice, piece.hypothesis),
                 parts=choice.take_parts(last=False),
             )
         if stop or piece.finish_reason:
@@ -199,6 +202,19 @@ class Detokenizer:
             if stop:
                 return kept, "".join(texts), stop
         return len(tokens), "".join(texts), ""
+
+    def _hypothesis(self, choice: ChoiceText, tokens: tuple[int, ...]) -> str:
+        """Return what the client would be sent of a whole text: up to a stop string, and without
+        reasoning and calls."""
+        if not tokens or choice.opened is None:
+            return ""
+        whole = self._choice(choice.opened, ())
+        whole.preface = ""
+        _, text, stop = self._read(whole, tokens)
+        if whole.parser is not None:
+            parts = whole.take_parts(last=True)
+            return "".join(part.text for part in parts if part.kind == "text")
+        return text if stop else text + whole.scanner.flush()
 
     def _logprob(self, token: int, logprob: ChosenLogprob) -> TokenText:
         top = tuple(self._token_text(other, value) for other, value in logprob.top)

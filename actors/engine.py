@@ -20,6 +20,7 @@ import anyio
 
 from draftwerk.actors.admitting import check_request
 from draftwerk.actors.audit import Audit
+from draftwerk.actors.blend_audit import BlendAudit
 from draftwerk.actors.cache import Cache
 from draftwerk.actors.detokenizer import Detokenizer
 from draftwerk.actors.devices.device import (
@@ -62,6 +63,7 @@ from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
+from draftwerk.speculative.scheduler.early_texts import EARLY_MAX
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.scheduler.stats import SchedulerStats
@@ -119,6 +121,7 @@ class EngineParts:
     restarts: Callable[[], RestartLimit] = RestartLimit
     trace: Trace = field(default_factory=Trace)
     audit: Audit = field(default_factory=lambda: Audit(0.0))
+    blend_audit: BlendAudit = field(default_factory=lambda: BlendAudit(0.0))
     recoveries: RecoveryStats = field(default_factory=RecoveryStats)
     """Of the target's device, if it recovers by itself."""
     store: BlockStore | None = None
@@ -317,13 +320,10 @@ class Engine:
         the choices in `ended` are over.
 
         The stream yields Started, then Delta and Ended events, `options.choices` Ended in all, and
-        then ends; or, at any place, a Failed, and then ends. Raises OverloadedError or
-        DrainingError before anything is queued, and ValueError if the id is in use.
+        then ends; or, at any place, a Failed, and then ends. Raises OverloadedError, DrainingError
+        or BlendOffError before anything is queued, and ValueError if the id is in use.
         """
         self._admit(options, request_id)
-        # Each choice has at most `tokens_max` deltas and an ending, and the request one Started:
-        # this is never full, so no reader stalls us.
-        events, stream = mailbox[Event](options.choices * (self._parts.tokens_max + 2))
         submit = Submit(
             request_id=request_id,
             prompt=prompt,
@@ -331,6 +331,11 @@ class Engine:
             committed=committed,
             ended=ended,
         )
+        self._parts.blend_audit.admit(submit)
+        # Each choice has at most `tokens_max` deltas and an ending, and the request one Started:
+        # this is never full, so no reader stalls us. An early text has a few deltas of its own.
+        events_max = options.choices * (self._parts.tokens_max + 2) + EARLY_MAX
+        events, stream = mailbox[Event](events_max)
         entry = self._ledger.open(submit, events)
         try:
             with stream:
@@ -357,6 +362,9 @@ class Engine:
             draft_up=self._pipeline.drafter.up,
             draining=bool(self._closed_to),
             audits=dict(self._parts.audit.counts),
+            blend_audits=dict(self._parts.blend_audit.counts),
+            blend_kl=self._parts.blend_audit.switch.kl,
+            blends_off=int(not self._parts.blend_audit.switch.is_on),
             device_busy_s=dict(found.device_clock.busy_s),
             device_gaps=found.device_clock.gaps.copy(),
             request_stages=found.stages.copy(),
@@ -503,6 +511,8 @@ async def running(parts: EngineParts) -> AsyncGenerator[Engine]:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(engine.supervise)
             tasks.start_soon(parts.audit.run, engine)
+            if parts.blend_audit.share:
+                tasks.start_soon(parts.blend_audit.run, engine)
             yield engine
             with anyio.move_on_after(FLUSH_S):
                 await engine.flush()

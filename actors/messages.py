@@ -115,7 +115,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     early_stopping: bool = False
     """Of a beam search: whether as many finished texts as the beam is wide are enough."""
     shows_hypotheses: bool = False
-    """Whether deltas carry the best text of a beam search so far, final or not."""
+    """Whether deltas carry the best text of a beam search so far, or the early text of a lossless
+    blend: none of it is final."""
     echo: bool = False
     """Whether the prompt's text comes first in each choice."""
     reply: ReplyFormat | None = None
@@ -250,6 +251,9 @@ class SequenceStats(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt tokens whose KV was computed as if their segment stood alone."""
     repaired_count: int = 0
     """Tokens of segments that were computed where they stand."""
+    segments: tuple[tuple[int, int, int], ...] = ()
+    """Of each declared segment: its tokens, those that were found in the cache, and those that were
+    not computed where they stand."""
     score: float | None = None
     """Of a finished beam search's text: its log-probability over the length penalty."""
 
@@ -268,7 +272,8 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: tuple[ChosenLogprob, ...] = ()
     """Per token, if the request asks for log-probabilities."""
     hypothesis: tuple[int, ...] = ()
-    """All tokens of the best text of a beam search so far, if the request asks for them."""
+    """All tokens of the best text of a beam search so far, or of the early text, if the request
+    asks for them."""
     finish_reason: str = ""
     """"stop", "length", or "error"; empty while the choice goes on."""
     error: str = ""
@@ -351,7 +356,8 @@ class Delta(ActorMessage, frozen=True):
     logprobs: tuple[TokenText, ...] = ()
     """Per token, if the request asks for log-probabilities."""
     hypothesis: str = ""
-    """The best text of a beam search so far, which may still change behind its final part."""
+    """The best text of a beam search so far, which may still change behind its final part; or the
+    early text, while there is no final one."""
     parts: tuple[ReplyPart, ...] = ()
     """The new text as reasoning, text and calls, if the request has a reply format."""
 

@@ -43,6 +43,7 @@ from draftwerk.cluster.prompt_blocks import block_keys
 from draftwerk.cluster.protocol import EventBatch, LoadReport, ReplicaInfo
 from draftwerk.cluster.replica_link import ReplicaLink
 from draftwerk.cluster.router import Reservation
+from draftwerk.speculative.scheduler.early_texts import EARLY_MAX
 from draftwerk.speculative.scheduler.running_set import ComputedCount
 
 ENCODE_S = 10.0
@@ -113,7 +114,7 @@ class ReplicaSet:
     ) -> AsyncGenerator[Inbox[Event]]:
         """Submit a request and stream its events, as `Engine.generate` does."""
         self._admit(options, request_id)
-        events, stream = mailbox[Event](options.choices * (self.tokens_max + 2))
+        events, stream = mailbox[Event](options.choices * (self.tokens_max + 2) + EARLY_MAX)
         submit = Submit(request_id=request_id, prompt=prompt, options=options)
         request = PlacedRequest(Entry(submit, events), prompt_field(prompt), ())
         self.requests[request_id] = request
@@ -142,7 +143,9 @@ class ReplicaSet:
         """Tokenize a prompt, so that it can be routed by its blocks and is tokenized once."""
         submit = request.entry.submit
         with anyio.move_on_after(ENCODE_S), suppress(ValueError):
-            tokens, spans = await asyncio.to_thread(tokens_of, self.text, submit.prompt)
+            tokens, spans = await asyncio.to_thread(
+                tokens_of, self.text, submit.prompt, submit.options.blend
+            )
             if tokens:
                 request.tokens = tokens
                 request.entry.submit = msgspec.structs.replace(
@@ -155,7 +158,7 @@ class ReplicaSet:
         begun = request.pool if any(request.entry.committed) else ""
         pool = begun or self.pools.primary()
         router = self.pools.routers.get(pool)
-        submit = request.entry.resubmission()
+        submit = request.entry.resubmission() if request.attempts else request.entry.submit
         tokens = request.tokens + (submit.committed[0] if submit.committed else ())
         reservation = None
         if router is not None:

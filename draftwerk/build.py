@@ -16,6 +16,7 @@ import msgspec
 from anyio import to_thread
 
 from draftwerk.actors.audit import Audit
+from draftwerk.actors.blend_audit import BlendAudit
 from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.forking import Nursery
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
@@ -45,6 +46,7 @@ from draftwerk.model_processes import (
     target_device,
 )
 from draftwerk.plan import Plan, available, plan
+from draftwerk.speculative.blend.switch import BlendBound
 from draftwerk.speculative.drafting.policy import KEYED, REJECTION
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.frames import Ready
@@ -212,9 +214,18 @@ async def engine_parts(
         step_costs=models.ready.step_costs,
         roofline=models.ready.roofline,
         audit=Audit(settings.audit),
+        blend_audit=blend_audit(models, settings),
         recoveries=models.recoveries,
         processes=models.processes,
     )
+
+
+def blend_audit(models: LoadedModels, settings: EngineSettings) -> BlendAudit:
+    """Return what measures reused segments against the certificate's bound."""
+    certificate = read_certificate(models.ready.blends)
+    if certificate is None:
+        return BlendAudit(0.0)
+    return BlendAudit(settings.blend_audit, BlendBound(certificate.kl_max, certificate.top1_min))
 
 
 def no_proposer() -> None:
@@ -243,6 +254,7 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         tensor_parallel=settings.tensor_parallel,
         exact=models.ready.exact and settings.verify == "keyed",
         blends=None if certificate is None else certificate.served(),
+        can_blend=bool(models.ready.blends),
     )
 
 

@@ -45,6 +45,7 @@ class EngineKeywords(TypedDict, total=False):
     run_ahead: Literal["on", "off"]
     slo: tuple[str, ...]
     audit: float
+    blend_audit: float
 
 
 def settings_of(model: StrPath, keywords: Mapping[str, object]) -> Settings:

@@ -70,6 +70,13 @@ class Sequence:
     blending: "Blending | None" = None
     """What becomes of the segments of its prompt, if some are reused."""
 
+    early: "Sequence | None" = None
+    """The sequence that guesses at its text early, over reused segments; see `early_texts`."""
+    exact: "Sequence | None" = None
+    """Of such a one: the sequence whose text it guesses at."""
+    reads_ahead: bool = False
+    """Of such a one: whether nothing is decoded, but segments are read for prompts to come."""
+
     computed: int = 0
     planned: int = 0
     """What of the known tokens is computed once all rounds in flight are."""
@@ -106,6 +113,16 @@ class Sequence:
         return len(self.tokens) - self.prompt_count
 
     @property
+    def output(self) -> list[int]:
+        """The generated tokens."""
+        return self.tokens[self.prompt_count :]
+
+    @property
+    def is_spare(self) -> bool:
+        """Whether it gives way to all others, and is then dropped."""
+        return self.exact is not None
+
+    @property
     def prefilled(self) -> bool:
         """Whether the whole prompt is in the pages, so that a sibling can find it there."""
         return self.ended or self.computed >= self.prompt_count
@@ -139,8 +156,12 @@ class Sequence:
 
     def draft_room(self) -> int:
         """Return how many drafted tokens could still be of use: the target adds one of its own."""
+        return min(self.draft_max, self.text_room())
+
+    def text_room(self) -> int:
+        """Return how many drafted tokens the text has room for; none without speculation."""
         left = self.tokens_max - self.generated - self.continues
-        return max(0, min(self.draft_max, left - 1))
+        return max(0, left - 1) if self.draft_max else 0
 
     def begin_prefill(self, now_s: float) -> None:
         """Note that it has blocks, unless it had some before."""

@@ -106,7 +106,7 @@ def merged(first: Delta, then: Delta) -> Delta:
         tokens=first.tokens + then.tokens,
         origins=first.origins + then.origins,
         logprobs=first.logprobs + then.logprobs,
-        hypothesis=then.hypothesis or first.hypothesis,
+        hypothesis=then.hypothesis or ("" if then.tokens else first.hypothesis),
         parts=tuple(joined_parts([*first.parts, *then.parts])),
     )
 

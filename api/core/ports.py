@@ -77,6 +77,8 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """What `chat_template_kwargs` may hold."""
     blends: BlendCertificate | None = None
     """What may be asked of `blend`; None where nothing was measured to be good enough."""
+    can_blend: bool = False
+    """Whether segments can be reused at all; a lossless blend needs no more."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from draftwerk.api.core.usage import (
     CompletionDetails,
     PromptDetails,
     RequestMetrics,
+    SegmentDetails,
     SpeculativeDecoding,
     Usage,
 )
@@ -145,12 +146,14 @@ class RequestTimer:
 
     def _prompt_details(self, firsts: list[SequenceStats]) -> PromptDetails:
         cached = sum(each.cached_count for each in firsts)
+        found = tuple(SegmentDetails(*each) for stats in firsts for each in stats.segments)
+        segments = found or UNSET
         if not self.blend_certificate:
-            return PromptDetails(cached)
+            return PromptDetails(cached, segments=segments)
         kept = sum(each.blended_count for each in firsts)
         repaired = sum(each.repaired_count for each in firsts)
         share = round(repaired / (kept + repaired), 4) if kept + repaired else 1.0
-        return PromptDetails(cached, kept, share, self.blend_certificate)
+        return PromptDetails(cached, kept, share, self.blend_certificate, segments)
 
     def cost(self) -> int:
         """Return the tokens that the engine computed for this request, wasted drafts among them."""

@@ -12,12 +12,12 @@ from itertools import count
 
 import msgspec
 
-from draftwerk.actors.errors import DrainingError, OverloadedError
+from draftwerk.actors.errors import BlendOffError, DrainingError, OverloadedError
 from draftwerk.actors.messages import Failed, Options, Prompt
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.admission import Admission
 from draftwerk.api.core.config import Settings, bytes_of
-from draftwerk.api.core.errors import ApiError, draining, overloaded
+from draftwerk.api.core.errors import ApiError, draining, overloaded, refused
 from draftwerk.api.core.generation import Generation, opened
 from draftwerk.api.core.histogram import Histograms
 from draftwerk.api.core.memory import MemoryGuard
@@ -103,7 +103,8 @@ class ServerState:
         )
         timer.predicted = bool(options.speculation.prediction)
         timer.reasons = options.reply is not None and options.reply.reasoning is not None
-        if options.blend is not None and self.model.blends is not None:
+        is_blended = options.blend is not None and not options.blend.lossless
+        if is_blended and self.model.blends is not None:
             timer.blend_certificate = self.model.blends.id
         outcome = "cancelled"
         # A client may repeat a request id; the engine must not see it twice.
@@ -136,6 +137,9 @@ class ServerState:
         except DrainingError:
             outcome = "draining"
             raise draining() from None
+        except BlendOffError as error:
+            outcome = "refused"
+            raise refused(str(error), "blend", "unsupported") from None
         finally:
             self._account(call, timer, outcome)
 

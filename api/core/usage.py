@@ -3,6 +3,17 @@
 from msgspec import UNSET, Struct, UnsetType
 
 
+class SegmentDetails(Struct, frozen=True):
+    """How one declared segment was come by; counts of tokens."""
+
+    tokens: int
+    """All of it."""
+    cached_tokens: int
+    """Read alone before, and found in the cache."""
+    blended_tokens: int
+    """Computed as if it stood alone; the others were computed where they stand."""
+
+
 class PromptDetails(Struct, frozen=True):
     """How a prompt's tokens were computed."""
 
@@ -15,6 +26,8 @@ class PromptDetails(Struct, frozen=True):
     """Share of the segments' tokens that were computed where they stand."""
     blend_certificate: str | UnsetType = UNSET
     """Id of the measurement that says how far such texts are from exact ones."""
+    segments: tuple[SegmentDetails, ...] | UnsetType = UNSET
+    """Of requests with `blend`: each segment, in the order of the prompt."""
 
 
 class CompletionDetails(Struct, frozen=True):

@@ -83,14 +83,15 @@ async def respond(request: Request) -> GenerationResponse:
     body = await body_of(request, RESPONSES)
     conversation = conversation_of(body, earlier_of(body, state.responses.of(tenant)))
     plan = responses_plan(body, state.model)
-    options = responses_options(body, state.model, tenant, state.new_seed, plan)
+    streams = bool(body.stream)
+    options = responses_options(body, state.model, tenant, state.new_seed, plan, streams)
     prompts: list[Prompt] = [await fitted_prompt(state, body, conversation, plan)]
     call = _call(request, "response", prompts, options, responses_names(plan))
     response_id = response_id_of(state, tenant, call.request_id)
     serializer = responses_serializer(state, body, response_id, plan)
     if serializer.stored:
         serializer.on_over = keeper(serializer, conversation, state.responses.of(tenant))
-    return GenerationResponse(state, call, serializer, bool(body.stream), end=b"")
+    return GenerationResponse(state, call, serializer, streams, end=b"")
 
 
 async def stored_response(request: Request) -> Response:
@@ -126,11 +127,15 @@ def earlier_of(body: ResponsesBody, *places: KeptResponses) -> tuple[ChatMessage
 def keeper(
     serializer: ResponsesSerializer, conversation: Sequence[ChatMessage], *places: KeptResponses
 ) -> Callable[[ResponseObject], None]:
-    """Return what keeps a response once it has ended: its answer as the tokens it came in."""
+    """Return what keeps a response once it has ended: its answer as the tokens it came in.
+
+    What goes on from it declares its own segments.
+    """
+    undeclared = [msgspec.structs.replace(turn, segments=()) for turn in conversation]
 
     def keep(response: ResponseObject) -> None:
         answer = serializer.answer()
-        stored = StoredResponse((*conversation, answer), msgspec.json.encode(response))
+        stored = StoredResponse((*undeclared, answer), msgspec.json.encode(response))
         for kept in places:
             kept.keep(response.id, stored)
 

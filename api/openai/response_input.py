@@ -8,6 +8,7 @@ from draftwerk.actors.messages import ChatMessage
 from draftwerk.api.core.errors import refused
 from draftwerk.api.openai.responses_schema import InputMessage, ResponsesBody
 from draftwerk.api.openai.translate import check_message, check_turns, plain
+from draftwerk.api.replying.segments import marked
 from draftwerk.api.replying.tool_request import tool_call
 from draftwerk.api.replying.tools_schema import CalledFunction
 
@@ -39,7 +40,8 @@ def _turn(item: InputMessage, path: str) -> ChatMessage:
             if item.role is None or item.content is None:
                 field = f"{path}.{'content' if item.role else 'role'}"
                 raise refused(f"`{field}` is required.", field, "missing")
-            return ChatMessage(ROLES.get(item.role, item.role), _text(item, path))
+            role, segments = ROLES.get(item.role, item.role), marked(item.content)
+            return ChatMessage(role, _text(item, path), segments=segments)
         case "reasoning":
             return ChatMessage("assistant", "", reasoning=_reasoning(item))
         case "function_call":
@@ -84,6 +86,11 @@ def _goes_on(before: ChatMessage, then: ChatMessage) -> bool:
 
 
 def _merged(before: ChatMessage, then: ChatMessage) -> ChatMessage:
+    shift = len(before.content)
+    moved = tuple((start + shift, stop + shift) for start, stop in then.segments)
     return msgspec.structs.replace(
-        before, content=before.content + then.content, calls=before.calls + then.calls
+        before,
+        content=before.content + then.content,
+        calls=before.calls + then.calls,
+        segments=before.segments + moved,
     )

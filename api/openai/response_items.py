@@ -80,26 +80,34 @@ class OutputItems:
             tokens = event.logprobs if self.metadata.logprobs else ()
             origins = event.origins if self.metadata.origins else ()
         if not self.metadata.is_parsed:
-            return self._plain(event, tokens, origins)
+            return [*self._plain(event, tokens, origins), *self._hypothesis(event)]
         said: list[msgspec.Struct] = []
         for part in event.parts:
             found = self._part(part, tokens, origins)
             said += found
             if found and part.kind in ("text", "arguments"):
                 tokens, origins = (), ()  # they are told of once
-        return said
+        return [*said, *self._hypothesis(event)]
 
     def _plain(
         self, event: Delta | Ended, tokens: tuple[TokenText, ...], origins: tuple[str, ...]
     ) -> list[msgspec.Struct]:
-        said: list[msgspec.Struct] = []
         if event.text or tokens or origins:
-            said.append(self._text_delta(event.text, tokens, origins))
-        if isinstance(event, Delta) and event.hypothesis:
-            said.append(
-                HypothesisEvent(*self.number(), item_id=self.item_id, text=event.hypothesis)
+            return [self._text_delta(event.text, tokens, origins)]
+        return []
+
+    def _hypothesis(self, event: Delta | Ended) -> list[msgspec.Struct]:
+        """Return the event of a text that is not final, of the message that has it, or will."""
+        if not (isinstance(event, Delta) and event.hypothesis):
+            return []
+        return [
+            HypothesisEvent(
+                *self.number(),
+                item_id=self._id_of("message"),
+                text=event.hypothesis,
+                output_index=self.index,
             )
-        return said
+        ]
 
     def _part(
         self, part: ReplyPart, tokens: tuple[TokenText, ...], origins: tuple[str, ...]
@@ -209,9 +217,12 @@ class OutputItems:
     @property
     def item_id(self) -> str:
         """The id of the item that grows; the first of a kind is named after the response alone."""
-        prefix = {"message": "msg_", "reasoning": "rs_", "call": "fc_"}[self.kind]
+        return self._id_of(self.kind)
+
+    def _id_of(self, kind: str) -> str:
+        prefix = {"message": "msg_", "reasoning": "rs_", "call": "fc_"}[kind]
         found = self.metadata.id.replace("resp_", prefix, 1)
-        return found if self.kind != "call" else f"{found}_{self.call_count}"
+        return found if kind != "call" else f"{found}_{self.call_count}"
 
     def _item(self, status: str) -> ResponseItem:
         started = status != "in_progress"

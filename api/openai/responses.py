@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Options, ToolCall
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.usage import RequestMetrics, Usage
+from draftwerk.api.core.usage import PromptDetails, RequestMetrics, Usage
 from draftwerk.api.openai.response_items import OutputItems
 from draftwerk.api.openai.responses_events import (
     Completed,
@@ -37,9 +37,16 @@ from draftwerk.api.openai.translate import neutral_temperature, options, tier_of
 from draftwerk.api.replying.grammars import flat_grammar_of, text_grammar
 from draftwerk.api.replying.reasoning_request import ReasoningRequest, reasoning_of
 from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
+from draftwerk.api.replying.segments import (
+    RESPONSES_FIELDS,
+    blend_of,
+    check_unmarked,
+    with_documents,
+)
 from draftwerk.api.replying.text_schema import FlatFormat
 from draftwerk.api.replying.tool_request import call_id_of, flat_wish
 from draftwerk.api.replying.tools_schema import FlatTool
+from draftwerk.speculative.blend.rules import Blend
 
 LOGPROBS = "message.output_text.logprobs"
 ORIGINS = "token_origins"
@@ -59,9 +66,11 @@ EventKind = TypeVar("EventKind", bound=ResponseEvent)
 def responses_prompt(
     body: ResponsesBody, conversation: Sequence[ChatMessage], plan: ReplyPlan
 ) -> Chat:
-    """Return the prompt: instructions, which are of one response alone, and the conversation."""
+    """Return the prompt: instructions and documents, which are of one response alone, and the
+    conversation."""
     said = [ChatMessage("system", body.instructions)] if body.instructions else []
-    return Chat((*said, *conversation), plan.tools, plan.variables)
+    chat = Chat((*said, *conversation), plan.tools, plan.variables)
+    return with_documents(chat, body.documents, bool(body.blend))
 
 
 def responses_plan(body: ResponsesBody, model: ServedModel) -> ReplyPlan:
@@ -89,8 +98,9 @@ def responses_options(
     tenant: str,
     new_seed: Callable[[], int],
     plan: ReplyPlan | None = None,
+    streams: bool = True,
 ) -> Options:
-    """Return the options of a response."""
+    """Return the options of a response; one that `streams` can show what is not final."""
     plan = plan or responses_plan(body, model)
     if body.generate is False:
         raise refused("`generate` cannot be false here.", "generate", "unsupported")
@@ -110,12 +120,28 @@ def responses_options(
         grammar=plan.grammar,
         grammar_field=plan.blamed,
         reply=plan.form,
+        blend=_blend_of(body, model),
     )
+    if found.blend is not None and found.blend.lossless:
+        if found.beam_width > 1:
+            raise refused("`beam_width` has no early text.", "beam_width", "unsupported")
+        return msgspec.structs.replace(found, shows_hypotheses=streams)
     if HYPOTHESES not in (body.include or ()):
         return found
     if found.beam_width == 1:
         raise refused(f"{HYPOTHESES!r} needs `beam_width`.", "include", "invalid")
     return msgspec.structs.replace(found, shows_hypotheses=True)
+
+
+def _blend_of(body: ResponsesBody, model: ServedModel) -> Blend | None:
+    """Return how segments of the input are reused, if some are declared."""
+    items = [] if isinstance(body.input, str) else body.input
+    is_text = [(each.type or "message") == "message" for each in items]
+    contents = [each.content for each in items]
+    others = [None if text else each for text, each in zip(is_text, contents, strict=True)]
+    check_unmarked(others, RESPONSES_FIELDS)
+    marked = [each if text else None for text, each in zip(is_text, contents, strict=True)]
+    return blend_of(body.blend, body.documents, marked, model, RESPONSES_FIELDS)
 
 
 @dataclass(slots=True)
@@ -287,13 +313,25 @@ def _text_config(body: ResponsesBody) -> TextConfig:
     return TextConfig(requested.format or FlatFormat("text"), requested.verbosity or UNSET)
 
 
+def _input_details(found: PromptDetails | UnsetType) -> InputDetails:
+    if isinstance(found, UnsetType):
+        return InputDetails(0)
+    return InputDetails(
+        found.cached_tokens,
+        blended_tokens=found.blended_tokens,
+        recomputed_share=found.recomputed_share,
+        blend_certificate=found.blend_certificate,
+        segments=found.segments,
+    )
+
+
 def response_usage(usage: Usage) -> ResponseUsage:
     """Return token counts under the names that Responses has for them."""
     cached = usage.prompt_tokens_details
     predicted = usage.completion_tokens_details
     return ResponseUsage(
         input_tokens=usage.prompt_tokens,
-        input_tokens_details=InputDetails(cached.cached_tokens if cached else 0),
+        input_tokens_details=_input_details(cached),
         output_tokens=usage.completion_tokens,
         output_tokens_details=OutputDetails(
             reasoning_tokens=(predicted.reasoning_tokens or 0) if predicted else 0,

@@ -108,16 +108,20 @@ class TextDelta(ServerEvent, frozen=True, kw_only=True, tag="response.output_tex
 class HypothesisEvent(
     ServerEvent, frozen=True, kw_only=True, tag="response.output_text.hypothesis"
 ):
-    """Ours, on request: the whole of a beam search's best text so far; deltas settle it."""
+    """Ours, on request: a whole text that is not final, in place of the one before. Of a beam
+    search it is the best so far, of a lossless blend what is expected before the prompt has been
+    read; deltas settle it."""
 
     item_id: str
-    """Of the output message."""
+    """Of the output message, which may be still to come."""
     text: str
-    """The best text so far."""
+    """All of it."""
     output_index: int = 0
     """Number of the item in the response's output."""
     content_index: int = 0
     """Always 0: a message has one text part."""
+    is_final: bool = False
+    """Always false."""
 
 
 class TextDone(ServerEvent, frozen=True, kw_only=True, tag="response.output_text.done"):

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from draftwerk.api.core.usage import RequestMetrics
+from draftwerk.api.core.usage import RequestMetrics, SegmentDetails
 from draftwerk.api.openai.replies import TokenLogprob
 from draftwerk.api.openai.schema import Content, ReasoningBudget, SamplingBody, TemplateVariables
 from draftwerk.api.replying.field_types import (
@@ -19,6 +19,7 @@ from draftwerk.api.replying.field_types import (
     TokenCount,
     Verbosity,
 )
+from draftwerk.api.replying.segments_schema import BlendBody, Documents
 from draftwerk.api.replying.text_schema import FlatFormat
 from draftwerk.api.replying.tools_schema import (
     CallId,
@@ -40,6 +41,8 @@ class InputPart(Struct, frozen=True):
 
     type: Literal["text", "input_text", "output_text", "reasoning_text"]
     text: BodyText
+    blend: BlendBody | None = None
+    """Of a message: the part is a segment that may be reused."""
 
 
 class InputMessage(Struct, frozen=True):
@@ -88,6 +91,10 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     generate: bool | None = None
     """Only true is served."""
     input: BodyText | Annotated[list[InputMessage], Meta(min_length=1, max_length=MESSAGES_MAX)]
+    documents: Documents | None = None
+    """Texts before the last user's message, of this response alone; ours."""
+    blend: BlendBody | None = None
+    """How documents are reused wherever they stand; ours."""
     instructions: BodyText | None = None
     max_output_tokens: TokenCount | None = None
     metadata: Metadata | None = None
@@ -228,6 +235,14 @@ class InputDetails(Struct, frozen=True):
     """Input tokens whose KV came from the prefix cache."""
     cache_write_tokens: int = 0
     """Always 0: writing to the cache is not charged."""
+    blended_tokens: int | UnsetType = UNSET
+    """Input tokens whose KV was computed as if their segment stood alone; of blended requests."""
+    recomputed_share: float | UnsetType = UNSET
+    """Share of the segments' tokens that was computed where it stands."""
+    blend_certificate: str | UnsetType = UNSET
+    """Id of the measurement that allows it."""
+    segments: tuple[SegmentDetails, ...] | UnsetType = UNSET
+    """Of requests with `blend`: each segment, in the order of the input."""
 
 
 class OutputDetails(Struct, frozen=True):

@@ -1,6 +1,7 @@
 """Declared segments: documents and marked parts of messages, and by which rule they are reused."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -11,12 +12,32 @@ from draftwerk.api.replying.segments_schema import (
     BlendBody,
     GivenContent,
     GivenDocument,
-    MessagePart,
+    GivenPart,
 )
-from draftwerk.speculative.blend.rules import Blend, RuleName
+from draftwerk.speculative.blend.rules import EARLY_RULE, RATIO, Blend, RuleName
 
 DOCUMENT_END = "\n\n"
 """Behind each document."""
+
+
+class AskedBlend(NamedTuple):
+    """What a field stands for."""
+
+    rule: RuleName
+    ratio: float
+    is_lossless: bool
+
+
+class BlendFields(NamedTuple):
+    """How one protocol takes segments."""
+
+    messages: str = "messages"
+    """The field that holds the messages."""
+    shows_early: bool = False
+    """Whether its events can show a text that is not final."""
+
+
+CHAT_FIELDS, RESPONSES_FIELDS = BlendFields(), BlendFields("input", shows_early=True)
 
 
 def blend_of(
@@ -24,29 +45,33 @@ def blend_of(
     documents: Sequence[str | GivenDocument] | None,
     contents: Sequence[GivenContent],
     model: ServedModel,
+    fields: BlendFields = CHAT_FIELDS,
 ) -> Blend | None:
     """Return the rule of a request's segments, None if it declares none. Raises ApiError.
 
     `asked` is of the documents, `contents` of its messages.
     """
     wishes = [(asked, "blend")] if asked and documents else []
-    wishes += [(part.blend, path) for part, path in _parts(contents) if part.blend]
+    wishes += [(part.blend, path) for part, path in _parts(contents, fields) if part.blend]
     if asked and not wishes:
         raise refused("`blend` needs `documents`, or parts that it marks.", "blend", "invalid")
     if not wishes:
         return None
     first, field = wishes[0]
-    rule, ratio = _settings(first, model, field)
+    settings = _settings(first, model, field)
     for other, path in wishes:
-        if _settings(other, model, path) != (rule, ratio):
+        if _settings(other, model, path) != settings:
             raise refused(f"`{path}` differs from `{field}`.", path, "invalid")
-    _check_certified(rule, ratio, model, field)
-    return Blend((), rule, ratio)
+    if settings.is_lossless:
+        _check_lossless(model, field, fields)
+    else:
+        _check_certified(settings.rule, settings.ratio, model, field)
+    return Blend((), settings.rule, settings.ratio, settings.is_lossless)
 
 
-def check_unmarked(contents: Sequence[GivenContent]) -> None:
-    """Refuse segments where nothing is generated."""
-    for part, path in _parts(contents):
+def check_unmarked(contents: Sequence[GivenContent], fields: BlendFields = CHAT_FIELDS) -> None:
+    """Refuse segments where nothing is generated, or where it is not text."""
+    for part, path in _parts(contents, fields):
         if part.blend is not None:
             raise refused(f"`{path}` is not supported here.", path, "unsupported")
 
@@ -102,8 +127,11 @@ def _preceded(turn: ChatMessage, texts: Sequence[str], blends: bool) -> ChatMess
     return replace(turn, content=content + turn.content, segments=segments)
 
 
-def _settings(asked: BlendBody | None, model: ServedModel, field: str) -> tuple[RuleName, float]:
-    """Return the rule and the ratio that a field stands for."""
+def _settings(asked: BlendBody | None, model: ServedModel, field: str) -> AskedBlend:
+    """Return what a field stands for."""
+    if asked is not None and not isinstance(asked, bool) and asked.lossless:
+        rule = asked.rule or (EARLY_RULE if asked.ratio is None else "head")
+        return AskedBlend(rule, RATIO if asked.ratio is None else asked.ratio, True)
     certified = model.blends
     if certified is None:
         said = (
@@ -113,9 +141,20 @@ def _settings(asked: BlendBody | None, model: ServedModel, field: str) -> tuple[
         raise refused(said, field, "unsupported")
     rule, ratio = certified.default
     if asked is None or isinstance(asked, bool):
-        return rule, ratio
+        return AskedBlend(rule, ratio, False)
     rule = asked.rule or rule
-    return rule, certified.rules.get(rule, 1.0) if asked.ratio is None else asked.ratio
+    ratio = certified.rules.get(rule, 1.0) if asked.ratio is None else asked.ratio
+    return AskedBlend(rule, ratio, False)
+
+
+def _check_lossless(model: ServedModel, field: str, fields: BlendFields) -> None:
+    field = f"{field}.lossless"
+    if not fields.shows_early:
+        said = f"`{field}` needs /v1/responses, whose events can show what is not final."
+        raise refused(said, field, "unsupported")
+    if not model.can_blend:
+        said = f"`{field}`: segments cannot be reused with this model, device or format."
+        raise refused(said, field, "unsupported")
 
 
 def _check_certified(rule: RuleName, ratio: float, model: ServedModel, field: str) -> None:
@@ -131,10 +170,12 @@ def _check_certified(rule: RuleName, ratio: float, model: ServedModel, field: st
         raise refused(said, f"{field}.ratio", "unsupported")
 
 
-def _parts(contents: Sequence[GivenContent]) -> Iterable[tuple[MessagePart, str]]:
+def _parts(
+    contents: Sequence[GivenContent], fields: BlendFields
+) -> Iterable[tuple[GivenPart, str]]:
     for index, content in enumerate(contents):
         for at, part in enumerate(() if isinstance(content, str) else content or ()):
-            yield part, f"messages[{index}].content[{at}].blend"
+            yield part, f"{fields.messages}[{index}].content[{at}].blend"
 
 
 def _texts(documents: Sequence[str | GivenDocument] | None) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """How a request declares segments: documents, and parts of messages that are marked."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from msgspec import Meta, Struct
 
@@ -17,6 +17,8 @@ class BlendSettings(Struct, frozen=True):
 
     ratio: Annotated[float, Meta(ge=0, le=1)] | None = None
     rule: RuleName | None = None
+    lossless: bool | None = None
+    """Whether the text is the exact one; what is reused shows early what it may be."""
 
 
 BlendBody = bool | BlendSettings
@@ -35,4 +37,15 @@ class GivenDocument(Struct, frozen=True):
 
 
 Documents = Annotated[list[BodyText | GivenDocument], Meta(max_length=DOCUMENTS_MAX)]
-GivenContent = str | Sequence[MessagePart] | None
+
+
+class GivenPart(Protocol):
+    """A part of a message, in any protocol's words."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def blend(self) -> BlendBody | None: ...
+
+
+GivenContent = str | Sequence[GivenPart] | None

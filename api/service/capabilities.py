@@ -36,17 +36,21 @@ def capabilities(state: ServerState) -> dict[str, object]:
         "tensor_parallel": card.tensor_parallel,
         "draft_model": card.draft_model or None,
         "draft_sources": card.draft_sources,
-        "blend": _blend(card.blends),
+        "blend": _blend(card.blends) if card.can_blend or card.blends else None,
         "endpoints": {path: _fields(body) for path, body in ENDPOINTS.items()},
     }
 
 
-def _blend(certificate: BlendCertificate | None) -> dict[str, object] | None:
-    """Return what may be asked of `blend`: the least ratio of each rule, and what true means."""
+def _blend(certificate: BlendCertificate | None) -> dict[str, object]:
+    """Return what may be asked of `blend`: the least ratio of each rule, and what true means.
+
+    Without a certificate it is lossless alone.
+    """
     if certificate is None:
-        return None
+        return {"lossless": True, "approximate": False}
     rule, ratio = certificate.default
     return {
+        "lossless": True,
         "approximate": True,
         "certificate": certificate.id,
         "rules": certificate.rules,

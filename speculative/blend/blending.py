@@ -11,10 +11,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import takewhile
+from typing import NamedTuple
 
 from draftwerk.cache.tables import Blended, BlockTable
 from draftwerk.speculative.blend.rules import Blend, CanonicalPart, choose_positions
 from draftwerk.speculative.protocol.rounds import RowBlend, SegmentCopy, SegmentRead
+
+
+class SegmentUse(NamedTuple):
+    """How a declared segment was come by; counts of tokens."""
+
+    tokens: int
+    found: int
+    """Of them in the cache, read alone before."""
+    kept: int
+    """Of them not computed where they stand."""
+
 
 PROBE_MAX = 1024
 """Tokens that a row probes at most: each costs the lowest layers alone."""
@@ -65,6 +77,9 @@ class Blending:
     """Whether the whole blend was found in the prefix cache."""
     found: int = 0
     """Canonical tokens that were found in the pool, over all admissions."""
+    found_first: dict[int, int] = field(default_factory=dict[int, int])
+    """Of each part, by where it begins: its tokens that were found when it was first looked for."""
+    _uses: tuple[SegmentUse, ...] = ()
 
     def __post_init__(self) -> None:
         self.states = []
@@ -91,6 +106,8 @@ class Blending:
         """Keep what was found of the sequence itself: all of the blend, or only what is before."""
         self.reset()
         self.is_found = found >= self.stop
+        if self.is_found:
+            self.found_first = {p.start: p.length for p in self.parts} | self.found_first
         if not self.is_found:
             found = min(found, self.start // table.block_size * table.block_size)
             table.truncate(found)
@@ -100,6 +117,25 @@ class Blending:
     def room(self) -> int:
         """Tokens that must find room beside the sequence itself: those of its largest part."""
         return 0 if self.is_found else max(part.length for part in self.parts)
+
+    def cost(self, tokens: Sequence[int], found: int) -> tuple[int, int]:
+        """Return how many tokens are computed if `found` are in the cache: of the prompt, of parts.
+
+        Of tokens that are probed an eighth counts: the lowest layers alone are computed.
+        """
+        if found >= self.stop:
+            return len(tokens) - found, 0
+        canonical = sum(part.length for part in self.parts)
+        unread = sum(part.length - self._known(part, tokens) for part in self.parts)
+        probed = (self.stop - self.start) // 8 if self.blend.probes else 0
+        between = len(tokens) - min(found, self.start) - canonical
+        return between + self.repaired + probed, unread
+
+    def _known(self, part: CanonicalPart, tokens: Sequence[int]) -> int:
+        """Return how many tokens of a part are in the pool."""
+        known = self.new_table(part.start).known_slots([*tokens[part.start : part.stop], 0])
+        self.found_first.setdefault(part.start, known)
+        return known
 
     def covers(self, computed: int) -> bool:
         """Whether the next row is one of the blend's."""
@@ -118,7 +154,7 @@ class Blending:
         `end` is where the sequence's own reading ends. Parts that are in the pool already, or find
         room, are held from now on.
         """
-        list(takewhile(lambda state: self._open(state, tokens), self._unread()))
+        self._open_all(tokens)
         if self.chosen is None:
             start = self.probed
             stop = min(self._ready_until(start), start + PROBE_MAX)
@@ -136,6 +172,25 @@ class Blending:
             return None
         cost = len(places) + sum(read.stop - read.start for read in reads)
         return BlendStep(start, stop, RowBlend(row.copies, row.probes, reads, row.places), cost)
+
+    def read_ahead(
+        self, tokens: Sequence[int], computed: int, tokens_left: int
+    ) -> BlendStep | None:
+        """Return a row that reads parts alone and nothing else; None if none is left to be read,
+        or finds room."""
+        self._open_all(tokens)
+        reads = self._reads(tokens_left)
+        cost = sum(read.stop - read.start for read in reads)
+        return BlendStep(computed, computed, RowBlend(reads=reads), cost) if reads else None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether every part is."""
+        return not self._unread()
+
+    def _open_all(self, tokens: Sequence[int]) -> None:
+        """Hold the tables of parts, as far as there are blocks."""
+        list(takewhile(lambda state: self._open(state, tokens), self._unread()))
 
     def _ready_until(self, start: int) -> int:
         """Return the place before which every part is read, from `start` on."""
@@ -208,6 +263,7 @@ class Blending:
             return False
         state.table, state.read = table, found
         self.found += found
+        self.found_first.setdefault(part.start, found)
         return True
 
     # --- committing ---------------------------------------------------------------------------
@@ -232,6 +288,26 @@ class Blending:
             for state in self.states:
                 if state.part.stop <= stop:
                     _release(state)
+
+    def uses(self) -> tuple[SegmentUse, ...]:
+        """Return how each declared segment was come by, in the order of the prompt.
+
+        Only after the prompt has been read; it does not change any more.
+        """
+        if self._uses:
+            return self._uses
+        parts = {part.start: part for part in self.parts}
+        uses: list[SegmentUse] = []
+        for start, stop in self.blend.spans:
+            part = parts.get(start)
+            kept = 0 if part is None else part.length - self._repaired_of(part)
+            uses.append(SegmentUse(stop - start, self.found_first.get(start, 0), kept))
+        self._uses = tuple(uses)
+        return self._uses
+
+    def _repaired_of(self, part: CanonicalPart) -> int:
+        """Return how many tokens of a part are computed again, as far as they are chosen."""
+        return sum(part.start <= place < part.stop for place in self.chosen or ())
 
     def check(self) -> None:
         """Assert that what is held is needed."""

@@ -9,6 +9,7 @@ from draftwerk.speculative.drafting.rationing import Choice
 from draftwerk.speculative.protocol.rounds import Draft, Round
 from draftwerk.speculative.sources.acceptance import SequenceAcceptance
 from draftwerk.speculative.sources.draft_head import HeadSource
+from draftwerk.speculative.sources.early import EarlySource
 from draftwerk.speculative.sources.grammar import GrammarSource
 from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
@@ -33,6 +34,7 @@ class DraftedSequence:
     takes_model: bool
     grammar: GrammarSource | None = None
     head: HeadSource | None = None
+    early: EarlySource | None = None
     sequence_acceptance: SequenceAcceptance = field(default_factory=SequenceAcceptance)
     breaker: Breaker = field(default_factory=Breaker)
     tree: DraftTree | None = None

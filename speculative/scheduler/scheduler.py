@@ -29,6 +29,7 @@ from draftwerk.speculative.protocol.rounds import (
     Row,
     Verdict,
 )
+from draftwerk.speculative.scheduler.early_texts import READ_AHEAD, EarlyTexts, drafts_of
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
 from draftwerk.speculative.scheduler.round_budget import RoundBudget, UnreadPrompt
@@ -105,6 +106,7 @@ class Scheduler:
         self.stats = SchedulerStats() if stats is None else stats
         self.running_set = RunningSet(pool, self.stats, lengths)
         self.prefill = PrefillLane(self.running_set, limits.tokens_max, limits.inline_max)
+        self.early = EarlyTexts(self.running_set, limits.tokens_max)
         self.cost = StepCost() if cost is None else cost
         self._budget = RoundBudget(limits.tokens_max, limits.promise, self.cost)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
@@ -140,7 +142,7 @@ class Scheduler:
         for sequence in [*self.running_set.waiting, *self.running_set.running.values()]:
             if sequence.request_id == request_id and choice in (None, sequence.choice):
                 sequence.cancelled = True
-                if not sequence.in_flight:
+                if not (sequence.in_flight or sequence.ended):
                     self.running_set.end(sequence)
 
     def plan(self, now_s: float = 0.0) -> Round | None:
@@ -168,6 +170,8 @@ class Scheduler:
         plan = _Plan(tokens_max, tokens_max, before)
         self._plan_decoding(plan, decoding)
         self._plan_prompts(plan, [s for s in ready if s.pending > 1])
+        if not (plan.rows or self._rounds):
+            self._plan_reading(plan)
         if not plan.rows:
             return None
         self.stats.rounds += 1
@@ -232,15 +236,19 @@ class Scheduler:
             elif decision.error:
                 sequence.forget()
                 self.running_set.end(sequence)
-                updates.append(SequenceProgress(sequence, (), (), (), "error", decision.error))
+                if sequence.exact is None:
+                    updates.append(SequenceProgress(sequence, (), (), (), "error", decision.error))
             elif self._only_blends(sequence, row, decision):
                 continue
             elif row.samples:
                 sequence.begin_decode(now_s)
-                updates.append(self._advance(sequence, decision, draft))
+                progress = self._advance(sequence, decision, draft)
+                updates += [] if progress is None else [progress]
             else:
                 sequence.computed = row.stop
                 sequence.table.commit(sequence.tokens, sequence.computed)
+                if sequence.reads_ahead:
+                    self.early.has_read(sequence)
         for sequence, parts in searches.items():
             sequence.in_flight -= 1
             sequence.begin_decode(now_s)
@@ -286,7 +294,7 @@ class Scheduler:
         if not self.limits.promise.ttft:
             return []
         running = self.running_set.running.values()
-        reading = [s for s in running if s.unread > 1 and not s.apart]
+        reading = [s for s in running if s.unread > 1 and not (s.apart or s.is_spare)]
         ordered = chain(sorted(reading, key=lambda one: one.rank), self._entering())
         return [UnreadPrompt(one.arrived_s, one.unread) for one in ordered if not one.generated]
 
@@ -327,7 +335,7 @@ class Scheduler:
         running, wanted, most = self.running_set.running, 0, plan.tokens_max
         enters = self._entering() if len(running) < self.limits.rows_max else ()
         for sequence in chain(running.values(), enters):
-            if sequence.apart:
+            if sequence.apart or sequence.is_spare:
                 continue
             if sequence.pending > 1 and (plan.before or not sequence.in_flight):
                 wanted += sequence.unread
@@ -353,23 +361,28 @@ class Scheduler:
         blocked: list[Sequence] = []
         may_enter, inline_left = True, self.limits.inline_max
         while plan.tokens_left > 0:
-            may_enter = may_enter and len(running) < self.limits.rows_max
+            may_enter = may_enter and self.running_set.has_place(self.limits.rows_max)
             if waiting and may_enter and not (reading and reading[0].rank <= waiting[0].rank):
                 sequence = waiting.popleft()
                 if sequence.leader is not None and not sequence.leader.prefilled:
                     blocked.append(sequence)
                 elif self.prefill.waits(sequence) or self._is_fetched(sequence):
                     blocked.append(sequence)  # one that need not wait for that may overtake it
-                elif not self.running_set.enter(sequence):
+                elif not self.running_set.let_in(sequence, self.limits.rows_max):
                     blocked.append(sequence)
                     may_enter = False  # nobody overtakes a sequence that finds no room
+                elif self._begin_early(plan, sequence):
+                    continue  # it is read once its early text has begun
                 elif self.prefill.leaves(sequence, inline_left):
                     inline_left -= sequence.pending
                     self._begin(plan, sequence)
             elif reading:
                 sequence = reading.popleft()
-                is_running = sequence.sequence_id in running  # or an earlier row has preempted it
-                if is_running and self.prefill.leaves(sequence, inline_left):
+                # Or an earlier row has preempted it.
+                is_running = sequence.sequence_id in running
+                if not is_running or self.early.holds(sequence):
+                    continue
+                if self.prefill.leaves(sequence, inline_left):
                     inline_left -= sequence.pending
                     self._add_chunk(plan, sequence)
             else:
@@ -382,6 +395,24 @@ class Scheduler:
             return False
         return self.returns.fetches(sequence)
 
+    def _begin_early(self, plan: _Plan, sequence: Sequence) -> bool:
+        """Begin the early text of a sequence that has entered; returns whether it waits for it."""
+        early = self.early.begin(sequence, self.limits.rows_max)
+        if early is not None and plan.tokens_left > 0:
+            self._begin(plan, early)
+        return self.early.holds(sequence) and not self.prefill.up
+
+    def _plan_reading(self, plan: _Plan) -> None:
+        """Add a row of segments for prompts to come, where nothing else is to be done."""
+        while (sequence := self.early.reader()) is not None:
+            assert sequence.blending is not None
+            room = min(plan.tokens_left, READ_AHEAD)
+            step = sequence.blending.read_ahead(sequence.tokens, sequence.planned, room)
+            if step is not None:
+                self._add_row(plan, sequence, step.cost, 0, step)
+                return
+            self.running_set.leave(sequence)
+
     def _begin(self, plan: _Plan, sequence: Sequence) -> None:
         """Add the first row of a sequence, which has all of its known tokens' blocks."""
         if sequence.unread:
@@ -390,14 +421,17 @@ class Scheduler:
             self._add_search(plan, sequence, 0)
 
     def _add_chunk(self, plan: _Plan, sequence: Sequence) -> None:
-        """Add as much of a prompt as the round still has room for."""
+        """Add as much of a prompt as the round still has room for, at its end with early tokens."""
         blending, count = sequence.blending, min(sequence.unread, plan.tokens_left)
         if blending is not None and blending.covers(sequence.planned):
             self._add_blended(plan, sequence, blending)
             return
         if blending is not None and sequence.planned < blending.start:
             count = min(count, blending.start - sequence.planned)
-        self._add_row(plan, sequence, count, 0)
+        if count < 1:
+            return
+        room = min(len(drafts_of(sequence)), plan.tokens_left - count, sequence.text_room())
+        self._add_row(plan, sequence, count, room if count == sequence.pending else 0)
 
     def _add_blended(self, plan: _Plan, sequence: Sequence, blending: Blending) -> None:
         """Add the next row of a prompt whose segments are reused."""
@@ -450,6 +484,7 @@ class Scheduler:
             feedback=sequence.feedback,
             continues=continues,
             blend=None if step is None else step.row,
+            early=() if continues or not fits else drafts_of(sequence),
         )
         sequence.sent_count = len(sequence.tokens)
         if row.blend is None or not row.blend.probes:  # a probe computes nothing that lasts
@@ -494,14 +529,37 @@ class Scheduler:
         sequence.tally.recomputed += len(row.blend.places)
         return row.blend.probes
 
-    def _advance(self, sequence: Sequence, decision: Decision, draft: Draft) -> SequenceProgress:
-        """Append what the target decided; the last token's KV is computed in the next round."""
+    def _advance(
+        self, sequence: Sequence, decision: Decision, draft: Draft
+    ) -> SequenceProgress | None:
+        """Append what the target decided; returns what its client is told, if anything."""
         assert decision.tokens, "a row was left out whose text goes on"
+        kept, finish_reason = self._extend(sequence, decision)
+        if sequence.exact is not None:
+            self.stats.early_tokens += kept
+            return self.early.progress(sequence)
+        if sequence.early is not None:
+            self.running_set.drop(sequence.early)
         self.stats.count(decision, draft)
         sequence.tally.count(decision, draft)
+        self.stats.generated_tokens += kept
+        if finish_reason and self.running_set.lengths is not None:
+            self.running_set.lengths.learn(sequence.generated)
+        return SequenceProgress(
+            sequence,
+            decision.tokens[:kept],
+            origins(decision, draft)[:kept],
+            decision.logprobs[:kept],
+            finish_reason,
+        )
+
+    def _extend(self, sequence: Sequence, decision: Decision) -> tuple[int, str]:
+        """Append decided tokens; the last one's KV is computed in the next round.
+
+        Returns how many were kept and the finish reason.
+        """
         stop = len(sequence.tokens)
         kept, finish_reason = sequence.extend(decision.tokens)
-        self.stats.generated_tokens += kept
         sequence.feedback = decision.feedback
         sequence.computed = min(stop + len(decision.path), len(sequence.tokens))
         sequence.table.commit(sequence.tokens, sequence.computed)
@@ -511,15 +569,7 @@ class Scheduler:
             sequence.planned = sequence.computed
         if finish_reason:
             self.running_set.end(sequence)
-            if self.running_set.lengths is not None:
-                self.running_set.lengths.learn(sequence.generated)
-        return SequenceProgress(
-            sequence,
-            decision.tokens[:kept],
-            origins(decision, draft)[:kept],
-            decision.logprobs[:kept],
-            finish_reason,
-        )
+        return kept, finish_reason
 
     def _advance_search(self, root: Sequence, parts: list[VerifiedRow]) -> list[SequenceProgress]:
         """Apply the rows of a beam search; returns its progress."""

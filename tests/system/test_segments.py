@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from benchmarks.support.quiet import quiet
 from benchmarks.support.server import draftwerk
 from draftwerk.__main__ import main
 from tests.support.tiny_models import save_tiny_with_text
@@ -77,3 +78,42 @@ async def test_segments_are_served_once_they_are_certified(
         little = {"rule": "hkvd", "ratio": 0.01}
         status, refusal = await asked(http, url, **body | {"blend": little})
         assert status == 400 and refusal["error"]["param"] == "blend.ratio"
+
+
+async def said(
+    http: aiohttp.ClientSession, url: str, **body: Any
+) -> tuple[str, list[str], dict[str, Any]]:
+    """Ask over a WebSocket; returns the text, what was shown early, and the input's usage."""
+    fixed = {"input": "And now?", "max_output_tokens": 12, "seed": 5, "ignore_eos": True}
+    text, early = "", list[str]()
+    async with http.ws_connect(url.replace("http", "ws", 1) + "/v1/responses") as socket:
+        await socket.send_json({"type": "response.create", **fixed, **body})
+        while True:
+            event = await socket.receive_json()
+            if event["type"] == "response.output_text.delta":
+                text += event["delta"]
+            elif event["type"] == "response.output_text.hypothesis":
+                assert not text and not event["is_final"]
+                early.append(event["text"])
+            elif event["type"] in ("response.completed", "response.incomplete"):
+                return text, early, event["response"]["usage"]["input_tokens_details"]
+            else:
+                assert event["type"] not in ("error", "response.failed"), event
+
+
+async def test_a_lossless_blend_says_the_exact_text_and_shows_it_early(model: Path) -> None:
+    long = [f"Passage {number}. " + "The sea is wide and blue. " * 40 for number in range(3)]
+    async with serving(model) as (http, url):
+        first, early, details = await said(http, url, documents=long, blend={"lossless": True})
+        assert not early, "no passage was in the cache"
+        assert [each["cached_tokens"] for each in details["segments"]] == [0, 0, 0]
+        assert (first, []) == (await said(http, url, documents=long))[:2]
+        for number, temperature in enumerate((0.0, 1.0)):
+            order = [long[1], long[2], long[0]] if number else [long[2], long[0], long[1]]
+            body = {"documents": order, "temperature": temperature}
+            await quiet(http, url)  # passages are read when nothing else is to be done
+            text, early, details = await said(http, url, **body, blend={"lossless": True})
+            assert early, details
+            assert all(each["cached_tokens"] > 200 for each in details["segments"])
+            assert "blended_tokens" not in details
+            assert text == (await said(http, url, **body))[0]

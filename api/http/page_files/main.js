@@ -148,7 +148,11 @@ async function runOne(reply, view, stop) {
   draw();
   view.isWaiting = false;
   if (reply.error) view.fail(reply.error);
-  else view.foot.textContent = reply.kept().facts;
+  else {
+    const { facts, passages } = reply.kept();
+    view.foot.textContent = facts;
+    view.showPassages(passages);
+  }
 }
 
 /** Return what the settings ask for; null, and the reason at the top, if they make no sense. */

@@ -31,6 +31,8 @@ export class Reply {
     this.reason = "";
     this.error = "";
     this.metrics = null;
+    this.hypothesis = "";       // what may come, while nothing has
+    this.segments = [];         // how each passage was come by
   }
 
   /** Take in tokens, before the parts that they make. */
@@ -109,6 +111,7 @@ export class Reply {
       calls: this.calls.length ? this.calls.map((call) =>
         ({ id: call.id, name: call.name, arguments: call.arguments.text })) : undefined,
       traces: this.content.tokens.map(({ end, origin }) => [end, origin]),
+      passages: this.segments.length ? this.segments.map(passageFact) : undefined,
       facts: this.error || facts(this.reason, this.metrics) };
   }
 }
@@ -120,6 +123,13 @@ function facts(reason, metrics) {
   if (spoke) found.push(`${spoke.mean_acceptance_length.toFixed(2)} tokens per step`);
   if (metrics?.seed !== undefined) found.push(`seed ${metrics.seed}`);
   return found.join(" · ");
+}
+
+/** Say how one passage was come by. */
+function passageFact({ tokens, cached_tokens: cached, blended_tokens: kept }, number) {
+  const how = cached ? `reused (${cached} of ${tokens} tokens)` : `read (${tokens} tokens)`;
+  const share = kept ? `, ${Math.round((100 * (tokens - kept)) / tokens)} % computed again` : "";
+  return `Passage ${number + 1}: ${how}${share}`;
 }
 
 function described(token, origin) {

@@ -2,7 +2,8 @@
 
 import { $ } from "./dom.js";
 
-const KEPT = ["temperature", "top_p", "max_tokens", "seed", "system", "prediction", "format",
+const KEPT = ["temperature", "top_p", "max_tokens", "seed", "system", "prediction", "passages",
+  "blend", "format",
   "tools", "tool_choice", "reasoning_effort", "compare", "b_temperature", "b_top_p",
   "b_max_tokens", "b_speculate", "b_system", "transport", "theme", "speculate", "colours",
   "markdown", "keep"];  // never the API key
@@ -27,6 +28,12 @@ export function asked() {
     temperature: number("temperature"), top_p: number("top_p"), seed: number("seed") };
   const expected = $("prediction").value;
   if (expected) body.prediction = { type: "content", content: expected };
+  const passages = $("passages").value.split(/\n\s*\n/).map((text) => text.trim()).filter(Boolean);
+  if (passages.length) {
+    body.documents = passages;
+    if ($("blend").value === "reuse") body.blend = true;
+    if ($("blend").value === "early") body.blend = { lossless: true };
+  }
   if (!$("speculate").checked) body.speculation = { enabled: false };
   if ($("format").value !== "text") body.response_format = { type: $("format").value };
   if ($("reasoning_effort").value) body.reasoning_effort = $("reasoning_effort").value;

@@ -12,18 +12,28 @@ export class AnswerView {
     this.title = element("h3", { hidden: true });
     this.before = element("div");
     this.after = element("div");
+    this.early = element("p", { class: "hypothesis", hidden: true, "aria-label": "Not final" });
+    this.passages = element("ul", { class: "passages", hidden: true, "aria-label": "Passages" });
     this.foot = element("div", { class: "foot" });
     this.bar = element("div", { class: "bar" });
     this.box = element("article", { class: "answer", "aria-label": label }, this.title,
-      this.before, this.words.box, this.after, this.foot, this.bar);
+      this.before, this.early, this.words.box, this.after, this.passages, this.foot, this.bar);
     this.calls = [];
   }
 
   /** Draw a reply, or what is kept of one. */
-  draw({ content, reasoning, calls }) {
+  draw({ content, reasoning, calls, hypothesis = "" }) {
+    this.early.hidden = Boolean(!hypothesis || content.text || calls.length);
+    this.early.textContent = hypothesis;
     if (reasoning.text) this.#drawReasoning(reasoning, !content.text && !calls.length);
     this.words.draw(content);
     calls.forEach((call, number) => this.#drawCall(call, number));
+  }
+
+  /** Show how each passage was come by, in words. */
+  showPassages(facts = []) {
+    this.passages.hidden = !facts.length;
+    this.passages.replaceChildren(...facts.map((fact) => element("li", {}, fact)));
   }
 
   set isWaiting(value) {
@@ -153,6 +163,7 @@ export class Talk {
     view.isWaiting = false;
     view.draw(asReplyOnce(view, node));
     view.foot.textContent = node.facts;
+    view.showPassages(node.passages);
     view.foot.classList.toggle("error", Boolean(node.failed));
     view.calls.forEach(({ box }) => box.querySelector("form")?.remove());
     view.bar.replaceChildren(...this.#tools(conversation, node));

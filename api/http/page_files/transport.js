@@ -7,7 +7,9 @@ const failure = (body, fallback) => new Error(body?.error?.message ?? fallback);
 
 /** Fill a reply from the server; the chosen transport's errors are thrown. */
 export function fill(reply, stop, changed) {
-  return ($("transport").value === "ws" ? overSocket : overSse)(reply, stop, changed);
+  // Only Responses has events for a text that is not final.
+  const isSocket = $("transport").value === "ws" || reply.request.blend?.lossless;
+  return (isSocket ? overSocket : overSse)(reply, stop, changed);
 }
 
 async function overSse(reply, stop, changed) {
@@ -28,6 +30,7 @@ async function overSse(reply, stop, changed) {
       const chunk = JSON.parse(part.slice(6));
       if (chunk.error) throw failure(chunk);
       metrics = chunk.metrics ?? metrics;
+      reply.segments = chunk.usage?.prompt_tokens_details?.segments ?? reply.segments;
       for (const choice of chunk.choices) {
         reply.takeTokens(choice.logprobs?.content ?? [], choice.origins ?? []);
         addDelta(reply, choice.delta);
@@ -73,6 +76,7 @@ function overSocket(reply, stop, changed) {
       if (event.type === "error") reject(failure(event));
       else if (event.type === "response.failed") reject(failure(event.response));
       else if (/^response\.(completed|incomplete)$/.test(event.type)) {
+        reply.segments = event.response.usage.input_tokens_details.segments ?? [];
         reply.end(event.response.status, event.response.metrics);
         resolve();
       } else return;
@@ -88,6 +92,9 @@ function addEvent(reply, event) {
     case "response.output_text.delta":
       reply.takeTokens(event.logprobs ?? [], event.origins ?? []);
       reply.say(reply.content, event.delta);
+      return true;
+    case "response.output_text.hypothesis":
+      reply.hypothesis = event.text;
       return true;
     case "response.reasoning_text.delta":
       reply.say(reply.reasoning, event.delta);

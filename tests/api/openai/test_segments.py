@@ -5,9 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from draftwerk.actors.messages import Chat, Passages, Prompt
+from draftwerk.actors.messages import Chat, Options, Passages, Prompt
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.ports import BlendCertificate, ServedModel
+from draftwerk.api.openai.response_input import conversation_of
+from draftwerk.api.openai.responses import responses_options, responses_plan, responses_prompt
+from draftwerk.api.openai.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
 from draftwerk.api.openai.translate import (
     chat_options,
@@ -20,7 +23,8 @@ from draftwerk.speculative.blend.rules import Blend
 
 CERTIFICATE = BlendCertificate(id="c1", rules={"head": 0.3, "hkvd": 0.15}, default=("hkvd", 0.15))
 PLAIN = ServedModel(name="m", context_max=4096, vocab_size=257)
-MODEL = msgspec.structs.replace(PLAIN, blends=CERTIFICATE)
+MODEL = msgspec.structs.replace(PLAIN, blends=CERTIFICATE, can_blend=True)
+UNCERTIFIED = msgspec.structs.replace(PLAIN, can_blend=True)
 TEXT = [{"type": "text", "text": "Read: "}, {"type": "text", "text": "a passage", "blend": True}]
 
 
@@ -116,3 +120,86 @@ def test_tokens_have_no_documents() -> None:
     with pytest.raises(ApiError) as refusal:
         placed(body)
     assert refusal.value.param == "documents"
+
+
+# --- responses ----------------------------------------------------------------------------------
+
+
+def respond(
+    body: dict[str, Any], model: ServedModel = MODEL, streams: bool = True
+) -> tuple[Chat, Options]:
+    parsed = msgspec.convert({"input": "Why?", **body}, ResponsesBody)
+    plan = responses_plan(parsed, model)
+    prompt = responses_prompt(parsed, conversation_of(parsed), plan)
+    return prompt, responses_options(parsed, model, "", lambda: 1, plan, streams)
+
+
+def test_a_response_takes_documents_as_chat_does() -> None:
+    prompt, options = respond(
+        {"documents": ["One.", {"text": "Two."}], "instructions": "Be brief."}
+    )
+    assert prompt.messages[1].content == "One.\n\nTwo.\n\nWhy?"
+    assert options.blend is None and not segments(prompt)
+    prompt, options = respond({"documents": ["One."], "blend": {"ratio": 0.5}})
+    assert segments(prompt) == ["One."]
+    assert options.blend == Blend((), "hkvd", 0.5) and not options.shows_hypotheses
+
+
+def test_a_marked_part_of_an_input_is_a_segment_where_it_stands() -> None:
+    earlier = {"role": "assistant", "content": [{"type": "output_text", "text": "Hm."}]}
+    prompt, options = respond({"input": [earlier, {"role": "user", "content": TEXT}]})
+    assert segments(prompt) == ["a passage"]
+    assert options.blend == Blend((), "hkvd", 0.15)
+
+
+RESPONSES_REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"blend": True}, "blend"),
+    ({"documents": ["One."], "blend": {"rule": "none"}}, "blend.rule"),
+    ({"documents": ["One."], "blend": {"ratio": 0.05}}, "blend.ratio"),
+    (
+        {
+            "documents": ["One."],
+            "blend": {"lossless": True},
+            "input": [{"role": "user", "content": TEXT}],
+        },
+        "input[0].content[1].blend",
+    ),
+    (
+        {"input": [{"type": "reasoning", "content": [*TEXT[1:]]}]},
+        "input[0].content[0].blend",
+    ),
+    ({"documents": ["One."], "input": [{"role": "system", "content": "x"}]}, "documents"),
+    ({"documents": ["One."], "blend": {"lossless": True}, "beam_width": 2}, "beam_width"),
+]
+
+
+@pytest.mark.parametrize(("body", "field"), RESPONSES_REFUSED)
+def test_responses_refuse_by_the_same_rules(body: dict[str, Any], field: str) -> None:
+    with pytest.raises(ApiError) as refusal:
+        respond(body)
+    assert refusal.value.param == field
+
+
+LOSSLESS: dict[str, Any] = {"documents": ["One."], "blend": {"lossless": True}}
+
+
+def test_a_lossless_blend_needs_no_certificate() -> None:
+    prompt, options = respond(LOSSLESS, UNCERTIFIED)
+    assert segments(prompt) == ["One."]
+    assert options.blend == Blend((), "none", 0.15, lossless=True)
+    asked = {**LOSSLESS, "blend": {"lossless": True, "ratio": 0.05}}
+    assert respond(asked, UNCERTIFIED)[1].blend == Blend((), "head", 0.05, lossless=True)
+
+
+def test_only_what_streams_shows_a_text_that_is_not_final() -> None:
+    assert respond(LOSSLESS)[1].shows_hypotheses
+    assert not respond(LOSSLESS, streams=False)[1].shows_hypotheses
+
+
+def test_a_lossless_blend_is_refused_where_it_cannot_be() -> None:
+    with pytest.raises(ApiError, match="/v1/responses") as refusal:
+        chat(LOSSLESS)
+    assert refusal.value.param == "blend.lossless"
+    with pytest.raises(ApiError, match="model, device or format") as refusal:
+        respond(LOSSLESS, PLAIN)
+    assert refusal.value.param == "blend.lossless"

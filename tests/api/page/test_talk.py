@@ -236,3 +236,43 @@ async def test_motion_and_colours_are_as_the_user_wants_them(chromium: int) -> N
         await page.press("Escape")
         assert await page.run("document.getElementById('chats-toggle').ariaExpanded") == "false"
         assert await page.run("document.activeElement.id") == "chats-toggle"
+
+
+@needs_browser
+async def test_passages_tell_whether_they_were_read_or_reused(chromium: int) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await page.run(set_field("passages", "One passage.\n\n Another one.\n"))
+        await page.run(set_field("blend", "reuse"))
+        await ask(page, "Which is longer?")
+        assert asked(served) == ["One passage.\n\nAnother one.\n\nWhich is longer?"]
+        assert await shown(page, ".passages li") == [
+            "Passage 1: reused (32 of 40 tokens), 40 % computed again",
+            "Passage 2: read (40 tokens), 40 % computed again",
+        ]
+        await page.call("Page.reload")
+        await page.until(f"document.readyState === 'complete' && {KNOWN}")
+        assert len(await shown(page, ".passages li")) == 2, "it is kept with the answer"
+        assert page.complaints == []
+
+
+@needs_browser
+async def test_what_may_come_is_shown_until_the_text_does(chromium: int) -> None:
+    watched = """new MutationObserver(() => {
+      const early = document.querySelector('.hypothesis');
+      if (early && !early.hidden) window.seen = early.textContent;
+    }).observe(document.body, { childList: true, subtree: true, attributes: true })"""
+    async with (
+        serving(FakeEngine(step_s=0.05)) as served,
+        browser.opened(chromium, served.url) as page,
+    ):
+        await page.run(f"void {watched}")
+        await page.run(set_field("passages", "One passage."))
+        await page.run(set_field("blend", "early"))
+        await ask(page, "And?")
+        assert await page.run("window.seen") == "perhaps"
+        assert await page.run("document.querySelector('.hypothesis').hidden")
+        assert await shown(page, ".passages li") == [
+            "Passage 1: reused (32 of 40 tokens)",
+            "Passage 2: read (40 tokens)",
+        ]
+        assert page.complaints == []

@@ -187,6 +187,10 @@ class FakeEngine:
             FakeChoice(request_id, index, text, len(tokens), options)
             for index in range(options.choices)
         ]
+        if options.shows_hypotheses and _is_lossless(options):
+            early = Delta(request_id=request_id, choice=0, text="", hypothesis="perhaps")
+            await asyncio.sleep(self.step_s)
+            yield early
         dice = random.Random(text)
         steps = 0
         while choices:
@@ -309,7 +313,9 @@ class FakeChoice:
             tokens=tuple(tokens),
             origins=origins[: len(tokens)],
             logprobs=logprobs,
-            hypothesis="perhaps" if self.options.shows_hypotheses else "",
+            hypothesis="perhaps"
+            if self.options.shows_hypotheses and not _is_lossless(self.options)
+            else "",
             parts=() if self.parser is None else tuple(self.parser.push(text)),
         )
 
@@ -330,11 +336,31 @@ class FakeChoice:
                 step_count=sum(self.histogram),
                 draft_count=self.drafted,
                 accepted_histogram=tuple(self.histogram),
+                **_blended(self.options),
                 predicted_accepted=predicted // 2,
                 predicted_rejected=predicted - predicted // 2,
             ),
             parts=parts,
         )
+
+
+SEGMENT = (40, 32, 24)
+"""Tokens of each segment, those that are found, and those that stay as they are."""
+
+
+def _is_lossless(options: Options) -> bool:
+    return options.blend is not None and options.blend.lossless
+
+
+def _blended(options: Options) -> dict[str, Any]:
+    """Return what is told of segments: of a request with some, there are two."""
+    if options.blend is None:
+        return {}
+    tokens, found, kept = SEGMENT
+    if options.blend.lossless:
+        return {"segments": ((tokens, found, 0), (tokens, 0, 0))}
+    segments = ((tokens, found, kept), (tokens, 0, kept))
+    return {"segments": segments, "blended_count": 2 * kept, "repaired_count": 2 * (tokens - kept)}
 
 
 def prompt_text(prompt: Prompt) -> str:
