@@ -17,6 +17,7 @@ from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.ledger import Entry
 from draftwerk.actors.mailbox import Inbox
 from draftwerk.actors.messages import Delta, Event, Failed, Options, Prompt, Speculation
+from draftwerk.slo import NOTHING_PROMISED
 
 WAITING_MAX = 64
 """Finished requests that wait for an idle moment; on a busy server the oldest are let go."""
@@ -91,6 +92,8 @@ def plain(options: Options) -> Options:
         speculation=Speculation(enabled=False),
         cache_salt=PREFIX + options.name_space,
         priority=LAST,
+        promise=NOTHING_PROMISED,
+        deadline_s=0.0,
     )
 
 
