@@ -13,7 +13,7 @@ from ray import serve
 from ray.serve.config import HTTPOptions
 
 from draftwerk.api.core.config import Settings, fields_of
-from draftwerk.api.server import LOCAL, SIGNALS, bind, url_of
+from draftwerk.api.serving.server import LOCAL, SIGNALS, bind, url_of
 from draftwerk.cluster.cluster_settings import ClusterSettings, check_cluster, cluster_settings
 from draftwerk.cluster.ray_serve.deployments import application
 from draftwerk.cluster.ray_serve.directory import Directory
