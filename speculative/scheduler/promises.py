@@ -30,7 +30,7 @@ class LateText(NamedTuple):
     sequence: Text
     late_s: float
     """By how much, at least."""
-    is_hopeless: bool
+    is_out_of_reach: bool
     """Whether it would be late if nothing else were there."""
 
 
@@ -109,8 +109,8 @@ def late_texts(
         if one.due_s < now_s + first_s:
             first_s -= pace.token_s * one.table.known_slots(one.tokens, one.names)
         if one.due_s < now_s + first_s:
-            is_hopeless = one.arrived_s + pace.alone_s * one.pending > one.due_s
-            found.append(LateText(one, now_s + first_s - one.due_s, is_hopeless))
+            is_out_of_reach = one.arrived_s + pace.alone_s * one.pending > one.due_s
+            found.append(LateText(one, now_s + first_s - one.due_s, is_out_of_reach))
             continue
         ahead += one.pending
         if rows_s:

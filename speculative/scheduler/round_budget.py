@@ -41,7 +41,7 @@ class UnreadPrompt(NamedTuple):
 class DecodingRows(NamedTuple):
     """Rows that wait for their next token."""
 
-    count: int = 0
+    row_count: int = 0
     load: StepLoad = NO_LOAD
     """What a round without prompts and drafts would be."""
     tpot_s: float = inf
@@ -63,20 +63,20 @@ class RoundBudget:
 
         `prompts` are in the order in which they will be read.
         """
-        if not rows.count or rows.tpot_s == inf:
+        if not rows.row_count or rows.tpot_s == inf:
             return self.tokens_max
         small = self._beside(rows, prompts, rows.tpot_s)
         if rows.spare_s > 0.0 and any(prompt.due_s < inf for prompt in prompts):
             large = self._beside(rows, prompts, rows.tpot_s + rows.spare_s)
             if large > small and self._is_saved(now_s, rows, prompts, small, large):
                 small = large
-        return min(self.tokens_max, rows.count + small)
+        return min(self.tokens_max, rows.row_count + small)
 
     def token_s(self, rows: DecodingRows, prompts: Sequence[UnreadPrompt]) -> float:
         """Return how long a token of the prompts takes to be read, in the rounds that they get."""
-        if rows.count and rows.tpot_s < inf:
+        if rows.row_count and rows.tpot_s < inf:
             return self._token_s(rows, prompts, self._beside(rows, prompts, rows.tpot_s))
-        return self._token_s(rows, prompts, max(1, self.tokens_max - rows.count))
+        return self._token_s(rows, prompts, max(1, self.tokens_max - rows.row_count))
 
     def round_s(self, rows: DecodingRows) -> float:
         """Return how long a round of these rows takes, with a little of a prompt."""
@@ -89,7 +89,7 @@ class RoundBudget:
 
     def _beside(self, rows: DecodingRows, prompts: Sequence[UnreadPrompt], limit_s: float) -> int:
         """Return how many tokens fit beside the rows: those of prompts first, then drafts."""
-        room = self.tokens_max - rows.count
+        room = self.tokens_max - rows.row_count
         unread = min(room, sum(prompt.unread for prompt in prompts))
         start = prompts[0].start if prompts else 0
         found = self.cost.chunk_within(rows.load, start, unread, 1e3 * limit_s)

@@ -59,7 +59,7 @@ class TurningAway:
         for late in self._late(now_s, prefill_processes):
             if late.sequence.request_id in gone or late.sequence.cancelled:
                 continue
-            if self.policy == "refuse" and not late.is_hopeless:
+            if self.policy == "refuse" and not late.is_out_of_reach:
                 words.append(LastWord(late.sequence, late.late_s))
             else:
                 self.running_set.demote(late.sequence)

@@ -669,7 +669,7 @@ BUGS = [
     ),
     Bug(
         "a long prompt is refused for ever",
-        slip(TurningAway, "words", " and not late.is_hopeless", ""),
+        slip(TurningAway, "words", " and not late.is_out_of_reach", ""),
         test_promises.test_a_promise_that_an_idle_server_could_not_keep_is_no_reason_to_refuse,
     ),
     Bug(

@@ -117,7 +117,7 @@ def test_the_strictest_promise_rules_a_round() -> None:
         for tpot in (0.0, 0.2, 0.05)
     ]
     found = decoding_rows(texts, 0.0)
-    assert (found.count, found.tpot_s, found.load.tokens) == (3, 0.05, 3)
+    assert (found.row_count, found.tpot_s, found.load.tokens) == (3, 0.05, 3)
     assert decoding_rows(texts[:1], 0.0).tpot_s == inf
 
 
@@ -214,7 +214,7 @@ def test_a_request_is_late_if_what_is_before_it_takes_too_long() -> None:
         found = late_texts([one], 0.0, PACE, None)
         assert [each.late_s for each in found] == ([] if late_s is None else [pytest.approx(0.01)])
     one.promise = Promise(ttft=0.09)
-    assert [each.is_hopeless for each in late_texts([one], 0.0, PACE, None)] == [True]
+    assert [each.is_out_of_reach for each in late_texts([one], 0.0, PACE, None)] == [True]
 
 
 def test_who_is_late_delays_nobody() -> None:
@@ -275,10 +275,10 @@ def test_a_late_request_is_put_behind_those_of_its_priority_once() -> None:
 
 def test_a_promise_that_an_idle_server_could_not_keep_is_no_reason_to_refuse() -> None:
     world = world_of(tokens_max=16, slo_policy="refuse")
-    hopeless = submit(world, 40, Promise(ttft=0.01))
+    long = submit(world, 40, Promise(ttft=0.01))
     other = submit(world)
     assert world.scheduler.turn_away(0.0) == []
-    assert waiting(world) == [other, hopeless]
+    assert waiting(world) == [other, long]
 
 
 def test_a_request_that_has_begun_is_not_refused() -> None:
