@@ -55,8 +55,9 @@ Spawn = Callable[[], Awaitable[SimulatedChild]]
 
 CONTEXT = 64
 ODD_ENDINGS = ("odd", "expired", "unmet")
-IDLE_S = 120.0
-"""Virtual seconds after the last client within which the engine is idle and its target is up."""
+IDLE_S = 300.0
+"""Virtual seconds after the last client within which the engine is idle and its target is up: a
+step that never ends is given up after 120, and deadlines let all clients go before that."""
 
 
 @dataclass(slots=True)
