@@ -14,6 +14,7 @@ from draftwerk.actors.blend_audit import PREFIX as BLEND_PREFIX
 from draftwerk.actors.idle_queue import LAST, Audited, IdleQueue
 from draftwerk.actors.ledger import Entry
 from draftwerk.actors.messages import Delta, Failed, Options, Speculation
+from draftwerk.slo import NOTHING_PROMISED
 
 PREFIX = "audit-"
 
@@ -64,6 +65,8 @@ def plain(options: Options) -> Options:
         speculation=Speculation(enabled=False),
         cache_salt=PREFIX + options.name_space,
         priority=LAST,
+        promise=NOTHING_PROMISED,
+        deadline_s=0.0,
     )
 
 

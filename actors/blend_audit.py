@@ -18,6 +18,7 @@ import msgspec
 from draftwerk.actors.errors import BlendOffError
 from draftwerk.actors.idle_queue import LAST, Audited, IdleQueue
 from draftwerk.actors.messages import Delta, Failed, Options, Prompt, Speculation, Submit
+from draftwerk.slo import NOTHING_PROMISED
 from draftwerk.speculative.blend.switch import BlendBound, BlendMeasure, BlendSwitch
 from draftwerk.speculative.sampling.params import Sampling
 
@@ -101,6 +102,7 @@ def once(options: Options) -> Options:
         cache_salt=options.cache_salt,
         priority=LAST,
         blend=options.blend,
+        promise=NOTHING_PROMISED,
     )
 
 

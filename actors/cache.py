@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, assert_never
+from math import inf
+from typing import assert_never
 
 import anyio
 import msgspec
@@ -17,14 +18,12 @@ from draftwerk.actors.messages import (
     DetokenizerMessage,
     Encoded,
     Fetched,
-    Generated,
     Opened,
-    Piece,
     Prefilled,
     PrefillProcess,
-    SequenceStats,
 )
 from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.actors.pieces import generated, last_words
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.beams.search import SEARCH_ROOM
@@ -61,10 +60,13 @@ class Cache:
         The next round leaves before the last one's text, which lets it pass on its way.
         """
         while True:
-            messages = await receive_all(self.inbox)
+            messages = await self._messages()
             decided_s = self.clock()
             with self.trace.span("cache", "commit and plan"):
-                results = [self._handle(message, decided_s) for message in messages]
+                results: list[DetokenizerMessage | list[SequenceProgress] | None] = [
+                    self._handle(message, decided_s) for message in messages
+                ]
+                results.append(last_words(self.scheduler.turn_away(self.clock()), decided_s))
                 while (round_ := self.scheduler.plan(self.clock())) is not None:
                     # A round has one of `pipeline_depth` slots and the mailbox holds
                     # `pipeline_depth`: never full.
@@ -76,6 +78,15 @@ class Cache:
                 message = generated(one, decided_s) if isinstance(one, list) else one
                 if message is not None:
                     await self.detokenizer.send(message)
+
+    async def _messages(self) -> list[CacheMessage]:
+        """Wait for messages, or for the next deadline."""
+        expires_s = self.scheduler.expires_s()
+        if expires_s == inf:
+            return await receive_all(self.inbox)
+        with anyio.move_on_after(max(0.0, expires_s - self.clock())):
+            return await receive_all(self.inbox)
+        return []
 
     def progress_age_s(self) -> float:
         """Return how long no round was committed while work was pending; 0 when idle."""
@@ -111,14 +122,14 @@ class Cache:
         if self.scheduler.idle:
             self.progress_at = self.clock()
         if encoded.options.beam_width > 1:
-            self._submit(self._search(encoded))
+            self.scheduler.submit(self._search(encoded))
         else:
             for sequence in expand(
                 self._sequence(encoded, choice)
                 for choice in range(encoded.options.choices)
                 if choice not in encoded.ended
             ):
-                self._submit(sequence)
+                self.scheduler.submit(sequence)
         return Opened(
             request_id=encoded.request_id,
             prompt=encoded.tokens,
@@ -126,10 +137,6 @@ class Cache:
             committed=encoded.committed,
             ended=encoded.ended,
         )
-
-    def _submit(self, sequence: Sequence) -> None:
-        sequence.arrived_s = self.clock()
-        self.scheduler.submit(sequence)
 
     def _search(self, encoded: Encoded) -> Sequence:
         """Return the one sequence that all branches of a beam search will come from."""
@@ -153,6 +160,8 @@ class Cache:
         blend = encoded.blend
         is_lossless = blend is not None and blend.lossless
         table, blending = self._table(encoded, None if is_lossless else blend)
+        came_s = self.clock() if encoded.arrived_s is None else encoded.arrived_s
+        arrived_s = came_s - options.waited_s
         sequence = Sequence(
             sequence_id=next(self._ids),
             request_id=encoded.request_id,
@@ -172,6 +181,10 @@ class Cache:
             blending=blending,
             draft_max=draft_max(encoded, self.scheduler.limits.draft_max),
             priority=options.priority,
+            arrived_s=arrived_s,
+            promise=self.scheduler.limits.promise if options.promise is None else options.promise,
+            expires_s=arrived_s + (options.deadline_s or inf),
+            had_tokens=any(encoded.committed) or bool(encoded.ended),
             methods=options.speculation.methods,
             name_space=options.name_space,
             prediction=encoded.prediction,
@@ -210,59 +223,3 @@ def draft_max(encoded: Encoded, server_max: int) -> int:
     if not speculation.enabled:
         return 0
     return server_max if speculation.draft_max is None else min(server_max, speculation.draft_max)
-
-
-def generated(progress: list[SequenceProgress], decided_s: float) -> Generated | None:
-    """Return what a verdict meant, for the detokenizer, if it meant anything."""
-    if not progress:
-        return None
-    return Generated(pieces=tuple(map(piece, progress)), decided_s=decided_s)
-
-
-def piece(progress: SequenceProgress) -> Piece:
-    """Return one sequence's progress for the detokenizer."""
-    sequence = progress.sequence
-    return Piece(
-        request_id=sequence.request_id,
-        choice=sequence.choice,
-        tokens=progress.tokens,
-        origins=progress.origins,
-        logprobs=progress.logprobs,
-        hypothesis=progress.hypothesis,
-        finish_reason=progress.finish_reason,
-        error=progress.error,
-        stats=stats(sequence),
-        times=sequence.times,
-    )
-
-
-def stats(sequence: Sequence) -> SequenceStats:
-    """Return what the sequence cost so far."""
-    tally = sequence.tally
-    return SequenceStats(
-        prompt_count=sequence.prompt_count,
-        cached_count=tally.cached or 0,
-        step_count=tally.steps,
-        draft_count=tally.drafted,
-        accepted_histogram=tuple(tally.accepted_histogram),
-        predicted_accepted=tally.predicted_accepted,
-        predicted_rejected=tally.predicted_rejected,
-        preemption_count=tally.preemptions,
-        score=tally.score,
-        **_blend_counts(sequence),
-    )
-
-
-def _blend_counts(sequence: Sequence) -> dict[str, Any]:
-    """Return how a prompt's segments were computed; of a lossless one, what the early text had."""
-    if sequence.early is not None and sequence.early.blending is not None:
-        uses = sequence.early.blending.uses()
-        return {"segments": tuple((each.tokens, each.found, 0) for each in uses)}
-    blending = sequence.blending
-    if blending is None:
-        return {}
-    canonical = sum(part.length for part in blending.parts)
-    declared = sum(stop - start for start, stop in blending.blend.spans)
-    kept = canonical - blending.repaired
-    segments = tuple(map(tuple, blending.uses()))
-    return {"blended_count": kept, "repaired_count": declared - kept, "segments": segments}

@@ -33,6 +33,12 @@ from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_
 
 PIECES_MAX = 8
 """Between two turns of the event loop: no other actor waits for the text of a whole round."""
+FAILURES = {
+    "error": "failed",
+    "deadline_exceeded": "deadline_exceeded",
+    "slo_unmet": "slo_unmet",
+}
+"""The kind of a request's last event, by the finish reasons that are none."""
 
 
 @dataclass(slots=True)
@@ -158,8 +164,13 @@ class Detokenizer:
         choice = self._choices.get(piece.request_id, {}).get(piece.choice)
         if choice is None:
             return
-        if piece.finish_reason == "error":
-            yield Failed(request_id=piece.request_id, kind="failed", reason=piece.error)
+        if piece.finish_reason in FAILURES:
+            yield Failed(
+                request_id=piece.request_id,
+                kind=FAILURES[piece.finish_reason],
+                reason=piece.error,
+                retry_after_ms=piece.retry_after_ms,
+            )
             return
         kept, text, stop = self._read(choice, piece.tokens)
         if kept or piece.hypothesis:

@@ -328,6 +328,7 @@ class Engine:
             request_id=request_id,
             prompt=prompt,
             options=options,
+            arrived_s=anyio.current_time(),
             committed=committed,
             ended=ended,
         )

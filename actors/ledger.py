@@ -111,6 +111,7 @@ class Entry:
             request_id=self.submit.request_id,
             prompt=self.submit.prompt,
             options=self.submit.options,
+            arrived_s=self.submit.arrived_s,
             committed=tuple(map(tuple, self.committed)),
             ended=tuple(sorted(self.ended)),
         )
@@ -200,7 +201,7 @@ class Ledger:
         """
         cache_knows = not (
             (isinstance(event, Ended) and event.stopped_by)
-            or (isinstance(event, Failed) and event.kind == "failed")
+            or (isinstance(event, Failed) and event.kind != "refused")
         )
         if entry.over:
             entry.events.close()

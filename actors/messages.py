@@ -2,6 +2,7 @@
 
 import msgspec
 
+from draftwerk.slo import Promise
 from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, Draft, Verdict
 from draftwerk.speculative.replies.formats import ReplyFormat
@@ -129,6 +130,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Replaces the tenant in `name_space`, so that callers may share one or split their own."""
     priority: int = 0
     """Lower is sooner."""
+    promise: Promise | None = None
+    """What its reader is promised; None means what the server promises everybody."""
+    deadline_s: float = 0.0
+    """From its arrival until it fails unless its text has begun; 0 means never."""
+    waited_s: float = 0.0
+    """How long its reader had waited already when it came to the engine."""
     blend: Blend | None = None
     """How declared segments of the prompt are reused. Of a prompt in tokens it has their spans;
     else the prompt has them."""
@@ -137,6 +144,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def name_space(self) -> str:
         """Within what cached blocks and finished outputs are shared; salts never meet tenants."""
         return f"salt {self.cache_salt}" if self.cache_salt else f"tenant {self.tenant}"
+
+    def waited(self, wait_s: float) -> "Options":
+        """Return them for a reader who waited so much longer, where anything depends on that."""
+        if self.promise is None and not self.deadline_s:
+            return self
+        return msgspec.structs.replace(self, waited_s=self.waited_s + wait_s)
 
 
 # --- to the tokenizer --------------------------------------------------------------------------
@@ -151,6 +164,8 @@ class Submit(ActorMessage, frozen=True):
     """A conversation, a text, or token ids."""
     options: Options
     """How the request is to be decoded."""
+    arrived_s: float | None = None
+    """On the engine's clock, when it came first; None means now."""
     committed: tuple[tuple[int, ...], ...] = ()
     """Per choice, tokens already delivered before a crash; empty on a first submission."""
     ended: tuple[int, ...] = ()
@@ -185,6 +200,8 @@ class Encoded(ActorMessage, frozen=True):
     """Which of its tokens are segments that may be reused, if it declares some."""
     prediction: tuple[int, ...] = ()
     """Token ids of the text that the client expects; empty without one."""
+    arrived_s: float | None = None
+    """On the engine's clock, when it came first; None means now."""
     times: StageTimes | None = None
     """Of a first submission: when tokenizing began and ended."""
     committed: tuple[tuple[int, ...], ...] = ()
@@ -275,9 +292,12 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """All tokens of the best text of a beam search so far, or of the early text, if the request
     asks for them."""
     finish_reason: str = ""
-    """"stop", "length", or "error"; empty while the choice goes on."""
+    """"stop", "length", "error", "deadline_exceeded", or "slo_unmet"; empty while the choice goes
+    on."""
     error: str = ""
-    """Why the choice failed; empty unless the finish reason is "error"."""
+    """Why the choice failed; empty unless the finish reason is one of the last three."""
+    retry_after_ms: int = 0
+    """Of one whose promise cannot be kept: when it could have been."""
     stats: SequenceStats = SequenceStats()
     """The choice's cost so far."""
     times: StageTimes | None = None
@@ -391,11 +411,14 @@ class Failed(ActorMessage, frozen=True):
     request_id: str
     """Of the engine; unique among live requests."""
     kind: str
-    """"refused" (the request's fault, HTTP 400) or "failed" (ours, HTTP 500)."""
+    """"refused" (the request's fault, HTTP 400), "failed" (ours, HTTP 500), "deadline_exceeded"
+    (HTTP 504), or "slo_unmet" (what it was promised cannot be kept, HTTP 503)."""
     reason: str
     """One sentence for the client."""
     field: str = ""
     """The request's field that is to blame."""
+    retry_after_ms: int = 0
+    """Of one whose promise cannot be kept: when it could have been."""
 
 
 class Closed(ActorMessage, frozen=True):

@@ -149,6 +149,7 @@ class Tokenizer:
             options=submit.options,
             blend=located(submit.options, spans).blend,
             prediction=expected,
+            arrived_s=submit.arrived_s,
             times=None if submit.committed else StageTimes(taken_s, self.clock()),
             committed=submit.committed,
             ended=submit.ended,

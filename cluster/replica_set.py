@@ -115,7 +115,12 @@ class ReplicaSet:
         """Submit a request and stream its events, as `Engine.generate` does."""
         self._admit(options, request_id)
         events, stream = mailbox[Event](options.choices * (self.tokens_max + 2) + EARLY_MAX)
-        submit = Submit(request_id=request_id, prompt=prompt, options=options)
+        submit = Submit(
+            request_id=request_id,
+            prompt=prompt,
+            options=options,
+            arrived_s=anyio.current_time(),
+        )
         request = PlacedRequest(Entry(submit, events), prompt_field(prompt), ())
         self.requests[request_id] = request
         with stream:
@@ -176,7 +181,12 @@ class ReplicaSet:
         request.homeless_s = 0.0
         self.placed[request.wire_id] = request
         link.place(
-            msgspec.structs.replace(submit, request_id=request.wire_id),
+            msgspec.structs.replace(
+                submit,
+                request_id=request.wire_id,
+                options=submit.options.waited(anyio.current_time() - (submit.arrived_s or 0.0)),
+                arrived_s=None,  # clocks differ from machine to machine
+            ),
             reservation.missing_tokens,
         )
 

@@ -12,6 +12,7 @@ from draftwerk.api.core.config import (
     converted,
     fields_of,
 )
+from draftwerk.slo import SloPolicy
 
 QUEUE_MAX = 2**20
 QUEUE_WAIT_S = 86400.0
@@ -44,6 +45,7 @@ class EngineKeywords(TypedDict, total=False):
     prefill_processes: int
     run_ahead: Literal["on", "off"]
     slo: tuple[str, ...]
+    slo_policy: SloPolicy
     audit: float
     blend_audit: float
 

@@ -136,6 +136,7 @@ def plan(
             run_ahead=runs_ahead,
             draft_max=DRAFT_MAX if methods else 0,
             promise=read_promise(settings.slo),
+            slo_policy=settings.slo_policy,
         ),
     )
 

@@ -68,6 +68,10 @@ class SamplingParams:
     early_stopping: bool = False
     priority: int = 0
     """Lower is sooner."""
+    slo: Mapping[str, str | float] | None = None
+    """What its reader is promised: `ttft` and `tpot`, such as "500ms"; a number is of seconds."""
+    deadline: str | float | None = None
+    """From its arrival until it fails unless its text has begun."""
     cache_salt: str | None = None
     """Requests share cached prefixes with those of an equal salt only."""
     speculation: Literal["auto", "off"] | Speculation = "auto"

@@ -2,10 +2,16 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import msgspec
 
 OBJECTIVE = re.compile(r"\s*(\w+)\s*[=<]\s*(\d+(?:\.\d+)?)\s*(ms|s)?\s*")
+TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s)?\s*")
+TIME_MAX_S = 86400.0
+SloPolicy = Literal["serve", "last", "refuse"]
+"""What becomes of a request that cannot be kept its promise: it is served in its turn, behind
+those that can be kept theirs, or refused."""
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +26,10 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether anything is promised."""
         return bool(self.ttft or self.tpot)
 
+    def over(self, other: "Promise") -> "Promise":
+        """Return it with the other's limits where it has none."""
+        return Promise(ttft=self.ttft or other.ttft, tpot=self.tpot or other.tpot)
+
     def is_kept(self, ttft_s: float, tpot_s: float | None) -> bool:
         """Return whether a request's times keep it; without a second token there is no tpot."""
         return not (
@@ -29,6 +39,15 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOTHING_PROMISED = Promise()
+
+
+def read_time(given: str | float) -> float:
+    """Return a time such as `500ms`, `2s` or 0.5 in seconds. Raises ValueError with a sentence."""
+    found = TIME.fullmatch(str(given))
+    seconds = float(found[1]) / (1000 if found[2] == "ms" else 1) if found else 0.0
+    if not 0.0 < seconds <= TIME_MAX_S:
+        raise ValueError("a time above 0 and up to a day, such as 500ms or 2s")
+    return seconds
 
 
 def read_objective(text: str, metrics: Sequence[str]) -> tuple[str, float]:

@@ -1,12 +1,14 @@
 """A sequence: one decoding branch of a request, and its state in the scheduler."""
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from draftwerk.cache.tables import BlockTable
+from draftwerk.slo import NOTHING_PROMISED, Promise
 from draftwerk.speculative.protocol.rounds import (
     NOTHING_LEARNED,
     ChosenLogprob,
@@ -57,6 +59,18 @@ class Sequence:
     """Its place among all sequences, set when it is submitted: priority, softened by age."""
     arrived_s: float = 0.0
     """On the engine's clock; what is promised is counted from here."""
+    promise: Promise = NOTHING_PROMISED
+    """What its reader was promised."""
+    expires_s: float = inf
+    """When it fails unless its text has begun by then."""
+    had_tokens: bool = False
+    """Whether its client was sent tokens of its request before a crash."""
+    demoted: bool = False
+    """Whether it was put behind others because its first token would be late in any case."""
+    first_s: float = 0.0
+    """When its first tokens here were decided."""
+    first_count: int = 0
+    """How many were generated with those; 0 before them."""
     times: StageTimes | None = None
     """None of one that was submitted before: part of its time went by elsewhere."""
     methods: tuple[str, ...] | None = None
@@ -123,6 +137,26 @@ class Sequence:
         return self.exact is not None
 
     @property
+    def begun(self) -> bool:
+        """Whether its request has a token: then it is served to its end, whenever that is."""
+        if self.had_tokens or (self.leader is not None and self.leader.begun):
+            return True
+        return self.generated > 0 or (self.search is not None and self.search.has_begun)
+
+    @property
+    def due_s(self) -> float:
+        """When its first token is due."""
+        ttft = self.promise.ttft
+        return min(self.arrived_s + ttft, self.expires_s) if ttft else self.expires_s
+
+    def ahead_s(self, now_s: float) -> float:
+        """Return by how much its tokens came before they were due, or after if below 0."""
+        if not self.first_count:
+            return 0.0
+        due_s = self.first_s + self.promise.tpot * (self.generated - self.first_count)
+        return due_s - now_s
+
+    @property
     def prefilled(self) -> bool:
         """Whether the whole prompt is in the pages, so that a sibling can find it there."""
         return self.ended or self.computed >= self.prompt_count
@@ -172,6 +206,11 @@ class Sequence:
         """Note that tokens were decided, unless some were before."""
         if self.times is not None and self.times.decode_s is None:
             self.times = replace(self.times, decode_s=now_s)
+
+    def keep_time(self, now_s: float) -> None:
+        """Note that its first tokens are there; from here on the next ones are due."""
+        if not self.first_count:
+            self.first_s, self.first_count = now_s, self.generated
 
     def extend(self, tokens: tuple[int, ...]) -> tuple[int, str]:
         """Append decided tokens up to the end of the text.

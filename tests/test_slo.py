@@ -2,7 +2,7 @@
 
 import pytest
 
-from draftwerk.slo import Promise, read_objective, read_promise
+from draftwerk.slo import Promise, read_objective, read_promise, read_time
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,23 @@ def test_a_promise_is_kept_if_every_limit_is() -> None:
     assert not both.is_kept(1.1, 0.01)
     assert not both.is_kept(0.5, 0.06)
     assert Promise(tpot=0.05).is_kept(100.0, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [("500ms", 0.5), (" 2 s ", 2.0), ("1.5", 1.5), (0.25, 0.25), (3, 3.0)]
+)
+def test_a_time_is_a_number_with_a_unit_or_of_seconds(given: str | float, seconds: float) -> None:
+    assert read_time(given) == seconds
+
+
+@pytest.mark.parametrize("given", ["", "0ms", "-1s", "1m", "s", "nan", 0.0, -2.0, 1e9, "86401"])
+def test_what_is_no_time_is_refused(given: str | float) -> None:
+    with pytest.raises(ValueError, match="a time above 0"):
+        read_time(given)
+
+
+def test_a_promise_goes_over_another_limit_by_limit() -> None:
+    server = Promise(ttft=1.0, tpot=0.05)
+    assert Promise(tpot=0.2).over(server) == Promise(ttft=1.0, tpot=0.2)
+    assert Promise().over(server) == server
+    assert server.over(Promise(ttft=9.0)) == server

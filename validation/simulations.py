@@ -1,6 +1,7 @@
 """Many simulated engines, with faults: `python -m validation.simulations --count 10000`.
 
-Each seed draws its own server (lanes, pool, losses); every promise is asserted inside.
+Each seed draws its own server (lanes, pool, losses) and clients with priorities, deadlines and
+promises; that each is served to its end or told why not, and every text, is asserted inside.
 """
 
 import argparse
@@ -10,7 +11,10 @@ from collections import Counter
 from multiprocessing import Pool, cpu_count
 from time import perf_counter
 
+from draftwerk.slo import NOTHING_PROMISED, Promise, SloPolicy
 from tests.support.simulation import Setting, run
+
+POLICIES: tuple[SloPolicy, ...] = ("serve", "serve", "last", "refuse")
 
 
 def setting(seed: int) -> Setting:
@@ -34,6 +38,9 @@ def setting(seed: int) -> Setting:
         store=rng.random() < 0.3,
         prefill=rng.choice([0, 0, 1, 2]),
         prefill_lost=rng.choice([0.0, 0.1]),
+        promise=rng.choice([NOTHING_PROMISED, Promise(ttft=0.5, tpot=0.005), Promise(ttft=0.1)]),
+        promised=rng.choice([0.0, 0.5, 1.0]),
+        policy=rng.choice(POLICIES),
     )
 
 

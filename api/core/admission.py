@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
-from draftwerk.api.core.errors import overloaded, refused
+from draftwerk.api.core.errors import deadline_exceeded, overloaded, refused
 from draftwerk.api.core.request_timer import Clock
 
 COST_GUESS = 256.0
@@ -68,15 +68,19 @@ class Admission:
 
     @asynccontextmanager
     async def turn(
-        self, tenant: str, weight: int = 1, priority: int = 0
+        self, tenant: str, weight: int = 1, priority: int = 0, within_s: float | None = None
     ) -> AsyncGenerator[Ticket, None]:
         """Wait for a place and hold it; set the ticket's cost before the block ends.
 
-        Raises the 503 of a full server.
+        Raises the 503 of a full server, and the 504 where no place is free within so many seconds.
         """
         ticket = self.join(tenant, weight, priority)
         try:
-            await ticket.granted
+            try:
+                async with asyncio.timeout(within_s):
+                    await ticket.granted
+            except TimeoutError:
+                raise deadline_exceeded() from None
             yield ticket
         finally:
             self.leave(ticket)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from draftwerk.slo import read_promise
+from draftwerk.slo import SloPolicy, read_promise
 from draftwerk.speculative.sources.registry import SETTINGS
 
 PREFIX = "DRAFTWERK_"
@@ -182,6 +182,13 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             extra={"metavar": "OBJECTIVE"},
         ),
     ] = ()
+    slo_policy: Annotated[
+        SloPolicy,
+        Meta(
+            description="a request that cannot be kept what it was promised is served in its turn, "
+            "last (behind those that can), or refused with the time to come back"
+        ),
+    ] = "last"
     audit: Annotated[
         float,
         Meta(ge=0, le=1, description="share of finished requests to decode again when idle"),

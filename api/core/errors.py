@@ -18,9 +18,12 @@ KINDS = {
     429: "rate_limit_error",
     431: "invalid_request_error",
     503: "overloaded_error",
+    504: "timeout_error",
 }
 REFUSAL = "draftwerk.refusal"
 """Key of the error, in a scope, of a request that was refused before it reached the engine."""
+OUT_OF_TIME = ("slo_unmet", "deadline_exceeded")
+"""Codes of requests that were not served because of what they or the server said of times."""
 OUTCOMES = {404: "not_found", 405: "method_not_allowed"}
 """What an error without a code is counted as."""
 SENTENCES = {
@@ -48,6 +51,8 @@ CODES = {
     "too_many_lanes": "All streams of this socket are busy.",
     "too_many_sockets": "This key has too many sockets open.",
     "overloaded": "The server is full; `Retry-After` tells when to come back.",
+    "slo_unmet": "What was promised cannot be kept; `Retry-After` tells when it could be.",
+    "deadline_exceeded": "The request's `deadline` passed before its text began.",
     "starting": "The models are loading.",
     "draining": "The server is shutting down.",
     "not_ready": "`/ready` says why.",
@@ -118,6 +123,8 @@ class ApiError(Exception):
         if self.retry_after_ms is not None:
             seconds = -(-self.retry_after_ms // 1000)
             return {"retry-after": str(seconds), "retry-after-ms": str(self.retry_after_ms)}
+        if self.status == 504:
+            return {"x-should-retry": "false"}  # its time is over; OpenAI's clients would try again
         return {"www-authenticate": "Bearer"} if self.status == 401 else {}
 
 
@@ -134,6 +141,22 @@ def overloaded(retry_after_ms: int) -> ApiError:
         code="overloaded",
         retry_after_ms=retry_after_ms,
     )
+
+
+def slo_unmet(retry_after_ms: int) -> ApiError:
+    """Return the 503 for a request that cannot be kept what it was promised."""
+    return ApiError(
+        503,
+        f"What was promised cannot be kept now; try again in {retry_after_ms} ms.",
+        code="slo_unmet",
+        retry_after_ms=retry_after_ms,
+    )
+
+
+def deadline_exceeded() -> ApiError:
+    """Return the 504 for a request whose text has not begun in time."""
+    said = "The request's `deadline` passed before its text began."
+    return ApiError(504, said, param="deadline", code="deadline_exceeded")
 
 
 def draining() -> ApiError:

@@ -17,20 +17,30 @@ from draftwerk.actors.messages import Failed, Options, Prompt
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.admission import Admission
 from draftwerk.api.core.config import Settings, bytes_of
-from draftwerk.api.core.errors import ApiError, draining, overloaded, refused
+from draftwerk.api.core.errors import (
+    ApiError,
+    deadline_exceeded,
+    draining,
+    overloaded,
+    refused,
+    slo_unmet,
+)
 from draftwerk.api.core.generation import Generation, opened
 from draftwerk.api.core.histogram import Histograms
 from draftwerk.api.core.memory import MemoryGuard
 from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.request_timer import Clock, RequestTimer
 from draftwerk.api.core.response_store import ResponseStore
-from draftwerk.slo import Promise, read_promise
+from draftwerk.slo import NOTHING_PROMISED, Promise, read_promise
 
 SEED_BITS = 53
 """Of the seeds we choose: as many as a JSON number keeps in every language."""
 
 WRITTEN_MAX = 200
 """Characters that the log takes from what a client wrote."""
+
+TURNED_AWAY = {"slo_unmet": "refused", "deadline_exceeded": "expired"}
+"""What is counted of promises, by how requests ended that were not served."""
 
 log = logging.getLogger("draftwerk")
 
@@ -63,7 +73,7 @@ class ServerState:
     """Requests by how they ended: stop, length, refused, failed, cancelled, overloaded…"""
     promise: Promise = field(init=False)
     promises: Counter[str] = field(default_factory=Counter[str])
-    """Finished requests by whether what was promised was kept: kept, broken."""
+    """Requests by what became of their promise: kept, broken, refused, expired."""
     live: set[Generation] = field(default_factory=set[Generation])
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while no generation is live; read it through `wait_idle`."""
@@ -114,11 +124,21 @@ class ServerState:
                 raise DrainingError
             if self.memory.full:
                 raise OverloadedError(self.admission.retry_after_ms())
+            options = self._promised(call)
             async with (
                 self.admission.turn(
-                    call.options.tenant, len(call.prompts), call.options.priority
+                    options.tenant,
+                    len(call.prompts),
+                    options.priority,
+                    options.deadline_s or None,
                 ) as ticket,
-                opened(self.engine, call.prompts, call.options, engine_id, timer) as generation,
+                opened(
+                    self.engine,
+                    call.prompts,
+                    options.waited(self.clock() - timer.arrived),
+                    engine_id,
+                    timer,
+                ) as generation,
             ):
                 timer.admit()
                 self.live.add(generation)
@@ -142,6 +162,21 @@ class ServerState:
             raise refused(str(error), "blend", "unsupported") from None
         finally:
             self._account(call, timer, outcome)
+
+    def _promised(self, call: Call) -> Options:
+        """Return the options with the whole promise; refuses what the queue would break.
+
+        No request of several prompts is refused for one of them while another is answered.
+        """
+        promise = (call.options.promise or NOTHING_PROMISED).over(self.promise)
+        if not promise:
+            return call.options
+        late_s = self.admission.expected_wait_s() - promise.ttft
+        if len(call.prompts) > 1:
+            promise = Promise(tpot=promise.tpot)
+        elif promise.ttft and late_s > 0.0 and self.settings.slo_policy == "refuse":
+            raise slo_unmet(round(1000 * late_s))
+        return msgspec.structs.replace(call.options, promise=promise)
 
     async def wait_idle(self) -> None:
         """Return when every client has been sent its last event."""
@@ -177,7 +212,7 @@ class ServerState:
         self.outcomes[outcome] += 1
         if outcome in ("stop", "length"):
             timer.finish()
-            self._count_promise(timer)
+        self._count_promise(call.options, timer, outcome)
         usage, times = timer.usage(), timer.metrics()
         speculation = times.speculative_decoding
         log.info(
@@ -196,10 +231,14 @@ class ServerState:
         if self.settings.log_prompts:
             log.info("id=%s prompts=%r", call.request_id, call.prompts)
 
-    def _count_promise(self, timer: RequestTimer) -> None:
+    def _count_promise(self, options: Options, timer: RequestTimer, outcome: str) -> None:
+        """Count what became of a request's promise; one that its client left is no case."""
+        promise = (options.promise or NOTHING_PROMISED).over(self.promise)
         ttft_s = timer.first_token_s()
-        if self.promise and ttft_s is not None:
-            kept = self.promise.is_kept(ttft_s, timer.mean_between_s())
+        if outcome in TURNED_AWAY:
+            self.promises[TURNED_AWAY[outcome]] += 1
+        elif promise and ttft_s is not None and outcome in ("stop", "length"):
+            kept = promise.is_kept(ttft_s, timer.mean_between_s())
             self.promises["kept" if kept else "broken"] += 1
 
 
@@ -218,6 +257,10 @@ def error_of(failed: Failed, call: Call) -> ApiError:
     if failed.kind == "refused":
         field = call.names.get(failed.field, failed.field)
         return ApiError(400, failed.reason, param=field or None, code="refused")
+    if failed.kind == "deadline_exceeded":
+        return deadline_exceeded()
+    if failed.kind == "slo_unmet":
+        return slo_unmet(failed.retry_after_ms)
     if failed.kind == "draining":
         return draining()
     return ApiError(500, failed.reason, code="failed")

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Options, ToolCall
-from draftwerk.api.core.errors import ApiError, refused
+from draftwerk.api.core.errors import OUT_OF_TIME, ApiError, refused
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.usage import PromptDetails, RequestMetrics, Usage
 from draftwerk.api.openai.response_items import OutputItems
@@ -197,6 +197,8 @@ class ResponsesSerializer:
     def failure(self, error: ApiError) -> list[msgspec.Struct]:
         """Return the end of a response that could not be finished."""
         code = "invalid_prompt" if error.status < 500 else "server_error"
+        if error.code in OUT_OF_TIME:  # of fields that OpenAI does not have
+            code = error.code
         fault = ResponseFault(code, error.message, error.param)
         return [self._state(ResponseFailed, "failed", fault=fault)]
 

@@ -33,6 +33,7 @@ from draftwerk.api.replying.field_types import (
     TokenIds,
     Verbosity,
 )
+from draftwerk.api.replying.promise_schema import SloBody, Time
 from draftwerk.api.replying.segments_schema import BlendBody, Documents, MessagePart
 from draftwerk.api.replying.text_schema import ResponseFormat, TextFields
 from draftwerk.api.replying.tools_schema import (
@@ -133,6 +134,10 @@ class SamplingBody(TextFields, frozen=True, kw_only=True):
     length_penalty: Annotated[float, Meta(ge=-10, le=10)] | None = None
     early_stopping: bool | None = None
     priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
+    slo: SloBody | None = None
+    """What this request is promised, in place of the server's `--slo`; ours."""
+    deadline: Time | None = None
+    """From its arrival until it fails unless its text has begun; ours."""
 
     prompt_logprobs: RefusedField = NOTHING
     chat_template: RefusedField = NOTHING

@@ -20,6 +20,7 @@ from draftwerk.api.openai.schema import (
 )
 from draftwerk.api.replying.field_types import PROMPTS_MAX, ServiceTier
 from draftwerk.api.replying.grammars import check_conflicts, grammar_of, text_grammar
+from draftwerk.api.replying.promise_request import promise_of, seconds
 from draftwerk.api.replying.reasoning_request import ReasoningRequest, reasoning_of
 from draftwerk.api.replying.refused_fields import refused_fields
 from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
@@ -115,6 +116,8 @@ def completion_prompts(body: CompletionBody) -> list[Prompt]:
         raise refused("`prompt` mixes token ids with texts or lists.", "prompt", "invalid")
     if not given or () in given:
         raise refused("`prompt` is empty.", "prompt", "invalid")
+    if body.deadline is not None and len(given) > 1:
+        raise refused("`deadline` cannot go with several prompts.", "deadline", "unsupported")
     if len(given) > PROMPTS_MAX:
         raise refused(f"`prompt` has more than {PROMPTS_MAX} prompts.", "prompt", "invalid")
     return cast("list[Prompt]", given)
@@ -258,6 +261,8 @@ def options(
         tenant=tenant,
         cache_salt=body.cache_salt or "",
         priority=TIERS[body.service_tier or "auto"] if body.priority is None else body.priority,
+        promise=promise_of(body.slo),
+        deadline_s=seconds(body.deadline, "deadline"),
     )
 
 

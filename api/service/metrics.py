@@ -133,7 +133,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         yield _counter("draftwerk_" + name, text, value, {})
     for name, text, label, values in (
         ("requests", "Requests by how they ended.", "outcome", state.outcomes),
-        ("slo_requests", "Finished requests by what --slo promises.", "promise", state.promises),
+        ("slo_requests", "Requests by what they were promised.", "promise", state.promises),
         ("accepted_tokens", "Accepted tokens.", "source", snapshot.accepted_by_source),
         ("draft_tokens", "Drafted tokens.", "source", snapshot.drafted_by_source),
         ("drafts", "Rows that a source drafted for.", "source", snapshot.drafts_by_source),

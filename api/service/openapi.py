@@ -70,6 +70,7 @@ ERRORS = {
     "413": "The body is too large.",
     "500": "The server failed.",
     "503": "The server is full, starting or stopping; Retry-After tells when to come back.",
+    "504": "The request's deadline passed before its text began.",
 }
 
 

@@ -14,123 +14,34 @@ admission by known tokens and by expected ones,
 """
 
 import argparse
-from dataclasses import dataclass, field
 from math import exp
 from random import Random
 from statistics import quantiles
 
+from benchmarks.support.virtual_server import VirtualServer, VirtualText
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.protocol.rounds import (
-    NO_DRAFT,
-    Decision,
-    Round,
-    StepReport,
-    Verdict,
-)
-from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
-from draftwerk.speculative.sequence import Sequence
 
-BLOCK, CONTEXT, STOP = 16, 4096, 0
+BLOCK, CONTEXT = 16, 4096
 STEP_S, TOKEN_S = 0.008, 0.0004
 """Of a step, and of each token in it: about those of the default model on two cores."""
 
 
-@dataclass(slots=True)
-class Text:
-    """A request and its answer."""
-
-    prompt: int
-    answer: int
-    begun_s: float = 0.0
-    times_s: list[float] = field(default_factory=list[float])
-
-    @property
-    def pause_s(self) -> float:
-        """The longest wait between two tokens."""
-        pairs = zip(self.times_s, self.times_s[1:], strict=False)
-        return max((then - first for first, then in pairs), default=0.0)
+def step_ms(load: StepLoad) -> float:
+    """Return what a step takes."""
+    return 1e3 * (STEP_S + TOKEN_S * load.tokens)
 
 
-@dataclass(slots=True)
-class VirtualServer:
-    """A scheduler, and users who each ask one question after the other."""
-
-    scheduler: Scheduler
-    texts: list[Text]
-    users: int
-    now_s: float = 0.0
-    _live: dict[int, Text] = field(default_factory=dict[int, Text])
-    _asked: int = 0
-    _namer: BlockNamer = field(default_factory=lambda: BlockNamer(b""))
-
-    def run(self) -> None:
-        """Serve every text."""
-        while True:
-            while len(self._live) < self.users and self._asked < len(self.texts):
-                self._ask()
-            round_ = self.scheduler.plan(self.now_s)
-            if round_ is None:
-                assert not self._live
-                return
-            self._step(round_)
-
-    def _ask(self) -> None:
-        text = self.texts[self._asked]
-        self._asked += 1
-        text.begun_s = self.now_s
-        self._live[self._asked] = text
-        # Every prompt is another one: what the prefix cache saves is not what is measured.
-        tokens = [self._asked * 7919 + n for n in range(text.prompt)]
-        self.scheduler.submit(
-            Sequence(
-                sequence_id=self._asked,
-                request_id=str(self._asked),
-                choice=0,
-                tokens=tokens,
-                prompt_count=len(tokens),
-                sampling=Sampling(stop_token_ids=(STOP,)),
-                tokens_max=CONTEXT - len(tokens),
-                table=BlockTable(self.scheduler.pool, self._namer, ""),
-                draft_max=0,
-                arrived_s=self.now_s,
-            )
-        )
-
-    def _step(self, round_: Round) -> None:
-        tokens = sum(row.stop - row.start for row in round_.rows)
-        self.now_s += STEP_S + TOKEN_S * tokens
-        decisions: list[Decision] = []
-        for row in round_.rows:
-            text = self._live[row.sequence_id]
-            if row.samples:
-                text.times_s.append(self.now_s)
-                ends = row.stop + 1 == text.prompt + text.answer
-                decisions.append(Decision(tokens=(STOP if ends else 1,)))
-            else:
-                decisions.append(Decision())
-        report = StepReport(
-            load=StepLoad(tokens, tokens), device_ms=1e3 * (STEP_S + TOKEN_S * tokens)
-        )
-        drafts = (NO_DRAFT,) * len(round_.rows)
-        verdict = Verdict(round_.round_id, round_.pipeline_slot, tuple(decisions), report)
-        for progress in self.scheduler.commit(verdict, drafts):
-            if progress.finish_reason:
-                del self._live[progress.sequence.sequence_id]
-
-
-def chats(count: int, seed: int) -> list[Text]:
+def chats(count: int, seed: int) -> list[VirtualText]:
     """Return requests of log-normal lengths."""
     rng = Random(seed)
 
     def length(median: float, spread: float, most: int) -> int:
         return max(2, min(most, round(median * exp(rng.gauss(0.0, spread)))))
 
-    return [Text(length(60, 1.25, 1500), length(200, 1.0, 2000)) for _ in range(count)]
+    return [VirtualText(length(60, 1.25, 1500), length(200, 1.0, 2000)) for _ in range(count)]
 
 
 def measure(given: argparse.Namespace, expects: bool) -> str:
@@ -143,10 +54,10 @@ def measure(given: argparse.Namespace, expects: bool) -> str:
         RoundLimits(rows_max=64, draft_max=0),
         lengths=TextLengths() if expects else None,
     )
-    server = VirtualServer(scheduler, texts, given.users)
+    server = VirtualServer(scheduler, texts, step_ms, CONTEXT, given.users)
     server.run()
     stats = scheduler.stats
-    firsts = quantiles((text.times_s[0] - text.begun_s for text in texts), n=100)
+    firsts = quantiles((text.first_s for text in texts), n=100)
     pauses = quantiles((text.pause_s for text in texts), n=100)
     return (
         f"{'expected' if expects else 'known':9s} {stats.generated_tokens / server.now_s:7.1f} "

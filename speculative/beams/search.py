@@ -63,6 +63,11 @@ class BeamSearch:
     def row_count(self) -> int:
         return max(1, len(self.members))
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has taken a step."""
+        return self.beams.length_max > 0
+
     # --- planning -----------------------------------------------------------------------------
 
     def plan(

@@ -113,15 +113,17 @@ class StepCost:
         """Return what a row behind `context` others adds to the context's cost with each token."""
         return self.context_ms(StepLoad(context_tokens=context))
 
-    def chunk_within(self, load: StepLoad, start: int, count_max: int, ms_max: float) -> int:
-        """Return how many tokens of a prompt fit beside a load into a step of `ms_max`.
+    def chunk_within(
+        self, load: StepLoad, start: int, count_max: int, ms_max: float, outputs: int = 0
+    ) -> int:
+        """Return how many tokens in line fit beside a load into a step of `ms_max`.
 
-        They lie behind `start` others, and their logits are not asked for; 0 .. `count_max`.
+        They lie behind `start` others; of each, so many logits are asked for. 0 .. `count_max`.
         """
         low, high = 0, count_max
         while low < high:
             middle = (low + high + 1) // 2
-            if self.ms(load.with_row(start, middle, 0)) <= ms_max:
+            if self.ms(load.with_row(start, middle, outputs * middle)) <= ms_max:
                 low = middle
             else:
                 high = middle - 1

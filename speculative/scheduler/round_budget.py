@@ -1,21 +1,26 @@
 """How many tokens a round may compute, from what was promised and what a step costs.
 
-While texts are decoded, a round is a pause of all of them. So a prompt is read in chunks of
+While texts are decoded, a round is a pause of all of them. So prompts are read in chunks of
 
-    N = max { n : T(n) <= tpot }
+    n = max { n : T(decoding rows + n) <= tpot }
 
-tokens, decoding rows and drafts among them. Reading in small chunks takes longer, as each round
-reads all weights; where a prompt's first token would be late with N and not with the largest
-round, that one is taken. A prompt that is late either way is read in small chunks: what was
-promised to it is broken already, and what was promised to the others need not be.
+tokens, drafts among them, where tpot is the strictest of what the rows' readers were promised.
+Reading in small chunks takes longer, as each round reads all weights. Where a first token would be
+late so, and in time with longer rounds that all of the rows can afford, the round is as long as
+they can. A row can afford what its tokens are ahead of their time:
+
+    T <= tpot + (first token's time + tpot * tokens since) - now
+
+A prompt that is late either way is read in small chunks: what was promised to it is broken already,
+and what was promised to the others need not be.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
-from draftwerk.slo import Promise
 from draftwerk.speculative.costs.step_cost import StepCost
+from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
 
 CHUNK_SHARE = 16
 """Of the largest round, one part in so many is for prompts, however slow steps are: every prompt
@@ -25,51 +30,91 @@ is read in the end."""
 class UnreadPrompt(NamedTuple):
     """A prompt without a first token yet."""
 
-    arrived_s: float
+    due_s: float
+    """When its first token is due; infinite if nothing was promised."""
     unread: int
     """Tokens that are still to be computed."""
+    start: int = 0
+    """Tokens before those."""
+
+
+class DecodingRows(NamedTuple):
+    """Rows that wait for their next token."""
+
+    row_count: int = 0
+    load: StepLoad = NO_LOAD
+    """What a round without prompts and drafts would be."""
+    tpot_s: float = inf
+    """The strictest time per token that was promised."""
+    spare_s: float = 0.0
+    """By how much a round may be longer, once, so that all of them stay in time."""
 
 
 class RoundBudget:
     """Chooses the size of each round; pure but for the steps that it learns from."""
 
-    def __init__(self, tokens_max: int, promise: Promise, cost: StepCost) -> None:
+    def __init__(self, tokens_max: int, cost: StepCost) -> None:
         """`tokens_max` is the largest round's."""
         self.tokens_max = tokens_max
-        self.promise = promise
         self.cost = cost
 
-    def tokens(self, now_s: float, decoding: int, prompts: Iterable[UnreadPrompt]) -> int:
-        """Return how many tokens the round may hold beside `decoding` rows that wait for theirs.
+    def tokens(self, now_s: float, rows: DecodingRows, prompts: Sequence[UnreadPrompt]) -> int:
+        """Return how many tokens the round may hold, `rows` among them.
 
         `prompts` are in the order in which they will be read.
         """
-        most = self.tokens_max
-        if not decoding or not self.promise.tpot:
-            return most
-        table = self.cost.table(most)
-        within = bisect_right(table, 1e3 * self.promise.tpot, 1, most + 1) - 1
-        small = min(most, max(within, decoding + most // CHUNK_SHARE, decoding + 1))
-        return most if self._is_saved(now_s, decoding, prompts, table, small) else small
+        if not rows.row_count or rows.tpot_s == inf:
+            return self.tokens_max
+        small = self._beside(rows, prompts, rows.tpot_s)
+        if rows.spare_s > 0.0 and any(prompt.due_s < inf for prompt in prompts):
+            large = self._beside(rows, prompts, rows.tpot_s + rows.spare_s)
+            if large > small and self._is_saved(now_s, rows, prompts, small, large):
+                small = large
+        return min(self.tokens_max, rows.row_count + small)
+
+    def token_s(self, rows: DecodingRows, prompts: Sequence[UnreadPrompt]) -> float:
+        """Return how long a token of the prompts takes to be read, in the rounds that they get."""
+        if rows.row_count and rows.tpot_s < inf:
+            return self._token_s(rows, prompts, self._beside(rows, prompts, rows.tpot_s))
+        return self._token_s(rows, prompts, max(1, self.tokens_max - rows.row_count))
+
+    def round_s(self, rows: DecodingRows) -> float:
+        """Return how long a round of these rows takes, with a little of a prompt."""
+        return 1e-3 * self.cost.ms(rows.load.with_row(0, self._least, 0))
+
+    @property
+    def _least(self) -> int:
+        """Tokens beside the decoding rows in every round."""
+        return max(1, self.tokens_max // CHUNK_SHARE)
+
+    def _beside(self, rows: DecodingRows, prompts: Sequence[UnreadPrompt], limit_s: float) -> int:
+        """Return how many tokens fit beside the rows: those of prompts first, then drafts."""
+        room = self.tokens_max - rows.row_count
+        unread = min(room, sum(prompt.unread for prompt in prompts))
+        start = prompts[0].start if prompts else 0
+        found = self.cost.chunk_within(rows.load, start, unread, 1e3 * limit_s)
+        if found == unread < room:
+            load = rows.load.with_row(start, found, 0)
+            found += self.cost.chunk_within(load, 0, room - found, 1e3 * limit_s, outputs=1)
+        return max(found, self._least)
+
+    def _token_s(self, rows: DecodingRows, prompts: Sequence[UnreadPrompt], chunk: int) -> float:
+        start = prompts[0].start if prompts else 0
+        return 1e-3 * self.cost.ms(rows.load.with_row(start, chunk, 0)) / chunk
 
     def _is_saved(
         self,
         now_s: float,
-        decoding: int,
-        prompts: Iterable[UnreadPrompt],
-        table: Sequence[float],
+        rows: DecodingRows,
+        prompts: Sequence[UnreadPrompt],
         small: int,
+        large: int,
     ) -> bool:
-        """Return whether the largest round keeps a promise that a small one would break."""
-        if not self.promise.ttft or small == self.tokens_max:
-            return False
+        """Return whether large rounds keep a promise that small ones would break."""
+        slow_s, fast_s = (self._token_s(rows, prompts, chunk) for chunk in (small, large))
         ahead = 0
         for prompt in prompts:
             ahead += prompt.unread
-            left_s = prompt.arrived_s + self.promise.ttft - now_s
-            slow_s, fast_s = (
-                1e-3 * table[size] * ahead / (size - decoding) for size in (small, self.tokens_max)
-            )
-            if fast_s <= left_s < slow_s:
+            if fast_s * ahead <= prompt.due_s - now_s < slow_s * ahead:
                 return True
         return False

@@ -6,11 +6,12 @@ waiting --enter--> running --end-->
 
 One order rules the queue, preemption and the return from it:
 
-    rank = priority * AGING_ROUNDS + (the round in which it was submitted)
+    rank = priority * AGING_ROUNDS + (the round in which it was submitted) + patience
 
-The least rank goes first and gives way last. As a rank never changes and later sequences have
-larger ones, every sequence comes to be the least in the end: none starves, and none is preempted
-for one that it will be preempted by.
+The least rank goes first and gives way last. Patience is how long the first token may take, by what
+was promised, and is at most so many rounds. A rank changes once at most, to a larger one and while
+the sequence waits; later sequences have larger ones. So every sequence comes to be the least in the
+end: none starves, and none is preempted for one that it will be preempted by.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,6 +23,7 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.scheduler.lengths import RunningText, TextLengths, expected_peak
 from draftwerk.speculative.scheduler.occupancy import Occupancy
+from draftwerk.speculative.scheduler.promises import patience
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.sequence import Sequence
 
@@ -60,8 +62,17 @@ class RunningSet:
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a sequence by its rank."""
-        sequence.rank = sequence.priority * AGING_ROUNDS + self.stats.rounds
-        self.waiting.insert(bisect_right(self.waiting, sequence.rank, key=_rank), sequence)
+        submitted = sequence.priority * AGING_ROUNDS + self.stats.rounds
+        sequence.rank = submitted + patience(sequence, self.now_s)
+        self._queue(sequence)
+
+    def demote(self, sequence: Sequence) -> None:
+        """Put a waiting sequence behind those of its priority: once, or it might starve."""
+        assert not sequence.demoted, "put back again"
+        sequence.demoted = True
+        self.waiting.remove(sequence)
+        sequence.rank += AGING_ROUNDS
+        self._queue(sequence)
 
     def let_in(self, sequence: Sequence, rows_max: int) -> bool:
         """Run a sequence that waits, at the cost of spare ones if need be; or leave it waiting."""
@@ -268,6 +279,9 @@ class RunningSet:
             "a waiting sequence holds blocks"
         )
         assert all(self.pool.holders(b) == n for b, n in enumerate(holders)), "a block leaked"
+
+    def _queue(self, sequence: Sequence) -> None:
+        self.waiting.insert(bisect_right(self.waiting, sequence.rank, key=_rank), sequence)
 
     def _is_cramped(self, sequence: Sequence) -> bool:
         """Return whether a sequence would have to give way for more blocks of its own.

@@ -9,16 +9,17 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
+from math import inf
 from typing import Protocol
 
 import msgspec
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.tables import BlockCopy
-from draftwerk.slo import NOTHING_PROMISED, Promise
+from draftwerk.slo import NOTHING_PROMISED, Promise, SloPolicy
 from draftwerk.speculative.beams.members import VerifiedRow
 from draftwerk.speculative.beams.search import SEARCH_ROOM
-from draftwerk.speculative.blend.blending import Blending, BlendStep
+from draftwerk.speculative.blend.blending import BlendStep
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.protocol.rounds import (
     NO_STEP,
@@ -29,12 +30,15 @@ from draftwerk.speculative.protocol.rounds import (
     Row,
     Verdict,
 )
+from draftwerk.speculative.scheduler.blended_rows import next_step, only_blends
 from draftwerk.speculative.scheduler.early_texts import READ_AHEAD, EarlyTexts, drafts_of
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
-from draftwerk.speculative.scheduler.round_budget import RoundBudget, UnreadPrompt
+from draftwerk.speculative.scheduler.promises import decoding_rows, unread_prompts
+from draftwerk.speculative.scheduler.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
 from draftwerk.speculative.scheduler.stats import SchedulerStats
+from draftwerk.speculative.scheduler.turning_away import LastWord, TurningAway
 from draftwerk.speculative.sequence import Sequence, SequenceProgress, origins
 
 READ_MAX = 64
@@ -59,7 +63,9 @@ class RoundLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt tokens that a round takes along while prompts are computed apart: what is left of one
     after a prefix hit is often less, and not worth a hand-over."""
     promise: Promise = NOTHING_PROMISED
-    """What a round's size must keep."""
+    """To every request that has no promise of its own."""
+    slo_policy: SloPolicy = "last"
+    """What becomes of a request that cannot be kept its promise."""
     run_ahead: bool = False
     """Whether a round is planned while the one before it runs; then the depth is two."""
 
@@ -108,7 +114,10 @@ class Scheduler:
         self.prefill = PrefillLane(self.running_set, limits.tokens_max, limits.inline_max)
         self.early = EarlyTexts(self.running_set, limits.tokens_max)
         self.cost = StepCost() if cost is None else cost
-        self._budget = RoundBudget(limits.tokens_max, limits.promise, self.cost)
+        self._budget = RoundBudget(limits.tokens_max, self.cost)
+        self._turning_away = TurningAway(
+            self.running_set, self._budget, limits.slo_policy, limits.rows_max
+        )
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
         self.returns: Returns | None = None
         """A second tier, where there is one."""
@@ -145,6 +154,17 @@ class Scheduler:
                 if not (sequence.in_flight or sequence.ended):
                     self.running_set.end(sequence)
 
+    def turn_away(self, now_s: float) -> list[LastWord]:
+        """End what is not to be served any more, and return why; a row in flight is dropped."""
+        words = self._turning_away.words(now_s, len(self.prefill.up))
+        for word in words:
+            self.cancel(word.sequence.request_id)
+        return words
+
+    def expires_s(self) -> float:
+        """Return when `turn_away` is due though nothing else happens; infinite if never."""
+        return self._turning_away.expires_s()
+
     def plan(self, now_s: float = 0.0) -> Round | None:
         """Return the next round, or None if every pipeline slot is busy or nothing can run.
 
@@ -166,7 +186,9 @@ class Scheduler:
         running = [s for s in self.running_set.running.values() if not s.apart]
         ready = [s for s in running if not s.in_flight or (before and _goes_on(s))]
         decoding = [s for s in ready if s.pending <= 1]
-        tokens_max = self._budget.tokens(now_s, sum(map(_row_count, decoding)), self._unread())
+        rows = decoding_rows(decoding, now_s)
+        prompts = unread_prompts(self._reading()) if rows.tpot_s < inf else []
+        tokens_max = self._budget.tokens(now_s, rows, prompts)
         plan = _Plan(tokens_max, tokens_max, before)
         self._plan_decoding(plan, decoding)
         self._plan_prompts(plan, [s for s in ready if s.pending > 1])
@@ -238,12 +260,13 @@ class Scheduler:
                 self.running_set.end(sequence)
                 if sequence.exact is None:
                     updates.append(SequenceProgress(sequence, (), (), (), "error", decision.error))
-            elif self._only_blends(sequence, row, decision):
+            elif only_blends(sequence, row, decision):
                 continue
             elif row.samples:
                 sequence.begin_decode(now_s)
                 progress = self._advance(sequence, decision, draft)
                 updates += [] if progress is None else [progress]
+                sequence.keep_time(now_s)
             else:
                 sequence.computed = row.stop
                 sequence.table.commit(sequence.tokens, sequence.computed)
@@ -289,14 +312,11 @@ class Scheduler:
             if sequence.continues and _goes_on(sequence)
         )
 
-    def _unread(self) -> list[UnreadPrompt]:
-        """Return the prompts that are read or wait to be, in the order of reading."""
-        if not self.limits.promise.ttft:
-            return []
+    def _reading(self) -> Iterable[Sequence]:
+        """Return those whose prompts are read or wait to be, in the order of reading."""
         running = self.running_set.running.values()
         reading = [s for s in running if s.unread > 1 and not (s.apart or s.is_spare)]
-        ordered = chain(sorted(reading, key=lambda one: one.rank), self._entering())
-        return [UnreadPrompt(one.arrived_s, one.unread) for one in ordered if not one.generated]
+        return chain(sorted(reading, key=lambda one: one.rank), self._entering())
 
     def _plan_decoding(self, plan: _Plan, ready: list[Sequence]) -> None:
         """Give every decoding sequence its row, then share what is left among their drafts."""
@@ -424,7 +444,9 @@ class Scheduler:
         """Add as much of a prompt as the round still has room for, at its end with early tokens."""
         blending, count = sequence.blending, min(sequence.unread, plan.tokens_left)
         if blending is not None and blending.covers(sequence.planned):
-            self._add_blended(plan, sequence, blending)
+            step = next_step(self.running_set, sequence, blending, plan.tokens_left)
+            if step is not None:
+                self._add_row(plan, sequence, step.cost, 0, step)
             return
         if blending is not None and sequence.planned < blending.start:
             count = min(count, blending.start - sequence.planned)
@@ -432,18 +454,6 @@ class Scheduler:
             return
         room = min(len(drafts_of(sequence)), plan.tokens_left - count, sequence.text_room())
         self._add_row(plan, sequence, count, room if count == sequence.pending else 0)
-
-    def _add_blended(self, plan: _Plan, sequence: Sequence, blending: Blending) -> None:
-        """Add the next row of a prompt whose segments are reused."""
-        end = sequence.planned + sequence.unread
-        step = blending.step(sequence.tokens, sequence.planned, end, plan.tokens_left)
-        if step is None:
-            need = self.pool.blocks_for(blending.missing())
-            if not self.running_set.free(sequence, need):
-                return
-            step = blending.step(sequence.tokens, sequence.planned, end, plan.tokens_left)
-        if step is not None:
-            self._add_row(plan, sequence, step.cost, 0, step)
 
     def _add_row(
         self,
@@ -518,16 +528,6 @@ class Scheduler:
         plan.tokens_left -= sum(row.stop - row.start + row.draft_max for row in group.rows)
 
     # --- committing --------------------------------------------------------------------------
-
-    def _only_blends(self, sequence: Sequence, row: Row, decision: Decision) -> bool:
-        """Take in what a row did for a blend; returns whether that was all."""
-        if row.blend is None:
-            return False
-        blending = sequence.blending
-        assert blending is not None
-        blending.commit(sequence.tokens, row.blend, row.stop, decision.deviations)
-        sequence.tally.recomputed += len(row.blend.places)
-        return row.blend.probes
 
     def _advance(
         self, sequence: Sequence, decision: Decision, draft: Draft

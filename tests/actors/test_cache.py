@@ -8,7 +8,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from draftwerk.actors.cache import Cache, draft_max, piece, stats
+from draftwerk.actors.cache import Cache, draft_max
 from draftwerk.actors.mailbox import mailbox
 from draftwerk.actors.messages import (
     CacheMessage,
@@ -22,6 +22,7 @@ from draftwerk.actors.messages import (
     SequenceStats,
     Speculation,
 )
+from draftwerk.actors.pieces import piece, stats
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.costs.work import StepLoad
@@ -54,7 +55,7 @@ def make_cache(inbox: Any = None, draft: Any = None, detokenizer: Any = None, **
         namer=BlockNamer(b""),
         stop_token_ids=(0, 9),
         context_max=20,
-        **how,
+        **{"clock": lambda: 0.0, **how},
     )
 
 

@@ -43,15 +43,17 @@ from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.sampling import gumbel as noise
 from draftwerk.speculative.sampling import params as sampling
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler import early_texts, scheduler
+from draftwerk.speculative.scheduler import early_texts, running_set, scheduler, turning_away
 from draftwerk.speculative.scheduler.early_texts import EarlyTexts
 from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
 from draftwerk.speculative.scheduler.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.scheduler import Scheduler
+from draftwerk.speculative.scheduler.turning_away import TurningAway
 from draftwerk.speculative.sequence import Sequence
 from tests.actors import (
     test_blend_audit,
+    test_deadlines,
     test_detokenizer,
     test_engine,
     test_ledger,
@@ -73,6 +75,7 @@ from tests.speculative.scheduler import (
     test_lengths,
     test_prefill_lane,
     test_priority,
+    test_promises,
     test_round_budget,
     test_run_ahead,
 )
@@ -202,6 +205,20 @@ def slip(owner: Any, name: str, right: str, wrong: str) -> Plant:
         made: dict[str, Any] = {}
         exec(source.replace(right, wrong), sys.modules[function.__module__].__dict__, made)
         monkeypatch.setattr(owner, name, made[name])
+
+    return plant
+
+
+def slip_property(owner: Any, name: str, right: str, wrong: str) -> Plant:
+    """Return a plant that rewrites one expression of a property."""
+
+    def plant(monkeypatch: pytest.MonkeyPatch) -> None:
+        getter = getattr(owner, name).fget
+        source = dedent(inspect.getsource(getter)).removeprefix("@property\n")
+        assert source.count(right) == 1, f"plant it anew: {name} has no single {right!r}"
+        made: dict[str, Any] = {}
+        exec(source.replace(right, wrong), sys.modules[getter.__module__].__dict__, made)
+        monkeypatch.setattr(owner, name, property(made[name]))
 
     return plant
 
@@ -532,15 +549,135 @@ BUGS = [
         slip(Scheduler, "_advance", "lengths.learn(sequence.generated)", "lengths.check()"),
         test_lengths.test_lengths_are_learnt_from_texts_that_end,
     ),
+    # promises and deadlines
     Bug(
         "a round takes longer than was promised",
-        slip(RoundBudget, "tokens", "self.promise.tpot, 1", "2 * self.promise.tpot, 1"),
+        slip(RoundBudget, "tokens", "prompts, rows.tpot_s)", "prompts, 2 * rows.tpot_s)"),
         test_round_budget.test_a_round_takes_no_longer_than_readers_were_promised,
     ),
     Bug(
         "a prompt that is late either way delays all others",
-        slip(RoundBudget, "_is_saved", "fast_s <= left_s < slow_s", "left_s < slow_s"),
-        test_round_budget.test_a_first_token_in_danger_takes_the_largest_round,
+        slip(RoundBudget, "_is_saved", "fast_s * ahead <= prompt", "prompt"),
+        test_round_budget.test_a_first_token_in_danger_takes_as_long_a_round_as_the_texts_can_afford,
+    ),
+    Bug(
+        "a first token is saved at the cost of others' tokens",
+        slip(RoundBudget, "tokens", "rows.tpot_s + rows.spare_s", "rows.tpot_s + 1.0"),
+        test_round_budget.test_a_first_token_in_danger_takes_as_long_a_round_as_the_texts_can_afford,
+    ),
+    Bug(
+        "the mildest promise rules a round",
+        slip(scheduler, "decoding_rows", "min(one.promise.tpot for", "max(one.promise.tpot for"),
+        test_promises.test_a_round_is_no_longer_than_a_request_of_it_was_promised,
+    ),
+    Bug(
+        "tokens are due from the arrival on",
+        slip(Sequence, "keep_time", "now_s, self.generated", "self.arrived_s, self.generated + 1"),
+        test_promises.test_tokens_ahead_of_their_time_can_be_afforded,
+    ),
+    Bug(
+        "whose first token is due first makes no difference",
+        slip(RunningSet, "submit", "patience(sequence, self.now_s)", "0"),
+        test_promises.test_the_first_token_that_is_due_first_comes_first,
+    ),
+    Bug(
+        "who was promised nothing waits for all who were",
+        slip(running_set, "patience", "return PATIENCE_ROUNDS", "return 10**9"),
+        test_promises.test_who_was_promised_nothing_waits_for_so_many_rounds_of_others_and_no_longer,
+    ),
+    Bug(
+        "a deadline is no reason to hurry",
+        slip_property(Sequence, "due_s", "min(self.arrived_s + ttft, self.expires_s)", "inf"),
+        test_promises.test_the_first_token_that_is_due_first_comes_first,
+    ),
+    Bug(
+        "a request waits behind its deadline",
+        slip(turning_away, "expired", "one.expires_s <= now_s", "one.expires_s <= now_s - 1.0"),
+        stories,
+    ),
+    Bug(
+        "a text breaks off at its deadline",
+        slip(turning_away, "expired", " and not one.begun", ""),
+        stories,
+    ),
+    Bug(
+        "a text breaks off whose sibling has begun",
+        slip_property(Sequence, "begun", "self.leader is not None", "False"),
+        test_promises.test_a_choice_whose_sibling_has_begun_is_finished_too,
+    ),
+    Bug(
+        "each choice of a request has a last word",
+        slip(turning_away, "expired", "setdefault(one.request_id", "setdefault(str(one.choice)"),
+        test_promises.test_all_choices_of_a_request_end_with_one_last_word,
+    ),
+    Bug(
+        "a deadline is noticed with the next message",
+        slip(Cache, "_messages", "if expires_s == inf", "if True"),
+        lambda: test_deadlines.test_a_deadline_passes_though_the_device_is_stuck("trio"),
+    ),
+    Bug(
+        "a text that had begun before a crash has a deadline after it",
+        slip(Cache, "_sequence", "any(encoded.committed) or bool(encoded.ended)", "False"),
+        lambda: test_deadlines.test_a_request_that_had_a_token_before_a_crash_has_begun(
+            ((7,), ()), (), True
+        ),
+    ),
+    Bug(
+        "a crash gives a request its time anew",
+        slip(Entry, "resubmission", "arrived_s=self.submit.arrived_s", "arrived_s=None"),
+        test_deadlines.test_a_request_keeps_its_time_over_a_crash,
+    ),
+    Bug(
+        "what a client waited before it came here is forgotten",
+        slip(Cache, "_sequence", "came_s - options.waited_s", "came_s"),
+        test_deadlines.test_time_is_counted_from_where_the_client_came,
+    ),
+    Bug(
+        "a request that was not served stays with the actors",
+        slip(Ledger, "_release", 'event.kind != "refused"', 'event.kind == "failed"'),
+        lambda: test_deadlines.test_the_actors_are_told_to_forget_a_request_that_was_not_served(
+            "slo_unmet"
+        ),
+    ),
+    Bug(
+        "who is late delays the others",
+        slip(
+            test_promises,
+            "late_texts",
+            "            continue\n        ahead +=",
+            "            pass\n        ahead +=",
+        ),
+        test_promises.test_who_is_late_delays_nobody,
+    ),
+    Bug(
+        "a request comes to its first token without a row",
+        slip(test_promises, "late_texts", "rows_s[0] if rows_s else 0.0", "0.0"),
+        test_promises.test_a_request_waits_for_a_row,
+    ),
+    Bug(
+        "what is cached is read once more, or so it is assumed",
+        slip(test_promises, "late_texts", "first_s -= pace", "first_s -= 0.0 * pace"),
+        test_promises.test_what_is_cached_need_not_be_read,
+    ),
+    Bug(
+        "a late request is put back again and again",
+        slip(turning_away, "late_texts", "one.demoted or ", ""),
+        test_promises.test_a_late_request_is_put_behind_those_of_its_priority_once,
+    ),
+    Bug(
+        "a text that has begun is refused",
+        slip(turning_away, "late_texts", "one.begun or ", ""),
+        test_promises.test_a_request_that_has_begun_is_not_refused,
+    ),
+    Bug(
+        "requests are refused though none is to be",
+        slip(TurningAway, "words", 'self.policy == "refuse"', "True"),
+        stories,
+    ),
+    Bug(
+        "a long prompt is refused for ever",
+        slip(TurningAway, "words", " and not late.is_out_of_reach", ""),
+        test_promises.test_a_promise_that_an_idle_server_could_not_keep_is_no_reason_to_refuse,
     ),
     Bug(
         "drafts get slots without blocks",

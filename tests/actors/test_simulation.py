@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from draftwerk.slo import Promise
+from draftwerk.slo import NOTHING_PROMISED, Promise, SloPolicy
 from tests.support.simulation import Setting, run
 
 
@@ -60,6 +60,29 @@ def test_no_promise_changes_a_text(lost: float) -> None:
     counters = total([Setting(seed, lost=lost, promise=promise) for seed in range(30)])
     assert counters["finished"] > 50, counters
     assert counters["preemptions"] > 0, counters
+    assert counters["failed"] == 0
+
+
+@pytest.mark.parametrize("policy", ["serve", "last", "refuse"])
+def test_promises_and_deadlines_of_their_own_change_no_text(policy: SloPolicy) -> None:
+    how = [{}, {"lost": 0.05}, {"run_ahead": True}, {"prefill": 1, "late": 0.05}]
+    settings = [
+        Setting(
+            seed,
+            policy=policy,
+            promised=0.8,
+            promise=Promise(ttft=1.0, tpot=0.01) if seed % 2 else NOTHING_PROMISED,
+            requests=16,
+            block_count=20,
+            **how[seed % 4],
+        )
+        for seed in range(40)
+    ]
+    counters = total(settings)
+    for happened in ("promise finished", "expired", "preemptions", "recoveries"):
+        assert counters[happened] > 5, counters
+    assert (counters["unmet"] > 5) == (policy == "refuse"), counters
+    assert counters["finished"] > 100, counters
     assert counters["failed"] == 0
 
 

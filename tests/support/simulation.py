@@ -23,7 +23,7 @@ from draftwerk.actors.messages import Delta, Ended, Failed, Options, Prompt, Spe
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.cache.page_layout import JOURNAL_BYTES
-from draftwerk.slo import NOTHING_PROMISED, Promise
+from draftwerk.slo import NOTHING_PROMISED, Promise, SloPolicy
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.blend.rules import Blend, RuleName
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
@@ -54,6 +54,7 @@ R = TypeVar("R")
 Spawn = Callable[[], Awaitable[SimulatedChild]]
 
 CONTEXT = 64
+ODD_ENDINGS = ("odd", "expired", "unmet")
 IDLE_S = 3 * (STEP_S + LOADING_SILENCE_S)
 """Virtual seconds after the last client within which the engine is idle and its target is up: a
 process that beats and answers nothing is given up late, and may hang again while it loads."""
@@ -217,6 +218,7 @@ class Outcome:
     """What is special about its request."""
     hypotheses: list[str] = field(default_factory=list[str])
     """Early texts that it was shown."""
+    token_count: int = 0
 
 
 @dataclass
@@ -266,6 +268,9 @@ class Setting:
     odd: float = 0.0
     """The share of clients that send what no device can compute."""
     promise: Promise = NOTHING_PROMISED
+    policy: SloPolicy = "serve"
+    promised: float = 0.0
+    """The share of clients with a promise or a deadline of their own."""
 
 
 @dataclass
@@ -336,6 +341,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
             draft_max=6,
             inline_max=3,
             promise=setting.promise,
+            slo_policy=setting.policy,
         ),
         expects_lengths=setting.seed % 2 == 0,
         requests_max=8,
@@ -523,6 +529,7 @@ async def client(
         prompt, options = with_early_text(rng, options)
         assert options.blend is not None
         setting.blends[options.sampling.seed] = options.blend
+    options = with_promise(options, setting)
     patience = rng.choice([rng.uniform(0, 0.2), rng.uniform(0, 20), 1e6, 1e6, 1e6])
     outcome.kinds = kinds(options)
     outcome.texts = [""] * options.choices
@@ -538,9 +545,24 @@ async def client(
     except OverloadedError:
         outcome.ending = "refused"
     if outcome.odd:
-        assert outcome.ending in ("odd", "left", "refused") and not any(outcome.texts)
+        assert outcome.ending in (*ODD_ENDINGS, "left", "refused") and not any(outcome.texts)
     else:
         compare(prompt, options, outcome)
+
+
+def with_promise(options: Options, setting: Setting) -> Options:
+    """Return the options of a client who is promised something, or cannot wait for long."""
+    rng = random.Random(options.sampling.seed)  # its own, so that all else is as without
+    if rng.random() >= setting.promised:
+        return options
+    own = Promise(ttft=rng.choice([0.0, 0.02, 0.3, 2.0]), tpot=rng.choice([0.0, 0.0005, 0.05]))
+    return msgspec.structs.replace(
+        options,
+        promise=rng.choice([None, own, own]),
+        deadline_s=rng.choice([0.0, 0.0, 0.05, 0.5, 5.0]),
+        priority=rng.choice([-2, -1, 0, 0, 1, 3]),
+        waited_s=rng.choice([0.0, 0.01, 0.2]),
+    )
 
 
 PASSAGES = [[1 + (7 * n + i) % 11 for i in range(5 + 3 * n)] for n in range(4)]
@@ -595,6 +617,7 @@ def kinds(options: Options) -> list[str]:
     found["blend"] = options.blend is not None
     found["early"] = options.blend is not None and options.blend.lossless
     found["blend search"] = found["blend"] and found["search"]
+    found["promise"] = options.promise is not None
     return [name for name, is_so in found.items() if is_so]
 
 
@@ -615,12 +638,14 @@ async def read(
     pace: float,
     outcome: Outcome,
 ) -> None:
+    begun_s = anyio.current_time()
     async with engine.generate(prompt, options, request_id=request_id) as events:
         async for event in events:
             assert not outcome.ending, "something came after the last word"
             await anyio.sleep(pace)
             match event:
                 case Delta():
+                    outcome.token_count += len(event.tokens)
                     assert not outcome.reasons[event.choice], "text after its ending"
                     assert len(event.tokens) == len(event.origins)
                     if event.hypothesis:
@@ -634,6 +659,14 @@ async def read(
                         outcome.ending = "finished"
                 case Failed(kind="refused"):
                     outcome.ending = "refused"  # a search that the pool cannot hold
+                case Failed(kind="deadline_exceeded"):
+                    waited_s = anyio.current_time() - begun_s + options.waited_s
+                    assert 0.0 < options.deadline_s <= waited_s + 1e-6, "it ended too soon"
+                    assert not outcome.token_count, "a text broke off"
+                    outcome.ending = "expired"
+                case Failed(kind="slo_unmet"):
+                    assert event.retry_after_ms > 0 and not outcome.token_count
+                    outcome.ending = "unmet"
                 case Failed():
                     assert outcome.odd, f"{request_id} failed: {event.reason}"
                     outcome.ending = "odd"

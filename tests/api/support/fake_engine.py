@@ -1,8 +1,8 @@
 """A small real engine: deterministic text from a prompt and a seed, several tokens at a time.
 
 Tokens are bytes, so that characters and stop strings are cut by token borders all the time. Words
-in the prompt make trouble: `!refuse`, `!fail` (after some text), `!break`, `!silent`, `!hang`,
-`!slow`.
+in the prompt make trouble: `!refuse`, `!expire`, `!unmet`, `!fail` (after some text), `!break`,
+`!silent`, `!hang`, `!slow`.
 """
 
 import asyncio
@@ -183,6 +183,10 @@ class FakeEngine:
             yield Failed(request_id=request_id, kind="refused", reason="too long", field=field_name)
             return
         yield Started(request_id=request_id, prompt_count=len(tokens))
+        if "!expire" in text or "!unmet" in text:
+            kind, ms = ("slo_unmet", 2500) if "!unmet" in text else ("deadline_exceeded", 0)
+            yield Failed(request_id=request_id, kind=kind, reason="late", retry_after_ms=ms)
+            return
         choices = [
             FakeChoice(request_id, index, text, len(tokens), options)
             for index in range(options.choices)

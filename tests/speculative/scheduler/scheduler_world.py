@@ -7,12 +7,13 @@ After every step the invariants hold, and each text is the plain model's.
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from math import inf
 from random import Random
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
-from draftwerk.slo import Promise
+from draftwerk.slo import NOTHING_PROMISED, Promise, SloPolicy
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Proposal, Round, Row, Verdict
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.lengths import TextLengths
@@ -21,6 +22,7 @@ from draftwerk.speculative.sequence import Sequence, SequenceProgress
 from tests.support.simulation import Guesser
 from tests.support.toy import STOP, VOCAB, ToyTarget, plain_text
 
+POLICIES: tuple[SloPolicy, ...] = ("serve", "last", "refuse")
 CONTEXT = 28
 """Tokens of a sequence at most, as long as the pool can hold one of them."""
 
@@ -35,7 +37,7 @@ class WantedText:
     reason: str
     got: list[int] = field(default_factory=list)
     ending: str = ""
-    """A finish reason, "error", or "cancelled"."""
+    """A finish reason, "error", "cancelled", "expired" or "unmet"."""
 
 
 @dataclass
@@ -66,8 +68,11 @@ class World:
         block_size: int = 3,
         limits: RoundLimits | None = None,
         lengths: TextLengths | None = None,
+        hurry: Random | None = None,
     ) -> None:
+        """With `hurry`, requests are promised something and have deadlines, as it draws them."""
         self.rng = rng
+        self.hurry = hurry
         self.limits = limits or RoundLimits(
             pipeline_depth=2, rows_max=4, tokens_max=12, draft_max=4
         )
@@ -97,6 +102,11 @@ class World:
         draft_max = rng.choice([0, 2, self.limits.draft_max])
         priority = rng.choice([0, 0, -1, 1])
         space = rng.choice(["", "", "a"])
+        promise, expires_s = self.limits.promise, inf
+        if self.hurry is not None:
+            own = [promise, promise, Promise(ttft=0.01), Promise(ttft=0.2, tpot=0.002)]
+            promise = self.hurry.choice(own)
+            expires_s = self.now_s + self.hurry.choice([inf, inf, 0.0, 0.05, 0.5])
         request_id = f"r{len(self.wanteds)}"
         for sequence in expand(
             self.sequence(
@@ -104,6 +114,8 @@ class World:
             )
             for choice in range(choices)
         ):
+            sequence.promise = promise
+            sequence.expires_s = expires_s
             self.scheduler.submit(sequence)
         self.check()
 
@@ -137,6 +149,7 @@ class World:
             draft_max=draft_max,
             priority=priority,
             arrived_s=self.now_s,
+            promise=self.limits.promise,
         )
         want = plain_text(prompt, sampling, tokens_max)
         reason = "stop" if want[-1] in sampling.stop_token_ids else "length"
@@ -162,10 +175,30 @@ class World:
                 assert not wanted.sequence.table.blocks, "a cancelled sequence holds blocks"
         self.check()
 
+    def turn_away(self) -> None:
+        """Let the scheduler end what it does not serve: no request that has a token."""
+        for word in self.scheduler.turn_away(self.now_s):
+            expired = word.retry_after_s is None
+            assert expired or self.limits.slo_policy == "refuse", "refused though none is to be"
+            assert expired or word.sequence.due_s < inf, "refused though nothing was promised"
+            assert expired or (word.retry_after_s or 0.0) > 0.0
+            assert not expired or word.sequence.expires_s <= self.now_s, "before its deadline"
+            for wanted in self.wanteds.values():
+                if wanted.sequence.request_id == word.sequence.request_id:
+                    assert not wanted.got, "a text broke off"
+                    wanted.ending = wanted.ending or ("expired" if expired else "unmet")
+                    self.counters[wanted.ending] += 1
+        for wanted in self.wanteds.values():
+            sequence = wanted.sequence
+            late = sequence.expires_s <= self.now_s and not wanted.ending
+            assert not late or sequence.begun, "it waits behind its deadline"
+        self.check()
+
     def plan(self) -> bool:
         """Plan a round and let the target run it; returns False if there was none."""
         under_way = len(self.verdicts)
         self.now_s += self.rng.choice([0.0, 0.001, 0.1])
+        self.turn_away()
         round_ = self.scheduler.plan(self.now_s)
         if round_ is None:
             assert under_way or self.scheduler.idle, "the scheduler is stuck"
@@ -202,7 +235,7 @@ class World:
         before = {
             row.sequence_id: bool(self.wanteds[row.sequence_id].ending) for row in round_.rows
         }
-        new_token_ids = self.scheduler.commit(verdict, drafts)
+        new_token_ids = self.scheduler.commit(verdict, drafts, self.now_s)
         sent_count = [progress.sequence.sequence_id for progress in new_token_ids]
         wanted = [
             row.sequence_id
@@ -254,6 +287,7 @@ class World:
     def flush(self) -> None:
         """Run one sequence more, so that the devices are sent all finished ids."""
         last = self.sequence("last", 0, [1], Sampling(temperature=0.0), 1)
+        last.promise = NOTHING_PROMISED
         self.scheduler.submit(last)
         assert self.plan()
         assert self.reader.histories.keys() == {last.sequence_id}, "an ended sequence is remembered"
@@ -367,7 +401,7 @@ def live(world: World) -> list[Sequence]:
 
 def story(seed: int, steps: int = 60) -> Counter[str]:
     """Run one random story to its end; returns what happened in it."""
-    rng = Random(seed)
+    rng, hurry = Random(seed), Random(seed) if seed % 2 else None
     world = World(
         rng,
         block_count=rng.choice([6, 9, 14]),
@@ -381,8 +415,10 @@ def story(seed: int, steps: int = 60) -> Counter[str]:
             promise=rng.choice(
                 [Promise(), Promise(tpot=0.0005), Promise(ttft=0.05, tpot=0.0005), Promise(ttft=1)]
             ),
+            slo_policy=hurry.choice(POLICIES) if hurry else "serve",
         ),
         lengths=rng.choice([None, TextLengths()]),
+        hurry=hurry,
     )
     for _ in range(steps):
         match rng.choice(["submit", "plan", "plan", "plan", "commit", "commit", "cancel", "error"]):

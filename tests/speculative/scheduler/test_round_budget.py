@@ -1,72 +1,119 @@
 """How large a round may be, from what was promised and what steps cost."""
 
+from math import inf
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.slo import Promise
+from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import StepCost
-from draftwerk.speculative.scheduler.round_budget import CHUNK_SHARE, RoundBudget, UnreadPrompt
+from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
+from draftwerk.speculative.scheduler.round_budget import (
+    CHUNK_SHARE,
+    DecodingRows,
+    RoundBudget,
+    UnreadPrompt,
+)
+from tests.speculative.costs.test_step_cost import ROOFLINE
 
 MOST = 256
 STEPS = tuple((tokens, 4.0 + 0.5 * tokens) for tokens in (1, 16, 64, 256))
 """A step over 92 tokens takes 50 ms, one over 256 takes 132."""
+LONG = UnreadPrompt(inf, 2000)
 
 
-def budget(**promise: float) -> RoundBudget:
-    return RoundBudget(MOST, Promise(**promise), StepCost(STEPS))
+def budget(tokens_max: int = MOST, roofline: Roofline | None = None) -> RoundBudget:
+    return RoundBudget(tokens_max, StepCost(STEPS, roofline))
+
+
+def rows(count: int, tpot_s: float = inf, spare_s: float = 0.0, context: int = 1) -> DecodingRows:
+    load = NO_LOAD
+    for _ in range(count):
+        load = load.with_row(context, 1, 1)
+    return DecodingRows(count, load, tpot_s, spare_s)
 
 
 def test_without_a_promise_a_round_is_as_large_as_it_may_be() -> None:
-    assert budget().tokens(0.0, 16, []) == MOST
-    assert budget(ttft=0.1).tokens(0.0, 16, [UnreadPrompt(0.0, 900)]) == MOST
+    assert budget().tokens(0.0, rows(16), []) == MOST
+    assert budget().tokens(0.0, rows(16), [UnreadPrompt(0.1, 900)]) == MOST
 
 
 def test_a_round_that_no_text_waits_for_is_as_large_as_it_may_be() -> None:
-    assert budget(tpot=0.05).tokens(0.0, 0, []) == MOST
+    assert budget().tokens(0.0, rows(0, 0.05), []) == MOST
 
 
 def test_a_round_takes_no_longer_than_readers_were_promised() -> None:
-    assert budget(tpot=0.05).tokens(0.0, 16, []) == 92
+    assert budget().tokens(0.0, rows(16, 0.05), [LONG]) == 92
+    assert budget().tokens(0.0, rows(16, 0.05), []) == 92
+
+
+def test_a_token_without_logits_costs_less() -> None:
+    chooses = budget(roofline=ROOFLINE)
+    read = chooses.tokens(0.0, rows(16, 0.05), [LONG])
+    drafted = chooses.tokens(0.0, rows(16, 0.05), [])
+    assert read > drafted
+    load = rows(16).load
+    for start, count, outputs in ((0, read - 16, 0), (0, drafted - 16, drafted - 16)):
+        assert chooses.cost.ms(load.with_row(start, count, outputs)) <= 50.0
+        more = load.with_row(start, count + 1, outputs and outputs + 1)
+        assert chooses.cost.ms(more) > 50.0
+
+
+def test_long_contexts_leave_less_room() -> None:
+    chooses = budget(roofline=ROOFLINE)
+    near = chooses.tokens(0.0, rows(16, 0.05, context=1), [LONG])
+    far = chooses.tokens(0.0, rows(16, 0.05, context=8000), [LONG])
+    assert far < near
 
 
 def test_every_round_reads_something_however_slow_steps_are() -> None:
-    assert budget(tpot=0.001).tokens(0.0, 64, []) == 64 + MOST // CHUNK_SHARE
-    assert RoundBudget(8, Promise(tpot=0.001), StepCost(STEPS)).tokens(0.0, 3, []) == 4
+    assert budget().tokens(0.0, rows(64, 0.001), []) == 64 + MOST // CHUNK_SHARE
+    assert budget(8).tokens(0.0, rows(3, 0.001), []) == 4
 
 
-def test_a_first_token_in_danger_takes_the_largest_round() -> None:
-    both = budget(ttft=1.0, tpot=0.05)
+def test_a_first_token_in_danger_takes_as_long_a_round_as_the_texts_can_afford() -> None:
     # 900 tokens in chunks of 92 - 16 take 592 ms, in the largest rounds 495 ms.
-    prompt = UnreadPrompt(0.0, 900)
-    assert both.tokens(0.30, 16, [prompt]) == 92, "it is in time as it is"
-    assert both.tokens(0.45, 16, [prompt]) == MOST
-    assert both.tokens(0.60, 16, [prompt]) == 92, "it is late either way"
+    prompt = [UnreadPrompt(1.0, 900)]
+    ahead = rows(16, 0.05, spare_s=0.2)
+    assert budget().tokens(0.30, ahead, prompt) == 92, "it is in time as it is"
+    assert budget().tokens(0.45, ahead, prompt) == MOST
+    assert budget().tokens(0.60, ahead, prompt) == 92, "it is late either way"
+    assert budget().tokens(0.45, rows(16, 0.05), prompt) == 92, "their own tokens would be late"
+    some = rows(16, 0.05, spare_s=0.05)
+    assert budget().tokens(0.43, some, prompt) == 192, "a step of 100 ms"
 
 
 def test_a_prompt_waits_for_those_before_it() -> None:
-    both = budget(ttft=1.0, tpot=0.05)
-    first, second = UnreadPrompt(0.0, 300), UnreadPrompt(0.0, 600)
-    assert both.tokens(0.45, 16, [first]) == 92
-    assert both.tokens(0.45, 16, [first, second]) == MOST
+    first, second = UnreadPrompt(1.0, 300), UnreadPrompt(1.0, 600)
+    ahead = rows(16, 0.05, spare_s=0.2)
+    assert budget().tokens(0.45, ahead, [first]) == 92
+    assert budget().tokens(0.45, ahead, [first, second]) == MOST
+
+
+def test_what_a_token_takes_is_what_its_round_takes() -> None:
+    assert budget().token_s(rows(16, 0.05), [LONG]) == pytest.approx(0.05 / 76)
+    assert budget().token_s(rows(0), [LONG]) == pytest.approx(0.132 / 256)
 
 
 @given(
     tpot=st.floats(0.0001, 1.0),
-    ttft=st.floats(0.0, 5.0),
+    spare=st.floats(0.0, 1.0),
     now=st.floats(0.0, 10.0),
     decoding=st.integers(0, 64),
     prompts=st.lists(st.tuples(st.floats(0.0, 10.0), st.integers(1, 4000)), max_size=5),
 )
 def test_a_round_is_within_its_bounds(
     tpot: float,
-    ttft: float,
+    spare: float,
     now: float,
     decoding: int,
     prompts: list[tuple[float, int]],
 ) -> None:
-    chooses = budget(ttft=ttft, tpot=tpot)
-    tokens = chooses.tokens(now, decoding, [UnreadPrompt(*prompt) for prompt in prompts])
+    chooses = budget()
+    unread = [UnreadPrompt(*prompt) for prompt in prompts]
+    tokens = chooses.tokens(now, rows(decoding, tpot, spare), unread)
     assert decoding < tokens <= MOST
     least = decoding + MOST // CHUNK_SHARE
     if decoding and least < tokens < MOST:
-        assert chooses.cost.table(MOST)[tokens] <= 1e3 * tpot
+        assert chooses.cost.ms(StepLoad(tokens, tokens)) <= 1e3 * (tpot + spare) + 1e-6

@@ -53,6 +53,8 @@ def test_every_story_ends_well_and_everything_happens_in_some() -> None:
         "resumed with text",
         "prefix hits",
         "followers' hits",
+        "expired",
+        "unmet",
     ):
         assert happened[event] > 0, (event, happened)
 

@@ -1,0 +1,83 @@
+"""What the scheduler's progress means, as pieces for the detokenizer."""
+
+from math import ceil
+from typing import Any
+
+from draftwerk.actors.messages import Generated, Piece, SequenceStats
+from draftwerk.speculative.scheduler.turning_away import LastWord
+from draftwerk.speculative.sequence import Sequence, SequenceProgress
+
+
+def generated(progress: list[SequenceProgress], decided_s: float) -> Generated | None:
+    """Return what a verdict meant, for the detokenizer, if it meant anything."""
+    if not progress:
+        return None
+    return Generated(pieces=tuple(map(piece, progress)), decided_s=decided_s)
+
+
+def last_words(words: list[LastWord], decided_s: float) -> Generated | None:
+    """Return why requests are not served, for the detokenizer, if there are any."""
+    if not words:
+        return None
+    return Generated(pieces=tuple(map(_last_piece, words)), decided_s=decided_s)
+
+
+def _last_piece(word: LastWord) -> Piece:
+    expired = word.retry_after_s is None
+    return Piece(
+        request_id=word.sequence.request_id,
+        choice=word.sequence.choice,
+        tokens=(),
+        finish_reason="deadline_exceeded" if expired else "slo_unmet",
+        error="its text has not begun in time" if expired else "what was promised cannot be kept",
+        retry_after_ms=0 if word.retry_after_s is None else ceil(1e3 * word.retry_after_s),
+    )
+
+
+def piece(progress: SequenceProgress) -> Piece:
+    """Return one sequence's progress for the detokenizer."""
+    sequence = progress.sequence
+    return Piece(
+        request_id=sequence.request_id,
+        choice=sequence.choice,
+        tokens=progress.tokens,
+        origins=progress.origins,
+        logprobs=progress.logprobs,
+        hypothesis=progress.hypothesis,
+        finish_reason=progress.finish_reason,
+        error=progress.error,
+        stats=stats(sequence),
+        times=sequence.times,
+    )
+
+
+def stats(sequence: Sequence) -> SequenceStats:
+    """Return what the sequence cost so far."""
+    tally = sequence.tally
+    return SequenceStats(
+        prompt_count=sequence.prompt_count,
+        cached_count=tally.cached or 0,
+        step_count=tally.steps,
+        draft_count=tally.drafted,
+        accepted_histogram=tuple(tally.accepted_histogram),
+        predicted_accepted=tally.predicted_accepted,
+        predicted_rejected=tally.predicted_rejected,
+        preemption_count=tally.preemptions,
+        score=tally.score,
+        **_blend_counts(sequence),
+    )
+
+
+def _blend_counts(sequence: Sequence) -> dict[str, Any]:
+    """Return how a prompt's segments were computed; of a lossless one, what the early text had."""
+    if sequence.early is not None and sequence.early.blending is not None:
+        uses = sequence.early.blending.uses()
+        return {"segments": tuple((each.tokens, each.found, 0) for each in uses)}
+    blending = sequence.blending
+    if blending is None:
+        return {}
+    canonical = sum(part.length for part in blending.parts)
+    declared = sum(stop - start for start, stop in blending.blend.spans)
+    kept = canonical - blending.repaired
+    segments = tuple(map(tuple, blending.uses()))
+    return {"blended_count": kept, "repaired_count": declared - kept, "segments": segments}

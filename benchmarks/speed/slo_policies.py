@@ -1,0 +1,155 @@
+"""How many requests are kept what they were promised, by load and policy, on virtual time.
+
+    python -m benchmarks.speed.slo_policies [--slo ttft=1s,tpot=50ms] [--rates 1 2 3 4] [--users 16]
+
+The real scheduler runs over a device of which only the time matters: a step takes `--step-ms`,
+and `--token-ms` for each token whose logits are computed, 0.8 of that for one of a prompt. Requests
+come by chance, so many a second, or each time that one of so many users has an answer; prompts and
+answers have log-normal lengths. Printed are, for each rate or number of users, without a promise
+and for each policy,
+
+    goodput   requests a second that were kept both times, and their share
+    tok/s     generated tokens a second of virtual time
+    TTFT      p50, p99 and the longest time to the first token, seconds
+    TPOT      p50 and p99 of a text's mean time between tokens, ms
+    pause     p99 of a text's longest pause, ms
+    refused   requests
+
+and, last, the highest rate at which `--attain` of the requests are kept theirs. Promises in small
+rounds cost tokens a second, as each round reads all weights: the more, the larger `--step-ms` is.
+"""
+
+import argparse
+from collections.abc import Iterator
+from math import exp
+from random import Random
+from statistics import quantiles
+
+from benchmarks.support.virtual_server import VirtualServer, VirtualText
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.slo import NOTHING_PROMISED, Promise, SloPolicy, read_promise
+from draftwerk.speculative.costs.step_cost import StepCost
+from draftwerk.speculative.costs.work import StepLoad
+from draftwerk.speculative.scheduler.lengths import TextLengths
+from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
+
+BLOCK, BLOCKS, CONTEXT = 16, 4096, 4096
+PROMPT_SHARE = 0.8
+"""What a token without logits costs, of one with them."""
+SEEDS = (1, 8, 64, 256)
+"""Sizes of the steps that are measured at start."""
+POLICIES: tuple[SloPolicy | None, ...] = (None, "serve", "last", "refuse")
+"""None stands for a server without `--slo`."""
+HALVINGS = 6
+
+
+def step_ms(given: argparse.Namespace, load: StepLoad) -> float:
+    """Return what a step takes."""
+    equal = load.outputs + PROMPT_SHARE * (load.tokens - load.outputs)
+    return given.step_ms + given.token_ms * equal
+
+
+def texts(given: argparse.Namespace, rate: float) -> list[VirtualText]:
+    """Return requests of log-normal lengths that come so many a second."""
+    rng, now_s = Random(given.seed), 0.0
+    found: list[VirtualText] = []
+    for _ in range(given.requests):
+        now_s += rng.expovariate(rate)
+        prompt = _length(rng, given.prompt, given.spread)
+        found.append(VirtualText(prompt, _length(rng, given.answer, given.spread), now_s))
+    return found
+
+
+def _length(rng: Random, median: float, spread: float) -> int:
+    return max(2, min(CONTEXT // 2, round(median * exp(rng.gauss(0.0, spread)))))
+
+
+def served(
+    given: argparse.Namespace, policy: SloPolicy | None, rate: float, users: int = 0
+) -> tuple[VirtualServer, list[VirtualText]]:
+    """Serve the requests; what is returned has their times."""
+    promise = NOTHING_PROMISED if policy is None else read_promise(given.slo)
+    requests = texts(given, rate)
+    for each in requests:
+        each.promise = promise
+    measured = [(size, step_ms(given, StepLoad(size, size))) for size in SEEDS]
+    scheduler = Scheduler(
+        BlockPool(BLOCKS, BLOCK),
+        RoundLimits(draft_max=0, promise=promise, slo_policy=policy or "serve"),
+        cost=StepCost(measured),
+        lengths=TextLengths(),
+    )
+    server = VirtualServer(scheduler, requests, lambda load: step_ms(given, load), CONTEXT, users)
+    server.run()
+    return server, requests
+
+
+def kept(requests: list[VirtualText], promise: Promise) -> int:
+    """Return how many requests were kept both times."""
+    return sum(
+        not each.is_refused and promise.is_kept(each.first_s, each.token_s) for each in requests
+    )
+
+
+def rows(given: argparse.Namespace) -> Iterator[str]:
+    """Yield the table."""
+    promise = read_promise(given.slo)
+    yield (
+        "load policy  goodput share  tok/s   TTFT p50    p99    max   TPOT p50   p99  pause p99  "
+        "refused"
+    )
+    loads = [(0.0, given.users)] if given.users else [(rate, 0) for rate in given.rates]
+    for rate, users in loads:
+        for policy in POLICIES:
+            server, requests = served(given, policy, rate or 1.0, users)
+            good, answered = kept(requests, promise), [x for x in requests if not x.is_refused]
+            firsts = quantiles((each.first_s for each in answered), n=100)
+            tpots = quantiles((1e3 * each.token_s for each in answered), n=100)
+            pauses = quantiles((1e3 * each.pause_s for each in answered), n=100)
+            yield (
+                f"{users or rate:4} {policy or 'none':7s} {good / server.now_s:7.2f} "
+                f"{good / len(requests):5.3f} "
+                f"{server.scheduler.stats.generated_tokens / server.now_s:6.1f}   "
+                f"{firsts[49]:8.2f} {firsts[98]:6.2f} {max(x.first_s for x in answered):6.2f}   "
+                f"{tpots[49]:8.1f} {tpots[98]:5.1f}  {pauses[98]:9.1f}  "
+                f"{len(requests) - len(answered):7d}"
+            )
+
+
+def highest_rate(given: argparse.Namespace, policy: SloPolicy | None) -> float:
+    """Return the highest rate at which enough requests are kept theirs, by halving."""
+    promise, low, high = read_promise(given.slo), 0.0, 2.0 * max(given.rates)
+    for _ in range(HALVINGS):
+        rate = (low + high) / 2
+        _, requests = served(given, policy, rate)
+        if kept(requests, promise) >= given.attain * len(requests):
+            low = rate
+        else:
+            high = rate
+    return low
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--slo", nargs="+", default=["ttft=1s,tpot=50ms"])
+    parser.add_argument("--rates", nargs="+", type=float, default=[1.0, 2.0, 3.0, 4.0])
+    parser.add_argument("--users", type=int, default=0, help="in place of rates")
+    parser.add_argument("--requests", type=int, default=200)
+    parser.add_argument("--prompt", type=float, default=400.0, help="tokens, the median")
+    parser.add_argument("--answer", type=float, default=64.0, help="tokens, the median")
+    parser.add_argument("--spread", type=float, default=0.5, help="of the lengths' logarithms")
+    parser.add_argument("--step-ms", type=float, default=12.0)
+    parser.add_argument("--token-ms", type=float, default=0.5)
+    parser.add_argument("--attain", type=float, default=0.95)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    for row in rows(given):
+        print(row, flush=True)
+    for policy in () if given.users else POLICIES:
+        print(f"{policy or 'none':7s} {highest_rate(given, policy):.2f} requests/s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

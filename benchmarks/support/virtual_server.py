@@ -1,0 +1,128 @@
+"""The real scheduler over a device of which only the time matters, on virtual time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockTable
+from draftwerk.slo import NOTHING_PROMISED, Promise
+from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, StepReport, Verdict
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.scheduler import Scheduler
+from draftwerk.speculative.sequence import Sequence
+
+STOP = 0
+
+
+@dataclass(slots=True)
+class VirtualText:
+    """A request and its answer; counts of tokens."""
+
+    prompt: int
+    answer: int
+    arrives_s: float = 0.0
+    """When its client comes; of a user who has asked before, when that was answered."""
+    promise: Promise = NOTHING_PROMISED
+    priority: int = 0
+    begun_s: float = 0.0
+    times_s: list[float] = field(default_factory=list[float])
+    is_refused: bool = False
+
+    @property
+    def pause_s(self) -> float:
+        """The longest wait between two tokens."""
+        pairs = zip(self.times_s, self.times_s[1:], strict=False)
+        return max((then - first for first, then in pairs), default=0.0)
+
+    @property
+    def first_s(self) -> float:
+        """The time to the first token."""
+        return self.times_s[0] - self.begun_s
+
+    @property
+    def token_s(self) -> float:
+        """The mean time between tokens."""
+        return (self.times_s[-1] - self.times_s[0]) / max(1, len(self.times_s) - 1)
+
+
+@dataclass(slots=True)
+class VirtualServer:
+    """A scheduler, and clients: so many users, each with one question after the other, or, with
+    none, requests that come when they come."""
+
+    scheduler: Scheduler
+    texts: list[VirtualText]
+    step_ms: Callable[[StepLoad], float]
+    context_max: int
+    users: int = 0
+    now_s: float = 0.0
+    _live: dict[int, VirtualText] = field(default_factory=dict[int, VirtualText])
+    _asked: int = 0
+    _namer: BlockNamer = field(default_factory=lambda: BlockNamer(b""))
+
+    def run(self) -> None:
+        """Serve every text."""
+        while True:
+            while self._asked < len(self.texts) and self._comes(self.texts[self._asked]):
+                self._ask(self.texts[self._asked])
+            for word in self.scheduler.turn_away(self.now_s):
+                self._live.pop(word.sequence.sequence_id).is_refused = True
+            round_ = self.scheduler.plan(self.now_s)
+            if round_ is not None:
+                self._step(round_)
+            elif self._asked < len(self.texts):
+                self.now_s = max(self.now_s, self.texts[self._asked].arrives_s)
+            else:
+                assert not self._live
+                return
+
+    def _comes(self, text: VirtualText) -> bool:
+        if self.users:
+            return len(self._live) < self.users
+        return text.arrives_s <= self.now_s
+
+    def _ask(self, text: VirtualText) -> None:
+        self._asked += 1
+        text.begun_s = self.now_s if self.users else text.arrives_s
+        self._live[self._asked] = text
+        # Every prompt is another one: what the prefix cache saves is not what is measured.
+        tokens = [self._asked * 7919 + n for n in range(text.prompt)]
+        self.scheduler.submit(
+            Sequence(
+                sequence_id=self._asked,
+                request_id=str(self._asked),
+                choice=0,
+                tokens=tokens,
+                prompt_count=len(tokens),
+                sampling=Sampling(stop_token_ids=(STOP,)),
+                tokens_max=self.context_max - len(tokens),
+                table=BlockTable(self.scheduler.pool, self._namer, ""),
+                draft_max=0,
+                priority=text.priority,
+                promise=text.promise,
+                arrived_s=text.begun_s,
+            )
+        )
+
+    def _step(self, round_: Round) -> None:
+        load = NO_LOAD
+        for row in round_.rows:
+            load = load.with_row(row.start, row.stop - row.start, int(row.samples))
+        ms = self.step_ms(load)
+        self.now_s += 1e-3 * ms
+        decisions: list[Decision] = []
+        for row in round_.rows:
+            text = self._live[row.sequence_id]
+            if row.samples:
+                text.times_s.append(self.now_s)
+                ends = row.stop + 1 == text.prompt + text.answer
+                decisions.append(Decision(tokens=(STOP if ends else 1,)))
+            else:
+                decisions.append(Decision())
+        report = StepReport(load=load, device_ms=ms)
+        drafts = (NO_DRAFT,) * len(round_.rows)
+        verdict = Verdict(round_.round_id, round_.pipeline_slot, tuple(decisions), report)
+        for progress in self.scheduler.commit(verdict, drafts, self.now_s):
+            if progress.finish_reason:
+                del self._live[progress.sequence.sequence_id]

@@ -1,0 +1,131 @@
+"""What requests were promised, as the scheduler's decisions need it.
+
+    slo ttft    a first token in danger is read in longer rounds; of two requests of one priority,
+                the one that is due first goes first
+    slo tpot    rounds are no longer than the strictest of what the running texts were promised
+    deadline    a request that has no token by then fails
+
+None of them changes a text: they decide who is served when, or not at all.
+"""
+
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heapreplace
+from math import inf
+from typing import NamedTuple
+
+from draftwerk.speculative.costs.work import NO_LOAD
+from draftwerk.speculative.scheduler.lengths import TextLengths
+from draftwerk.speculative.scheduler.round_budget import DecodingRows, UnreadPrompt
+from draftwerk.speculative.sequence import Sequence as Text
+
+ROUND_S = 0.05
+"""What a round takes, about: it turns times into ranks, so that only the order depends on it."""
+PATIENCE_ROUNDS = 128
+"""By how many rounds a request that was promised nothing is due later than one due at once."""
+
+
+class LateText(NamedTuple):
+    """A request whose first token will be late where it stands."""
+
+    sequence: Text
+    late_s: float
+    """By how much, at least."""
+    is_out_of_reach: bool
+    """Whether it would be late if nothing else were there."""
+
+
+class Pace(NamedTuple):
+    """How fast waiting requests come to their first tokens."""
+
+    token_s: float
+    """For each token of a prompt that is read."""
+    alone_s: float
+    """The same where nothing else is there."""
+    ahead: int = 0
+    """Tokens of running prompts, which are read first."""
+    rows_s: tuple[float, ...] = (0.0,)
+    """From now until each row is free."""
+    round_s: float = 0.0
+    """For each token that a text in a row generates."""
+
+
+def patience(sequence: Text, now_s: float) -> int:
+    """Return by how many rounds its first token is due later than one due now."""
+    if sequence.due_s == inf:
+        return PATIENCE_ROUNDS
+    left_s = sequence.due_s - max(now_s, sequence.arrived_s)
+    return min(PATIENCE_ROUNDS, max(0, round(left_s / ROUND_S)))
+
+
+def decoding_rows(decoding: Sequence[Text], now_s: float) -> DecodingRows:
+    """Return what the rows that decode need, and what their readers were promised."""
+    counts = [1 if one.search is None else one.search.row_count for one in decoding]
+    promised = [one for one in decoding if one.promise.tpot]
+    if not promised:
+        return DecodingRows(sum(counts))
+    load = NO_LOAD
+    for one, count in zip(decoding, counts, strict=True):
+        for _ in range(count):
+            load = load.with_row(len(one.tokens) - 1, 1, 1)
+    tpot_s = min(one.promise.tpot for one in promised)
+    spare_s = min(one.promise.tpot + max(0.0, one.ahead_s(now_s)) for one in promised) - tpot_s
+    return DecodingRows(sum(counts), load, tpot_s, max(0.0, spare_s))
+
+
+def unread_prompts(ordered: Iterable[Text]) -> list[UnreadPrompt]:
+    """Return the prompts that are read or wait to be, in the order of reading."""
+    return [
+        UnreadPrompt(one.due_s, one.unread, one.planned)
+        for one in ordered
+        if not one.generated and one.unread > 0
+    ]
+
+
+def expired(sequences: Iterable[Text], now_s: float) -> list[Text]:
+    """Return one sequence of each request that has no token though its deadline has passed."""
+    found: dict[str, Text] = {}
+    for one in sequences:
+        if one.expires_s <= now_s and not one.cancelled and not one.begun:
+            found.setdefault(one.request_id, one)
+    return list(found.values())
+
+
+def late_texts(
+    waiting: Iterable[Text], now_s: float, pace: Pace, lengths: TextLengths | None
+) -> list[LateText]:
+    """Return the waiting requests whose first token cannot be in time, in their order.
+
+    Each of the others takes the first free row, and is read behind those before it; the late ones
+    come behind all.
+    """
+    ahead, rows_s = pace.ahead, [*pace.rows_s]
+    heapify(rows_s)
+    found: list[LateText] = []
+    for one in waiting:
+        if one.begun or one.demoted or one.leader is not None:
+            continue
+        row_s = rows_s[0] if rows_s else 0.0
+        first_s = max(row_s, pace.token_s * ahead) + pace.token_s * one.pending
+        if one.due_s < now_s + first_s:
+            first_s -= pace.token_s * one.table.known_slots(one.tokens, one.names)
+        if one.due_s < now_s + first_s:
+            is_out_of_reach = one.arrived_s + pace.alone_s * one.pending > one.due_s
+            found.append(LateText(one, now_s + first_s - one.due_s, is_out_of_reach))
+            continue
+        ahead += one.pending
+        if rows_s:
+            heapreplace(rows_s, first_s + pace.round_s * left(one, lengths))
+    return found
+
+
+def rows_free_s(
+    running: Iterable[Text], rows_max: int, round_s: float, lengths: TextLengths | None
+) -> tuple[float, ...]:
+    """Return when each row is free: now, or once the text in it has probably ended."""
+    ends = [round_s * left(one, lengths) for one in running]
+    return (*ends, *[0.0] * (rows_max - len(ends)))
+
+
+def left(sequence: Text, lengths: TextLengths | None) -> int:
+    """Return how many tokens it will probably still generate; 0 where that is not learnt."""
+    return 0 if lengths is None else lengths.left(sequence)

@@ -1,0 +1,85 @@
+"""Which requests are not served, or served last: deadlines that passed, promises out of reach."""
+
+from itertools import chain
+from math import inf
+from typing import NamedTuple
+
+from draftwerk.slo import SloPolicy
+from draftwerk.speculative.scheduler.promises import (
+    LateText,
+    Pace,
+    decoding_rows,
+    expired,
+    late_texts,
+    rows_free_s,
+    unread_prompts,
+)
+from draftwerk.speculative.scheduler.round_budget import DecodingRows, RoundBudget
+from draftwerk.speculative.scheduler.running_set import RunningSet
+from draftwerk.speculative.sequence import Sequence
+
+
+class LastWord(NamedTuple):
+    """Why a request is not served."""
+
+    sequence: Sequence
+    """Any of it; no text of it was delivered."""
+    retry_after_s: float | None = None
+    """When its promise could have been kept; None if its deadline has passed."""
+
+
+class TurningAway:
+    """Decides by what was promised and how long what is ahead takes."""
+
+    def __init__(
+        self, running_set: RunningSet, budget: RoundBudget, policy: SloPolicy, rows_max: int
+    ) -> None:
+        self.running_set = running_set
+        self.budget = budget
+        self.policy = policy
+        self.rows_max = rows_max
+
+    def expires_s(self) -> float:
+        """Return when the next deadline of a request without a token passes."""
+        live = chain(self.running_set.waiting, self.running_set.running.values())
+        due = (
+            one.expires_s
+            for one in live
+            if one.expires_s < inf and not (one.begun or one.cancelled)
+        )
+        return min(due, default=inf)
+
+    def words(self, now_s: float, prefill_processes: int) -> list[LastWord]:
+        """Return the last words of requests that end here; others may be put behind the rest."""
+        live = chain(self.running_set.waiting, self.running_set.running.values())
+        words = [LastWord(one) for one in expired(live, now_s)]
+        if self.policy == "serve":
+            return words
+        gone = {word.sequence.request_id for word in words}
+        for late in self._late(now_s, prefill_processes):
+            if late.sequence.request_id in gone or late.sequence.cancelled:
+                continue
+            if self.policy == "refuse" and not late.is_out_of_reach:
+                words.append(LastWord(late.sequence, late.late_s))
+            else:
+                self.running_set.demote(late.sequence)
+        return words
+
+    def _late(self, now_s: float, prefill_processes: int) -> list[LateText]:
+        waiting, running = self.running_set.waiting, self.running_set.running.values()
+        if all(one.due_s == inf or one.demoted for one in waiting):
+            return []
+        decoding = decoding_rows([one for one in running if one.pending <= 1], now_s)
+        reading = [one for one in running if one.unread > 1]
+        prompts = unread_prompts(chain(reading, waiting))
+        alone_s = self.budget.token_s(DecodingRows(), prompts)
+        token_s = self.budget.token_s(decoding, prompts)
+        lengths, round_s = self.running_set.lengths, self.budget.round_s(decoding)
+        pace = Pace(
+            alone_s / prefill_processes if prefill_processes else token_s,
+            alone_s,
+            sum(one.unread for one in reading),
+            rows_free_s(running, self.rows_max, round_s, lengths),
+            round_s,
+        )
+        return late_texts(waiting, now_s, pace, lengths)

@@ -1,0 +1,310 @@
+"""What was promised: who goes first, who is put last, who is refused, and who fails in time."""
+
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftwerk.slo import Promise
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.lengths import TextLengths
+from draftwerk.speculative.scheduler.promises import (
+    PATIENCE_ROUNDS,
+    Pace,
+    decoding_rows,
+    late_texts,
+    patience,
+    rows_free_s,
+    unread_prompts,
+)
+from draftwerk.speculative.scheduler.running_set import AGING_ROUNDS
+from draftwerk.speculative.scheduler.scheduler import expand
+from draftwerk.speculative.sequence import Sequence
+from tests.speculative.scheduler.scheduler_world import World
+from tests.speculative.scheduler.test_priority import decided, waiting
+from tests.speculative.scheduler.test_scheduler import GREEDY, ids, make_world, planned
+
+STEPS = tuple((tokens, 10.0 + tokens) for tokens in (1, 16, 64))
+"""In milliseconds: a token alone takes 11, a round of 64 takes 74."""
+
+
+def world_of(**limits: Any) -> World:
+    world = make_world(**limits)
+    world.scheduler.cost.seed(STEPS)
+    return world
+
+
+def submit(
+    world: World,
+    count: int = 8,
+    promise: Promise | None = None,
+    expires_s: float = inf,
+    tokens_max: int = 9,
+    **how: Any,
+) -> Sequence:
+    """Submit a request of so many tokens, which no other begins with."""
+    number = len(world.wanteds)
+    prompt = [1 + number % 7, *[2 + number % 5] * (count - 1)]
+    sequence = world.sequence(f"r{number}", 0, prompt, GREEDY, tokens_max, **how)
+    sequence.promise = promise or world.limits.promise
+    sequence.expires_s = expires_s
+    world.scheduler.submit(sequence)
+    return sequence
+
+
+# --- the order ------------------------------------------------------------------------------------
+
+
+def test_the_first_token_that_is_due_first_comes_first() -> None:
+    world = world_of()
+    unhurried = submit(world)
+    slow = submit(world, promise=Promise(ttft=3.0))
+    fast = submit(world, promise=Promise(ttft=0.2))
+    ends = submit(world, expires_s=1.0)
+    assert waiting(world) == [fast, ends, slow, unhurried]
+
+
+def test_priority_goes_before_promises() -> None:
+    world = world_of()
+    hurried = submit(world, promise=Promise(ttft=0.1), priority=1)
+    unhurried = submit(world)
+    assert waiting(world) == [unhurried, hurried]
+
+
+def test_equal_promises_are_kept_in_the_order_of_arrival() -> None:
+    world = world_of()
+    for _ in range(3):
+        submit(world, promise=Promise(ttft=0.5))
+    found = waiting(world)
+    assert [one.sequence_id for one in found] == sorted(one.sequence_id for one in found)
+
+
+def test_who_was_promised_nothing_waits_for_so_many_rounds_of_others_and_no_longer() -> None:
+    world = world_of(rows_max=1)
+    submit(world, 1, tokens_max=1)
+    last = submit(world, 3, tokens_max=1)
+    for _ in range(2 * PATIENCE_ROUNDS):
+        submit(world, 2, Promise(ttft=0.001), tokens_max=1)
+        decided(world, planned(world))
+        if last.ended:
+            break
+    assert last.ended, "it starved"
+    assert world.scheduler.stats.rounds > PATIENCE_ROUNDS / 2, "it went before those in a hurry"
+
+
+@given(st.floats(0.0, 1e3), st.floats(0.0, 1e3))
+def test_patience_is_bounded_and_grows_with_the_time_that_is_left(ttft: float, more: float) -> None:
+    world = world_of()
+    one = world.sequence("r", 0, [1], GREEDY, 1)
+    assert patience(one, 0.0) == PATIENCE_ROUNDS
+    one.promise = Promise(ttft=ttft + 0.001)
+    first = patience(one, 0.0)
+    one.promise = Promise(ttft=ttft + more + 0.001)
+    assert 0 <= first <= patience(one, 0.0) <= PATIENCE_ROUNDS
+    assert patience(one, 1e4) == 0
+    assert PATIENCE_ROUNDS <= AGING_ROUNDS, "a promise goes before a priority"
+
+
+# --- what rows can afford -------------------------------------------------------------------------
+
+
+def test_the_strictest_promise_rules_a_round() -> None:
+    world = world_of()
+    texts = [
+        submit(world, 8, Promise(tpot=tpot)) if tpot else submit(world, 8)
+        for tpot in (0.0, 0.2, 0.05)
+    ]
+    found = decoding_rows(texts, 0.0)
+    assert (found.row_count, found.tpot_s, found.load.tokens) == (3, 0.05, 3)
+    assert decoding_rows(texts[:1], 0.0).tpot_s == inf
+
+
+def test_tokens_ahead_of_their_time_can_be_afforded() -> None:
+    world = world_of()
+    (one,) = [submit(world, 8, Promise(tpot=0.05))]
+    decided(world, planned(world))
+    assert (one.first_count, one.first_s, one.generated) == (1, 0.0, 1)
+    for _ in range(4):
+        decided(world, planned(world))
+    assert one.ahead_s(0.12) == pytest.approx(0.08)
+    assert decoding_rows([one], 0.12).spare_s == pytest.approx(0.08)
+    assert decoding_rows([one], 0.50).spare_s == 0.0
+
+
+def test_a_round_is_no_longer_than_a_request_of_it_was_promised() -> None:
+    world = world_of(tokens_max=64)
+    for tpot in (0.06, 0.03):
+        submit(world, 4, Promise(tpot=tpot), draft_max=0)
+    decided(world, planned(world))
+    submit(world, 60)
+    chunk = planned(world).rows[-1]
+    assert chunk.stop - chunk.start == 18, "20 tokens take 30 ms"
+
+
+# --- deadlines ------------------------------------------------------------------------------------
+
+
+def test_a_request_without_a_token_ends_at_its_deadline() -> None:
+    world = world_of(rows_max=1)
+    runs = submit(world)
+    decided(world, planned(world))
+    waits = submit(world, expires_s=1.0)
+    assert world.scheduler.expires_s() == 1.0
+    assert world.scheduler.turn_away(0.99) == []
+    ((gone, retry_after_s),) = world.scheduler.turn_away(1.0)
+    assert (gone, retry_after_s, gone.ended) == (waits, None, True)
+    assert not runs.ended
+    assert world.scheduler.expires_s() == inf
+    assert world.scheduler.turn_away(2.0) == []
+
+
+def test_a_prompt_that_is_being_read_ends_with_its_verdict() -> None:
+    world = world_of(tokens_max=4)
+    slow = submit(world, 12, expires_s=1.0)
+    round_ = planned(world)
+    ((gone, _),) = world.scheduler.turn_away(1.5)
+    assert gone is slow and not slow.ended
+    assert world.scheduler.expires_s() == inf, "it is told of once"
+    decided(world, round_)
+    assert slow.ended and world.scheduler.idle
+
+
+def test_a_text_that_has_begun_is_finished_whatever_the_time() -> None:
+    world = world_of()
+    begun = submit(world, expires_s=1.0)
+    decided(world, planned(world))
+    assert world.scheduler.expires_s() == inf
+    assert world.scheduler.turn_away(9.0) == []
+    world.scheduler.running_set.preempt(begun)
+    assert world.scheduler.turn_away(9.0) == []
+
+
+def test_a_choice_whose_sibling_has_begun_is_finished_too() -> None:
+    world = world_of(rows_max=1)
+    first, second = expand(world.sequence("pair", n, [1] * 6, GREEDY, 3) for n in (0, 1))
+    for one in (first, second):
+        one.expires_s = 1.0
+        world.scheduler.submit(one)
+    decided(world, planned(world))
+    assert first.generated and not second.generated
+    assert world.scheduler.turn_away(9.0) == []
+
+
+def test_all_choices_of_a_request_end_with_one_last_word() -> None:
+    world = world_of()
+    for one in expand(world.sequence("pair", n, [1] * 6, GREEDY, 3) for n in (0, 1)):
+        one.expires_s = 1.0
+        world.scheduler.submit(one)
+    assert len(world.scheduler.turn_away(1.0)) == 1
+    assert world.scheduler.idle
+
+
+# --- promises that cannot be kept -----------------------------------------------------------------
+
+PACE = Pace(token_s=0.01, alone_s=0.005, ahead=10)
+
+
+def test_a_request_is_late_if_what_is_before_it_takes_too_long() -> None:
+    world = world_of()
+    (one,) = [world.sequence("r", 0, [1] * 20, GREEDY, 4)]
+    for ttft, late_s in ((0.31, None), (0.29, 0.01)):
+        one.promise = Promise(ttft=ttft)
+        found = late_texts([one], 0.0, PACE, None)
+        assert [each.late_s for each in found] == ([] if late_s is None else [pytest.approx(0.01)])
+    one.promise = Promise(ttft=0.09)
+    assert [each.is_out_of_reach for each in late_texts([one], 0.0, PACE, None)] == [True]
+
+
+def test_who_is_late_delays_nobody() -> None:
+    world = world_of()
+    big, small = (world.sequence("r", 0, [n] * (100 // n), GREEDY, 4) for n in (1, 5))
+    big.promise, small.promise = Promise(ttft=0.9), Promise(ttft=0.4)
+    assert [each.sequence for each in late_texts([big, small], 0.0, PACE, None)] == [big]
+
+
+def test_a_request_waits_for_a_row() -> None:
+    world = world_of(rows_max=2)
+    lengths = TextLengths()
+    for _ in range(300):
+        lengths.learn(8)
+    running = [world.sequence("r", 0, [1], GREEDY, 50) for _ in range(2)]
+    for one in running:
+        one.sampling = Sampling(temperature=0.0, stop_token_ids=(3,))
+    rows_s = rows_free_s(running, 3, 0.1, lengths)
+    assert sorted(rows_s) == [0.0, pytest.approx(0.8, rel=0.5), pytest.approx(0.8, rel=0.5)]
+    waits = [world.sequence("r", 0, [2] * 5, GREEDY, 8) for _ in range(3)]
+    for one in waits:
+        one.promise = Promise(ttft=0.5)
+    pace = PACE._replace(ahead=0, rows_s=rows_s, round_s=0.1)
+    assert [each.sequence for each in late_texts(waits, 0.0, pace, lengths)] == waits[1:]
+
+
+def late_world(policy: str) -> tuple[World, list[Sequence]]:
+    """Return a world in which the second of three requests cannot be in time."""
+    world = world_of(tokens_max=16, slo_policy=policy)
+    soon = Promise(ttft=0.1)
+    return world, [submit(world, 40, Promise(ttft=0.09)), submit(world, 40, soon), submit(world)]
+
+
+def test_by_policy_a_late_request_is_served_in_its_turn() -> None:
+    world, requests = late_world("serve")
+    assert world.scheduler.turn_away(0.0) == []
+    assert waiting(world) == requests
+
+
+def test_a_late_request_is_refused_with_the_time_to_come_back() -> None:
+    world, (first, second, third) = late_world("refuse")
+    ((gone, retry_after_s),) = world.scheduler.turn_away(0.0)
+    assert gone is second
+    assert retry_after_s == pytest.approx(80 * 0.026 / 16 - 0.1), "26 ms for each 16 tokens"
+    assert waiting(world) == [first, third]
+
+
+def test_a_late_request_is_put_behind_those_of_its_priority_once() -> None:
+    world, (first, second, third) = late_world("last")
+    low = submit(world, priority=2)
+    assert world.scheduler.turn_away(0.0) == []
+    assert waiting(world) == [first, third, second, low]
+    rank = second.rank
+    assert world.scheduler.turn_away(5.0) == []
+    assert second.rank == rank
+    world.scheduler.check()
+
+
+def test_a_promise_that_an_idle_server_could_not_keep_is_no_reason_to_refuse() -> None:
+    world = world_of(tokens_max=16, slo_policy="refuse")
+    long = submit(world, 40, Promise(ttft=0.01))
+    other = submit(world)
+    assert world.scheduler.turn_away(0.0) == []
+    assert waiting(world) == [other, long]
+
+
+def test_a_request_that_has_begun_is_not_refused() -> None:
+    world = world_of(slo_policy="refuse")
+    begun = submit(world, 8, Promise(ttft=0.2))
+    decided(world, planned(world))
+    world.scheduler.running_set.preempt(begun)
+    assert world.scheduler.turn_away(5.0) == []
+    assert ids(planned(world)) == [begun.sequence_id]
+
+
+def test_what_is_cached_need_not_be_read() -> None:
+    world = world_of(tokens_max=64, slo_policy="refuse")
+    first = submit(world, 40, tokens_max=1)
+    decided(world, planned(world))
+    assert first.ended
+    again = world.sequence("again", 0, [*first.tokens[:40], 9], GREEDY, 4)
+    again.promise = Promise(ttft=0.02)
+    assert late_texts([again], 0.0, PACE._replace(ahead=0, token_s=0.002), None) == []
+    other = world.sequence("other", 0, [6] * 41, GREEDY, 4)
+    other.promise = Promise(ttft=0.02)
+    assert late_texts([other], 0.0, PACE._replace(ahead=0, token_s=0.002), None)
+
+
+def test_unread_prompts_are_those_without_a_token() -> None:
+    world = world_of()
+    begun, fresh = submit(world), submit(world, promise=Promise(ttft=2.0))
+    begun.tokens.append(3)
+    assert unread_prompts([begun, fresh]) == [(2.0, 8, 0)]
