@@ -23,6 +23,7 @@ STRINGS_MAX = 2**16
 # Of msgspec's own messages only the path is used.
 PLACE = re.compile(r"at `(?:key` in `)?\$\.?([^`]*)`$")
 MISSING = re.compile(r"missing required field `(\w+)`")
+UNKNOWN = re.compile(r"unknown field `([^`]{1,80})")
 BYTE = re.compile(r"\(byte (\d+)\)")
 STEP = re.compile(r"\w+|\[[^\]]*\]")
 
@@ -77,6 +78,10 @@ def invalid(message: str, struct: type[msgspec.Struct]) -> ApiError:
     if missing:
         path = f"{field}.{missing[1]}" if field else missing[1]
         return refused(f"`{path}` is required.", path, "missing")
+    unknown = UNKNOWN.search(message)
+    if unknown:
+        path = f"{field}.{unknown[1]}" if field else unknown[1]
+        return refused(f"`{path}` is not known to this server.", path, "unsupported")
     if not field:
         return refused("The body must be a JSON object.", code="invalid")
     kinds = _kinds_at([inspect.type_info(struct)], STEP.findall(field))
