@@ -1,24 +1,32 @@
 """What the way through Ray Serve costs: `python -m benchmarks.cluster.serve_cost`.
 
-The same requests to `draftwerk serve` and to `draftwerk serve --replicas 1`, in turns, each time a
-new server: one client after the other, and several at once. It prints the medians of the time to
-the first token, of the time between two, and of the tokens in a second. Options after `--` are
-those of both servers.
+The same requests to `draftwerk serve`, to `draftwerk serve --replicas 1` and to what `draftwerk
+cluster deploy` runs behind Serve's proxy, in turns, each time a new server: one client after the
+other, and several at once. It prints the medians of the time to the first token, of the time
+between two, and of the tokens in a second. Options after `--` are those of all servers.
 """
 
 import argparse
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from time import perf_counter
 
 import aiohttp
 
+from benchmarks.cluster.deployed import deployed
 from benchmarks.support.server import draftwerk
+from draftwerk.loadtest.server.launcher import Server
 
-SERVERS: dict[str, tuple[str, ...]] = {"plain": (), "through Serve": ("--replicas", "1")}
+SERVERS: dict[str, Callable[..., AbstractAsyncContextManager[Server]]] = {
+    "plain": draftwerk,
+    "one replica": partial(draftwerk, "--replicas", "1"),
+    "behind Serve's proxy": deployed,
+}
 WORDS = "Once upon a time there was a small town by the sea, and the people of that town"
 
 
@@ -72,11 +80,14 @@ async def load(
 
 
 async def run(options: argparse.Namespace) -> int:
-    """Measure both servers in turns, and print the table."""
-    found = {(name, clients): ClientTimes() for clients in options.clients for name in SERVERS}
+    """Measure the servers in turns, and print the table."""
+    found = {
+        (name, clients): ClientTimes() for clients in options.clients for name in options.servers
+    }
     for _ in range(options.turns):
-        for name, flags in SERVERS.items():
-            async with draftwerk(*flags, *options.serve) as server, aiohttp.ClientSession() as http:
+        for name in options.servers:
+            start = SERVERS[name]
+            async with start(*options.serve) as server, aiohttp.ClientSession() as http:
                 await load(http, server.url, max(options.clients), options)  # warm
                 for clients in options.clients:
                     times = await load(http, server.url, clients, options)
@@ -102,7 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--requests", type=int, default=24, help="in each load")
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--clients", type=int, nargs="*", default=[1, 8])
-    parser.add_argument("serve", nargs="*", help="after --: options of both servers")
+    parser.add_argument("--servers", nargs="*", choices=SERVERS, default=list(SERVERS))
+    parser.add_argument("serve", nargs="*", help="after --: options of all servers")
     return asyncio.run(run(parser.parse_args(arguments)))
 
 
