@@ -80,8 +80,9 @@ class EngineReplica:
             self.stop.set()  # its streams go elsewhere at once, Serve takes a while
             raise RuntimeError(self.fault)
 
-    def record_autoscaling_stats(self) -> dict[str, float]:
-        """Return what the number of replicas follows."""
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Return what the number of replicas follows; were it no coroutine, Serve would call it on
+        a thread without the loop that the waits are counted on."""
         return {"wait_s": self.server.result().work().wait_s if self.server.done() else 0.0}
 
     async def __del__(self) -> None:

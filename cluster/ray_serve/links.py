@@ -9,7 +9,8 @@ from draftwerk.cluster.ray_serve.directory import BEAT_S, Address, Directory
 from draftwerk.cluster.replica_link import connect
 from draftwerk.cluster.replica_set import ReplicaSet
 
-LOOK_S = 0.25
+LOOK_S = 1.0
+"""Between two looks at the directory: each asks Ray's head once for every replica."""
 RETRY_S = 1.0
 GIVE_UP = 30
 """Attempts in a row after which an address leaves the directory: its replica was killed."""

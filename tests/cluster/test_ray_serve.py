@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import inspect
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,3 +159,15 @@ async def test_a_killed_replica_changes_no_text(
     await kill
     assert differences(plain, enumerate(found)) == []
     assert len(before) == 2
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray's own
+async def test_serve_asks_for_waits_on_the_loop_that_counts_them() -> None:
+    from draftwerk.cluster.ray_serve.deployments import EngineReplica
+
+    # A plain function is called on a thread, where there is no loop: then no wait is reported.
+    assert inspect.iscoroutinefunction(EngineReplica.record_autoscaling_stats)
+    server = asyncio.get_running_loop().create_future()
+    server.set_result(ReplicaServer(FixedSnapshot(Snapshot()), REPLICA, b""))  # type: ignore[arg-type]
+    replica: Any = SimpleNamespace(server=server)
+    assert await EngineReplica.record_autoscaling_stats(replica) == {"wait_s": 0.0}

@@ -6,6 +6,7 @@ from ollama import Client, ResponseError
 
 client = Client(host=URL.removesuffix("/v1"))
 MESSAGES = [{"role": "user", "content": HELLO}]
+SEEDS = 24
 SHORT = {"num_predict": 20, "seed": 3}
 
 
@@ -35,24 +36,24 @@ def generate_streamed() -> None:
 
 @case("tools")
 def tools() -> None:
-    """Three calls, each with its result sent back, streamed in turns with whole ones."""
+    """A call, which the API cannot ask for, as soon as a seed brings one, and its result."""
+    messages = [{"role": "user", "content": ASK_TOOL}]
     tool = {"type": "function", "function": TOOL}
-    messages = [{"role": "user", "content": ASK_TOOL + " Call get_weather."}]
-    for turn in range(3):
-        messages.append({"role": "user", "content": "Call get_weather."})
-        body = {"model": MODEL, "messages": messages, "tools": [tool], "options": {"seed": 7}}
-        if turn % 2:
-            answer = client.chat(**body).message
-        else:
-            parts = [each.message for each in client.chat(**body, stream=True)]
-            (answer,) = (each for each in parts if each.tool_calls)
-        (call,) = answer.tool_calls
-        result = called(call.function.name, dict(call.function.arguments))
-        messages += [
-            answer,
-            {"role": "tool", "tool_name": call.function.name, "content": result},
-        ]
-    check_text(client.chat(MODEL, messages, options=SHORT).message.content)
+    for seed in range(SEEDS):
+        options = {"seed": seed, "num_predict": 80}
+        whole = client.chat(MODEL, messages, tools=[tool], options=options).message
+        if not whole.tool_calls:
+            continue
+        parts = client.chat(MODEL, messages, tools=[tool], options=options, stream=True)
+        streamed = [call for part in parts for call in part.message.tool_calls or ()]
+        assert streamed == whole.tool_calls
+        messages.append(whole)
+        for call in streamed:
+            result = called(call.function.name, dict(call.function.arguments))
+            messages.append({"role": "tool", "tool_name": call.function.name, "content": result})
+        check_text(client.chat(MODEL, messages, options=SHORT).message.content)
+        return
+    raise AssertionError(f"no call with {SEEDS} seeds")
 
 
 @case("structured output")
