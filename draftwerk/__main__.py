@@ -42,7 +42,7 @@ def serve_command(parsed: dict[str, Any]) -> int:
     if settings.replicas:
         return extra_cluster().serve_replicas(settings)
 
-    from draftwerk.api.server import serve
+    from draftwerk.api.serving.server import serve
 
     return serve(settings, build)
 

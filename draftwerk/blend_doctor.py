@@ -15,8 +15,8 @@ from draftwerk.actors.messages import ChatMessage
 from draftwerk.api.core.config import ConfigError, EngineSettings
 from draftwerk.blend_certificate import KL_MAX, TOP1_MIN, Certificate, table, write
 from draftwerk.build import read_infos, read_text
-from draftwerk.model.build import ModelOptions, build
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.process.build import ModelOptions, build
 from draftwerk.model.step.blend.blend_quality import RetrievalPrompt, Sample, measure, summaries
 from draftwerk.model.step.blend.blend_trial import BlendTrial
 from draftwerk.model.step.target_runner import TargetRunner

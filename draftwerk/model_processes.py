@@ -140,7 +140,7 @@ async def successors(
     if ready.device == "cpu" and settings.spare != "off" and can_fork() and not divided:
         model = NurseryModel(str(info.directory), info.vocab_size, info.eos_token_ids)
         words = msgspec.json.encode(model).decode()
-        nursery = Nursery(python_command("draftwerk.model.nursery", words))
+        nursery = Nursery(python_command("draftwerk.model.process.nursery", words))
         await nursery.start()
     return TargetSuccessors(options, memory, settings.silence_s, nursery)
 
@@ -210,5 +210,7 @@ def device(
     """Return a device whose model process is started with these options, over this memory."""
     shared = {} if memory is None else memory.options
     descriptors = () if memory is None else memory.descriptors
-    command = python_command("draftwerk.model.worker", role, json.dumps({**options, **shared}))
+    command = python_command(
+        "draftwerk.model.process.worker", role, json.dumps({**options, **shared})
+    )
     return ProcessDevice[W, R](partial(spawn, command, descriptors), result, silence_s)

@@ -6,7 +6,7 @@ import msgspec
 
 from draftwerk.actors.messages import Delta, Ended, TokenText, ToolCall
 from draftwerk.api.core.request_timer import RequestTimer
-from draftwerk.api.openai.replies import RequestMetrics, Usage
+from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.replying.answers import AnswerParts
 from draftwerk.api.replying.tool_request import call_id_of
 from draftwerk.speculative.replies.parser import PartKind

@@ -10,9 +10,9 @@ from draftwerk.actors.messages import Prompt as EnginePrompt
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import Call
-from draftwerk.api.openai.decode import decoded
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
 from draftwerk.api.openai.translate import chat_prompt, completion_prompts, options
+from draftwerk.api.replying.decode import decoded
 from draftwerk.api.replying.grammars import ANY_OBJECT, schema_grammar
 from draftwerk.api.replying.reasoning_request import ReasoningRequest
 from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply

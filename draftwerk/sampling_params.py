@@ -88,7 +88,7 @@ class SamplingParams:
         try:
             return msgspec.convert(values, ParamsBody)
         except msgspec.ValidationError as error:
-            from draftwerk.api.openai.decode import invalid
+            from draftwerk.api.core.field_errors import invalid
 
             found = invalid(str(error), ParamsBody)
             raise RequestError(found.message, found.param or "") from None

@@ -15,11 +15,11 @@ from draftwerk.speculative.protocol.rounds import (
     Feedback,
     NewSequence,
 )
-from draftwerk.speculative.sampling.params import Sampling
 
 if TYPE_CHECKING:
     from draftwerk.speculative.beams.search import BeamSearch
     from draftwerk.speculative.blend.blending import Blending
+    from draftwerk.speculative.sampling.params import Sampling
 
 
 class StageTimes(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class Sequence:
     choice: int
     tokens: list[int]
     prompt_count: int
-    sampling: Sampling
+    sampling: "Sampling"
     tokens_max: int
     """Generated tokens at most."""
     table: BlockTable

@@ -29,8 +29,8 @@ from draftwerk.actors.messages import (
     Started,
 )
 from draftwerk.model.batch.builder import BatchBuilder
-from draftwerk.model.build import ModelOptions, build_runner
 from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.process.build import ModelOptions, build_runner
 from draftwerk.model.reference.sampler import SamplingRequest, scores_of, truncated
 from draftwerk.model.step.row_plan import RowPlan
 from draftwerk.model.step.sequences import CachedSequence

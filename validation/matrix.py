@@ -29,9 +29,9 @@ from draftwerk.actors.messages import (
     Speculation,
     Started,
 )
-from draftwerk.model.build import ModelOptions, build_runner
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
+from draftwerk.model.process.build import ModelOptions, build_runner
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.budget import choose_nodes

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from draftwerk.model.build import ModelOptions, build_draft_runner, build_runner
 from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.process.build import ModelOptions, build_draft_runner, build_runner
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from draftwerk.api.openai.replies import RequestMetrics
+from draftwerk.api.core.usage import RequestMetrics
 from draftwerk.api.openai.schema import SpeculationBody
 from draftwerk.api.replying.field_types import (
     MESSAGES_MAX,

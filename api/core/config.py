@@ -280,7 +280,7 @@ def converted(values: Mapping[str, Any], kind: type[S]) -> S:
 
 def _sentence(message: str, given: Mapping[str, Any], kind: type[Struct]) -> str:
     """Return a sentence about the setting that is wrong and the values it may have."""
-    from draftwerk.api.openai.decode import invalid
+    from draftwerk.api.core.field_errors import invalid
 
     error = invalid(message, kind)
     field = fields_of(kind).get(error.param or "")

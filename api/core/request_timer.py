@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from draftwerk.actors.messages import Delta, Ended, Event, SequenceStats, Started
 from draftwerk.api.core.histogram import Histograms
-from draftwerk.api.openai.replies import (
+from draftwerk.api.core.usage import (
     CompletionDetails,
     PromptDetails,
     RequestMetrics,

@@ -12,10 +12,10 @@ from draftwerk.actors.messages import Failed
 from draftwerk.api.core.errors import ApiError, internal, response
 from draftwerk.api.core.generation import Generation
 from draftwerk.api.core.state import Call, ServerState, error_of
+from draftwerk.api.core.usage import Usage
 from draftwerk.api.http.connection import ClientGoneError, SlowClientError, while_connected
 from draftwerk.api.http.deadline import Deadline
 from draftwerk.api.http.http_protocol import abort_of
-from draftwerk.api.openai.replies import Usage
 from draftwerk.api.openai.serializer import GatheredChoice, Serializer
 
 DONE = b"data: [DONE]\n\n"

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from draftwerk.api.openai.replies import RequestMetrics
+from draftwerk.api.core.usage import RequestMetrics
 
 
 class OllamaReplyCall(Struct, frozen=True):

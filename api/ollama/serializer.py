@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from draftwerk.actors.messages import Delta, Ended
 from draftwerk.api.core.errors import ApiError
+from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.ollama.lines import (
     ChatLine,
     GenerateLine,
@@ -19,7 +20,6 @@ from draftwerk.api.ollama.lines import (
     OllamaReplyMessage,
     OllamaToolCall,
 )
-from draftwerk.api.openai.replies import RequestMetrics, Usage
 from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata
 from draftwerk.api.replying.answers import AnswerParts
 from draftwerk.api.replying.tool_request import call_id_of

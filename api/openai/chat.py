@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.core.errors import ApiError
+from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.openai.replies import (
     CallDelta,
     CallReply,
@@ -20,8 +21,6 @@ from draftwerk.api.openai.replies import (
     ChatMessageReply,
     ChatReply,
     FunctionDelta,
-    RequestMetrics,
-    Usage,
 )
 from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata, score_of, token_logprobs
 from draftwerk.api.replying.tool_request import call_id_of

@@ -9,13 +9,8 @@ from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.core.errors import ApiError
-from draftwerk.api.openai.replies import (
-    CompletionChoice,
-    CompletionLogprobs,
-    CompletionReply,
-    RequestMetrics,
-    Usage,
-)
+from draftwerk.api.core.usage import RequestMetrics, Usage
+from draftwerk.api.openai.replies import CompletionChoice, CompletionLogprobs, CompletionReply
 from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata, score_of
 
 OBJECT = "text_completion"

@@ -16,7 +16,6 @@ from draftwerk.api.http.connection import read_body
 from draftwerk.api.http.sse import GenerationResponse
 from draftwerk.api.openai.chat import ChatSerializer
 from draftwerk.api.openai.completions import CompletionSerializer
-from draftwerk.api.openai.decode import Body, decoded
 from draftwerk.api.openai.response_input import conversation_of
 from draftwerk.api.openai.responses import (
     LOGPROBS,
@@ -39,6 +38,7 @@ from draftwerk.api.openai.translate import (
     grammar_field,
     tier_of,
 )
+from draftwerk.api.replying.decode import Body, decoded
 from draftwerk.api.replying.reply_plan import ReplyPlan
 from draftwerk.api.replying.segments import completion_documents, with_documents
 

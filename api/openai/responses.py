@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Options, ToolCall
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.openai.replies import RequestMetrics, Usage
+from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.openai.response_items import OutputItems
 from draftwerk.api.openai.responses_events import (
     Completed,

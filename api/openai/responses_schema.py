@@ -5,7 +5,8 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from draftwerk.api.openai.replies import RequestMetrics, TokenLogprob
+from draftwerk.api.core.usage import RequestMetrics
+from draftwerk.api.openai.replies import TokenLogprob
 from draftwerk.api.openai.schema import Content, ReasoningBudget, SamplingBody, TemplateVariables
 from draftwerk.api.replying.field_types import (
     MESSAGES_MAX,

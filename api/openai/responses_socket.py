@@ -22,7 +22,6 @@ from draftwerk.api.core.state import Call, ServerState
 from draftwerk.api.http.auth import SUBPROTOCOL
 from draftwerk.api.http.connection import ClientGoneError, SlowClientError
 from draftwerk.api.http.http_protocol import abort_of, hang_up_of
-from draftwerk.api.openai.decode import decoded
 from draftwerk.api.openai.endpoints import (
     RESPONSES,
     earlier_of,
@@ -35,6 +34,7 @@ from draftwerk.api.openai.response_streams import PendingResponse, ResponseStrea
 from draftwerk.api.openai.responses import responses_names, responses_options, responses_plan
 from draftwerk.api.openai.responses_events import ErrorEvent
 from draftwerk.api.openai.responses_schema import ClientEvent
+from draftwerk.api.replying.decode import decoded
 
 CLIENT_EVENT = msgspec.json.Decoder(ClientEvent)
 MESSAGE_MAX = 2**20

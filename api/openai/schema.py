@@ -5,22 +5,16 @@ All fields may be null, which means absent. Fields not named here are ignored; a
 body's `hints` are taken and change nothing: their purpose is met without them.
 """
 
-from collections.abc import Iterable
-from functools import cache
 from typing import Annotated, ClassVar, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
 from draftwerk.actors.messages import CHOICES_MAX
 from draftwerk.api.replying.field_types import (
     MESSAGES_MAX,
     NOTHING,
-    RAW_HARMLESS_MAX,
-    SAYS_NOTHING,
     TOKEN_ID_MAX,
     TOKENS_MAX,
-    UNSENT,
     Bias,
     BodyText,
     Effort,
@@ -300,34 +294,3 @@ class DetokenizeBody(Struct, frozen=True, kw_only=True):
 
     model: Name | None = None
     tokens: TokenIds
-
-
-def instead_of(body: Struct, field: str) -> str:
-    """Return the end of a refusal's sentence: what to use in place of the field."""
-    instead: dict[str, str] = getattr(body, "instead", {})
-    return f"; use {instead[field]}." if field in instead else "."
-
-
-def refused_fields(body: Struct) -> Iterable[str]:
-    """Name the fields that are known, not served, and asked for."""
-    for name in _raw_fields(type(body)):
-        value = getattr(body, name)
-        if value is UNSENT:
-            continue
-        harmless: dict[str, tuple[bytes, ...]] = getattr(body, "harmless", {})
-        if not _says_nothing(bytes(value), harmless.get(name)):
-            yield name
-
-
-@cache
-def _raw_fields(kind: type[Struct]) -> tuple[str, ...]:
-    return tuple(each.name for each in msgspec.structs.fields(kind) if each.type is RefusedField)
-
-
-def _says_nothing(raw: bytes, harmless: tuple[bytes, ...] | None) -> bool:
-    if len(raw) > RAW_HARMLESS_MAX:
-        return False
-    compact = msgspec.json.format(raw, indent=-1) if raw else b""
-    if compact == b"false" and b"true" in (harmless or ()):
-        return False  # a switch that is on
-    return compact in SAYS_NOTHING or compact in (harmless or ())

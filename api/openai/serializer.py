@@ -9,7 +9,8 @@ from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.core.errors import ApiError
-from draftwerk.api.openai.replies import RequestMetrics, TokenLogprob, TopLogprob, Usage
+from draftwerk.api.core.usage import RequestMetrics, Usage
+from draftwerk.api.openai.replies import TokenLogprob, TopLogprob
 from draftwerk.api.replying.answers import AnswerParts
 from draftwerk.api.replying.field_types import ServiceTier
 

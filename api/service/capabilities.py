@@ -4,10 +4,10 @@ import msgspec
 from msgspec import Struct, inspect
 
 from draftwerk.api.anthropic.schema import MessagesBody
+from draftwerk.api.core.field_errors import described
 from draftwerk.api.core.ports import BlendCertificate
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.ollama.schema import GenerateBody, OllamaChatBody
-from draftwerk.api.openai.decode import described
 from draftwerk.api.openai.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
 

@@ -21,10 +21,10 @@ from torch import Tensor
 
 from benchmarks.support.prompts import by_category
 from draftwerk.model.batch.builder import BatchBuilder
-from draftwerk.model.build import ModelOptions, build
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.draft_head.head import HeadStep
 from draftwerk.model.draft_head.tree import LEVELS, LOOKED, Start, TreeHead
+from draftwerk.model.process.build import ModelOptions, build
 from draftwerk.model.step.backend import BoundHead, LoadedModel
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.support.prompts import by_category
-from draftwerk.model.build import ModelOptions, build_runner
 from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.process.build import ModelOptions, build_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.protocol.rounds import (

@@ -23,8 +23,8 @@ import msgspec
 
 from draftwerk.blend_certificate import table
 from draftwerk.blend_doctor import RetrievalLine, asked_settings, prompt_of
-from draftwerk.model.build import ModelOptions, build
 from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.process.build import ModelOptions, build
 from draftwerk.model.step.blend.blend_quality import RetrievalPrompt, Sample, measure, summaries
 from draftwerk.model.step.blend.blend_trial import BlendTrial
 from draftwerk.model.step.target_runner import TargetRunner

@@ -10,9 +10,9 @@ import argparse
 from collections.abc import Sequence
 from time import perf_counter
 
-from draftwerk.model.build import ModelOptions, build
-from draftwerk.model.measuring import StepSize
-from draftwerk.model.role import verification
+from draftwerk.model.process.build import ModelOptions, build
+from draftwerk.model.process.measuring import StepSize
+from draftwerk.model.process.role import verification
 from draftwerk.model.step.target_runner import TargetRunner
 
 WAYS = {"one process": (1, 1), "2 stages": (2, 1), "2 side by side": (1, 2)}

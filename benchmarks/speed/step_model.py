@@ -23,8 +23,8 @@ from draftwerk.model.native.benchmark import default_shape, random_weights
 from draftwerk.model.native.forward import FORMATS, NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.trials import native_roofline
+from draftwerk.model.process.role import WARM_UP_SIZES
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.model.role import WARM_UP_SIZES
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import StepLoad

@@ -24,8 +24,8 @@ from ray.serve.config import HTTPOptions
 
 from draftwerk.api.core.config import Settings, fields_of
 from draftwerk.api.core.ports import RunningServer
-from draftwerk.api.server import SIGNALS
-from draftwerk.api.server import serve as serve_http
+from draftwerk.api.serving.server import SIGNALS
+from draftwerk.api.serving.server import serve as serve_http
 from draftwerk.cluster.cluster_settings import (
     ClusterSettings,
     check_cluster,

@@ -5,7 +5,11 @@ from typing import NamedTuple
 
 from draftwerk.machine.host import PROC
 
-SERVER, WORKER, NURSERY = "serve", "draftwerk.model.worker", "draftwerk.model.nursery"
+SERVER, WORKER, NURSERY = (
+    "serve",
+    "draftwerk.model.process.worker",
+    "draftwerk.model.process.nursery",
+)
 FORKED = "dw "
 """How the names begin that a nursery's processes have: they share its command line."""
 KINDS = ("Pss_Anon", "Pss_Shmem", "Pss_File")

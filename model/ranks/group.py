@@ -31,7 +31,7 @@ SILENCE_S = 8.0
 """A rank that does not beat for this long is stopped or stuck."""
 LOADING_SILENCE_S = 60.0
 LOADING_S = 600.0
-COMMAND = ("draftwerk.model.worker", "rank")
+COMMAND = ("draftwerk.model.process.worker", "rank")
 
 
 class RankLostError(ValueError):

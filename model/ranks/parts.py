@@ -20,10 +20,10 @@ from draftwerk.model.batch.batch import Forward, Pages
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import cache_directory, locate
 from draftwerk.model.checkpoint.loader import Checkpoint, load, load_vocabulary
+from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.packed_weights import WeightStore, weights_fingerprint
 from draftwerk.model.checkpoint.shard import Grid, shard_of
 from draftwerk.model.checkpoint.weights import Weights
-from draftwerk.model.model_options import ModelOptions
 from draftwerk.model.native.build import Library, obtain, source_key
 from draftwerk.model.native.forward import NativeForward, page_format
 from draftwerk.model.native.pool import Pool

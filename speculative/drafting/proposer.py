@@ -4,6 +4,7 @@ Round --prepare--> Prepared --(the draft model)--> model drafts --finish--> one 
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,7 +24,6 @@ from draftwerk.speculative.protocol.rounds import (
     Round,
     Row,
 )
-from draftwerk.speculative.sampling.gumbel import Gumbels, gumbels
 from draftwerk.speculative.sources.draft_head import HeadSource
 from draftwerk.speculative.sources.grammar import GrammarSource
 from draftwerk.speculative.sources.ngram_index import INDEX_MAX, Occurrences, SequenceText
@@ -31,6 +31,9 @@ from draftwerk.speculative.sources.registry import SourceInputs, make_sources
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from draftwerk.speculative.sources.store import Memories
 from draftwerk.speculative.sources.tree import NODES_MAX, DraftTree
+
+if TYPE_CHECKING:
+    from draftwerk.speculative.sampling.gumbel import Gumbels
 
 DEPTH_MIN = 4
 """Least tokens in a path; the most follow what is accepted."""
@@ -44,7 +47,7 @@ class Proposer:
         methods: tuple[str, ...],
         measured: Iterable[MeasuredStep] = (),
         memories: Memories | None = None,
-        noise: Gumbels = gumbels,
+        noise: "Gumbels | None" = None,
         policy: DraftPolicy = KEYED,
         roofline: Roofline | None = None,
     ) -> None:

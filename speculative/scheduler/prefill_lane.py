@@ -69,12 +69,19 @@ class PrefillLane:
         self._long.add(sequence.sequence_id)
         return True
 
-    def takes(self, sequence: Sequence, inline_left: int) -> bool:
-        """Take in a sequence that runs, unless the next round has room for its prompt."""
+    def leaves(self, sequence: Sequence, inline_left: int) -> bool:
+        """Return whether the next round reads the prompt of a sequence that runs.
+
+        If not, it is apart from now on. A short prompt does not line up behind long ones, which
+        take seconds: it stays, and a later round has room for it.
+        """
         # Segments are read in steps of their own shape, which decoding rounds carry.
         is_free = bool(self.up) and not sequence.in_flight and sequence.blending is None
-        sequence.apart = is_free and sequence.pending > max(1, inline_left)
-        return sequence.apart
+        sequence.apart = False
+        if not is_free or sequence.pending <= max(1, inline_left):
+            return True
+        sequence.apart = self._is_long(sequence) or not any(map(self._is_long, self.members))
+        return False
 
     def plan(self, written: Callable[[], Set[int]] = frozenset[int]) -> Round | None:
         """Return the next chunks for a process that has none, or None.
@@ -159,6 +166,9 @@ class PrefillLane:
             assert self.up or sequence.in_flight, "a sequence is apart with nobody there"
         for sequence in self.in_flight():
             assert sequence.apart and sequence.in_flight, "a chunk is computed of nobody"
+
+    def _is_long(self, sequence: Sequence) -> bool:
+        return sequence.pending > self.inline_max
 
     def _own_blocks(self, sequence: Sequence) -> list[int]:
         """Return the blocks that its chunks write to."""

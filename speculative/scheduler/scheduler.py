@@ -363,13 +363,13 @@ class Scheduler:
                 elif not self.running_set.enter(sequence):
                     blocked.append(sequence)
                     may_enter = False  # nobody overtakes a sequence that finds no room
-                elif not self.prefill.takes(sequence, inline_left):
+                elif self.prefill.leaves(sequence, inline_left):
                     inline_left -= sequence.pending
                     self._begin(plan, sequence)
             elif reading:
                 sequence = reading.popleft()
                 is_running = sequence.sequence_id in running  # or an earlier row has preempted it
-                if is_running and not self.prefill.takes(sequence, inline_left):
+                if is_running and self.prefill.leaves(sequence, inline_left):
                     inline_left -= sequence.pending
                     self._add_chunk(plan, sequence)
             else:

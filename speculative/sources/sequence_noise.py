@@ -21,13 +21,13 @@ class SequenceNoise:
 
     __slots__ = ("_gumbels", "branch", "sampled", "scale", "seed")
 
-    def __init__(self, sampling: Sampling, noise: Gumbels = gumbels) -> None:
+    def __init__(self, sampling: Sampling, noise: Gumbels | None = None) -> None:
         self.sampled = sampling.temperature > 0.0
         """Whether there is noise at all."""
         self.seed, self.branch = sampling.seed, sampling.branch
         self.scale = -LOSS_NATS * SHARPNESS / (sampling.temperature or 1.0)
         """What a loss adds to a token's score."""
-        self._gumbels = noise
+        self._gumbels = noise or gumbels
 
     def of_tokens(self, position: int, tokens: Sequence[int]) -> list[float]:
         """Return what the noise adds to each token at one position."""

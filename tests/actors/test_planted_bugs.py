@@ -25,6 +25,7 @@ from draftwerk.actors.messages import Cancel, Delivery, Generated, Opened
 from draftwerk.actors.prefill import Prefiller
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.actors.stops import StopScanner
+from draftwerk.actors.swap import SwapIn
 from draftwerk.actors.tier_two import Intake, WriteBehind
 from draftwerk.actors.tokenizer import Tokenizer
 from draftwerk.cache.blocks import BlockPool
@@ -52,6 +53,7 @@ from tests.actors import (
     test_prefill,
     test_request_stages,
     test_stops,
+    test_swap,
     test_tier_two,
     test_tokenizer,
 )
@@ -776,8 +778,13 @@ BUGS = [
     ),
     Bug(
         "segments are read where no round of theirs is computed",
-        slip(PrefillLane, "takes", " and sequence.blending is None", ""),
+        slip(PrefillLane, "leaves", " and sequence.blending is None", ""),
         segments_apart,
+    ),
+    Bug(
+        "a short prompt lines up behind long ones",
+        slip(PrefillLane, "leaves", "self._is_long(sequence) or", "True or"),
+        test_prefill_lane.test_short_prompts_take_turns_where_texts_are_decoded_rather_than_wait,
     ),
     # tier two
     Bug(
@@ -814,6 +821,26 @@ BUGS = [
         "what made a sequence fail is kept",
         slip(BlockPool, "forget", "self.watcher.forgotten(name)", "pass"),
         lambda: test_tier_two.test_what_made_a_sequence_fail_is_not_kept("trio"),
+    ),
+    Bug(
+        "a preempted sequence waits again and again for what the store has not",
+        slip(SwapIn, "fetches", "sequence.fetches = sequence.tally.preemptions", "pass"),
+        lambda: test_swap.test_it_waits_once_for_each_preemption("trio"),
+    ),
+    Bug(
+        "a preempted sequence is never told that its blocks have come",
+        slip(SwapIn, "run", "self._coming.discard(sequence.sequence_id)", "pass"),
+        lambda: test_swap.test_a_preempted_sequence_has_its_blocks_loaded("trio"),
+    ),
+    Bug(
+        "blocks are loaded for a sequence that has no room, and lost again",
+        slip(SwapIn, "fetches", "pool.available < pool.blocks_for(len(sequence.tokens))", "False"),
+        lambda: test_swap.test_nothing_is_loaded_for_a_sequence_without_room("trio"),
+    ),
+    Bug(
+        "a store that hangs holds a preempted sequence up",
+        slip(SwapIn, "run", "anyio.move_on_after(LOAD_S)", "anyio.move_on_after(100 * LOAD_S)"),
+        lambda: test_swap.test_a_store_that_hangs_delays_it_and_no_more("trio"),
     ),
     # actors
     Bug(

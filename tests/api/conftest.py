@@ -15,12 +15,12 @@ import openai
 import pytest
 import pytest_asyncio
 
-from draftwerk.api.app import create_app
 from draftwerk.api.core.config import Settings, load
 from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.startup import StartupApp
-from draftwerk.api.server import Host, bind, uvicorn_config
+from draftwerk.api.serving.app import create_app
+from draftwerk.api.serving.server import Host, bind, uvicorn_config
 from tests.api.support.agents import CALLS, THINKING
 from tests.api.support.fake_engine import ByteText, FakeEngine
 from tests.api.support.fake_replicas import (

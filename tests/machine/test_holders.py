@@ -12,8 +12,8 @@ from draftwerk.machine.holders import FORKED, Holder, holders, role_of
     [
         ("python -P -m draftwerk serve --port 1", "serve"),
         ("/usr/bin/python /usr/bin/draftwerk serve", "serve"),
-        ("python -P -m draftwerk.model.worker target {}", "target"),
-        ("python -P -m draftwerk.model.worker draft {}", "draft"),
+        ("python -P -m draftwerk.model.process.worker target {}", "target"),
+        ("python -P -m draftwerk.model.process.worker draft {}", "draft"),
         ("vim draftwerk.md", ""),
     ],
 )
@@ -22,7 +22,7 @@ def test_a_command_line_says_what_a_process_is_for(words: str, role: str) -> Non
 
 
 def test_what_a_nursery_forked_goes_by_its_name() -> None:
-    words = ["python", "-P", "-m", "draftwerk.model.nursery", "{}"]
+    words = ["python", "-P", "-m", "draftwerk.model.process.nursery", "{}"]
     assert role_of(words, "python3") == "nursery"
     assert role_of(words, FORKED + "target") == "target"
 
@@ -31,7 +31,7 @@ def test_what_is_shared_is_told_apart(tmp_path: Path) -> None:
     commands = {
         7: "python\0-m\0draftwerk\0serve",
         12: "bash",
-        30: "x\0draftwerk.model.worker\0target",
+        30: "x\0draftwerk.model.process.worker\0target",
     }
     for number, command in commands.items():
         folder = tmp_path / str(number)

@@ -14,7 +14,7 @@ import msgspec
 import trio.testing
 from trio._core import _run as scheduler
 
-from draftwerk.actors.devices.process import ProcessDevice
+from draftwerk.actors.devices.process import LOADING_SILENCE_S, STEP_S, ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget, RecoveryStats
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.engine import Engine, EngineParts, running
@@ -54,8 +54,9 @@ R = TypeVar("R")
 Spawn = Callable[[], Awaitable[SimulatedChild]]
 
 CONTEXT = 64
-IDLE_S = 120.0
-"""Virtual seconds after the last client within which the engine is idle and its target is up."""
+IDLE_S = 3 * (STEP_S + LOADING_SILENCE_S)
+"""Virtual seconds after the last client within which the engine is idle and its target is up: a
+process that beats and answers nothing is given up late, and may hang again while it loads."""
 
 
 @dataclass(slots=True)
@@ -408,7 +409,7 @@ async def simulate(setting: Setting) -> Report:
             with anyio.fail_after(IDLE_S):
                 await engine.drain()
                 while engine.snapshot().running or not engine.snapshot().target_up:  # noqa: ASYNC110
-                    await anyio.sleep(0.01)  # idleness is not announced
+                    await anyio.sleep(0.1)  # idleness is not announced
         snapshot = engine.snapshot()
         engine.check()
     counted = [sum(seconds.counts) for seconds in snapshot.request_stages.values()]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk.model.build import ModelOptions
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.draft_head.head import save
+from draftwerk.model.process.build import ModelOptions
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.draft_heads import idle_head
 from tests.support.kernels import require_kernels

@@ -19,7 +19,7 @@ from draftwerk.actors.devices.process import ProcessDevice
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.actors.messages import Delta, Ended, Options, Started
 from draftwerk.child_python import python_command
-from draftwerk.model.build import ModelOptions, build_runner
+from draftwerk.model.process.build import ModelOptions, build_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
@@ -36,7 +36,7 @@ REQUESTS = 14
 TARGET = ProcessDevice[Proposal, Verdict]
 UNSOUND = """
 import sys
-from draftwerk.model import worker
+from draftwerk.model.process import worker
 from draftwerk.model.step.target_runner import TargetRunner
 
 def lose(self):
@@ -68,7 +68,7 @@ def words_of(options: ModelOptions) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def target(options: ModelOptions) -> AsyncGenerator[TARGET]:
-    command = python_command("draftwerk.model.worker", "target", words_of(options))
+    command = python_command("draftwerk.model.process.worker", "target", words_of(options))
     made = TARGET(partial(spawn, command), Verdict, 60.0)
     try:
         yield made

@@ -25,7 +25,7 @@ from draftwerk.actors.messages import (
     Started,
 )
 from draftwerk.child_python import python_command
-from draftwerk.model.build import ModelOptions
+from draftwerk.model.process.build import ModelOptions
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.tiny_models import TinyWords, save_tiny
@@ -51,7 +51,9 @@ def worker(role: str, directory: Path) -> list[str]:
     options = ModelOptions(
         source=str(directory), dtype="fp32", block_count=BLOCKS, block_size=BLOCK_SIZE
     )
-    return python_command("draftwerk.model.worker", role, msgspec.json.encode(options).decode())
+    return python_command(
+        "draftwerk.model.process.worker", role, msgspec.json.encode(options).decode()
+    )
 
 
 @dataclass(slots=True)

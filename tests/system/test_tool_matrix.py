@@ -21,7 +21,7 @@ import pytest
 from draftwerk.actors.devices.device import ThreadDevice
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.actors.messages import Delta, Ended, Options, Speculation, Started
-from draftwerk.model.build import ModelOptions, build_runner
+from draftwerk.model.process.build import ModelOptions, build_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer

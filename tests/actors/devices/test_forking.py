@@ -19,7 +19,7 @@ from tests.actors.loops import on_both_loops
 pytestmark = pytest.mark.skipif(not can_fork(), reason="a process has no descriptor here")
 ECHO = """
 import json, os, sys
-from draftwerk.model import nursery, worker
+from draftwerk.model.process import nursery, worker
 from draftwerk.speculative.protocol.frames import FrameKind
 
 def run(role, options, *, is_forked, grammars=None):

@@ -16,7 +16,7 @@ import pytest
 from draftwerk.api.cli.banner import banner
 from draftwerk.api.core.config import ConfigError, load
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.server import HttpServer, bind
+from draftwerk.api.serving.server import HttpServer, bind
 from tests.api.support.serve_fake import build
 
 ROOT = Path(__file__).parents[3]
@@ -210,7 +210,7 @@ def test_the_banner_names_addresses_that_can_be_opened(host: str, url: str, else
 
 WATCHED = """
 import gc
-from draftwerk.api.server import bound_collections
+from draftwerk.api.serving.server import bound_collections
 
 seen = {0: [], 1: [], 2: []}
 

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from draftwerk.actors.engine import Engine
-from draftwerk.api.app import create_app
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.replying.field_types import GRAMMAR_MAX
 from draftwerk.api.replying.grammars import grammar_of
 from draftwerk.api.replying.text_schema import JsonSchema, ResponseFormat
+from draftwerk.api.serving.app import create_app
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.text.grammar import BadGrammar
 from draftwerk.model.text.grammar_check import GrammarChecker

@@ -9,9 +9,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from draftwerk.actors.messages import Chat
-from draftwerk.api.app import create_app
 from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.openai.responses_socket import REFUSALS_MAX
+from draftwerk.api.serving.app import create_app
 from tests.api.conftest import MODEL, Served, serving, settings
 from tests.api.http.test_disconnect import until
 from tests.api.openai.test_responses import ENDING, OPENING

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from draftwerk.api.core.config import Settings, load
 from draftwerk.api.core.ports import RunningServer, ServedModel
-from draftwerk.api.server import serve
+from draftwerk.api.serving.server import serve
 from tests.api.support.fake_engine import ByteText, FakeEngine
 
 

@@ -13,10 +13,10 @@ from gguf import GGUFReader
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from draftwerk.model.build import ModelOptions, build_draft_runner, build_runner
 from draftwerk.model.checkpoint.hub import DEFAULT_PACKAGE, locate
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.process.build import ModelOptions, build_draft_runner, build_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.protocol.rounds import Draft

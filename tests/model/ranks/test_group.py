@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from draftwerk.machine.host import PROC
-from draftwerk.model.build import Built, ModelOptions, build
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.measuring import StepSize
-from draftwerk.model.role import verification
+from draftwerk.model.process.build import Built, ModelOptions, build
+from draftwerk.model.process.measuring import StepSize
+from draftwerk.model.process.role import verification
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import Decision
 from tests.support.tiny_models import save_tiny

@@ -12,7 +12,7 @@ from draftwerk.cache.page_layout import PageLayout, memory_bytes
 from draftwerk.child_python import child_environment, python_command
 from draftwerk.machine.shared_memory import HUGE, SharedMemory
 from draftwerk.model.batch.batch import Pages
-from draftwerk.model.build import ModelOptions, build
+from draftwerk.model.process.build import ModelOptions, build
 from draftwerk.model.reference.kv_pages import copy_blocks
 from draftwerk.model.reference.shared_pages import SharedPages
 from draftwerk.speculative.protocol.frames import HEADER, FrameKind
@@ -107,7 +107,9 @@ def test_a_process_over_shared_pages_measures_on_pages_of_its_own(tmp_path: Path
     memory = SharedMemory.make(memory_bytes(page_bytes))
     words = msgspec.structs.replace(options, pages_descriptor=memory.descriptor)
     child = subprocess.Popen(
-        python_command("draftwerk.model.worker", "target", msgspec.json.encode(words).decode()),
+        python_command(
+            "draftwerk.model.process.worker", "target", msgspec.json.encode(words).decode()
+        ),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         pass_fds=[memory.descriptor],

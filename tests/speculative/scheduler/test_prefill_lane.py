@@ -89,6 +89,18 @@ def test_what_a_round_takes_along_is_bounded() -> None:
     assert ids(chunk(world)) == [2]
 
 
+def test_short_prompts_take_turns_where_texts_are_decoded_rather_than_wait() -> None:
+    world = apart(inline_max=3)
+    submit(world, LONG)
+    submit(world, SHORT)
+    submit(world, [5, 6, 7])
+    first = planned(world)
+    assert ids(first) == [2], "two would be too much for one round"
+    assert ids(chunk(world)) == [1]
+    decide(world, first, Decision(tokens=(4,)))
+    assert ids(planned(world)) == [2, 3]
+
+
 def test_what_follows_a_prefix_hit_is_no_long_prompt() -> None:
     world = apart()
     submit(world, LONG)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from draftwerk.model.measuring import StepSize, step_costs
+from draftwerk.model.process.measuring import StepSize, step_costs
 from draftwerk.speculative.costs.work import StepLoad
 
 SIZES = tuple(StepSize(tokens, 0) for tokens in (1, 2, 4, 8, 16, 32, 64, 128))

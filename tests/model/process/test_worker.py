@@ -8,10 +8,10 @@ from threading import Event
 import msgspec
 import pytest
 
-from draftwerk.model.build import ModelOptions
-from draftwerk.model.measuring import StepSize
-from draftwerk.model.role import Computing, Role, build_role, verification
-from draftwerk.model.worker import Pipe, serve
+from draftwerk.model.process.build import ModelOptions
+from draftwerk.model.process.measuring import StepSize
+from draftwerk.model.process.role import Computing, Role, build_role, verification
+from draftwerk.model.process.worker import Pipe, serve
 from draftwerk.speculative.protocol.frames import HEADER, FrameKind, Ready, encode, frame
 from draftwerk.speculative.protocol.rounds import Round
 from tests.support.tiny_models import save_tiny

@@ -1,7 +1,7 @@
 """A model process: reads work from its standard input, does it, writes the result, and beats.
 
-Run by the server as `python -m draftwerk.model.worker ROLE OPTIONS`, with OPTIONS as JSON. It ends
-when its input does, and the kernel ends it when its parent dies.
+Run by the server as `python -m draftwerk.model.process.worker ROLE OPTIONS`, with OPTIONS as JSON.
+It ends when its input does, and the kernel ends it when its parent dies.
 """
 
 import gc
@@ -20,7 +20,7 @@ from draftwerk.machine.host import die_with_parent, lower_priority
 from draftwerk.speculative.protocol.frames import HEADER, FrameKind, encode, frame
 
 if TYPE_CHECKING:
-    from draftwerk.model.role import Role
+    from draftwerk.model.process.role import Role
     from draftwerk.model.text.grammar import Grammars
 
 BEAT_S = 1.0
@@ -73,7 +73,7 @@ def run(role: str, options: bytes, *, is_forked: bool, grammars: "Grammars | Non
     Thread(target=partial(pipe.beat, is_forked=is_forked), daemon=True).start()
 
     from draftwerk.model.checkpoint.unsupported import Refused
-    from draftwerk.model.role import build_role  # torch: seconds, so the beat comes first
+    from draftwerk.model.process.role import build_role  # torch: seconds, so the beat comes first
 
     try:
         model = build_role(

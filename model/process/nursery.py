@@ -1,8 +1,8 @@
 """A process that has imported all that a model process needs, and forks one whenever asked.
 
-Run by the server as `python -m draftwerk.model.nursery`, with a socket as its standard input. What
-it has imported costs a forked process neither time nor memory. It holds no model beside its
-tokenizer's tables and starts no thread, so that a fork finds nothing half done.
+Run by the server as `python -m draftwerk.model.process.nursery`, with a socket as its standard
+input. What it has imported costs a forked process neither time nor memory. It holds no model beside
+its tokenizer's tables and starts no thread, so that a fork finds nothing half done.
 """
 
 import gc
@@ -18,7 +18,7 @@ import msgspec
 
 from draftwerk.machine.holders import FORKED
 from draftwerk.machine.host import die_with_parent, lower_priority, name_process
-from draftwerk.model import worker
+from draftwerk.model.process import worker
 from draftwerk.speculative.protocol.forks import (
     DESCRIPTORS_MAX,
     ORDER_MAX,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def prepared(text: str) -> "Grammars | None":
     """Import what a model process will, and make what it needs of its model's tokenizer."""
-    from draftwerk.model import role  # torch, and all that comes with it
+    from draftwerk.model.process import role  # torch, and all that comes with it
 
     return role.prepared(text)
 

@@ -8,9 +8,9 @@ import msgspec
 import torch
 
 from draftwerk.machine.host import lower_priority
-from draftwerk.model.build import Built, ModelOptions, build, grammars_for
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.measuring import MEASURING_S, StepSize, StepTimes, step_costs
+from draftwerk.model.process.build import Built, ModelOptions, build, grammars_for
+from draftwerk.model.process.measuring import MEASURING_S, StepSize, StepTimes, step_costs
 from draftwerk.model.ranks.group import RankGroup
 from draftwerk.model.ranks.parts import BuiltRank, build_rank
 from draftwerk.model.ranks.rank_round import RankRound

@@ -12,11 +12,11 @@ from draftwerk.model.attention.choice import choose_attention
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.hub import cache_directory
 from draftwerk.model.checkpoint.loader import Checkpoint, load
+from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.packed_weights import weights_fingerprint
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead, find
-from draftwerk.model.model_options import ModelOptions
 from draftwerk.model.native.build import NativeUnavailable, obtain
 from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.kv_pages import NativeTurn, copy_blocks, move_slots

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 import uvicorn
 import uvloop
 
-from draftwerk.api.app import create_app
 from draftwerk.api.cli.banner import banner
 from draftwerk.api.core.config import ConfigError, Settings
 from draftwerk.api.core.ports import RunningServer
@@ -27,6 +26,7 @@ from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.http_protocol import protocols
 from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.openai.responses_socket import MESSAGE_MAX
+from draftwerk.api.serving.app import create_app
 from draftwerk.machine.host import proportional_bytes
 from draftwerk.speculative.protocol.frames import OnProgress
 

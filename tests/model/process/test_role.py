@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from draftwerk.model.build import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.role import build_role
+from draftwerk.model.process.build import ModelOptions
+from draftwerk.model.process.role import build_role
 from tests.support.tiny_models import save_tiny
 
 

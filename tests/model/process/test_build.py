@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from draftwerk.model.build import ModelOptions, build
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.process.build import ModelOptions, build
 from tests.support.tiny_models import save_tiny
 
 REFUSALS = {
@@ -32,7 +32,7 @@ REFUSALS = {
     "pages": ({"kv_dtype": "int3"}, "kv_dtype 'int3' is not one of auto, int8, fp8"),
 }
 SAY = (
-    "import sys; from draftwerk.model.build import *;"
+    "import sys; from draftwerk.model.process.build import *;"
     "built = build(ModelOptions(source=sys.argv[1], attention=sys.argv[2]), print);"
     "print(built.device, built.attention, built.exact)"
 )

@@ -1,0 +1,81 @@
+"""What a request took: counts of tokens, and times."""
+
+from msgspec import UNSET, Struct, UnsetType
+
+
+class PromptDetails(Struct, frozen=True):
+    """How a prompt's tokens were computed."""
+
+    cached_tokens: int
+    """Prompt tokens whose KV came from the prefix cache."""
+    blended_tokens: int | UnsetType = UNSET
+    """Tokens of segments that were computed as if their segment stood alone: the text is
+    approximate. Only of requests with `blend`."""
+    recomputed_share: float | UnsetType = UNSET
+    """Share of the segments' tokens that were computed where they stand."""
+    blend_certificate: str | UnsetType = UNSET
+    """Id of the measurement that says how far such texts are from exact ones."""
+
+
+class CompletionDetails(Struct, frozen=True):
+    """How the generated tokens divide."""
+
+    accepted_prediction_tokens: int | UnsetType = UNSET
+    """Tokens of the prediction that were accepted."""
+    rejected_prediction_tokens: int | UnsetType = UNSET
+    """Tokens of the prediction that were verified and rejected."""
+    reasoning_tokens: int | UnsetType = UNSET
+    """Tokens of reasoning, of a model that reasons first."""
+
+
+class Usage(Struct, frozen=True):
+    """Counts of tokens over all choices; a prompt counts once however many choices it has."""
+
+    prompt_tokens: int
+    """Tokens of the prompts."""
+    completion_tokens: int
+    """Generated tokens."""
+    total_tokens: int
+    """The sum of both."""
+    prompt_tokens_details: PromptDetails | UnsetType = UNSET
+    """Left out of the running counts in a stream."""
+    completion_tokens_details: CompletionDetails | UnsetType = UNSET
+    """Only of requests with a `prediction`, and of models that reason first."""
+
+
+class SpeculativeDecoding(Struct, frozen=True):
+    """vLLM's shape: Σ histogram = steps, Σ j·histogram[j] = accepted tokens."""
+
+    mean_acceptance_length: float
+    """Accepted tokens per step, plus one."""
+    draft_acceptance_rate: float
+    """Accepted tokens per drafted token."""
+    acceptance_histogram: tuple[int, ...]
+    """Entry j: steps in which j drafted tokens were accepted."""
+    num_spec_steps: int
+    """Device steps that sampled for this request."""
+    num_accepted_draft_tokens: int
+    """Drafted tokens that were accepted."""
+    num_draft_tokens: int
+    """Drafted tokens that were verified."""
+    num_spec_tokens: int
+    """The most drafted tokens that one step accepted."""
+
+
+class RequestMetrics(Struct, frozen=True):
+    """Times as the server measured them, in milliseconds; null where nothing was generated."""
+
+    time_to_first_token_ms: float | None
+    """From the request's arrival to its first token."""
+    queue_time_ms: float
+    """From the request's arrival to its admission."""
+    generation_time_ms: float | None
+    """From the first token to the last."""
+    mean_itl_ms: float | None
+    """Mean time between two tokens of a choice."""
+    tokens_per_second: float | None
+    """Generated tokens of all choices, from admission to the last token."""
+    speculative_decoding: SpeculativeDecoding | None
+    """Acceptance over all choices; null if no step was counted."""
+    seed: int
+    """What to send to get the same text again."""

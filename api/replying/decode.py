@@ -1,0 +1,65 @@
+"""Bytes to checked bodies: whatever is wrong becomes a sentence that names the field.
+
+The code `invalid_json` is kept for what is no JSON at all. Bounds in types are checked once a list
+has been read, so a body that would take long to read is refused by counting, before it is.
+"""
+
+import re
+from typing import TypeVar
+
+import msgspec
+
+from draftwerk.api.core.errors import ApiError, refused
+from draftwerk.api.core.field_errors import invalid
+from draftwerk.api.replying.refused_fields import instead_of, refused_fields
+
+Body = TypeVar("Body", bound=msgspec.Struct)
+
+CONTAINERS_MAX = 2**14
+"""Lists and objects in a body: thrice as many as a conversation of the greatest length has."""
+STRINGS_MAX = 2**16
+"""Strings in a body, names of fields among them."""
+
+BYTE = re.compile(r"\(byte (\d+)\)")
+
+
+def decoded(raw: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
+    """Return the body, or raise the ApiError that names the wrong field and the values it may
+    have."""
+    check_weight(raw)
+    try:
+        body = decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise invalid(str(error), decoder.type) from None
+    except msgspec.MsgspecError as error:
+        raise _malformed(str(error)) from None
+    except UnicodeDecodeError:
+        raise refused("The body is not valid UTF-8.", code="invalid_json") from None
+    except RecursionError:
+        raise refused("The body is nested too deeply.", code="invalid") from None
+    for field in refused_fields(body):
+        said = f"`{field}` is not supported by this server{instead_of(body, field)}"
+        raise refused(said, field, "unsupported")
+    return body
+
+
+def check_weight(raw: bytes) -> None:
+    """Refuse a body of so many values that reading it would hold up all other requests."""
+    if raw.count(b'"') <= 2 * STRINGS_MAX and _containers(raw) <= CONTAINERS_MAX:
+        return
+    bare = raw.replace(b"\\\\", b"").replace(b'\\"', b"")  # each quote left is a string's end
+    if bare.count(b'"') > 2 * STRINGS_MAX:
+        raise refused(f"The body holds more than {STRINGS_MAX} strings.", code="invalid")
+    if _containers(b"".join(bare.split(b'"')[::2])) > CONTAINERS_MAX:
+        said = f"The body holds more than {CONTAINERS_MAX} lists and objects."
+        raise refused(said, code="invalid")
+
+
+def _containers(raw: bytes) -> int:
+    return raw.count(b"[") + raw.count(b"{")
+
+
+def _malformed(message: str) -> ApiError:
+    found = BYTE.search(message)
+    where = f" (see byte {found[1]})" if found else ""
+    return refused(f"The body is not valid JSON{where}.", code="invalid_json")
