@@ -3,7 +3,8 @@
 The same requests to `draftwerk serve`, to `draftwerk serve --replicas 1` and to what `draftwerk
 cluster deploy` runs behind Serve's proxy, in turns, each time a new server: one client after the
 other, and several at once. It prints the medians of the time to the first token, of the time
-between two, and of the tokens in a second. Options after `--` are those of all servers.
+between two, of the tokens in a second, and of the CPU time for each token of all processes but the
+model's. Options after `--` are those of all servers.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from time import perf_counter
 import aiohttp
 
 from benchmarks.cluster.deployed import deployed
+from benchmarks.cluster.process_times import cpu_s_beside_models
 from benchmarks.support.server import draftwerk
 from draftwerk.loadtest.server.launcher import Server
 
@@ -38,6 +40,8 @@ class ClientTimes:
     between_ms: list[float] = field(default_factory=list[float])
     tokens_s: list[float] = field(default_factory=list[float])
     """Of all clients together, one figure for each run."""
+    cpu_ms: list[float] = field(default_factory=list[float])
+    """Of all processes but the model's, for each token; what runs anyway is in it."""
 
 
 async def streamed(
@@ -73,8 +77,10 @@ async def load(
         for number in numbers:
             await streamed(http, url, 100 * clients + number, options.tokens, times)
 
-    begun = perf_counter()
+    begun, spent_s = perf_counter(), cpu_s_beside_models()
     await asyncio.gather(*(client() for _ in range(clients)))
+    spent_s = cpu_s_beside_models() - spent_s
+    times.cpu_ms.append(1e3 * spent_s / (options.requests * options.tokens))
     times.tokens_s.append(options.requests * options.tokens / (perf_counter() - begun))
     return times
 
@@ -95,13 +101,16 @@ async def run(options: argparse.Namespace) -> int:
                     total.first_ms += times.first_ms
                     total.between_ms += times.between_ms
                     total.tokens_s += times.tokens_s
-    print("| clients | server | TTFT p50 ms | p95 ms | between tokens p50 ms | tokens/s |")
-    print("|---|---|---|---|---|---|")
+                    total.cpu_ms += times.cpu_ms
+    names = ("clients", "server", "TTFT p50 ms", "p95 ms", "between tokens p50 ms", "tokens/s")
+    print("| " + " | ".join((*names, "CPU ms a token")) + " |")
+    print("|---|---|---|---|---|---|---|")
     for (name, clients), times in found.items():
         late = sorted(times.first_ms)[int(0.95 * (len(times.first_ms) - 1))]
         print(
             f"| {clients} | {name} | {median(times.first_ms):.1f} | {late:.1f} | "
-            f"{median(times.between_ms):.2f} | {median(times.tokens_s):.1f} |"
+            f"{median(times.between_ms):.2f} | {median(times.tokens_s):.1f} | "
+            f"{median(times.cpu_ms):.2f} |"
         )
     return 0
 

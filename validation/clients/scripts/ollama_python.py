@@ -34,7 +34,7 @@ def generate_streamed() -> None:
     assert parts[-1].eval_count
 
 
-@case("tools")
+@case("a call and its result")
 def tools() -> None:
     """A call, which the API cannot ask for, as soon as a seed brings one, and its result."""
     messages = [{"role": "user", "content": ASK_TOOL}]
