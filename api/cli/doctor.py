@@ -216,12 +216,13 @@ def _gpu() -> Finding:
 
 
 def _cache() -> Finding:
-    cache = Path.home() / ".cache"
-    folder = cache if cache.exists() else Path.home()
-    free = shutil.disk_usage(folder).free / GIB
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    # What is not there yet is made; a home may be missing too, as in a container.
+    folder = next(each for each in (cache, *cache.absolute().parents) if each.exists())
     if not os.access(folder, os.W_OK):
-        return Finding("bad", "cache", f"{folder} cannot be written")
-    return Finding("good" if free > 1 else "poor", "cache", f"{folder}, {free:.1f} GiB free")
+        return Finding("bad", "cache", f"{cache} cannot be written")
+    free = shutil.disk_usage(folder).free / GIB
+    return Finding("good" if free > 1 else "poor", "cache", f"{cache}, {free:.1f} GiB free")
 
 
 def _server(settings: Settings) -> Iterator[Finding]:

@@ -260,6 +260,17 @@ def test_a_cache_that_cannot_be_written_is_a_finding_of_the_doctor(
     assert any("FAIL" in line and "occupied" in line for line in found.out.splitlines())
 
 
+def test_a_home_that_does_not_exist_is_no_mistake(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(folder / "nowhere"))
+    main(["doctor", "--port", "0"])
+    found = capsys.readouterr()
+    assert not found.err
+    assert any(str(folder / "nowhere") in line for line in found.out.splitlines())
+
+
 def test_a_model_process_names_what_it_refuses(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
