@@ -5,9 +5,12 @@ the sequences that it was told of, and the rounds that it was sent and has not a
 writes only its rows' own slots, from their start on, so it may be done again; of copies and moves
 the journal tells whether they were made. A row that continues another one is sent again as it is if
 that one is; else it is given the numbers that it has by now.
+
+A row of a sequence that a later round ends is in vain, and its blocks may be another's in that
+round, which has perhaps been done already. So it is not done again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -71,8 +74,8 @@ class RoundsInFlight:
             return None
         self.untold = set(self.known)
         return [
-            self._told(_without_moves(each) if state is Moves.DONE else each)
-            for each, state in zip(self.in_flight, states, strict=True)
+            self._told(_without_moves(each) if state is Moves.DONE else each, self._ended_after(n))
+            for n, (each, state) in enumerate(zip(self.in_flight, states, strict=True))
         ]
 
     def forget(self) -> None:
@@ -90,16 +93,32 @@ class RoundsInFlight:
             assert told == sequence.opening.tokens, "a sequence does not begin as it was opened"
         self.continuations.check({key: len(one.tokens) for key, one in self.known.items()})
 
-    def _told(self, proposal: Proposal) -> Proposal:
-        """Return the round with everything in it that the process has not been told."""
+    def _ended_after(self, place: int) -> frozenset[int]:
+        """Return the sequences that rounds in flight behind the one at a place end."""
+        later = self.in_flight[place + 1 :]
+        return frozenset(each for one in later for each in one.round.finished_ids)
+
+    def _told(self, proposal: Proposal, vain: Set[int] = frozenset()) -> Proposal:
+        """Return the round with everything in it that the process has not been told.
+
+        Rows of the sequences `vain` are left out by the process, which is never told of those.
+        """
         round_ = proposal.round
-        if not self.untold:
+        if not (self.untold or vain):
             return proposal
         untold = frozenset(self.untold)
         self.untold.difference_update(round_.finished_ids)
-        rows = tuple(self._row(row, untold) for row in round_.rows)
+        rows = tuple(
+            self._left_out(row) if row.sequence_id in vain else self._row(row, untold)
+            for row in round_.rows
+        )
         finished_ids = tuple(each for each in round_.finished_ids if each not in untold)
         return replace(proposal, round=replace(round_, rows=rows, finished_ids=finished_ids))
+
+    def _left_out(self, row: Row) -> Row:
+        """Return a row that goes on from one that the process does not know, so not at all."""
+        self.untold.add(row.sequence_id)
+        return replace(row, continues=True, new_sequence=None, new_token_ids=())
 
     def _row(self, row: Row, untold: frozenset[int]) -> Row:
         self.untold.discard(row.sequence_id)

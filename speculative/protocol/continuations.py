@@ -51,7 +51,9 @@ class RowEnd:
         """Take in what was decided for an ordinary row."""
         if decision.error:
             self.ended = True
-        elif row.samples and decision.tokens:
+        elif row.samples and not decision.tokens:
+            self.ended = True  # it was left out, as nobody waits for its text any more
+        elif row.samples:
             self.decided = decision.tokens
             self.length = row.stop + len(decision.tokens)
             self.tokens_left = row.tokens_left - len(decision.tokens)

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight, token_count
 from draftwerk.cache.page_layout import JOURNAL_BYTES
+from draftwerk.speculative.protocol.continuations import Continuations
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
@@ -93,14 +94,35 @@ def test_two_rounds_in_flight_are_sent_again_in_order() -> None:
     found.sent(proposal(1, row(1, opens=(5,)), row(2, opens=(8,))))
     answer(found)
     found.sent(proposal(2, row(1, 6)))
-    found.sent(proposal(3, row(1, 7), row(2, 9), finished_ids=(1,)))
+    found.sent(proposal(3, row(1, 7), row(2, 9)))
     again = found.lost()
     assert again is not None
     assert [each.round.round_id for each in again] == [2, 3]
     assert tokens_of(again[0].round.rows[0]) == (5, 6)
     assert again[1].round.rows[0].new_sequence is None, "the round before has told it"
     assert tokens_of(again[1].round.rows[1]) == (8, 9)
-    assert again[1].round.finished_ids == (1,), "by then it is known again"
+
+
+def test_a_row_in_vain_is_not_done_again() -> None:
+    """The round that ends its sequence may have given its blocks away, and been done."""
+    found = rounds()
+    found.sent(proposal(1, row(1, opens=(5,)), row(2, opens=(8,))))
+    answer(found)
+    found.sent(proposal(2, row(1, 6), row(2, 9)))
+    found.sent(proposal(3, row(3, opens=(4,)), finished_ids=(1,)))
+    again = found.lost()
+    assert again is not None
+    vain, other = again[0].round.rows
+    assert vain.continues and vain.new_sequence is None, "its beginning is not known there"
+    assert Continuations().ordinary(vain) is None
+    assert tokens_of(other) == (8, 9)
+    assert again[1].round.finished_ids == (), "the process was never told of it"
+    answer(found)
+    found.check()
+    answer(found)
+    found.check()
+    assert sorted(found.known) == [2, 3]
+    assert found.untold == set()
 
 
 def test_a_new_pipeline_begins_with_no_sequence() -> None:
