@@ -1,12 +1,14 @@
 """What a cluster needs to be told: the settings of one server, and how many of what."""
 
 import os
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta
 
 from draftwerk.api.core.config import ConfigError, Seconds, Settings, check, converted, fields_of
+from draftwerk.version import __version__
 
 APP_NAME = "draftwerk"
 
@@ -34,6 +36,9 @@ class ClusterSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields
     scale_down_delay_s: Annotated[
         Seconds, Meta(description="without need before a replica leaves")
     ] = 300.0
+    stuck_s: Annotated[
+        Seconds, Meta(description="of work without progress before a replica is replaced")
+    ] = 180.0
     address: Annotated[str, Meta(description="of the Ray cluster; auto finds the one here")] = (
         "auto"
     )
@@ -67,6 +72,18 @@ def check_cluster(settings: Settings) -> None:
             f"replicas_max: {settings.replicas_max} is less than the {settings.replica_count} "
             "of replicas"
         )
+
+
+def deployment_version(settings: ClusterSettings) -> str:
+    """Return a digest that is equal where a deployment need not restart what runs.
+
+    How many there are may change meanwhile, unless a replica's share of the CPUs follows from it.
+    """
+    counts = {"replicas", "replicas_max"} if settings.replica_cpus else set[str]()
+    free = {"address", "doors", "wait_target_s", "scale_down_delay_s", *counts}
+    values = with_absolute_paths(settings)
+    found = sorted((name, repr(value)) for name, value in values.items() if name not in free)
+    return sha256(repr((__version__, found)).encode()).hexdigest()[:16]
 
 
 def share_of_cpus(settings: ClusterSettings, cpu_count: int) -> int:

@@ -25,7 +25,11 @@ BY_WORD = tuple(
 
 
 def merged(
-    replicas: Mapping[str, Snapshot], *, is_up: bool, draining: bool, moves: dict[str, int]
+    replicas: Mapping[str, Snapshot],
+    *,
+    open_replicas: tuple[str, ...],
+    draining: bool,
+    moves: dict[str, int],
 ) -> Snapshot:
     """Return one snapshot of all replicas, with each one's own in `replicas`."""
     found = list(replicas.values())
@@ -48,7 +52,8 @@ def merged(
         "progress_age_s": max((each.progress_age_s for each in found), default=0.0),
         "blend_kl": max((each.blend_kl for each in found), default=0.0),
         "actor_ages_s": _worst(each.actor_ages_s for each in found),
-        "target_up": is_up,
+        "target_up": bool(open_replicas),
+        "open_replicas": open_replicas,
         "draft_up": _all([each.draft_up for each in found]),
         "draining": draining,
         "moves": moves,

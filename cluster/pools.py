@@ -52,6 +52,12 @@ class Pools:
             if each.is_open
         )
 
+    def open_replicas(self) -> tuple[str, ...]:
+        """Return the replicas that new requests go to: the open ones of that pool."""
+        router = self.routers.get(self.primary())
+        loads = () if router is None else router.replicas.values()
+        return tuple(load.replica_id for load in loads if load.is_open)
+
 
 def largest(pools: Iterable[str]) -> str:
     """Return the name that occurs most often, the first by name of those; empty without any."""

@@ -344,7 +344,7 @@ class ReplicaSet:
         """Return the sum of the replicas' states, and each replica's own."""
         return merged(
             {name: link.snapshot for name, link in self.links.items() if link.snapshot is not None},
-            is_up=any(link.is_open for link in self.links.values()),
+            open_replicas=self.pools.open_replicas(),
             draining=bool(self._closed_to),
             moves=dict(self.moves),
         )

@@ -244,6 +244,8 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         variables=models.text.variables,
         context_max=tokens_max,
         vocab_size=models.target_info.vocab_size,
+        family=models.target_info.family,
+        stored_bytes=models.target_info.stored_bytes,
         draft_model="" if models.draft_info is None else models.draft_info.name,
         draft_sources=models.methods,
         device=models.ready.device,

@@ -78,3 +78,5 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Streams that went on at another replica, by why; empty without replicas."""
     replicas: dict[str, "Snapshot"] = {}
     """Of a cluster's door: what the sums above were made from."""
+    open_replicas: tuple[str, ...] = ()
+    """Those of them that new requests go to."""

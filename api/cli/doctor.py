@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from draftwerk.api.cli.running_server import server_times
+from draftwerk.api.cli.running_server import is_draftwerk, server_times
 from draftwerk.api.core.config import ConfigError, Settings
 from draftwerk.machine.holders import holders
 from draftwerk.machine.host import affinity, cpu_name, memory_bytes
@@ -55,10 +55,11 @@ def findings(settings: Settings, kernels: Callable[[], str]) -> Iterator[Finding
     yield busy(os.getloadavg()[0], os.cpu_count() or 1)
     yield _gpu()
     yield _cache()
-    port = _port(settings)
-    if port.state == "bad":
+    if is_draftwerk(settings):
         yield from _server(settings)
-    yield port
+        yield Finding("good", f"{settings.host}:{settings.port}", "in use by draftwerk")
+    else:
+        yield _port(settings)
 
 
 def doctor(
@@ -68,7 +69,11 @@ def doctor(
 ) -> int:
     """Print the findings, those of `measure` too; returns 1 if something stands in the way."""
     is_bad = _show(findings(settings, kernels))
-    if measure is not None and not is_bad:
+    if measure is not None and not is_bad and is_draftwerk(settings):
+        print(
+            "         the model is not started to measure it: beside a server's, it would be slow"
+        )
+    elif measure is not None and not is_bad:
         print("         starting the model to measure it ...")
         try:
             is_bad = _show(expectations(measure(settings)))

@@ -1,6 +1,7 @@
 """What a server that runs on this machine tells of its time: its device's, and its requests'."""
 
 from collections.abc import Iterator
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import msgspec
@@ -9,6 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from draftwerk.api.core.config import Settings
 
 PATIENCE_S = 1.0
+PAGE_MAX = 2**24
+TITLE = "draftwerk"
+"""Of the description of the API."""
 BUSY, GAP = "draftwerk_device_busy_seconds_total", "draftwerk_device_gap_seconds"
 STAGE = "draftwerk_request_stage_seconds"
 ANYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -40,18 +44,53 @@ class DeviceTimes(msgspec.Struct, frozen=True):
             yield "its requests, ms on average", words
 
 
+class ServerTitle(msgspec.Struct, frozen=True):
+    """What `/openapi.json` tells of who answers."""
+
+    title: str = ""
+
+
+class ServerAnswer(msgspec.Struct, frozen=True):
+    """A description of the API, or an error in its place."""
+
+    info: ServerTitle = ServerTitle()
+    error: dict[str, str | None] = {}
+
+
+def is_draftwerk(settings: Settings) -> bool:
+    """Return whether a server of ours answers at the settings' address, if only that it starts."""
+    if not settings.port:
+        return False
+    try:
+        page = _read(settings, "/openapi.json")
+    except HTTPError as error:
+        page = error.read(PAGE_MAX)
+    except (OSError, ValueError):
+        return False
+    try:
+        answer = msgspec.json.decode(page, type=ServerAnswer)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+    return answer.info.title == TITLE or answer.error.get("code") == "starting"
+
+
 def server_times(settings: Settings) -> DeviceTimes | None:
     """Return what the server at the settings' address tells, None if none of ours answers."""
-    host = ANYWHERE.get(settings.host, settings.host)
-    host = f"[{host}]" if ":" in host else host
-    request = Request(f"http://{host}:{settings.port}/metrics")
-    if settings.api_key:
-        request.add_header("Authorization", "Bearer " + settings.api_key[0].rpartition(":")[2])
     try:
-        with urlopen(request, timeout=PATIENCE_S) as response:
-            return read_times(response.read().decode())
+        return read_times(_read(settings, "/metrics").decode())
     except (OSError, ValueError):
         return None
+
+
+def _read(settings: Settings, path: str) -> bytes:
+    """Return what is at a path of the server. Raises OSError and ValueError."""
+    host = ANYWHERE.get(settings.host, settings.host)
+    host = f"[{host}]" if ":" in host else host
+    request = Request(f"http://{host}:{settings.port}{path}")
+    if settings.api_key:
+        request.add_header("Authorization", "Bearer " + settings.api_key[0].rpartition(":")[2])
+    with urlopen(request, timeout=PATIENCE_S) as response:
+        return response.read(PAGE_MAX)
 
 
 def read_times(page: str) -> DeviceTimes | None:

@@ -24,6 +24,8 @@ REFUSAL = "draftwerk.refusal"
 """Key of the error, in a scope, of a request that was refused before it reached the engine."""
 OUT_OF_TIME = ("slo_unmet", "deadline_exceeded")
 """Codes of requests that were not served because of what they or the server said of times."""
+OLLAMA = "/api/"
+"""What the paths of Ollama's API begin with."""
 OUTCOMES = {404: "not_found", 405: "method_not_allowed"}
 """What an error without a code is counted as."""
 SENTENCES = {
@@ -87,6 +89,14 @@ class ErrorReply(msgspec.Struct, frozen=True):
     """For clients of Anthropic's API, which look for it."""
 
 
+class SentenceReply(msgspec.Struct, frozen=True):
+    """The same for clients of Ollama's API, which show `error` as it is."""
+
+    error: str
+    param: str | None
+    code: str | None
+
+
 class ApiError(Exception):
     """A request that ends in an HTTP error; `retry_after_ms` is the wait before another try."""
 
@@ -111,6 +121,11 @@ class ApiError(Exception):
         """The body, as every endpoint and every stream sends it."""
         kind = KINDS.get(self.status, "server_error")
         return ErrorReply(ErrorBody(self.message, kind, self.param, self.code))
+
+    @property
+    def sentence(self) -> SentenceReply:
+        """The body where `error` is a sentence."""
+        return SentenceReply(self.message, self.param, self.code)
 
     @property
     def outcome(self) -> str:
@@ -169,9 +184,10 @@ def internal() -> ApiError:
     return ApiError(500, "The server failed to answer; its log has the reason.", code="internal")
 
 
-def response(error: ApiError) -> Response:
-    """Return the error as an HTTP response."""
-    body = msgspec.json.encode(error.reply)
+def response(error: ApiError, scope: Scope) -> Response:
+    """Return the error as an HTTP response, in the words of the API that was asked."""
+    path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
+    body = msgspec.json.encode(error.sentence if path.startswith(OLLAMA) else error.reply)
     return Response(body, error.status, error.headers, media_type="application/json")
 
 
@@ -180,7 +196,7 @@ async def turned_away(error: ApiError, scope: Scope, receive: Receive, send: Sen
     scope[REFUSAL] = error
     answerable = "websocket.http.response" in scope.get("extensions", {})
     if scope["type"] == "http" or answerable:
-        await response(error)(scope, receive, send)
+        await response(error, scope)(scope, receive, send)
         return
     code = 1008 if error.status < 429 else 1013
     await send({"type": "websocket.accept"})
@@ -191,7 +207,7 @@ async def on_api_error(request: Request, error: Exception) -> Response:
     """Answer an ApiError raised by an endpoint."""
     assert isinstance(error, ApiError)
     request.scope[REFUSAL] = error
-    return response(error)
+    return response(error, request.scope)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
@@ -199,7 +215,7 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     sentence = SENTENCES.get(error.status_code, "The request cannot be served.")
     found = request.scope[REFUSAL] = ApiError(error.status_code, sentence)
-    answer = response(found)
+    answer = response(found, request.scope)
     answer.headers.update(error.headers or {})
     return answer
 
@@ -208,4 +224,4 @@ async def on_client_gone(request: Request, error: Exception) -> Response:
     """Answer a client that left before its body was whole; the answer is not read."""
     gone = ApiError(400, "The client left before its body was whole.", code="cancelled")
     request.scope[REFUSAL] = gone
-    return response(gone)
+    return response(gone, request.scope)

@@ -10,6 +10,7 @@ from draftwerk.api.core.errors import ApiError, refused
 # Of msgspec's own messages only the path is used.
 PLACE = re.compile(r"at `(?:key` in `)?\$\.?([^`]*)`$")
 MISSING = re.compile(r"missing required field `(\w+)`")
+UNKNOWN = re.compile(r"unknown field `([^`]{1,80})")
 STEP = re.compile(r"\w+|\[[^\]]*\]")
 
 
@@ -21,6 +22,10 @@ def invalid(message: str, struct: type[msgspec.Struct]) -> ApiError:
     if missing:
         path = f"{field}.{missing[1]}" if field else missing[1]
         return refused(f"`{path}` is required.", path, "missing")
+    unknown = UNKNOWN.search(message)
+    if unknown:
+        path = f"{field}.{unknown[1]}" if field else unknown[1]
+        return refused(f"`{path}` is not known to this server.", path, "unsupported")
     if not field:
         return refused("The body must be a JSON object.", code="invalid")
     kinds = _kinds_at([inspect.type_info(struct)], STEP.findall(field))

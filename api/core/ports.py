@@ -1,6 +1,6 @@
 """What the API needs from the engine, as protocols that a fake implements as well."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -51,6 +51,10 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """What requests may call it too."""
     context_max: int
     vocab_size: int = 0
+    family: str = ""
+    """Its architecture, as its checkpoint calls it."""
+    stored_bytes: int = 0
+    """Of its weights as they are read."""
     draft_model: str = ""
     draft_sources: tuple[str, ...] = ()
     """Names that `speculation.methods` may hold."""
@@ -92,3 +96,5 @@ class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineClient
     text_tools: TextTools
     model: ServedModel
+    places: Callable[[], int] | None = None
+    """How many requests it holds at once, where that changes; 0 where it is not known."""

@@ -16,22 +16,29 @@ log = logging.getLogger("draftwerk")
 
 
 class RequestIdMiddleware:
-    """The outermost layer: gives each HTTP request its id, and turns what escapes into a 500."""
+    """The outermost layer: gives each HTTP request its id, and turns what escapes into a 500.
 
-    def __init__(self, app: ASGIApp) -> None:
+    A proxy that gives ids sends them back itself, with all but the answers to a WebSocket: then
+    only an id of our own is sent.
+    """
+
+    def __init__(self, app: ASGIApp, proxy_gives_ids: bool = False) -> None:
         self.app = app
+        self.proxy_gives_ids = proxy_gives_ids
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        request_id = scope["request_id"] = _given(scope) or secrets.token_hex(12)
+        given = _given(scope)
+        request_id = scope["request_id"] = given or secrets.token_hex(12)
+        starts = STARTS[1:] if self.proxy_gives_ids and given else STARTS
         started = False
 
         async def send_with_id(message: Message) -> None:
             nonlocal started
-            if message["type"] in STARTS:
-                started = True
+            started = started or message["type"] in STARTS
+            if message["type"] in starts:
                 message["headers"] = [
                     *message.get("headers", []),
                     (b"x-request-id", request_id.encode()),
@@ -44,7 +51,7 @@ class RequestIdMiddleware:
             log.exception("id=%s the request broke", request_id)
             if started or scope["type"] == "websocket":
                 raise
-            await response(internal())(scope, receive, send_with_id)
+            await response(internal(), scope)(scope, receive, send_with_id)
 
 
 def _given(scope: Scope) -> str | None:

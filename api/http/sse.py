@@ -25,9 +25,38 @@ STREAM_HEADERS = [
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
+LINE_HEADERS = [
+    (b"content-type", b"application/x-ndjson"),
+    *STREAM_HEADERS[1:],
+]
 JSON_HEADERS = [(b"content-type", b"application/json")]
 
 log = logging.getLogger("draftwerk")
+
+
+def framed(chunk: msgspec.Struct) -> bytes:
+    """Return a chunk as one event, LF only; named if the chunk has a tag."""
+    name = chunk.__struct_config__.tag
+    start = f"event: {name}\n".encode() if name else b""
+    return start + b"data: " + msgspec.json.encode(chunk) + b"\n\n"
+
+
+def as_line(chunk: msgspec.Struct) -> bytes:
+    """Return a chunk as one line of JSON."""
+    return msgspec.json.encode(chunk) + b"\n"
+
+
+class StreamForm(msgspec.Struct, frozen=True):
+    """How chunks are told apart on a connection."""
+
+    headers: list[tuple[bytes, bytes]]
+    framed: Callable[[msgspec.Struct], bytes]
+    keep_alive: bytes
+    """What means nothing, and is sent where nothing comes for long; empty where there is none."""
+
+
+EVENTS = StreamForm(STREAM_HEADERS, framed, KEEP_ALIVE)
+JSON_LINES = StreamForm(LINE_HEADERS, as_line, b"")
 
 
 @dataclass(slots=True)
@@ -42,6 +71,7 @@ class GenerationResponse:
     """Tokens of the prompts, when every chunk must carry usage."""
     end: bytes = DONE
     """What comes after the last event."""
+    form: StreamForm = EVENTS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -56,7 +86,7 @@ class GenerationResponse:
                     unwatch()
                     await _send_json(body, send)
         except ApiError as error:
-            await response(error)(scope, receive, send)
+            await response(error, scope)(scope, receive, send)
         except SlowClientError:
             abort_of(scope)()
             await asyncio.sleep(0)  # uvicorn is notified before the return
@@ -132,8 +162,8 @@ class EventStream:
                     if events and isinstance(events[0], Failed):
                         raise error_of(events[0], self.answer.call)
                     await self._start()
-                if not events:
-                    await self._write(KEEP_ALIVE)
+                if not events and self.answer.form.keep_alive:
+                    await self._write(self.answer.form.keep_alive)
                 for event in events:
                     if isinstance(event, Failed):
                         raise error_of(event, self.answer.call)
@@ -149,7 +179,8 @@ class EventStream:
 
     async def _start(self) -> None:
         self.started = True
-        await self.send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+        headers = self.answer.form.headers
+        await self.send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._say(self.answer.serializer.first_chunks())
 
     async def _fail(self, error: Exception) -> None:
@@ -163,7 +194,7 @@ class EventStream:
 
     async def _say(self, chunks: list[msgspec.Struct]) -> None:
         for chunk in chunks:
-            await self._write(framed(chunk))
+            await self._write(self.answer.form.framed(chunk))
 
     async def _write(self, body: bytes, more: bool = True) -> None:
         self.writing.begin()
@@ -173,10 +204,3 @@ class EventStream:
     def _usage(self) -> Usage | None:
         count = self.answer.prompt_count
         return None if count is None else self.generation.timer.running_usage(count)
-
-
-def framed(chunk: msgspec.Struct) -> bytes:
-    """Return a chunk as one event, LF only; named if the chunk has a tag."""
-    name = chunk.__struct_config__.tag
-    start = f"event: {name}\n".encode() if name else b""
-    return start + b"data: " + msgspec.json.encode(chunk) + b"\n\n"

@@ -7,6 +7,7 @@ from draftwerk.api.anthropic.schema import MessagesBody
 from draftwerk.api.core.field_errors import described
 from draftwerk.api.core.ports import BlendCertificate
 from draftwerk.api.core.state import ServerState
+from draftwerk.api.ollama.schema import GenerateBody, OllamaChatBody
 from draftwerk.api.openai.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
 
@@ -15,6 +16,8 @@ ENDPOINTS: dict[str, type[Struct]] = {
     "/v1/completions": CompletionBody,
     "/v1/responses": ResponsesBody,
     "/v1/messages": MessagesBody,
+    "/api/chat": OllamaChatBody,
+    "/api/generate": GenerateBody,
 }
 
 

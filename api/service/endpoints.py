@@ -3,6 +3,7 @@
 import asyncio
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,6 +26,8 @@ from draftwerk.api.service.openapi import document
 OPENAPI = msgspec.json.encode(document())
 DETOKENIZE = msgspec.json.Decoder(DetokenizeBody)
 TOKENIZE = msgspec.json.Decoder(TokenizeBody)
+READY = "ready"
+CLOSED = "It takes no new requests: it leaves, or computes other bits than most."
 
 
 async def models(request: Request) -> Response:
@@ -48,12 +51,17 @@ async def health(request: Request) -> Response:
 async def ready(request: Request) -> Response:
     """`GET /ready`: takes requests, and those it has make progress."""
     state = state_of(request)
-    snapshot = state.engine.snapshot()
+    return ready_reply(state, state.engine.snapshot())
+
+
+def ready_reply(state: ServerState, snapshot: Snapshot) -> Response:
+    """Return whether requests should be sent here now, and what that was judged by."""
     health = Health(
         restarts=snapshot.restarts,
         progress_age_s=snapshot.progress_age_s,
         actor_ages_s=snapshot.actor_ages_s,
         loop_lag_ms=1e3 * state.loop_lag_s,
+        replicas=replica_states(snapshot, state.settings.stall_s) or UNSET,
     )
     if reason := not_ready(state, snapshot):
         error = ApiError(503, reason, code="not_ready", retry_after_ms=1000)
@@ -73,19 +81,43 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """How long each actor has been at the work it is doing."""
     loop_lag_ms: float
     """How late the event loop woke last."""
+    replicas: dict[str, str] | UnsetType = UNSET
+    """Of a cluster: "ready" for each replica, or why none of its requests would come on. The
+    figures above are of the worst."""
 
 
 def not_ready(state: ServerState, snapshot: Snapshot) -> str:
     """Return why no request should be sent here now; empty if one may."""
-    stall_s = state.settings.stall_s
     if state.draining or snapshot.draining:
         return "The server is shutting down."
-    if not snapshot.target_up:
-        return "The model is being started again."
     if state.memory.full:
         return "Memory is short."
     if state.admission.waiting >= max(state.settings.queue_max, 1):
         return "The queue is full."
+    if not snapshot.replicas:
+        return stalled(snapshot, state.settings.stall_s)
+    states = replica_states(snapshot, state.settings.stall_s)
+    if READY in states.values():
+        return ""
+    return "No replica serves. " + " ".join(f"{name}: {why}" for name, why in states.items())
+
+
+def replica_states(snapshot: Snapshot, stall_s: float) -> dict[str, str]:
+    """Return for each replica of a cluster that it is ready, or why it is not.
+
+    One that has just joined has not reported yet, and counts as ready.
+    """
+    states = dict.fromkeys(snapshot.open_replicas, READY) if snapshot.replicas else {}
+    for name, each in snapshot.replicas.items():
+        is_open = name in snapshot.open_replicas and not each.draining
+        states[name] = (stalled(each, stall_s) or READY) if is_open else CLOSED
+    return states
+
+
+def stalled(snapshot: Snapshot, stall_s: float) -> str:
+    """Return why an engine makes no progress now; empty if it does."""
+    if not snapshot.target_up:
+        return "The model is being started again."
     if snapshot.progress_age_s > stall_s:
         return f"No round was committed for {snapshot.progress_age_s:.0f} s."
     stuck = max(snapshot.actor_ages_s, key=lambda actor: snapshot.actor_ages_s[actor], default="")

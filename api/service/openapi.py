@@ -13,6 +13,20 @@ from draftwerk.api.anthropic.schema import (
     TokenCountReply,
 )
 from draftwerk.api.core.errors import ErrorReply
+from draftwerk.api.ollama.lines import (
+    ChatLine,
+    GenerateLine,
+    ListedModels,
+    ServerVersion,
+    ShownModel,
+)
+from draftwerk.api.ollama.schema import (
+    GenerateBody,
+    OllamaChatBody,
+    OllamaMessage,
+    OllamaOptions,
+    ShowBody,
+)
 from draftwerk.api.openai.replies import ChatReply, CompletionReply
 from draftwerk.api.openai.responses_schema import (
     DeletedResponse,
@@ -40,18 +54,35 @@ class Operation(Struct, frozen=True):
     body: type[Struct] | None = None
     reply: type[Struct] | None = None
     media_type: str = "application/json"
+    stream_type: str = ""
+    """Of the reply as it comes; empty where it comes whole."""
+
+
+EVENTS, LINES = "text/event-stream", "application/x-ndjson"
+
+
+def generating(
+    path: str, summary: str, body: type[Struct], reply: type[Struct], stream: str = EVENTS
+) -> Operation:
+    """Return an endpoint whose reply may come as a stream."""
+    return Operation("post", path, summary, body, reply, stream_type=stream)
 
 
 OPERATIONS = (
-    Operation("post", "/v1/chat/completions", "Continue a conversation", ChatBody, ChatReply),
-    Operation("post", "/v1/completions", "Continue a text", CompletionBody, CompletionReply),
-    Operation("post", "/v1/responses", "Create a response", ResponsesBody, ResponseObject),
-    Operation("post", "/v1/messages", "Continue a conversation", MessagesBody, MessageReply),
+    generating("/v1/chat/completions", "Continue a conversation", ChatBody, ChatReply),
+    generating("/v1/completions", "Continue a text", CompletionBody, CompletionReply),
+    generating("/v1/responses", "Create a response", ResponsesBody, ResponseObject),
+    generating("/v1/messages", "Continue a conversation", MessagesBody, MessageReply),
     Operation("post", "/v1/messages/count_tokens", "Count a prompt", PromptBody, TokenCountReply),
     Operation("get", "/v1/responses/{response_id}", "Return a kept response", None, ResponseObject),
     Operation(
         "delete", "/v1/responses/{response_id}", "Forget a kept response", None, DeletedResponse
     ),
+    generating("/api/chat", "Continue a conversation", OllamaChatBody, ChatLine, LINES),
+    generating("/api/generate", "Answer a prompt", GenerateBody, GenerateLine, LINES),
+    Operation("post", "/api/show", "Describe the model served", ShowBody, ShownModel),
+    Operation("get", "/api/tags", "List the model served", None, ListedModels),
+    Operation("get", "/api/version", "Tell the server's version", None, ServerVersion),
     Operation("post", "/tokenize", "Turn text into tokens", TokenizeBody),
     Operation("post", "/detokenize", "Turn tokens into text", DetokenizeBody),
     Operation("get", "/v1/models", "List the model served"),
@@ -80,7 +111,7 @@ def document() -> JsonObject:
     for each in OPERATIONS:
         structs += [kind for kind in (each.body, each.reply) if kind is not None]
     _, schemas = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
-    for kind in (*structs, Message, InputMessage):
+    for kind in (*structs, Message, InputMessage, OllamaMessage, OllamaOptions):
         _drop_refused(kind, schemas[kind.__name__])
     paths: dict[str, JsonObject] = {}
     for each in OPERATIONS:
@@ -102,8 +133,8 @@ def _operation(operation: Operation) -> JsonObject:
     answers: JsonObject = {
         "200": {"description": "Done.", "content": {operation.media_type: {"schema": schema}}}
     }
-    if operation.reply is not None and operation.body is not None:
-        answers["200"]["content"]["text/event-stream"] = {}
+    if operation.stream_type:
+        answers["200"]["content"][operation.stream_type] = {}
     error = {"application/json": {"schema": _reference(ErrorReply)}}
     for status, words in ERRORS.items():
         answers[status] = {"description": words, "content": error}

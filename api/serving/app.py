@@ -23,6 +23,7 @@ from draftwerk.api.http.connection import ClientGoneError
 from draftwerk.api.http.page import FOLDER, page
 from draftwerk.api.http.refusal_log import RefusalLog
 from draftwerk.api.http.request_id import RequestIdMiddleware
+from draftwerk.api.ollama import endpoints as ollama
 from draftwerk.api.openai import endpoints as generate
 from draftwerk.api.openai.responses_socket import ResponsesSocket
 from draftwerk.api.service import endpoints as service
@@ -35,6 +36,11 @@ ROUTES = [
     Route("/v1/responses/{response_id}", generate.stored_response, methods=["GET", "DELETE"]),
     Route("/v1/messages", anthropic.message, methods=["POST"]),
     Route("/v1/messages/count_tokens", anthropic.count, methods=["POST"]),
+    Route("/api/chat", ollama.chat, methods=["POST"]),
+    Route("/api/generate", ollama.generate, methods=["POST"]),
+    Route("/api/show", ollama.show, methods=["POST"]),
+    Route("/api/tags", ollama.tags),
+    Route("/api/version", ollama.version),
     Route("/v1/models", service.models),
     Route("/v1/models/{name:path}", service.model),
     Route("/v1/capabilities", service.abilities),
@@ -52,7 +58,7 @@ DEBUG_ROUTES = [Route("/debug/trace", service.trace)]
 """Only with `--debug`."""
 
 
-def create_app(state: ServerState) -> ASGIApp:
+def create_app(state: ServerState, proxy_gives_ids: bool = False) -> ASGIApp:
     """Return the ASGI application of a server whose engine runs."""
     handlers: Any = {
         ApiError: on_api_error,
@@ -73,7 +79,7 @@ def create_app(state: ServerState) -> ASGIApp:
             allow_headers=("*",),
             expose_headers=("x-request-id", "retry-after", "retry-after-ms"),
         )
-    return RequestIdMiddleware(RefusalLog(layers, state))
+    return RequestIdMiddleware(RefusalLog(layers, state), proxy_gives_ids)
 
 
 async def nowhere(scope: Scope, receive: Receive, send: Send) -> None:

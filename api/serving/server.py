@@ -38,6 +38,7 @@ LAG_PERIOD_S = 0.1
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses that mean every one, and the one among them that is this machine's own."""
 MEMORY_PERIOD_S = 1.0
+PLACES_PERIOD_S = 0.5
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 Build = Callable[[Settings, OnProgress], AbstractAsyncContextManager[RunningServer]]
@@ -130,6 +131,8 @@ class HttpServer:
                 asyncio.create_task(watch_lag(state)),
                 asyncio.create_task(watch_memory(state)),
             ]
+            if running.places is not None:
+                watches.append(asyncio.create_task(follow_places(state, running.places)))
             try:
                 await self.stop.wait()
                 await drain(state, self.settings.drain_s)
@@ -222,6 +225,14 @@ async def watch_lag(state: ServerState) -> None:
         await asyncio.sleep(LAG_PERIOD_S)
         state.loop_lag_s = loop.time() - due
         state.histograms.loop_lag.observe(state.loop_lag_s)
+
+
+async def follow_places(state: ServerState, places: Callable[[], int]) -> None:
+    """Let in as many requests as there are places."""
+    while True:
+        if count := places():
+            state.admission.resize(count)
+        await asyncio.sleep(PLACES_PERIOD_S)
 
 
 async def watch_memory(state: ServerState) -> None:

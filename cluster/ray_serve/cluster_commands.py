@@ -142,7 +142,10 @@ def attach(address: str) -> None:
         )
     except (ConnectionError, ValueError, RuntimeError) as error:
         print(error, file=sys.stderr)
-        raise ConfigError(f"address: no Ray cluster answers at {address!r}") from None
+        raise ConfigError(
+            f"address: no Ray cluster answers at {address!r}; one that wants a token is reached "
+            "with RAY_AUTH_MODE=token in the environment"
+        ) from None
 
 
 def read_file(path: Path) -> dict[str, Any]:

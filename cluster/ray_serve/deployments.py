@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -19,18 +20,20 @@ from starlette.types import ASGIApp
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.serving.app import create_app
-from draftwerk.api.serving.server import drain, watch_lag, watch_memory
+from draftwerk.api.serving.server import drain, follow_places, watch_lag, watch_memory
 from draftwerk.cluster.cluster_settings import (
     ClusterSettings,
     cluster_settings,
+    deployment_version,
     share_of_cpus,
     stay_on,
     with_absolute_paths,
 )
 from draftwerk.cluster.numeric_fingerprint import numeric_fingerprint
 from draftwerk.cluster.protocol import ReplicaInfo
-from draftwerk.cluster.ray_serve.directory import BEAT_S, Address, Directory
+from draftwerk.cluster.ray_serve.directory import Address, Directory
 from draftwerk.cluster.ray_serve.links import keep_links
+from draftwerk.cluster.replica_health import stuck
 from draftwerk.cluster.replica_server import ReplicaServer
 from draftwerk.cluster.replica_set import ReplicaSet
 from draftwerk.cluster.scaling import replicas_for
@@ -58,6 +61,8 @@ class EngineReplica:
         self.settings = cluster_settings(values)
         self.directory = Directory(self.settings.app_name)
         self.stop = asyncio.Event()
+        self.fault = ""
+        """Why it is to be replaced: what is stuck has no work once its streams are elsewhere."""
         self.server: asyncio.Future[ReplicaServer] = asyncio.get_running_loop().create_future()
         # Its scopes must be left by the task that entered them.
         self.host = asyncio.create_task(self._host())
@@ -69,9 +74,15 @@ class EngineReplica:
         """Raise where Serve should replace this replica."""
         if self.host.done():
             raise RuntimeError("the replica has left, or its engine has ended")
+        snapshot = self.server.result().engine.snapshot()
+        self.fault = self.fault or stuck(snapshot, self.settings.stuck_s)
+        if self.fault:
+            self.stop.set()  # its streams go elsewhere at once, Serve takes a while
+            raise RuntimeError(self.fault)
 
-    def record_autoscaling_stats(self) -> dict[str, float]:
-        """Return what the number of replicas follows."""
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Return what the number of replicas follows; were it no coroutine, Serve would call it on
+        a thread without the loop that the waits are counted on."""
         return {"wait_s": self.server.result().work().wait_s if self.server.done() else 0.0}
 
     async def __del__(self) -> None:
@@ -136,8 +147,7 @@ class DoorDeployment:
         self.tasks = [
             asyncio.create_task(
                 keep_links(self.engine, self.directory, secret, self.door_id, settings.silence_s)
-            ),
-            asyncio.create_task(self._beat()),
+            )
         ]
         async with asyncio.timeout(FIRST_REPLICA_S):
             await self.engine.joined.wait()
@@ -150,19 +160,16 @@ class DoorDeployment:
         self.tasks += [
             asyncio.create_task(watch_lag(self.state)),
             asyncio.create_task(watch_memory(self.state)),
-            asyncio.create_task(self._follow_places()),
+            asyncio.create_task(follow_places(self.state, self._places)),
         ]
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Return the application: Serve asks for it once the door is made."""
-        return create_app(self.state)
+        return create_app(self.state, proxy_gives_ids=True)
 
     def read_text(self) -> TextTools:
         """Return the tokenizer and the chat template of what is served; takes a second."""
-        from draftwerk.build import read_infos, read_text
-
-        info, _ = read_infos(self.settings, log.info)
-        return read_text(info, self.settings.tool_format)
+        return text_of(self.settings, log.info)
 
     async def check_health(self) -> None:
         """Raise where Serve should replace this door."""
@@ -180,21 +187,18 @@ class DoorDeployment:
         with suppress(Exception):
             await asyncio.to_thread(self.directory.leave, self.door_id)
 
-    async def _beat(self) -> None:
-        """Let the other doors know of this one, and learn how many there are."""
-        while True:
-            await asyncio.to_thread(self.directory.beat, self.door_id)
-            self.engine.pools.doors = max(1, await asyncio.to_thread(self.directory.doors))
-            await asyncio.sleep(BEAT_S)
+    def _places(self) -> int:
+        """Return how many requests this door's share of the replicas holds."""
+        places = sum(info.requests_max for info in self.engine.infos)
+        return max(1, places // self.engine.pools.doors) if places else 0
 
-    async def _follow_places(self) -> None:
-        """Let in as many requests as this door's share of the replicas holds."""
-        while True:
-            places = sum(info.requests_max for info in self.engine.infos)
-            doors = self.engine.pools.doors
-            if places:
-                self.state.admission.resize(max(1, places // doors))
-            await asyncio.sleep(0.5)
+
+def text_of(settings: ClusterSettings, report: Callable[[str], None]) -> TextTools:
+    """Return the tokenizer and the chat template of a model. Raises ConfigError."""
+    from draftwerk.build import read_infos, read_text
+
+    info, _ = read_infos(settings, report)
+    return read_text(info, settings.tool_format)
 
 
 def scale(context: Any) -> tuple[int, dict[str, Any]]:
@@ -216,7 +220,13 @@ def scale(context: Any) -> tuple[int, dict[str, Any]]:
 def application(settings: ClusterSettings) -> serve.Application:
     """Return the application to deploy."""
     values = with_absolute_paths(settings)
-    replica = serve.deployment(
+    replicas = replica_deployment(settings).bind(values)
+    return door_deployment(settings, DoorDeployment).bind(values, replicas)
+
+
+def replica_deployment(settings: ClusterSettings) -> serve.Deployment:
+    """Return the deployment of the replicas."""
+    deployment = serve.deployment(
         name="EngineReplica",
         max_ongoing_requests=ONGOING_MAX,
         health_check_period_s=HEALTH_S,
@@ -229,12 +239,13 @@ def application(settings: ClusterSettings) -> serve.Application:
         },
         **_count(settings),
     )(EngineReplica)
-    return door_deployment(settings, DoorDeployment).bind(values, replica.bind(values))
+    # Serve's own version is another each time, and would restart what is the same.
+    return deployment.options(version=deployment_version(settings), _internal=True)
 
 
 def door_deployment(settings: ClusterSettings, kind: type[DoorDeployment]) -> serve.Deployment:
     """Return the deployment of the doors."""
-    return serve.deployment(
+    deployment = serve.deployment(
         name="Door",
         num_replicas=settings.doors,
         max_ongoing_requests=ONGOING_MAX,
@@ -244,6 +255,7 @@ def door_deployment(settings: ClusterSettings, kind: type[DoorDeployment]) -> se
         graceful_shutdown_timeout_s=settings.drain_s + STOP_S,
         ray_actor_options={"num_cpus": 0},
     )(serve.ingress()(kind))
+    return deployment.options(version=deployment_version(settings), _internal=True)
 
 
 def _count(settings: ClusterSettings) -> dict[str, Any]:

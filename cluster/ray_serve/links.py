@@ -5,11 +5,12 @@ import logging
 from dataclasses import dataclass, field
 
 from draftwerk.cluster.frame_stream import LinkLostError
-from draftwerk.cluster.ray_serve.directory import Address, Directory
+from draftwerk.cluster.ray_serve.directory import BEAT_S, Address, Directory
 from draftwerk.cluster.replica_link import connect
 from draftwerk.cluster.replica_set import ReplicaSet
 
-LOOK_S = 0.25
+LOOK_S = 1.0
+"""Between two looks at the directory: each asks Ray's head once for every replica."""
 RETRY_S = 1.0
 GIVE_UP = 30
 """Attempts in a row after which an address leaves the directory: its replica was killed."""
@@ -77,5 +78,15 @@ class LinkKeeper:
 async def keep_links(
     engine: ReplicaSet, directory: Directory, secret: bytes, door_id: str, silence_s: float
 ) -> None:
-    """Keep a door connected to every replica, until cancelled."""
-    await LinkKeeper(engine, directory, secret, door_id, silence_s).run()
+    """Keep a door connected to every replica, and known to other doors, until cancelled."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(LinkKeeper(engine, directory, secret, door_id, silence_s).run())
+        group.create_task(beat(engine, directory, door_id))
+
+
+async def beat(engine: ReplicaSet, directory: Directory, door_id: str) -> None:
+    """Let the other doors know of this one, and learn how many there are."""
+    while True:
+        await asyncio.to_thread(directory.beat, door_id)
+        engine.pools.doors = max(1, await asyncio.to_thread(directory.doors))
+        await asyncio.sleep(BEAT_S)

@@ -1,52 +1,120 @@
-"""`draftwerk serve --replicas N`: a Ray of its own, on this machine, for as long as it serves."""
+"""`draftwerk serve --replicas N`: a Ray of its own, on this machine, for as long as it serves.
 
+    clients ── HTTP, SSE, WebSocket ──> this process: the door ══ a connection each ══> replicas
+
+Ray Serve places and watches the replicas alone. The door is that of a server with one engine,
+socket and limits included, and no byte of a client's passes through Ray.
+"""
+
+import asyncio
 import contextlib
 import os
 import signal
-import sys
-import time
-from collections.abc import Generator
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager
 from typing import Any
+from uuid import uuid4
 
+import anyio
+import anyio.to_thread
 import ray
 from ray import serve
 from ray.serve.config import HTTPOptions
 
 from draftwerk.api.core.config import Settings, fields_of
-from draftwerk.api.serving.server import LOCAL, SIGNALS, bind, url_of
-from draftwerk.cluster.cluster_settings import ClusterSettings, check_cluster, cluster_settings
-from draftwerk.cluster.ray_serve.deployments import application
+from draftwerk.api.core.ports import RunningServer
+from draftwerk.api.serving.server import SIGNALS
+from draftwerk.api.serving.server import serve as serve_http
+from draftwerk.cluster.cluster_settings import (
+    ClusterSettings,
+    check_cluster,
+    cluster_settings,
+    with_absolute_paths,
+)
+from draftwerk.cluster.ray_serve.deployments import (
+    FIRST_REPLICA_S,
+    replica_deployment,
+    text_of,
+)
 from draftwerk.cluster.ray_serve.directory import Directory
+from draftwerk.cluster.ray_serve.links import keep_links
+from draftwerk.cluster.replica_set import ReplicaSet
 
-WAIT_S = 0.5
 OBJECT_STORE_BYTES = 80 * 2**20
 """The least that Ray takes: nothing of ours is kept there."""
+
+SERVE_VARIABLES = {
+    "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+    "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1000",
+}
+"""What a token costs behind Serve's proxy: one message on a gRPC stream in the place of an object
+of Ray's, and no hop from thread to thread. What the environment has goes before."""
 
 
 def serve_replicas(settings: Settings) -> int:
     """Serve until a signal; returns the exit code. Raises ConfigError."""
     check_cluster(settings)
-    listener = bind(settings)  # an address that is taken is refused before anything starts
-    port = listener.getsockname()[1]
-    listener.close()
-    values = {name: getattr(settings, name) for name in fields_of(Settings)}
-    found = cluster_settings({**values, "port": port})
-    with local_ray(found):
-        with contextlib.suppress(KeyboardInterrupt), signals_raised():
-            serve.run(application(found), name=found.app_name, route_prefix=found.route_prefix)
-            host = LOCAL.get(found.host, found.host)
-            print(f"draftwerk: {found.replica_count} replicas at {url_of(host, port)}", flush=True)
-            while True:
-                time.sleep(WAIT_S)
-        print("draftwerk: stopping", file=sys.stderr, flush=True)
-        serve.delete(found.app_name)
-        Directory(found.app_name).clear()
-    return 0
+    return serve_http(settings, replicas_running)
+
+
+@asynccontextmanager
+async def replicas_running(
+    settings: Settings, report: Callable[[str], None]
+) -> AsyncGenerator[RunningServer]:
+    """Run Ray, the replicas and the connections to them for the length of the block."""
+    found = cluster_settings({name: getattr(settings, name) for name in fields_of(Settings)})
+    text = await asyncio.to_thread(text_of, found, report)
+    engine = ReplicaSet(text, tokens_max=0)
+    report("starting Ray")
+    async with on_threads(local_ray(found, "Disabled")):
+        set_handlers_again()
+        report(f"starting {found.replica_count} replicas")
+        # Ends this task where the connections' ends, which is a fault.
+        async with asyncio.TaskGroup() as group, on_threads(replicas_deployed(found)) as directory:
+            secret = await asyncio.to_thread(directory.secret, "links")
+            door_id = f"door-{uuid4().hex[:8]}"
+            links = group.create_task(
+                keep_links(engine, directory, secret, door_id, found.silence_s)
+            )
+            try:
+                async with asyncio.timeout(FIRST_REPLICA_S):
+                    await engine.joined.wait()
+                yield RunningServer(
+                    engine=engine,
+                    text_tools=text,
+                    model=engine.infos[0].model,
+                    places=lambda: sum(info.requests_max for info in engine.infos),
+                )
+            finally:
+                links.cancel()
+
+
+def set_handlers_again() -> None:
+    """Put the server's handlers of signals in the place of Ray's, which print a stack first."""
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            signal.signal(number, signal.getsignal(number))
 
 
 @contextlib.contextmanager
-def local_ray(settings: ClusterSettings) -> Generator[None]:
-    """Run Ray and Serve's proxy on this machine for the length of the block."""
+def replicas_deployed(settings: ClusterSettings) -> Generator[Directory]:
+    """Have Serve run the replicas; yields once all of them serve."""
+    directory = Directory(settings.app_name)
+    replicas = replica_deployment(settings).bind(with_absolute_paths(settings))
+    try:
+        serve.run(replicas, name=settings.app_name, route_prefix=None)
+        yield directory
+    finally:
+        serve.delete(settings.app_name)
+        directory.clear()
+
+
+@contextlib.contextmanager
+def local_ray(settings: ClusterSettings, proxy_location: str = "HeadOnly") -> Generator[None]:
+    """Run Ray and Serve on this machine for the length of the block."""
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
     options: dict[str, Any] = {
         "address": "local",
@@ -59,7 +127,7 @@ def local_ray(settings: ClusterSettings) -> Generator[None]:
     ray.init(**options)
     try:
         serve.start(
-            proxy_location="HeadOnly",
+            proxy_location=proxy_location,
             http_options=HTTPOptions(host=settings.host, port=settings.port),
         )
         yield
@@ -68,24 +136,26 @@ def local_ray(settings: ClusterSettings) -> Generator[None]:
         ray.shutdown()
 
 
+@asynccontextmanager
+async def on_threads(
+    block: contextlib.AbstractContextManager[Directory | None],
+) -> AsyncGenerator[Any]:
+    """Enter and leave a block whose both ends wait, each on a thread of its own.
+
+    Off the main thread, Ray does not put handlers of its own in the place of the server's.
+    """
+    # A signal while Ray starts does not wait for it: Ray ends with this process.
+    entered = await anyio.to_thread.run_sync(block.__enter__, abandon_on_cancel=True)
+    try:
+        yield entered
+    finally:
+        await anyio.to_thread.run_sync(block.__exit__, None, None, None)
+
+
 def child_variables() -> dict[str, str]:
-    """Return the variables with which Ray's workers import this very package."""
+    """Return the variables with which Ray's workers import this very package, and Serve's own."""
     from draftwerk.child_python import child_environment
 
     path = child_environment().get("PYTHONPATH")
-    return {"PYTHONPATH": path} if path else {}
-
-
-@contextlib.contextmanager
-def signals_raised() -> Generator[None]:
-    """Raise KeyboardInterrupt for a signal to stop: Ray's own handlers abort the process."""
-
-    def on_signal(number: int, _: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, on_signal) for number in SIGNALS}
-    try:
-        yield
-    finally:
-        for number in before:
-            signal.signal(number, signal.SIG_IGN)  # a second one does not cut the end short
+    found = {name: os.environ.get(name, value) for name, value in SERVE_VARIABLES.items()}
+    return found | ({"PYTHONPATH": path} if path else {})

@@ -28,6 +28,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     kv_heads_per_token: int
     """Keys and values, of all layers."""
     head_size: int
+    family: str = ""
+    """Its architecture, as its configuration calls it."""
     stored_format: str = "bf16"
     """The weights' own: bf16 for whole numbers of any width, int8 or int4."""
     stored_bytes: int = 0
@@ -51,6 +53,7 @@ def read_info(location: Location) -> ModelInfo:
         eos_token_ids=end_tokens(hf, read_generation(location.directory)),
         kv_heads_per_token=2 * hf["num_hidden_layers"] * kv_heads,
         head_size=head_size,
+        family=hf.get("model_type", ""),
         stored_format=_stored_format(hf),
         stored_bytes=sum(path.stat().st_size for path in {each.path for each in stored.values()}),
     )

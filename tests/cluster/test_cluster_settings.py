@@ -10,6 +10,7 @@ import pytest
 from draftwerk.api.core.config import ConfigError
 from draftwerk.cluster.cluster_settings import (
     cluster_settings,
+    deployment_version,
     own_cpus,
     share_of_cpus,
     with_absolute_paths,
@@ -40,6 +41,30 @@ def test_keys_may_have_hyphens_and_survive_the_way_to_another_machine() -> None:
     assert values["kv_store"].startswith("/")
     again = cluster_settings(values)
     assert (again.replicas, again.replicas_max) == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("values", "restarts"),
+    [
+        ({}, False),
+        ({"doors": 3, "wait_target_s": 2.0, "address": "elsewhere"}, False),
+        ({"replicas": 3}, True),
+        ({"dtype": "int8"}, True),
+        ({"api_key": ("a:b",)}, True),
+    ],
+)
+def test_only_what_changes_a_process_restarts_it(values: dict[str, Any], restarts: bool) -> None:
+    before = deployment_version(cluster_settings({"replicas": 2}))
+    after = deployment_version(cluster_settings({"replicas": 2, **values}))
+    assert (before != after) is restarts
+
+
+def test_replicas_with_cpus_of_their_own_are_added_beside_those_that_run() -> None:
+    versions = {
+        deployment_version(cluster_settings({"replicas": count, "replica_cpus": 2.0}))
+        for count in (2, 3)
+    }
+    assert len(versions) == 1
 
 
 def test_replicas_share_the_cpus_of_their_node() -> None:

@@ -7,14 +7,14 @@ from draftwerk.cluster.merging import BY_WORD, OTHERWISE, SUMMED, WORST, merged
 
 BY_HAND = {
     *("accepted_by_position", "device_gaps", "mailbox_waits", "request_stages"),
-    *("target_up", "draft_up", "draining"),
+    *("target_up", "draft_up", "draining", "open_replicas"),
     *OTHERWISE,
     *WORST,
 }
 
 
 def of(replicas: dict[str, Snapshot]) -> Snapshot:
-    return merged(replicas, is_up=True, draining=False, moves={"lost": 1})
+    return merged(replicas, open_replicas=("a",), draining=False, moves={"lost": 1})
 
 
 def test_every_field_of_a_snapshot_is_placed_once() -> None:

@@ -2,9 +2,14 @@
 
 import argparse
 import asyncio
+import inspect
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import openai
 import pytest
 import pytest_asyncio
 
@@ -18,12 +23,27 @@ from benchmarks.cluster.replica_kills import (
     replica_processes,
     served,
 )
+from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.api.core.ports import ServedModel
+from draftwerk.cluster.cluster_settings import cluster_settings
+from draftwerk.cluster.protocol import ReplicaInfo
+from draftwerk.cluster.replica_server import ReplicaServer
 from tests.support.tiny_models import save_tiny_with_text
 
 pytest.importorskip("ray", reason="Ray is not installed: it comes with the extra `cluster`")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 STREAMS = 14
+REPLICA = ReplicaInfo(
+    replica_id="a",
+    version="1",
+    fingerprint="f",
+    model=ServedModel(name="m", context_max=8),
+    tokens_max=8,
+    requests_max=8,
+    block_size=16,
+    name_secret=b"",
+)
 SERVE = ("--dtype", "fp32", "--kv-memory", "32MiB", "--spare", "off")
 
 
@@ -56,6 +76,69 @@ async def test_errors_and_capabilities_are_those_of_one_process(client: TextClie
         assert reply.status == 404
 
 
+async def test_the_stock_client_streams_over_sse_and_websocket(client: TextClient) -> None:
+    async with openai.AsyncOpenAI(base_url=client.url + "/v1", api_key="none") as stock:
+        model = (await stock.models.list()).data[0].id
+        stream = await stock.chat.completions.create(
+            model=model, messages=[{"role": "user", "content": "Hello"}], max_tokens=30, stream=True
+        )
+        assert len([chunk async for chunk in stream]) > 3
+        async with stock.responses.connect() as connection:
+            await connection.response.create(model=model, input="Hello", max_output_tokens=30)
+            kinds: list[str] = []
+            async for event in connection:
+                kinds.append(event.type)
+                if event.type in ("response.completed", "response.incomplete", "error"):
+                    break
+    assert kinds.count("response.output_text.delta") > 2 and kinds[-1] != "error"
+
+
+async def test_the_door_is_that_of_one_process(client: TextClient) -> None:
+    async with client.session.get(client.url + "/ready") as reply:
+        assert len(reply.headers.getall("x-request-id")) == 1
+        assert set((await reply.json())["replicas"].values()) == {"ready"}
+    async with client.session.get(client.url + "/") as reply:
+        assert reply.status == 200 and "draftwerk" in await reply.text()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray's own
+@pytest.mark.parametrize(
+    ("snapshot", "fault"), [(Snapshot(progress_age_s=99.0), "99 s"), (Snapshot(), "")]
+)
+async def test_a_stuck_engine_fails_serves_health_check(snapshot: Snapshot, fault: str) -> None:
+    from draftwerk.cluster.ray_serve.deployments import EngineReplica
+
+    loop = asyncio.get_running_loop()
+    engine, server = FixedSnapshot(snapshot), loop.create_future()
+    server.set_result(ReplicaServer(engine, REPLICA, b""))  # type: ignore[arg-type]
+    replica: Any = SimpleNamespace(
+        settings=cluster_settings({"stuck_s": 60.0}),
+        stop=asyncio.Event(),
+        fault="",
+        host=loop.create_future(),
+        server=server,
+    )
+    if not fault:
+        await EngineReplica.check_health(replica)
+        assert not replica.stop.is_set()
+        return
+    for each in (snapshot, Snapshot()):  # nothing is left of its work once it has left
+        engine.found = each
+        with pytest.raises(RuntimeError, match=fault):
+            await EngineReplica.check_health(replica)
+        assert replica.stop.is_set()
+
+
+@dataclass
+class FixedSnapshot:
+    """An engine of which only the state is known."""
+
+    found: Snapshot
+
+    def snapshot(self) -> Snapshot:
+        return self.found
+
+
 async def test_both_replicas_work_and_are_counted_apart(
     client: TextClient, plain: list[ServedText]
 ) -> None:
@@ -76,3 +159,15 @@ async def test_a_killed_replica_changes_no_text(
     await kill
     assert differences(plain, enumerate(found)) == []
     assert len(before) == 2
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray's own
+async def test_serve_asks_for_waits_on_the_loop_that_counts_them() -> None:
+    from draftwerk.cluster.ray_serve.deployments import EngineReplica
+
+    # A plain function is called on a thread, where there is no loop: then no wait is reported.
+    assert inspect.iscoroutinefunction(EngineReplica.record_autoscaling_stats)
+    server = asyncio.get_running_loop().create_future()
+    server.set_result(ReplicaServer(FixedSnapshot(Snapshot()), REPLICA, b""))  # type: ignore[arg-type]
+    replica: Any = SimpleNamespace(server=server)
+    assert await EngineReplica.record_autoscaling_stats(replica) == {"wait_s": 0.0}

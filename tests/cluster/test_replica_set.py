@@ -55,6 +55,21 @@ async def crowd(cluster: SmallCluster, count: int, seed: int) -> list[Outcome]:
     return outcomes
 
 
+async def test_new_requests_go_to_the_open_replicas_of_the_largest_pool() -> None:
+    async with small_cluster(Replica("a"), Replica("b"), Replica("c", "other bits")) as cluster:
+        door = cluster.door
+        assert set(door.snapshot().open_replicas) == {"a", "b"}
+        cluster.replicas["a"].kill()
+        async with asyncio.timeout(5):
+            while "a" in door.links:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await cluster.add(Replica("d"))
+        door.on_leaving(door.links["b"])
+        await cluster.add(Replica("e"))
+        assert set(door.snapshot().open_replicas) == {"d", "e"}
+        assert door.snapshot().target_up
+
+
 async def test_texts_are_those_of_one_engine() -> None:
     async with small_cluster(Replica("a"), Replica("b")) as cluster:
         outcomes = await crowd(cluster, 24, seed=1)

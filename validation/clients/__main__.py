@@ -46,6 +46,7 @@ CLIENTS = (
     Client("openai-agents", "openai-agents", "openai_agents.py"),
     Client("llm", "llm", "llm_library.py"),
     Client("anthropic", "anthropic", "anthropic_messages.py"),
+    Client("ollama", "ollama", "ollama_python.py"),
     Client("anthropic-npm", "@anthropic-ai/sdk", "anthropic_npm.mjs"),
 )
 

@@ -14,10 +14,13 @@ from draftwerk.actors.monitoring.device_clock import DeviceClock
 from draftwerk.actors.monitoring.request_stages import RequestStages
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.api.cli import doctor
-from draftwerk.api.cli.running_server import read_times, server_times
-from draftwerk.api.core.config import load
+from draftwerk.api.cli.running_server import is_draftwerk, read_times, server_times
+from draftwerk.api.core.config import Settings, load
+from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.protocol.rounds import StepReport
 from draftwerk.speculative.sequence import StageTimes
+
+OURS = '{"openapi": "3.1.0", "info": {"title": "draftwerk", "version": "1"}}'
 
 
 class Counted(Collector):
@@ -53,15 +56,18 @@ def page(counted: Counted) -> str:
 
 
 @contextmanager
-def server_of(text: str, key: str = "") -> Iterator[int]:
-    """Serve one page; yields the port."""
+def server_of(
+    text: str, key: str = "", description: tuple[int, str] = (200, OURS)
+) -> Iterator[int]:
+    """Serve a page of metrics, and a description of the API; yields the port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             may = not key or self.headers["Authorization"] == f"Bearer {key}"
-            self.send_response(200 if may and self.path == "/metrics" else 401)
+            status, body = description if self.path == "/openapi.json" else (200, text)
+            self.send_response(status if may else 401)
             self.end_headers()
-            self.wfile.write(text.encode())
+            self.wfile.write(body.encode())
 
         def log_message(self, format: str, *args: object) -> None:
             """Print nothing."""
@@ -85,13 +91,18 @@ def test_a_page_tells_how_the_device_waits_and_where_requests_are() -> None:
     )
 
 
+def no_model(settings: Settings) -> Ready:
+    raise AssertionError("a second model beside the server's")
+
+
 def test_the_doctor_prints_it_of_the_server_at_its_address(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with server_of(page(Counted()), key="secret") as port:
         settings = load({"port": port, "api_key": ["ann:secret"]}, {})
-        doctor.doctor(settings, lambda: "avx2")
+        doctor.doctor(settings, lambda: "avx2", measure=no_model)
     printed = capsys.readouterr().out
+    assert f"[  ok  ] 127.0.0.1:{port}: in use by draftwerk" in printed
     assert "its device: 98.8% busy while there was work; 0.12 ms between two steps" in printed
     assert "tokenise 1.0, queue 2.0, prefill 50.0, decode 1000.0, detokenise 0.5" in printed
 
@@ -100,3 +111,31 @@ def test_the_doctor_prints_it_of_the_server_at_its_address(
 def test_another_programs_page_and_one_without_steps_tell_nothing(text: str) -> None:
     with server_of(text) as port:
         assert server_times(load({"port": port}, {})) is None
+
+
+STARTING = '{"error": {"message": "The server is starting.", "code": "starting", "param": null}}'
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "expected"),
+    [
+        (200, OURS, True),
+        (503, STARTING, True),
+        (503, '{"error": {"code": "overloaded"}}', False),
+        (200, '{"info": {"title": "another"}}', False),
+        (200, '{"info": 3}', False),
+        (200, "[1", False),
+        (404, "no such page", False),
+        (200, "\udcff".encode(errors="surrogateescape").decode("latin-1"), False),
+    ],
+)
+def test_a_server_of_ours_is_told_from_others(status: int, text: str, expected: bool) -> None:
+    with server_of("", description=(status, text)) as port:
+        assert is_draftwerk(load({"port": port}, {})) is expected
+
+
+def test_nobody_is_at_a_free_port() -> None:
+    with server_of("") as port:
+        pass
+    assert not is_draftwerk(load({"port": port}, {}))
+    assert not is_draftwerk(load({"port": 0}, {}))

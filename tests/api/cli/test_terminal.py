@@ -168,7 +168,7 @@ def test_the_doctor_finds_a_taken_port() -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         found = list(doctor.findings(load({"port": other.getsockname()[1]}, {}), kernels))
-    assert found[-1].state == "bad"
+    assert found[-1].state == "bad", "taken, and not by a server of ours"
 
 
 def test_the_doctor_prints_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,15 @@
 """The endpoints about the server itself."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.api.service.endpoints import ready_reply
+from draftwerk.cluster.merging import merged
 from tests.api.conftest import MODEL, Served, serving
 from tests.api.support.fake_engine import FakeEngine
 
@@ -67,6 +72,33 @@ async def test_ready_names_the_stuck_actor_and_the_missing_model(served: Served)
     assert (body["status"], body["restarts"]) == ("ready", 2)
     assert body.keys() >= {"progress_age_s", "actor_ages_s", "loop_lag_ms"}
     served.engine.health = {}
+
+
+FINE, AWAY = Snapshot(), Snapshot(target_up=False)
+STUCK = Snapshot(progress_age_s=61.0, actor_ages_s={"verifier": 61.0})
+CLUSTERS: list[Any] = [
+    ({"a": FINE, "b": STUCK}, ("a", "b"), True),
+    ({"a": AWAY, "b": FINE}, ("a", "b"), True),
+    ({"a": STUCK, "b": AWAY}, ("a", "b"), False),
+    # What leaves, or is of another pool, takes no new requests.
+    ({"a": STUCK, "b": FINE}, ("a",), False),
+    ({"a": STUCK}, ("a", "just joined"), True),
+    ({"a": Snapshot(draining=True)}, ("a",), False),
+]
+
+
+@pytest.mark.parametrize(("replicas", "open_replicas", "is_ready"), CLUSTERS)
+async def test_a_cluster_is_ready_while_one_replica_that_takes_requests_is(
+    served: Served, replicas: dict[str, Snapshot], open_replicas: tuple[str, ...], is_ready: bool
+) -> None:
+    summed = merged(replicas, open_replicas=open_replicas, draining=False, moves={})
+    reply = ready_reply(served.state, summed)
+    assert reply.status_code == (200 if is_ready else 503)
+    body = json.loads(bytes(reply.body))
+    assert body["replicas"].keys() == {*replicas, *open_replicas}
+    assert ("ready" in body["replicas"].values()) is is_ready
+    if STUCK in replicas.values():
+        assert "61 s" in str(body["replicas"]) and body["progress_age_s"] == 61.0
 
 
 async def test_no_memory_no_new_requests() -> None:

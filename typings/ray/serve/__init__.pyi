@@ -12,6 +12,7 @@ class _ReplicaContext:
     rank: _Rank
 
 class Deployment:
+    def options(self, **options: Any) -> Deployment: ...
     def bind(self, *arguments: Any, **named: Any) -> Application: ...
 
 class _Word:

@@ -1,0 +1,156 @@
+"""`/api/chat`, `/api/generate`, and what Ollama's clients ask about the server."""
+
+from hashlib import sha256
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from draftwerk.actors.messages import Prompt
+from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.core.state import Call
+from draftwerk.api.http.sse import JSON_LINES, GenerationResponse
+from draftwerk.api.ollama.lines import (
+    ListedModel,
+    ListedModels,
+    ModelDetails,
+    ServerVersion,
+    ShownModel,
+)
+from draftwerk.api.ollama.schema import GenerateBody, OllamaBody, OllamaChatBody, ShowBody
+from draftwerk.api.ollama.serializer import OllamaSerializer, timestamp
+from draftwerk.api.ollama.translate import (
+    NAMES,
+    chat_conversation,
+    chat_plan,
+    checked_options,
+    engine_options,
+    generate_plan,
+    generate_prompt,
+)
+from draftwerk.api.openai.endpoints import body_of, count_tokens, state_of, tenant_of
+from draftwerk.api.openai.serializer import ReplyMetadata
+from draftwerk.api.openai.translate import check_model
+from draftwerk.api.replying.reply_plan import ReplyPlan
+from draftwerk.version import __version__
+
+CHAT = msgspec.json.Decoder(OllamaChatBody)
+GENERATE = msgspec.json.Decoder(GenerateBody)
+SHOW = msgspec.json.Decoder(ShowBody)
+
+
+async def chat(request: Request) -> GenerationResponse | Response:
+    """`POST /api/chat`."""
+    body = await body_of(request, CHAT)
+    model = _checked_model(request, body)
+    plan = chat_plan(body, model)
+    return await _answer(request, body, chat_conversation(body, plan), plan, bool(body.messages))
+
+
+async def generate(request: Request) -> GenerationResponse | Response:
+    """`POST /api/generate`."""
+    body = await body_of(request, GENERATE)
+    model = _checked_model(request, body)
+    plan = generate_plan(body, model)
+    return await _answer(request, body, generate_prompt(body, plan), plan, bool(body.prompt))
+
+
+async def _answer(
+    request: Request, body: OllamaBody, prompt: Prompt, plan: ReplyPlan, is_asked: bool
+) -> GenerationResponse | Response:
+    state, is_chat = state_of(request), isinstance(body, OllamaChatBody)
+    found = checked_options(body, state.model)
+    metadata = ReplyMetadata(
+        id=request.scope["request_id"],
+        created=int(state.now()),
+        model=state.model.name,
+        is_parsed=plan.form is not None,
+    )
+    serializer = OllamaSerializer(metadata, is_chat)
+    if not is_asked:
+        line = msgspec.structs.replace(serializer.line(), done=True, done_reason="load")
+        return _json(line)
+    tokens_max = found.num_predict if (found.num_predict or 0) > 0 else None
+    if tokens_max is not None:  # a bound, so what is left of the context is one as well
+        room = state.model.context_max - await count_tokens(state, [prompt])
+        tokens_max = max(1, min(tokens_max, room))
+    options = engine_options(
+        body, found, state.model, tenant_of(request), state.new_seed, plan, tokens_max
+    )
+    call = Call(
+        request_id=request.scope["request_id"],
+        kind="ollama chat" if is_chat else "ollama generate",
+        prompts=[prompt],
+        options=options,
+        names={**NAMES, "response_format": plan.blamed or "format"},
+    )
+    return GenerationResponse(
+        state, call, serializer, body.stream is not False, end=b"", form=JSON_LINES
+    )
+
+
+async def tags(request: Request) -> Response:
+    """`GET /api/tags`: the one model served, once for each of its names."""
+    model = state_of(request).model
+    details = _details(model)
+    digest = sha256(msgspec.json.encode(model)).hexdigest()
+    return _json(
+        ListedModels(
+            tuple(
+                ListedModel(
+                    name=name,
+                    model=name,
+                    modified_at=timestamp(model.created),
+                    size=model.stored_bytes,
+                    digest=digest,
+                    details=details,
+                )
+                for name in model.names
+            )
+        )
+    )
+
+
+async def show(request: Request) -> Response:
+    """`POST /api/show`."""
+    body = await body_of(request, SHOW)
+    model = state_of(request).model
+    check_model(body.model, model)
+    kinds = {
+        "completion": True,
+        "tools": model.calls is not None,
+        "thinking": model.reasoning is not None,
+    }
+    family = model.family or "unknown"  # clients look for the length under this name
+    shown = ShownModel(
+        details=_details(model),
+        model_info={
+            "general.architecture": family,
+            "general.basename": model.name,
+            f"{family}.context_length": model.context_max,
+            f"{family}.vocab_size": model.vocab_size,
+        },
+        capabilities=tuple(kind for kind, there in kinds.items() if there),
+        modified_at=timestamp(model.created),
+    )
+    return _json(shown)
+
+
+async def version(request: Request) -> Response:
+    """`GET /api/version`."""
+    return _json(ServerVersion(__version__))
+
+
+def _checked_model(request: Request, body: OllamaBody) -> ServedModel:
+    model = state_of(request).model
+    check_model(body.model, model)
+    return model
+
+
+def _details(model: ServedModel) -> ModelDetails:
+    families = (model.family,) if model.family else ()
+    return ModelDetails(family=model.family, families=families, quantization_level=model.dtype)
+
+
+def _json(value: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")

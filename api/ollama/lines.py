@@ -1,0 +1,114 @@
+"""What Ollama's API answers: lines of JSON, one after the other or one alone."""
+
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from draftwerk.api.core.usage import RequestMetrics
+
+
+class OllamaReplyCall(Struct, frozen=True):
+    name: str
+    arguments: msgspec.Raw
+    """One object."""
+    index: int
+
+
+class OllamaToolCall(Struct, frozen=True):
+    """A generated call."""
+
+    id: str
+    function: OllamaReplyCall
+
+
+class OllamaReplyMessage(Struct, frozen=True, kw_only=True):
+    """What is new in an answer, or all of it."""
+
+    role: str = "assistant"
+    content: str = ""
+    thinking: str | UnsetType = UNSET
+    tool_calls: tuple[OllamaToolCall, ...] | UnsetType = UNSET
+
+
+class OllamaLine(Struct, frozen=True, kw_only=True):
+    """A part of a reply, or all of it; times are in nanoseconds."""
+
+    model: str
+    created_at: str
+    done: bool = False
+    done_reason: Literal["stop", "length", "load"] | UnsetType = UNSET
+    """Only where it is done, as are the figures."""
+    total_duration: int | UnsetType = UNSET
+    load_duration: int | UnsetType = UNSET
+    """Until it was admitted; the model is loaded before."""
+    prompt_eval_count: int | UnsetType = UNSET
+    """Tokens of the prompt, cached ones included."""
+    prompt_eval_duration: int | UnsetType = UNSET
+    eval_count: int | UnsetType = UNSET
+    """Generated tokens."""
+    eval_duration: int | UnsetType = UNSET
+    metrics: RequestMetrics | UnsetType = UNSET
+    """Ours."""
+
+
+class ChatLine(OllamaLine, frozen=True, kw_only=True):
+    """Of `/api/chat`."""
+
+    message: OllamaReplyMessage = OllamaReplyMessage()
+
+
+class GenerateLine(OllamaLine, frozen=True, kw_only=True):
+    """Of `/api/generate`."""
+
+    response: str = ""
+    thinking: str | UnsetType = UNSET
+
+
+class OllamaFault(Struct, frozen=True):
+    """The last line of a reply that could not be finished."""
+
+    error: str
+
+
+class ModelDetails(Struct, frozen=True, kw_only=True):
+    """A model in a few words."""
+
+    family: str
+    families: tuple[str, ...]
+    quantization_level: str
+    """The format that it computes in."""
+    format: str = ""
+    parameter_size: str = ""
+    """Empty: it is not counted."""
+
+
+class ListedModel(Struct, frozen=True, kw_only=True):
+    """A model that is served, under one of its names."""
+
+    name: str
+    model: str
+    modified_at: str
+    size: int
+    """Bytes of the weights as they are read."""
+    digest: str
+    """Of what is told of the model here, not of its weights."""
+    details: ModelDetails
+
+
+class ListedModels(Struct, frozen=True):
+    models: tuple[ListedModel, ...]
+
+
+class ShownModel(Struct, frozen=True, kw_only=True):
+    """What is known of a model."""
+
+    details: ModelDetails
+    model_info: dict[str, str | int]
+    capabilities: tuple[str, ...]
+    modified_at: str
+
+
+class ServerVersion(Struct, frozen=True):
+    version: str
+    """Draftwerk's."""

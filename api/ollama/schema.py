@@ -1,0 +1,197 @@
+"""What `/api/chat`, `/api/generate` and `/api/show` take: Ollama's API.
+
+Fields not named here are ignored, as elsewhere, but an option that is not named is refused:
+Ollama's options are many, and one that is not obeyed would surprise.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from draftwerk.api.openai.schema import SpeculationBody
+from draftwerk.api.replying.field_types import (
+    MESSAGES_MAX,
+    NOTHING,
+    STOP_LENGTH_MAX,
+    TOKEN_ID_MAX,
+    TOKENS_MAX,
+    BodyText,
+    Name,
+    Penalty,
+    RefusedField,
+    Salt,
+    Seed,
+    StopString,
+)
+from draftwerk.api.replying.tools_schema import (
+    TOOLS_MAX,
+    CallId,
+    FunctionDefinition,
+    FunctionName,
+)
+
+STOPS_MAX = 16
+Think = bool | Literal["low", "medium", "high", "max"]
+KeepAlive = str | int | float
+
+
+class OllamaOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    """How a text is drawn, and where it ends; null is Ollama's default."""
+
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=TOKEN_ID_MAX)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    repeat_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    seed: Seed | None = None
+    """-1 is any."""
+    num_predict: Annotated[int, Meta(ge=-2, le=TOKENS_MAX)] | None = None
+    """A bound: a text ends earlier where the context does. Below 0 that alone bounds it."""
+    num_ctx: Annotated[int, Meta(ge=1)] | None = None
+    """Refused above what the server was started with."""
+    stop: (
+        Annotated[str, Meta(max_length=STOP_LENGTH_MAX)]
+        | Annotated[list[StopString], Meta(max_length=STOPS_MAX)]
+        | None
+    ) = None
+    repeat_last_n: RefusedField = NOTHING
+    typical_p: RefusedField = NOTHING
+    tfs_z: RefusedField = NOTHING
+    mirostat: RefusedField = NOTHING
+    mirostat_eta: RefusedField = NOTHING
+    mirostat_tau: RefusedField = NOTHING
+    penalize_newline: RefusedField = NOTHING
+    num_keep: RefusedField = NOTHING
+    numa: RefusedField = NOTHING
+    num_batch: RefusedField = NOTHING
+    num_gpu: RefusedField = NOTHING
+    main_gpu: RefusedField = NOTHING
+    num_thread: RefusedField = NOTHING
+    use_mmap: RefusedField = NOTHING
+    use_mlock: RefusedField = NOTHING
+    low_vram: RefusedField = NOTHING
+    vocab_only: RefusedField = NOTHING
+
+    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
+        "repeat_last_n": (b"-1",),
+        "typical_p": (b"1", b"1.0"),
+        "tfs_z": (b"1", b"1.0"),
+        "mirostat": (b"0",),
+        "num_keep": (b"0",),
+        "penalize_newline": (b"true",),
+    }
+    instead: ClassVar[dict[str, str]] = {
+        "repeat_last_n": "`repeat_penalty`, which looks at all of the text",
+        "typical_p": "`min_p` or `top_p`",
+        "tfs_z": "`min_p` or `top_p`",
+        "mirostat": "`min_p` or `top_p`",
+        "num_batch": "the settings of `draftwerk serve`",
+        "num_gpu": "`draftwerk serve --device`",
+        "num_thread": "the settings of `draftwerk serve`",
+    }
+
+
+class OllamaCalled(Struct, frozen=True):
+    """A function with the arguments that it is called with."""
+
+    name: FunctionName
+    arguments: dict[str, Any]
+    index: int | None = None
+
+
+class OllamaCall(Struct, frozen=True):
+    function: OllamaCalled
+    id: CallId | None = None
+    type: Literal["function"] | None = None
+
+
+class OllamaMessage(Struct, frozen=True):
+    role: Literal["system", "user", "assistant", "tool"]
+    content: BodyText | None = None
+    thinking: BodyText | None = None
+    """Of an assistant's message, for templates that show it."""
+    tool_calls: Annotated[list[OllamaCall], Meta(max_length=TOOLS_MAX)] | None = None
+    tool_name: FunctionName | None = None
+    """Of a tool's message: what was called; without it, the first call without a result."""
+    tool_call_id: CallId | None = None
+    images: RefusedField = NOTHING
+
+
+class OllamaTool(Struct, frozen=True):
+    function: FunctionDefinition
+    type: Literal["function"] = "function"
+
+
+class OllamaBody(Struct, frozen=True, kw_only=True):
+    """What chat and generate share."""
+
+    model: Name
+    stream: bool | None = None
+    """On unless it is false."""
+    format: msgspec.Raw | UnsetType = UNSET
+    """`"json"`, or a schema."""
+    options: OllamaOptions | None = None
+    think: Think | None = None
+    keep_alive: KeepAlive | None = None
+    speculation: SpeculationBody | None = None
+    """Ours."""
+    cache_salt: Salt | None = None
+    """Ours."""
+    logprobs: RefusedField = NOTHING
+    top_logprobs: RefusedField = NOTHING
+    truncate: RefusedField = NOTHING
+    shift: RefusedField = NOTHING
+
+    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {"top_logprobs": (b"0",)}
+    hints: ClassVar[dict[str, str]] = {"keep_alive": "the model stays loaded"}
+    instead: ClassVar[dict[str, str]] = {
+        "logprobs": "/v1/chat/completions",
+        "top_logprobs": "/v1/chat/completions",
+        "truncate": "/v1/responses with `truncation`",
+    }
+
+
+class OllamaChatBody(OllamaBody, frozen=True, kw_only=True):
+    """`POST /api/chat`."""
+
+    messages: Annotated[list[OllamaMessage], Meta(max_length=MESSAGES_MAX)] = []
+    """None: whether the model is there."""
+    tools: Annotated[list[OllamaTool], Meta(max_length=TOOLS_MAX)] | None = None
+
+
+class GenerateBody(OllamaBody, frozen=True, kw_only=True):
+    """`POST /api/generate`."""
+
+    prompt: BodyText | None = None
+    """Empty: whether the model is there."""
+    system: BodyText | None = None
+    raw: bool | None = None
+    """Whether the prompt is the model's text as it stands, without a chat template."""
+    images: RefusedField = NOTHING
+    suffix: RefusedField = NOTHING
+    template: RefusedField = NOTHING
+    context: RefusedField = NOTHING
+
+    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
+        **OllamaBody.harmless,
+        "suffix": (b'""',),
+        "template": (b'""',),
+    }
+    instead: ClassVar[dict[str, str]] = {
+        **OllamaBody.instead,
+        "suffix": "a text of your own around `prompt`, with `raw`",
+        "template": "`raw`",
+        "context": "/api/chat with `messages`",
+    }
+
+
+class ShowBody(Struct, frozen=True, kw_only=True):
+    """`POST /api/show`."""
+
+    model: Name
+    verbose: bool | None = None
+
+    hints: ClassVar[dict[str, str]] = {"verbose": "everything is told"}

@@ -1,0 +1,138 @@
+"""Serializer of `/api/chat` and `/api/generate`: engine events to lines of JSON."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET
+
+from draftwerk.actors.messages import Delta, Ended
+from draftwerk.api.core.errors import ApiError
+from draftwerk.api.core.usage import RequestMetrics, Usage
+from draftwerk.api.ollama.lines import (
+    ChatLine,
+    GenerateLine,
+    OllamaFault,
+    OllamaLine,
+    OllamaReplyCall,
+    OllamaReplyMessage,
+    OllamaToolCall,
+)
+from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata
+from draftwerk.api.replying.answers import AnswerParts
+from draftwerk.api.replying.tool_request import call_id_of
+from draftwerk.speculative.replies.parser import ReplyPart
+
+NS_PER_MS = 10**6
+
+
+@dataclass(slots=True)
+class OllamaSerializer:
+    """The lines of one reply."""
+
+    metadata: ReplyMetadata
+    is_chat: bool
+    reason: Literal["stop", "length"] = "stop"
+    answer: AnswerParts = field(default_factory=AnswerParts)
+    """What was streamed of the calls: each is sent when it is whole."""
+
+    def first_chunks(self) -> list[msgspec.Struct]:
+        """Return nothing: the first line is that of the first text."""
+        return []
+
+    def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
+        """Return a line for each part that is new."""
+        parts = event.parts
+        if not self.metadata.is_parsed:
+            parts = (ReplyPart("text", event.text),) if event.text else ()
+        if isinstance(event, Ended):
+            self._end(event.finish_reason)
+        return [line for part in parts if (line := self._part(part)) is not None]
+
+    def last_chunks(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
+        """Return the line that says how the reply ended."""
+        return [self._ending(self.line(), usage, metrics)]
+
+    def failure(self, error: ApiError) -> list[msgspec.Struct]:
+        """Return the error as the last line."""
+        return [OllamaFault(error.message)]
+
+    def reply(
+        self, choices: Sequence[GatheredChoice], usage: Usage, metrics: RequestMetrics
+    ) -> OllamaLine:
+        """Return the whole reply."""
+        (choice,) = choices
+        answer = choice.answer
+        self._end(choice.finish_reason)
+        calls = tuple(
+            self._call(index, each.name, each.arguments)
+            for index, each in enumerate(answer.calls)
+            if each.whole  # one that was cut is no object
+        )
+        text = answer.text if self.metadata.is_parsed else choice.text
+        return self._ending(self.line(text, answer.reasoning, calls), usage, metrics)
+
+    def line(
+        self, text: str = "", thinking: str = "", calls: tuple[OllamaToolCall, ...] = ()
+    ) -> OllamaLine:
+        """Return a part of the reply."""
+        created_at = timestamp(self.metadata.created)
+        model = self.metadata.model
+        if not self.is_chat:
+            return GenerateLine(
+                model=model, created_at=created_at, response=text, thinking=thinking or UNSET
+            )
+        message = OllamaReplyMessage(
+            content=text, thinking=thinking or UNSET, tool_calls=calls or UNSET
+        )
+        return ChatLine(model=model, created_at=created_at, message=message)
+
+    def _part(self, part: ReplyPart) -> OllamaLine | None:
+        match part.kind:
+            case "text":
+                return self.line(part.text)
+            case "reasoning":
+                return self.line(thinking=part.text)
+            case _:
+                self.answer.add((part,))
+        if part.kind != "end":
+            return None
+        call = self.answer.calls[-1]
+        number = len(self.answer.calls) - 1
+        return self.line(calls=(self._call(number, call.name, call.arguments),))
+
+    def _call(self, index: int, name: str, arguments: str) -> OllamaToolCall:
+        call_id = call_id_of(self.metadata.id, 0, index)
+        raw = msgspec.Raw(arguments.encode())
+        return OllamaToolCall(call_id, OllamaReplyCall(name, raw, index))
+
+    def _end(self, reason: str) -> None:
+        self.reason = "length" if reason == "length" else "stop"
+
+    def _ending(self, line: OllamaLine, usage: Usage, metrics: RequestMetrics) -> OllamaLine:
+        queued = metrics.queue_time_ms
+        first = metrics.time_to_first_token_ms or queued
+        generated = metrics.generation_time_ms or 0.0
+        return msgspec.structs.replace(
+            line,
+            done=True,
+            done_reason=self.reason,
+            total_duration=nanoseconds(first + generated),
+            load_duration=nanoseconds(queued),
+            prompt_eval_count=usage.prompt_tokens,
+            prompt_eval_duration=nanoseconds(first - queued),
+            eval_count=usage.completion_tokens,
+            eval_duration=nanoseconds(generated),
+            metrics=metrics,
+        )
+
+
+def nanoseconds(milliseconds: float) -> int:
+    return round(milliseconds * NS_PER_MS)
+
+
+def timestamp(seconds: float) -> str:
+    """Return Unix seconds as Ollama writes a time."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,328 @@
+"""`POST /api/chat` and `/api/generate`: Ollama's words for the same replies."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from draftwerk.actors.messages import Chat, ChatMessage, Options, Prompt, ToolCall
+from draftwerk.speculative.replies.formats import written
+from draftwerk.version import __version__
+from tests.api.conftest import MODEL, Served
+from tests.api.support.agents import CALLS
+from tests.api.support.fake_engine import whole_text
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOLS: list[Any] = [
+    {"type": "function", "function": {"name": name, "description": "d", "parameters": SCHEMA}}
+    for name in ("weather", "time_of")
+]
+CALL = written(CALLS, [("weather", {"city": 'Köln "x"'}), ("time_of", {"city": "b"})])
+ALL = "<think>\nHm.\n</think>\n\nSo:\n" + CALL
+NAMES_CALLED = [("weather", {"city": 'Köln "x"'}), ("time_of", {"city": "b"})]
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+def ask(text: str) -> list[Any]:
+    return [{"role": "user", "content": "!answer " + json.dumps(text, ensure_ascii=False)}]
+
+
+async def chat(served: Served, **fields: Any) -> httpx.Response:
+    body = {"model": MODEL, "messages": HELLO, "stream": False, **fields}
+    return await served.http.post("/api/chat", json=body)
+
+
+async def generate(served: Served, **fields: Any) -> httpx.Response:
+    body = {"model": MODEL, "prompt": "Hello", "stream": False, **fields}
+    return await served.http.post("/api/generate", json=body)
+
+
+def lines(reply: httpx.Response) -> list[Any]:
+    assert reply.headers["content-type"] == "application/x-ndjson"
+    assert reply.text.endswith("\n")
+    return [json.loads(line) for line in reply.text.splitlines()]
+
+
+def submitted(served: Served) -> tuple[Prompt, Options]:
+    return served.engine.submitted[-1]
+
+
+def conversation(served: Served) -> Chat:
+    prompt, _ = submitted(served)
+    assert isinstance(prompt, Chat)
+    return prompt
+
+
+def calls_in(message: Any) -> list[tuple[str, Any]]:
+    found = message.get("tool_calls", [])
+    return [(each["function"]["name"], each["function"]["arguments"]) for each in found]
+
+
+async def test_a_chat_has_thinking_text_and_calls(agent: Served) -> None:
+    reply = (await chat(agent, messages=ask(ALL), tools=TOOLS)).json()
+    message = reply["message"]
+    assert (message["role"], message["thinking"], message["content"]) == ("assistant", "Hm.", "So:")
+    assert calls_in(message) == NAMES_CALLED
+    assert (reply["done"], reply["done_reason"], reply["model"]) == (True, "stop", MODEL)
+    assert [each["function"]["index"] for each in message["tool_calls"]] == [0, 1]
+    assert len({each["id"] for each in message["tool_calls"]}) == 2
+
+
+async def test_it_is_streamed_as_lines_unless_that_is_turned_off(agent: Served) -> None:
+    found = lines(await chat(agent, messages=ask(ALL), tools=TOOLS, stream=None))
+    assert [each["done"] for each in found] == [False] * (len(found) - 1) + [True]
+    said = [each["message"] for each in found]
+    assert "".join(each["content"] for each in said) == "So:"
+    assert "".join(each.get("thinking", "") for each in said) == "Hm."
+    assert [call for each in said for call in calls_in(each)] == NAMES_CALLED
+    whole = (await chat(agent, messages=ask(ALL), tools=TOOLS)).json()
+    told = {"done_reason", "prompt_eval_count", "eval_count"}
+    assert {name: found[-1][name] for name in told} == {name: whole[name] for name in told}
+    assert {name for name in whole if name not in ("message", "metrics")} <= found[-1].keys()
+
+
+async def test_figures_add_up(served: Served) -> None:
+    reply = (await chat(served, options={"num_predict": 3})).json()
+    assert (reply["done_reason"], reply["eval_count"]) == ("length", 3)
+    assert reply["prompt_eval_count"] == 12, "cached tokens too"
+    parts = [reply[f"{name}_duration"] for name in ("load", "prompt_eval", "eval")]
+    assert all(isinstance(each, int) and each >= 0 for each in parts)
+    assert reply["total_duration"] == pytest.approx(sum(parts), abs=3)
+    seed = reply["metrics"]["seed"]
+    again = (await chat(served, options={"num_predict": 3, "seed": seed})).json()
+    assert again["message"] == reply["message"]
+
+
+async def test_a_prompt_is_one_turn_or_stands_as_it_is(served: Served) -> None:
+    reply = (await generate(served, system="Be brief.")).json()
+    assert conversation(served).messages == (
+        ChatMessage("system", "Be brief."),
+        ChatMessage("user", "Hello"),
+    )
+    assert reply["response"] == whole_text(*submitted(served))
+    assert "message" not in reply and "thinking" not in reply
+    streamed = lines(await generate(served, raw=True, stream=True, options={"seed": 4}))
+    assert submitted(served)[0] == "Hello"
+    assert "".join(each["response"] for each in streamed) == whole_text(*submitted(served))
+
+
+async def test_a_generated_text_has_its_thinking_apart(agent: Served) -> None:
+    reply = (
+        await generate(agent, prompt=ask("<think>\nHm.\n</think>\n\nSo.")[0]["content"])
+    ).json()
+    assert (reply["thinking"], reply["response"]) == ("Hm.", "So.")
+
+
+async def test_a_request_without_words_asks_whether_the_model_is_there(served: Served) -> None:
+    for reply in (await chat(served, messages=[]), await generate(served, prompt="", keep_alive=0)):
+        assert (reply.json()["done"], reply.json()["done_reason"]) == (True, "load")
+    assert not served.engine.submitted
+    assert (await chat(served, model="other", messages=[])).status_code == 404
+
+
+OPTIONS: dict[str, Any] = {
+    "temperature": 0.25,
+    "top_k": 7,
+    "top_p": 0.5,
+    "min_p": 0.125,
+    "repeat_penalty": 1.5,
+    "presence_penalty": 0.5,
+    "frequency_penalty": -0.5,
+    "seed": 11,
+    "num_predict": 9,
+    "num_ctx": 4096,
+    "stop": ["a", "b"],
+    # Values of what is not served that change nothing.
+    "repeat_last_n": -1,
+    "mirostat": 0,
+    "num_keep": 0,
+    "typical_p": 1.0,
+    "num_gpu": None,
+}
+
+
+async def test_options_are_obeyed(served: Served) -> None:
+    assert (await chat(served, options=OPTIONS)).status_code == 200
+    _, asked = submitted(served)
+    sampling = asked.sampling
+    assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.25, 7, 0.5)
+    assert (sampling.min_p, sampling.repetition_penalty, sampling.seed) == (0.125, 1.5, 11)
+    assert (sampling.presence_penalty, sampling.frequency_penalty) == (0.5, -0.5)
+    assert (asked.tokens_max, asked.stop) == (9, ("a", "b"))
+
+
+async def test_what_is_left_out_is_ollamas_default(served: Served) -> None:
+    seeds: set[int] = set()
+    for options in (None, {}, {"seed": -1, "num_predict": -1, "stop": ""}, {"num_predict": -2}):
+        assert (await chat(served, options=options)).status_code == 200
+        _, asked = submitted(served)
+        sampling = asked.sampling
+        assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.8, 40, 0.9)
+        assert (sampling.repetition_penalty, sampling.min_p) == (1.0, 0.0)
+        assert (asked.tokens_max, asked.stop) == (None, ())
+        seeds.add(sampling.seed)
+    assert len(seeds) == 4
+    await chat(served, options={"num_predict": 200_000})
+    assert submitted(served)[1].tokens_max == served.state.model.context_max - 12
+
+
+@pytest.mark.parametrize(
+    ("form", "kind"), [("json", "json_schema"), (SCHEMA, "json_schema"), ("", None), (None, None)]
+)
+@pytest.mark.parametrize("raw", [False, True])
+async def test_a_format_is_a_grammar(
+    served: Served, form: Any, kind: str | None, raw: bool
+) -> None:
+    assert (await generate(served, format=form, raw=raw)).status_code == 200
+    grammar = submitted(served)[1].sampling.grammar
+    assert (grammar and grammar.kind) == kind
+    if form == SCHEMA:
+        assert grammar is not None and json.loads(grammar.text) == SCHEMA
+
+
+async def test_a_loop_of_calls_and_results_reaches_the_prompt(agent: Served) -> None:
+    first = (await chat(agent, messages=ask(ALL), tools=TOOLS)).json()["message"]
+    results = [
+        {"role": "tool", "tool_name": "time_of", "content": "Noon."},
+        {"role": "tool", "content": "Rain."},
+    ]
+    bare = {**first, "tool_calls": [{"function": each["function"]} for each in first["tool_calls"]]}
+    for turn in (first, bare):
+        messages = [*ask("x"), turn, *results, {"role": "user", "content": "And?"}]
+        assert (await chat(agent, messages=messages, tools=TOOLS)).status_code == 200
+        _, answer, *tools, user = conversation(agent).messages
+        ids = [each.id for each in answer.calls]
+        assert answer == ChatMessage(
+            "assistant",
+            "So:",
+            calls=(
+                ToolCall(ids[0], "weather", '{"city":"Köln \\"x\\""}'),
+                ToolCall(ids[1], "time_of", '{"city":"b"}'),
+            ),
+            reasoning="Hm.",
+        )
+        assert tools == [
+            ChatMessage("tool", "Noon.", call_id=ids[1]),
+            ChatMessage("tool", "Rain.", call_id=ids[0]),
+        ]
+        assert user == ChatMessage("user", "And?")
+    assert ids != [each["id"] for each in first["tool_calls"]], "made up, as none were sent"
+    before = conversation(agent)
+    await chat(agent, messages=messages, tools=TOOLS)
+    assert conversation(agent) == before, "the same prompt each time, or no prefix would be found"
+
+
+async def test_thinking_is_turned_on_and_off_and_bounded(agent: Served) -> None:
+    for think in (True, False):
+        await chat(agent, think=think)
+        assert dict(conversation(agent).variables) == {"enable_thinking": think}
+    await chat(agent, think="low")
+    grammar = submitted(agent)[1].sampling.grammar
+    assert grammar and "max_tokens=512" in grammar.text
+
+
+async def test_a_model_that_does_not_reason_can_only_be_told_not_to(served: Served) -> None:
+    assert (await chat(served, think=False)).status_code == 200
+    for think in (True, "high"):
+        reply = await chat(served, think=think)
+        assert (reply.status_code, reply.json()["param"]) == (400, "think")
+
+
+CALLED = {"function": {"name": "weather", "arguments": {"city": "b"}}}
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"model": None}, "model"),
+    ({"model": "other"}, "model"),
+    ({"options": {"colour": 1}}, "options.colour"),
+    ({"options": {"num_gpu": 1}}, "options.num_gpu"),
+    ({"options": {"mirostat": 2}}, "options.mirostat"),
+    ({"options": {"repeat_last_n": 64}}, "options.repeat_last_n"),
+    ({"options": {"temperature": "hot"}}, "options.temperature"),
+    ({"options": {"num_predict": 0}}, "options.num_predict"),
+    ({"options": {"num_predict": -3}}, "options.num_predict"),
+    ({"options": {"num_ctx": 5000}}, "options.num_ctx"),
+    ({"format": "yaml"}, "format"),
+    ({"format": 3}, "format"),
+    ({"think": "hard"}, "think"),
+    ({"logprobs": True}, "logprobs"),
+    ({"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}, "messages[0].images"),
+    ({"messages": [{"role": "developer", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [*HELLO, {"role": "assistant", "content": "Well,"}]}, "messages"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0]"),
+    (
+        {"messages": [{"role": "assistant", "tool_calls": [CALLED]}, {
+            "role": "tool", "tool_name": "time_of", "content": "x"}]},
+        "messages[1]",
+    ),
+    (
+        {"messages": [{"role": "user", "tool_calls": [CALLED]}]},
+        "messages[0].tool_calls",
+    ),
+    ({"messages": [{"role": "user", "tool_name": "weather"}]}, "messages[0].tool_name"),
+    (
+        {"messages": [{"role": "assistant", "tool_calls": [
+            {"function": {"name": "weather", "arguments": "{}"}}]}]},
+        "messages[0].tool_calls[0].function.arguments",
+    ),
+    ({"tools": [*TOOLS, TOOLS[0]]}, "tools"),
+]  # fmt: skip
+BAD_PROMPTS: list[tuple[dict[str, Any], str]] = [
+    ({"images": ["aGk="]}, "images"),
+    ({"suffix": "end"}, "suffix"),
+    ({"template": "{{ .Prompt }}"}, "template"),
+    ({"context": [1, 2]}, "context"),
+    ({"raw": True, "system": "x"}, "system"),
+    ({"raw": True, "think": True}, "think"),
+    ({"prompt": 3}, "prompt"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), BAD, ids=lambda each: str(each)[:60])
+async def test_what_cannot_be_is_refused_by_name(
+    agent: Served, fields: dict[str, Any], param: str
+) -> None:
+    await refused_by_name(await chat(agent, **fields), param)
+
+
+@pytest.mark.parametrize(("fields", "param"), BAD_PROMPTS, ids=lambda each: str(each)[:60])
+async def test_what_cannot_be_generated_is_refused_by_name(
+    agent: Served, fields: dict[str, Any], param: str
+) -> None:
+    await refused_by_name(await generate(agent, **fields), param)
+
+
+async def refused_by_name(reply: httpx.Response, param: str) -> None:
+    assert reply.status_code in (400, 404)
+    body = reply.json()
+    assert body["param"] == param and param in body["error"], "a sentence, as clients show it"
+
+
+async def test_tools_need_a_model_that_calls(served: Served) -> None:
+    reply = await chat(served, tools=TOOLS)
+    assert (reply.status_code, reply.json()["param"]) == (400, "tools")
+
+
+async def test_a_failure_is_the_last_line(served: Served) -> None:
+    found = lines(await chat(served, messages=[{"role": "user", "content": "!fail"}], stream=True))
+    assert found[-1] == {"error": "the row failed"} and not found[0]["done"]
+    whole = await chat(served, messages=[{"role": "user", "content": "!fail"}])
+    assert (whole.status_code, whole.json()["error"]) == (500, "the row failed")
+    early = await chat(served, messages=[{"role": "user", "content": "!refuse"}], stream=True)
+    assert (early.status_code, early.json()["param"]) == (400, "messages")
+
+
+async def test_errors_elsewhere_under_the_path_are_sentences_too(served: Served) -> None:
+    assert (await served.http.post("/api/pull", json={})).json()["error"].startswith("There is")
+    assert "error" in (await served.http.get("/api/chat")).json()
+    assert isinstance((await served.http.get("/v1/nowhere")).json()["error"], dict)
+
+
+async def test_what_clients_ask_about_the_server(agent: Served) -> None:
+    (listed,) = (await agent.http.get("/api/tags")).json()["models"]
+    assert listed["name"] == listed["model"] == MODEL and len(listed["digest"]) == 64
+    shown = (await agent.http.post("/api/show", json={"model": MODEL})).json()
+    assert shown["capabilities"] == ["completion", "tools", "thinking"]
+    family = shown["model_info"]["general.architecture"]
+    assert shown["model_info"][f"{family}.context_length"] == 4096
+    assert (await agent.http.post("/api/show", json={"model": "other"})).status_code == 404
+    assert (await agent.http.get("/api/version")).json() == {"version": __version__}

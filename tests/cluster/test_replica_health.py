@@ -1,0 +1,28 @@
+"""When a replica is replaced: it has work, and does not come on with it."""
+
+import pytest
+
+from draftwerk.actors.devices.process import STEP_S
+from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.cluster.cluster_settings import cluster_settings
+from draftwerk.cluster.replica_health import stuck
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "words"),
+    [
+        (Snapshot(), ""),
+        (Snapshot(progress_age_s=99.0, actor_ages_s={"verifier": 99.0}), ""),
+        (Snapshot(progress_age_s=101.0), "no round was committed for 101 s"),
+        (Snapshot(actor_ages_s={"cache": 0.0, "draft": 102.0}), "draft has been at one thing"),
+        # Its own limits end it.
+        (Snapshot(target_up=False, progress_age_s=500.0, actor_ages_s={"verifier": 500.0}), ""),
+    ],
+)
+def test_work_without_progress_is_stuck(snapshot: Snapshot, words: str) -> None:
+    found = stuck(snapshot, 100.0)
+    assert words in found and bool(found) == bool(words)
+
+
+def test_the_engine_gives_up_on_a_step_before_the_replica_is_given_up() -> None:
+    assert cluster_settings({}).stuck_s > STEP_S
