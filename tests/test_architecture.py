@@ -17,7 +17,7 @@ FOLDERS = (
     "training", "validation",
 )  # fmt: skip
 FILES_MAX = 15
-ARROWS_MAX = {"speculative": 20, "model": 45, "api": 31}
+ARROWS_MAX = {"speculative": 20, "model": 45, "api": 25}
 """Pairs of rooms of which one imports the other; a file outside every room counts as one."""
 
 

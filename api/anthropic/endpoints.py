@@ -14,10 +14,10 @@ from draftwerk.api.anthropic.translate import (
     message_prompt,
 )
 from draftwerk.api.core.state import Call
-from draftwerk.api.http.sse import GenerationResponse
 from draftwerk.api.openai.endpoints import body_of, count_tokens, state_of, tenant_of
-from draftwerk.api.openai.serializer import ReplyMetadata
 from draftwerk.api.openai.translate import check_model
+from draftwerk.api.replying.serializer import ReplyMetadata
+from draftwerk.api.replying.sse import GenerationResponse
 
 MESSAGES = msgspec.json.Decoder(MessagesBody)
 COUNT = msgspec.json.Decoder(PromptBody)

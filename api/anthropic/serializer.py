@@ -31,7 +31,7 @@ from draftwerk.api.anthropic.schema import (
 )
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.usage import RequestMetrics, Usage
-from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata
+from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata
 from draftwerk.api.replying.tool_request import call_id_of
 from draftwerk.speculative.replies.parser import ReplyPart
 

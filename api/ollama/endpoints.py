@@ -9,7 +9,6 @@ from starlette.responses import Response
 from draftwerk.actors.messages import Prompt
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import Call
-from draftwerk.api.http.sse import JSON_LINES, GenerationResponse
 from draftwerk.api.ollama.lines import (
     ListedModel,
     ListedModels,
@@ -29,9 +28,10 @@ from draftwerk.api.ollama.translate import (
     generate_prompt,
 )
 from draftwerk.api.openai.endpoints import body_of, count_tokens, state_of, tenant_of
-from draftwerk.api.openai.serializer import ReplyMetadata
 from draftwerk.api.openai.translate import check_model
 from draftwerk.api.replying.reply_plan import ReplyPlan
+from draftwerk.api.replying.serializer import ReplyMetadata
+from draftwerk.api.replying.sse import JSON_LINES, GenerationResponse
 from draftwerk.version import __version__
 
 CHAT = msgspec.json.Decoder(OllamaChatBody)

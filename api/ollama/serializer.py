@@ -20,8 +20,8 @@ from draftwerk.api.ollama.lines import (
     OllamaReplyMessage,
     OllamaToolCall,
 )
-from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata
 from draftwerk.api.replying.answers import AnswerParts
+from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata
 from draftwerk.api.replying.tool_request import call_id_of
 from draftwerk.speculative.replies.parser import ReplyPart
 

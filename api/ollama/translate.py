@@ -18,9 +18,9 @@ from draftwerk.api.ollama.schema import (
 )
 from draftwerk.api.openai.schema import SamplingBody
 from draftwerk.api.openai.translate import check_message, check_turns, options
+from draftwerk.api.replying.decode import instead_of, refused_fields
 from draftwerk.api.replying.grammars import ANY_OBJECT, schema_grammar
 from draftwerk.api.replying.reasoning_request import ReasoningRequest
-from draftwerk.api.replying.refused_fields import instead_of, refused_fields
 from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.replying.tool_request import call_id_of, tool_wish
 from draftwerk.speculative.sampling.params import Grammar

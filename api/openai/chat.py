@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.usage import RequestMetrics, Usage
+from draftwerk.api.openai.logprobs import token_logprobs
 from draftwerk.api.openai.replies import (
     CallDelta,
     CallReply,
@@ -22,7 +23,7 @@ from draftwerk.api.openai.replies import (
     ChatReply,
     FunctionDelta,
 )
-from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata, score_of, token_logprobs
+from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, score_of
 from draftwerk.api.replying.tool_request import call_id_of
 from draftwerk.api.replying.tools_schema import CalledFunction
 

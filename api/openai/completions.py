@@ -11,7 +11,7 @@ from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.openai.replies import CompletionChoice, CompletionLogprobs, CompletionReply
-from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata, score_of
+from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, score_of
 
 OBJECT = "text_completion"
 

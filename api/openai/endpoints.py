@@ -13,7 +13,6 @@ from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.response_store import KeptResponses, StoredResponse
 from draftwerk.api.core.state import Call, ServerState
 from draftwerk.api.http.connection import read_body
-from draftwerk.api.http.sse import GenerationResponse
 from draftwerk.api.openai.chat import ChatSerializer
 from draftwerk.api.openai.completions import CompletionSerializer
 from draftwerk.api.openai.response_input import conversation_of
@@ -28,7 +27,6 @@ from draftwerk.api.openai.responses import (
 )
 from draftwerk.api.openai.responses_schema import DeletedResponse, ResponseObject, ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody, OpenAIBody
-from draftwerk.api.openai.serializer import ReplyMetadata
 from draftwerk.api.openai.translate import (
     chat_options,
     chat_plan,
@@ -41,6 +39,8 @@ from draftwerk.api.openai.translate import (
 from draftwerk.api.replying.decode import Body, decoded
 from draftwerk.api.replying.reply_plan import ReplyPlan
 from draftwerk.api.replying.segments import completion_documents, with_documents
+from draftwerk.api.replying.serializer import ReplyMetadata
+from draftwerk.api.replying.sse import GenerationResponse
 
 ENCODE_S = 10.0
 """As long as the engine waits for a prompt's tokens."""

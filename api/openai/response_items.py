@@ -7,6 +7,7 @@ import msgspec
 from msgspec import UnsetType
 
 from draftwerk.actors.messages import Delta, Ended, TokenText
+from draftwerk.api.openai.logprobs import token_logprobs
 from draftwerk.api.openai.responses_events import (
     ArgumentsDelta,
     ArgumentsDone,
@@ -28,7 +29,7 @@ from draftwerk.api.openai.responses_schema import (
     ReasoningPart,
     ResponseItem,
 )
-from draftwerk.api.openai.serializer import ReplyMetadata, token_logprobs
+from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.tool_request import call_id_of
 from draftwerk.speculative.replies.parser import ReplyPart
 

@@ -32,7 +32,6 @@ from draftwerk.api.openai.responses_schema import (
     TextRequest,
     ToolObject,
 )
-from draftwerk.api.openai.serializer import GatheredChoice, ReplyMetadata
 from draftwerk.api.openai.translate import neutral_temperature, options, tier_of
 from draftwerk.api.replying.grammars import flat_grammar_of, text_grammar
 from draftwerk.api.replying.reasoning_request import ReasoningRequest, reasoning_of
@@ -43,6 +42,7 @@ from draftwerk.api.replying.segments import (
     check_unmarked,
     with_documents,
 )
+from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata
 from draftwerk.api.replying.text_schema import FlatFormat
 from draftwerk.api.replying.tool_request import call_id_of, flat_wish
 from draftwerk.api.replying.tools_schema import FlatTool

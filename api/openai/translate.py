@@ -18,11 +18,11 @@ from draftwerk.api.openai.schema import (
     SamplingBody,
     SpeculationBody,
 )
+from draftwerk.api.replying.decode import refused_fields
 from draftwerk.api.replying.field_types import PROMPTS_MAX, ServiceTier
 from draftwerk.api.replying.grammars import check_conflicts, grammar_of, text_grammar
 from draftwerk.api.replying.promise_request import promise_of, seconds
 from draftwerk.api.replying.reasoning_request import ReasoningRequest, reasoning_of
-from draftwerk.api.replying.refused_fields import refused_fields
 from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.replying.segments import blend_of, marked
 from draftwerk.api.replying.tool_request import chat_wish, tool_call

@@ -468,7 +468,7 @@ BUGS = [
         "the target's own token counts as computed",
         slip(
             Scheduler,
-            "_advance",
+            "_extend",
             "stop + len(decision.path)",
             "stop + len(decision.tokens)",
         ),
@@ -501,7 +501,7 @@ BUGS = [
     ),
     Bug(
         "a search that is in flight is cancelled on the spot",
-        slip(Scheduler, "cancel", "if not sequence.in_flight", "if True"),
+        slip(Scheduler, "cancel", "if not (sequence.in_flight or sequence.ended)", "if True"),
         simulations(),
     ),
     Bug(
@@ -691,7 +691,7 @@ BUGS = [
     ),
     Bug(
         "a draft goes beyond the last token that was asked for",
-        slip(Sequence, "draft_room", "left - 1", "left"),
+        slip(Sequence, "text_room", "left - 1", "left"),
         stories,
     ),
     Bug(

@@ -16,7 +16,6 @@ from tests.api.support.fake_engine import FakeEngine, whole_text
 FIELDS: dict[str, Any] = {"slo": {"ttft": "500ms", "tpot": 0.05}, "deadline": "2s"}
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"slo": "ttft=1s"}, "slo"),
-    ({"slo": {"e2e": "1s"}}, "slo"),
     ({"slo": {"ttft": "soon"}}, "slo.ttft"),
     ({"slo": {"ttft": "0s"}}, "slo.ttft"),
     ({"slo": {"ttft": 0}}, "slo.ttft"),
@@ -71,6 +70,12 @@ async def test_a_time_that_is_none_is_refused_by_name(
         error = reply.json()["error"]
         assert (reply.status_code, error["param"], error["code"]) == (400, field, "invalid")
         assert f"`{field}` must be" in error["message"]
+
+
+async def test_a_promise_of_another_kind_is_refused_by_name(served: Served) -> None:
+    reply = await served.chat(slo={"e2e": "1s"})
+    error = reply.json()["error"]
+    assert (reply.status_code, error["param"], error["code"]) == (400, "slo.e2e", "unsupported")
 
 
 async def test_a_deadline_is_of_one_prompt(served: Served) -> None:

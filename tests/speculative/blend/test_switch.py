@@ -1,6 +1,6 @@
 """The switch of reused segments: never off within the bound, never stuck, never swinging."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from draftwerk.speculative.blend.switch import (
@@ -61,6 +61,7 @@ def test_the_best_token_counts_as_well(same: list[bool]) -> None:
 
 
 @given(many(between), st.booleans())
+@example([BlendMeasure(0.75 * BOUND.kl_max, True)] * SAMPLES_MIN, False)
 def test_between_the_bounds_nothing_changes(measured: list[BlendMeasure], is_on: bool) -> None:
     assert not play(measured, is_on)
 

@@ -16,7 +16,7 @@ from draftwerk.api.core.usage import Usage
 from draftwerk.api.http.connection import ClientGoneError, SlowClientError, while_connected
 from draftwerk.api.http.deadline import Deadline
 from draftwerk.api.http.http_protocol import abort_of
-from draftwerk.api.openai.serializer import GatheredChoice, Serializer
+from draftwerk.api.replying.serializer import GatheredChoice, Serializer
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"

@@ -10,7 +10,6 @@ from msgspec import UNSET, UnsetType
 from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.usage import RequestMetrics, Usage
-from draftwerk.api.openai.replies import TokenLogprob, TopLogprob
 from draftwerk.api.replying.answers import AnswerParts
 from draftwerk.api.replying.field_types import ServiceTier
 
@@ -94,19 +93,6 @@ class GatheredChoice:
 def score_of(ended: Ended) -> float | UnsetType:
     """Return a beam search's score, if that is what ended."""
     return UNSET if ended.stats.score is None else ended.stats.score
-
-
-def token_logprobs(tokens: Sequence[TokenText]) -> tuple[TokenLogprob, ...]:
-    """Return log-probabilities as chat and Responses word them."""
-    return tuple(
-        TokenLogprob(
-            each.text,
-            each.logprob,
-            list(each.data),
-            [TopLogprob(top.text, top.logprob, list(top.data)) for top in each.top],
-        )
-        for each in tokens
-    )
 
 
 class Serializer(Protocol):
