@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from draftwerk.__main__ import main
+from draftwerk.api.cli.doctor import findings
+from draftwerk.api.core.config import Settings
 from tests.model.checkpoint.test_gguf import write_gguf
 from tests.support.tiny_models import save_tiny_with_text
 
@@ -261,14 +263,13 @@ def test_a_cache_that_cannot_be_written_is_a_finding_of_the_doctor(
 
 
 def test_a_home_that_does_not_exist_is_no_mistake(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(folder / "nowhere"))
-    main(["doctor", "--port", "0"])
-    found = capsys.readouterr()
-    assert not found.err
-    assert any(str(folder / "nowhere") in line for line in found.out.splitlines())
+    (found,) = [each for each in findings(Settings(port=0), str) if each.subject == "cache"]
+    assert found.state == "good"
+    assert str(folder / "nowhere") in found.words
 
 
 def test_a_model_process_names_what_it_refuses(
