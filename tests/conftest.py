@@ -31,6 +31,7 @@ MARKERS = {
     "api/http/test_real_disconnects.py": "model",
     "api/openai/test_response_format.py": "model",
     "api/page": "slow",
+    "cluster/test_ray_deploy.py": "processes",
     "cluster/test_ray_serve.py": "processes",
     "loadtest/test_isolation.py": "slow",
     "loadtest/test_times.py": "slow",
