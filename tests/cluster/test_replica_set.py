@@ -110,8 +110,10 @@ async def test_streams_wait_for_a_replica_where_there_is_none() -> None:
 async def test_a_replica_that_leaves_hands_its_streams_over() -> None:
     async with small_cluster(Replica("a"), Replica("b")) as cluster:
         clients = asyncio.create_task(crowd(cluster, 30, 7))
-        await asyncio.sleep(0.06)
         leaving = cluster.replicas["a"]
+        async with asyncio.timeout(5):
+            while not leaving.server.live:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
         begun = asyncio.get_running_loop().time()
         await leaving.server.leave(limit_s=5)
         assert asyncio.get_running_loop().time() - begun < 1, "it does not wait for their ends"
