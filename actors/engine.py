@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import anyio
 
-from draftwerk.actors.admitting import check_request
+from draftwerk.actors.admitting import check_request, events_max
 from draftwerk.actors.audit import Audit
 from draftwerk.actors.blend_audit import BlendAudit
 from draftwerk.actors.cache import Cache
@@ -63,7 +63,6 @@ from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
-from draftwerk.speculative.scheduler.early_texts import EARLY_MAX
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.scheduler.stats import SchedulerStats
@@ -333,10 +332,7 @@ class Engine:
             ended=ended,
         )
         self._parts.blend_audit.admit(submit)
-        # Each choice has at most `tokens_max` deltas and an ending, and the request one Started:
-        # this is never full, so no reader stalls us. An early text has a few deltas of its own.
-        events_max = options.choices * (self._parts.tokens_max + 2) + EARLY_MAX
-        events, stream = mailbox[Event](events_max)
+        events, stream = mailbox[Event](events_max(options, self._parts.tokens_max))
         entry = self._ledger.open(submit, events)
         try:
             with stream:

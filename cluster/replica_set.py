@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import anyio
 import msgspec
 
-from draftwerk.actors.admitting import check_request
+from draftwerk.actors.admitting import check_request, events_max
 from draftwerk.actors.ledger import SUSPICION_MAX, Entry
 from draftwerk.actors.mailbox import Inbox, mailbox
 from draftwerk.actors.messages import (
@@ -43,7 +43,6 @@ from draftwerk.cluster.prompt_blocks import block_keys
 from draftwerk.cluster.protocol import EventBatch, LoadReport, ReplicaInfo
 from draftwerk.cluster.replica_link import ReplicaLink
 from draftwerk.cluster.router import Reservation
-from draftwerk.speculative.scheduler.early_texts import EARLY_MAX
 from draftwerk.speculative.scheduler.running_set import ComputedCount
 
 ENCODE_S = 10.0
@@ -114,7 +113,7 @@ class ReplicaSet:
     ) -> AsyncGenerator[Inbox[Event]]:
         """Submit a request and stream its events, as `Engine.generate` does."""
         self._admit(options, request_id)
-        events, stream = mailbox[Event](options.choices * (self.tokens_max + 2) + EARLY_MAX)
+        events, stream = mailbox[Event](events_max(options, self.tokens_max))
         submit = Submit(
             request_id=request_id,
             prompt=prompt,

@@ -18,7 +18,7 @@ from draftwerk.api.ollama.schema import (
 )
 from draftwerk.api.openai.schema import SamplingBody
 from draftwerk.api.openai.translate import check_message, check_turns, options
-from draftwerk.api.replying.decode import instead_of, refused_fields
+from draftwerk.api.replying.decode import check_served, instead_of
 from draftwerk.api.replying.grammars import ANY_OBJECT, schema_grammar
 from draftwerk.api.replying.reasoning_request import ReasoningRequest
 from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
@@ -131,9 +131,7 @@ def generate_prompt(body: GenerateBody, plan: ReplyPlan) -> Prompt:
 def checked_options(body: OllamaBody, model: ServedModel) -> OllamaOptions:
     """Return the options of a body; refuses those that are known and not served."""
     found = body.options or OllamaOptions()
-    for name in refused_fields(found):
-        said = f"`options.{name}` is not supported by this server{instead_of(found, name)}"
-        raise refused(said, f"options.{name}", "unsupported")
+    check_served(found, "options.")
     if found.num_predict == 0:
         said = "`options.num_predict` must be at least 1, or below 0 for no bound."
         raise refused(said, "options.num_predict", "invalid")

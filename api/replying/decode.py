@@ -39,9 +39,7 @@ def decoded(raw: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
         raise refused("The body is not valid UTF-8.", code="invalid_json") from None
     except RecursionError:
         raise refused("The body is nested too deeply.", code="invalid") from None
-    for field in refused_fields(body):
-        said = f"`{field}` is not supported by this server{instead_of(body, field)}"
-        raise refused(said, field, "unsupported")
+    check_served(body)
     return body
 
 
@@ -71,6 +69,13 @@ def instead_of(body: msgspec.Struct, field: str) -> str:
     """Return the end of a refusal's sentence: what to use in place of the field."""
     instead: dict[str, str] = getattr(body, "instead", {})
     return f"; use {instead[field]}." if field in instead else "."
+
+
+def check_served(body: msgspec.Struct, path: str = "") -> None:
+    """Refuse by name what a body, or the part of one at a path, asks for and is not served."""
+    for name in refused_fields(body):
+        said = f"`{path}{name}` is not supported by this server{instead_of(body, name)}"
+        raise refused(said, path + name, "unsupported")
 
 
 def refused_fields(body: msgspec.Struct) -> Iterable[str]:
