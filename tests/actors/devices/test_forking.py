@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import anyio
 import pytest
@@ -61,10 +62,11 @@ async def said(child: Child) -> dict[str, object]:
     return json.loads(payload)
 
 
-def is_there(process_id: int) -> bool:
-    with suppress(ProcessLookupError):
-        os.kill(process_id, 0)
-        return True
+def is_running(process_id: int) -> bool:
+    """Return whether it can still write; its entry stays until its parent has reaped it."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
+        return fields[0] not in "ZX"
     return False
 
 
@@ -79,7 +81,7 @@ async def test_a_forked_process_is_what_was_ordered() -> None:
         assert await said(child) == expected
         assert child.process_id not in (0, found.process_id)
         await child.close()
-        assert not is_there(child.process_id), "it has ended before anything is done again"
+        assert not is_running(child.process_id), "it has ended before anything is done again"
     os.close(descriptor)
 
 
@@ -90,7 +92,7 @@ async def test_a_stopped_process_is_ended_too() -> None:
         await said(child)
         os.kill(child.process_id, signal.SIGSTOP)
         await child.close()
-        assert not is_there(child.process_id)
+        assert not is_running(child.process_id)
 
 
 @on_both_loops
@@ -98,7 +100,7 @@ async def test_what_was_forked_outlives_the_nursery_and_ends_with_its_pipe() -> 
     async with nursery() as found:
         child = await found.spawn(Order("target", {"word": 1}, ()), [], never)
         await said(child)
-    assert is_there(child.process_id)
+    assert is_running(child.process_id)
     assert isinstance(child, ForkedChild)
     child.pipe.close()
     await anyio.wait_readable(child.ending)
