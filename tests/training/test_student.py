@@ -1,0 +1,93 @@
+"""A student distilled from a tiny model learns to predict as it does, and is served."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from draftwerk.model.checkpoint.hub import Location
+from draftwerk.model.checkpoint.info import read_info
+from draftwerk.model.checkpoint.loader import load
+from tests.support.tiny_models import VOCAB, save_tiny
+from training.student import StudentCourse, Teacher, begin, kept, lessons, write
+
+STEPS = 30
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    found = tmp_path / "model"
+    save_tiny(found, "llama", seed=3)
+    return found
+
+
+def texts() -> list[list[int]]:
+    """Return sentences of several lengths."""
+    return [[(start + 7 * n) % VOCAB for n in range(8 + start % 5)] for start in range(60)]
+
+
+def course(directory: Path, folder: Path) -> StudentCourse:
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    folder.mkdir(exist_ok=True)
+    head = model.get_output_embeddings().weight.detach()
+    taught = lessons(texts(), 64)
+    return StudentCourse(
+        begin(model.model, 1), Teacher(model.model, folder), head, taught, STEPS, 3e-3
+    )
+
+
+def test_every_text_is_in_one_lesson_and_padding_is_no_token():
+    found = lessons(texts(), 64)
+    read = [row[real].tolist() for one in found for row, real in zip(*one[1:], strict=True)]
+    assert sorted(read) == sorted(texts())
+    assert all(one.tokens.numel() <= 64 for one in found)
+    assert [one.number for one in found] == list(range(len(found)))
+
+
+def test_a_student_has_the_models_lowest_and_uppermost_layers():
+    assert kept(30, 4) == [0, 1, 28, 29]
+    assert kept(30, 3) == [0, 1, 29]
+    assert kept(3, 3) == [0, 1, 2]
+
+
+def test_a_student_learns_and_goes_on_where_it_stopped(directory, tmp_path):
+    whole = course(directory, tmp_path / "states")
+    before = whole.evaluate()
+    whole.learn(1e9)
+    after = whole.evaluate()
+    assert whole.done == STEPS
+    assert after.divergence < before.divergence and after.distance < 0.9 * before.distance
+
+    half = course(directory, tmp_path / "states")
+    half.steps = STEPS // 2
+    half.learn(1e9)
+    half.save(tmp_path / "course.pt")
+    rest = course(directory, tmp_path / "states")
+    rest.resume(tmp_path / "course.pt")
+    assert rest.done == STEPS // 2
+    rest.learn(1e9)
+    for one, other in zip(whole.student.parameters(), rest.student.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_what_is_held_out_is_never_learnt_from(directory, tmp_path):
+    found = course(directory, tmp_path / "states")
+    taught = {found._lesson(step).number for step in range(4 * len(found.lessons))}
+    assert taught == {lesson.number for lesson in found.lessons}
+    assert not taught & {lesson.number for lesson in found.held_out}
+
+
+def test_a_student_is_read_as_any_model(directory, tmp_path):
+    found = course(directory, tmp_path / "states")
+    write(found.student, directory, tmp_path / "student")
+    info = read_info(Location("student", tmp_path / "student"))
+    target = read_info(Location("model", directory))
+    assert info.vocab_size == target.vocab_size
+    assert info.kv_heads_per_token < target.kv_heads_per_token
+    weights = load(str(tmp_path / "student"), torch.float32).weights
+    assert len(weights.layers) == 1
+    torch.testing.assert_close(
+        weights.norm, found.student.norm.weight.detach(), rtol=1e-2, atol=1e-2
+    )

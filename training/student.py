@@ -1,0 +1,272 @@
+"""Distil a small draft model from a model, on texts that the model generated.
+
+`python -m training.student texts.jsonl DIRECTORY` keeps some of the model's layers with its
+embedding, and trains the layers on the texts of `training.talk` until what the student's head reads
+is what the model's reads: the loss is the divergence from the model's distribution over its
+frequent tokens, and the distance of the two states, which holds all other tokens in their places.
+DIRECTORY is then served with `draftwerk serve --draft DIRECTORY`.
+
+What the model's head reads is kept beside the texts. With `--seconds` the course stops in time; the
+same command goes on with it.
+"""
+
+import argparse
+import json
+import random
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.supported import FORMAT_KEY
+from training.head import HELD_OUT, Distance, frequent, read
+
+STATE_WEIGHT = 1.0
+"""Of the states' distance, relative to their size, beside the divergence in nats."""
+COURSE = "course.pt"
+COPIED = ("tokenizer*", "*.jinja", "generation_config.json")
+"""What a draft model's directory holds beside its weights and their description."""
+
+
+class Lesson(NamedTuple):
+    """Texts of like length, read at once."""
+
+    number: int
+    tokens: Tensor
+    """[B, L] int64, filled up with zeros on the right, where nothing attends to them."""
+    real: Tensor
+    """[B, L]: which of them are tokens of the texts."""
+
+
+class Marks(NamedTuple):
+    """How far the student is from the model, as means over tokens."""
+
+    divergence: Tensor
+    """In nats, over the frequent tokens."""
+    distance: Tensor
+    """Of the states, squared, over the model's own square."""
+    same: Tensor
+    """Share of places with the model's first choice."""
+
+    def __str__(self) -> str:
+        names = zip(self._fields, self, strict=True)
+        return "  ".join(f"{name} {value.item():.3f}" for name, value in names)
+
+
+def lessons(texts: Sequence[Sequence[int]], size: int) -> list[Lesson]:
+    """Return the texts in lessons of at most `size` tokens, or one text each."""
+    found: list[Lesson] = []
+    group: list[Sequence[int]] = []
+    for text in [*sorted(texts, key=len), None]:
+        if group and (text is None or len(text) * (len(group) + 1) > size):
+            found.append(_lesson(len(found), group))
+            group = []
+        if text is not None:
+            group.append(text)
+    return found
+
+
+def _lesson(number: int, texts: Sequence[Sequence[int]]) -> Lesson:
+    tokens = torch.zeros(len(texts), max(map(len, texts)), dtype=torch.int64)
+    real = torch.zeros_like(tokens, dtype=torch.bool)
+    for row, text in enumerate(texts):
+        tokens[row, : len(text)] = torch.tensor(text)
+        real[row, : len(text)] = True
+    return Lesson(number, tokens, real)
+
+
+def kept(layers: int, count: int) -> list[int]:
+    """Return a student's layers: the lowest half, which read, and the uppermost, which predict."""
+    lowest = -(-count // 2)
+    return [*range(lowest), *range(layers - (count - lowest), layers)]
+
+
+@dataclass(slots=True)
+class Teacher:
+    """The model, and what its head read, in a folder."""
+
+    model: Any
+    folder: Path
+
+    @torch.no_grad()
+    def states(self, lesson: Lesson) -> Tensor:
+        """Return what the head reads after each token of a lesson's texts, bf16 [N, H]."""
+        path = self.folder / f"{lesson.number}.pt"
+        if path.exists():
+            return torch.load(path)
+        found = self.model(lesson.tokens).last_hidden_state[lesson.real]
+        torch.save(found, path)
+        return found
+
+
+class StudentCourse:
+    """A student, what it learns from, and how far it has come."""
+
+    def __init__(
+        self,
+        student: Any,
+        teacher: Teacher,
+        small: Tensor,
+        taught: Sequence[Lesson],
+        steps: int,
+        rate: float,
+    ) -> None:
+        """`small` [V, H] are the lm_head's rows of frequent tokens."""
+        self.student, self.teacher, self.small = student, teacher, small
+        every = max(2, int(1 / HELD_OUT))
+        self.held_out = taught[::every]
+        """What is never learnt from: lessons of every length."""
+        self.lessons = [lesson for lesson in taught if lesson.number % every]
+        self.done, self.steps = 0, steps
+        learnt = [*student.layers.parameters(), *student.norm.parameters()]
+        self.optimiser = torch.optim.AdamW(learnt, lr=rate, betas=(0.9, 0.98))
+        self.schedule = torch.optim.lr_scheduler.OneCycleLR(
+            self.optimiser, rate, total_steps=steps + 1, pct_start=0.05, cycle_momentum=False
+        )
+
+    def marks(self, lesson: Lesson) -> Marks:
+        """Compare what both heads read after each token."""
+        wanted = self.teacher.states(lesson)
+        with torch.autocast("cpu", torch.bfloat16):
+            found = self.student(lesson.tokens).last_hidden_state[lesson.real]
+        # `Distance` compares each state with the place after its own.
+        shifted = torch.cat([wanted[:1], wanted]).to(self.small.dtype)
+        asked = torch.ones(len(shifted), dtype=torch.int64)
+        losses, shares = Distance.apply(self.small, shifted, asked, found.float())
+        theirs = wanted.float()
+        distance = (found.float() - theirs).square().sum() / theirs.square().sum()
+        return Marks(losses[0], distance, shares[0])
+
+    def learn(self, seconds: float) -> None:
+        """Go on with the course, to its end or for about so many seconds."""
+        begun = perf_counter()
+        while self.done < self.steps and perf_counter() - begun < seconds:
+            marks = self.marks(self._lesson(self.done))
+            self.optimiser.zero_grad()
+            (marks.divergence + STATE_WEIGHT * marks.distance).backward()
+            nn.utils.clip_grad_norm_(self.optimiser.param_groups[0]["params"], 1.0)
+            self.optimiser.step()
+            self.schedule.step()
+            if self.done % 20 == 0:
+                print(f"{self.done}/{self.steps}, {perf_counter() - begun:.0f} s: {marks}")
+            self.done += 1
+
+    def _lesson(self, step: int) -> Lesson:
+        """Return the step's lesson: all of them come in every round, in an order of its own."""
+        turn, place = divmod(step, len(self.lessons))
+        order = list(range(len(self.lessons)))
+        random.Random(turn).shuffle(order)
+        return self.lessons[order[place]]
+
+    @torch.no_grad()
+    def evaluate(self) -> Marks:
+        """Return the marks on what was held out."""
+        found = [self.marks(lesson) for lesson in self.held_out]
+        counts = torch.tensor([int(lesson.real.sum()) for lesson in self.held_out])
+        columns = (torch.stack(column) for column in zip(*found, strict=True))
+        return Marks(*((column * counts).sum() / counts.sum() for column in columns))
+
+    def save(self, path: Path) -> None:
+        """Write down how far the course has come."""
+        torch.save(
+            {
+                "done": self.done,
+                "student": self.student.state_dict(),
+                "optimiser": self.optimiser.state_dict(),
+                "schedule": self.schedule.state_dict(),
+            },
+            path,
+        )
+
+    def resume(self, path: Path) -> None:
+        """Go on where a course with the same arguments stopped."""
+        found = torch.load(path)
+        self.done = found["done"]
+        self.student.load_state_dict(found["student"])
+        self.optimiser.load_state_dict(found["optimiser"])
+        self.schedule.load_state_dict(found["schedule"])
+
+
+def begin(model: Any, count: int) -> Any:
+    """Return a student in float32: `count` of a model's layers, its embedding and its last norm."""
+    config = type(model.config)(**{**model.config.to_dict(), "num_hidden_layers": count})
+    student = type(model)(config).float()
+    student.embed_tokens.load_state_dict(model.embed_tokens.state_dict())
+    student.embed_tokens.requires_grad_(False)
+    student.norm.load_state_dict(model.norm.state_dict())
+    for mine, index in enumerate(kept(len(model.layers), count)):
+        student.layers[mine].load_state_dict(model.layers[index].state_dict())
+    return student
+
+
+def write(student: Any, source: Path, directory: Path) -> None:
+    """Make a directory of a student that is served as other models are."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for pattern in COPIED:
+        for path in source.glob(pattern):
+            shutil.copy(path, directory / path.name)
+    described = json.loads((source / "config.json").read_text())
+    described.pop(FORMAT_KEY, None)
+    described |= {"num_hidden_layers": len(student.layers), "tie_word_embeddings": True}
+    (directory / "config.json").write_text(json.dumps(described, indent=1))
+    tensors = {
+        f"model.{name}": value.detach().to(torch.bfloat16).contiguous()
+        for name, value in student.state_dict().items()
+    }
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def train(arguments: argparse.Namespace) -> None:
+    from transformers import AutoModelForCausalLM
+
+    source = locate(arguments.model).directory
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16)
+    texts = read(arguments.texts, arguments.tokens)
+    taught = lessons(texts, arguments.batch)
+    vocabulary = frequent(texts, arguments.vocabulary, model.config.vocab_size)
+    folder = arguments.texts.with_suffix(f".{len(texts)}x{arguments.batch}")
+    folder.mkdir(exist_ok=True)
+    arguments.directory.mkdir(parents=True, exist_ok=True)
+    course = StudentCourse(
+        begin(model.model, arguments.layers),
+        Teacher(model.model, folder),
+        model.lm_head.weight.detach()[vocabulary],
+        taught,
+        arguments.steps,
+        arguments.rate,
+    )
+    kept_course = arguments.directory / COURSE
+    if kept_course.exists():
+        course.resume(kept_course)
+    course.learn(arguments.seconds)
+    print(f"{course.done} of {course.steps} steps; held out: {course.evaluate()}")
+    course.save(kept_course)
+    write(course.student, source, arguments.directory)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("texts", type=Path)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--model")
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=10**9, help="of the texts at most")
+    parser.add_argument("--vocabulary", type=int, default=8192)
+    parser.add_argument("--batch", type=int, default=2048, help="tokens in a step")
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--seconds", type=float, default=1e9, help="after which to stop for now")
+    train(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()
