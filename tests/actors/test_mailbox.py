@@ -1,15 +1,23 @@
 """Mailboxes and devices: the small things that everything stands on."""
 
+import asyncio
+import random
 import threading
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import anyio
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from draftwerk.actors.devices.device import ThreadDevice, ThreadWorker
 from draftwerk.actors.mailbox import mailbox, receive_all
 from draftwerk.actors.monitoring.histogram import Histogram
 from tests.actors.loops import on_both_loops, settle
+
+READERS = 3
 
 
 @on_both_loops
@@ -136,3 +144,116 @@ async def test_a_sender_waits_for_room_and_its_wait_is_counted() -> None:
             assert inbox.depth == 1
             assert [await inbox.receive(), await inbox.receive()] == [1, 2]
         assert waits.counts == [0, 2, 0]
+
+
+@on_both_loops
+async def test_a_letter_for_a_receiver_that_is_cancelled_is_not_lost() -> None:
+    outbox, inbox = mailbox[int](2)
+    got: list[int] = []
+
+    async def reader(scope: anyio.CancelScope) -> None:
+        with scope:
+            got.append(await inbox.receive())
+
+    with outbox, inbox:
+        first, second = anyio.CancelScope(), anyio.CancelScope()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(reader, first)
+            await settle()
+            tasks.start_soon(reader, second)
+            await settle()
+            outbox.send_nowait(7)
+            first.cancel()
+            await settle()
+            assert got == [7]
+            second.cancel()
+
+
+@on_both_loops
+async def test_who_waits_at_a_mailbox_hears_of_its_closing() -> None:
+    heard: list[type[Exception]] = []
+
+    async def hears(wait: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await wait()
+        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            heard.append(type(error))
+
+    for close_outbox in (True, False):
+        for is_full in (True, False):
+            outbox, inbox = mailbox[int](1)
+            async with anyio.create_task_group() as tasks:
+                if is_full:
+                    outbox.send_nowait(1)
+                    tasks.start_soon(hears, partial(outbox.send, 2))
+                else:
+                    tasks.start_soon(hears, inbox.receive)
+                await settle()
+                (outbox if close_outbox else inbox).close()
+            outbox.close()
+            inbox.close()
+    assert heard == [
+        anyio.ClosedResourceError,
+        anyio.EndOfStream,
+        anyio.BrokenResourceError,
+        anyio.ClosedResourceError,
+    ]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_every_letter_is_read_once_whoever_is_cancelled(backend: str, seed: int) -> None:
+    anyio.run(_busy_mailbox, random.Random(seed), backend=backend)
+
+
+async def _busy_mailbox(dice: random.Random) -> None:
+    """Send through a mailbox while its readers are cancelled at random moments."""
+    bound, count = dice.randint(1, 3), 20
+    outbox, inbox = mailbox[int](bound)
+    got: list[int] = []
+
+    async def write() -> None:
+        for n in range(count):
+            await outbox.send(n)
+            assert inbox.depth <= bound + READERS
+            for _ in range(dice.randint(0, 2)):
+                await anyio.lowlevel.checkpoint()
+        outbox.close()
+
+    async def read() -> None:
+        while True:
+            with anyio.CancelScope() as scope:
+                scopes.append(scope)
+                try:
+                    got.append(await inbox.receive())
+                except anyio.EndOfStream:
+                    return
+
+    async def disturb() -> None:
+        while len(got) < count:
+            dice.choice(scopes[-READERS:]).cancel()
+            await anyio.lowlevel.checkpoint()
+
+    scopes: list[anyio.CancelScope] = []
+    with inbox, anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(READERS):
+                tasks.start_soon(read)
+            tasks.start_soon(write)
+            await anyio.lowlevel.checkpoint()
+            tasks.start_soon(disturb)
+    assert sorted(got) == list(range(count))
+
+
+def test_a_letter_for_a_task_that_asyncio_cancels_goes_to_the_next_reader() -> None:
+    async def run() -> None:
+        outbox, inbox = mailbox[int](2)
+        first, second = (asyncio.create_task(inbox.receive()) for _ in range(2))
+        await asyncio.sleep(0)
+        outbox.send_nowait(7)
+        first.cancel()
+        assert await asyncio.wait_for(second, 10) == 7
+        assert first.cancelled()
+
+    asyncio.run(run())
