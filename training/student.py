@@ -14,7 +14,7 @@ import argparse
 import json
 import random
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -144,8 +144,8 @@ class StudentCourse:
         distance = (found.float() - theirs).square().sum() / theirs.square().sum()
         return Marks(losses[0], distance, shares[0])
 
-    def learn(self, seconds: float) -> None:
-        """Go on with the course, to its end or for about so many seconds."""
+    def learn(self, seconds: float, rest: Callable[[], None]) -> None:
+        """Go on with the course, to its end or for about so many seconds; `rest` now and then."""
         begun = perf_counter()
         while self.done < self.steps and perf_counter() - begun < seconds:
             marks = self.marks(self._lesson(self.done))
@@ -155,8 +155,11 @@ class StudentCourse:
             self.optimiser.step()
             self.schedule.step()
             if self.done % 20 == 0:
-                print(f"{self.done}/{self.steps}, {perf_counter() - begun:.0f} s: {marks}")
+                spent = perf_counter() - begun
+                print(f"{self.done}/{self.steps}, {spent:.0f} s: {marks}", flush=True)
             self.done += 1
+            if self.done % 20 == 0:
+                rest()
 
     def _lesson(self, step: int) -> Lesson:
         """Return the step's lesson: all of them come in every round, in an order of its own."""
@@ -245,10 +248,10 @@ def train(arguments: argparse.Namespace) -> None:
     kept_course = arguments.directory / COURSE
     if kept_course.exists():
         course.resume(kept_course)
-    course.learn(arguments.seconds)
-    print(f"{course.done} of {course.steps} steps; held out: {course.evaluate()}")
+    course.learn(arguments.seconds, lambda: course.save(kept_course))
     course.save(kept_course)
     write(course.student, source, arguments.directory)
+    print(f"{course.done} of {course.steps} steps; held out: {course.evaluate()}")
 
 
 def main() -> None:

@@ -66,7 +66,11 @@ async def measure(models: LoadedModels, rows: int, drafts: int, given: argparse.
 
 async def main(arguments: argparse.Namespace) -> None:
     settings = Settings(
-        dtype=arguments.dtype, draft=arguments.student, spare="off", kv_memory="512MiB"
+        model=arguments.model,
+        dtype=arguments.dtype,
+        draft=arguments.student,
+        spare="off",
+        kv_memory="512MiB",
     )
     async with load_models(settings, print) as models:
         print(" rows drafts   target    draft  at once  hidden   gain")
@@ -85,6 +89,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--context", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=40)
     parser.add_argument("--dtype", default="bf16")
+    parser.add_argument("--model", default="", help="the target")
     return parser.parse_args()
 
 

@@ -125,8 +125,13 @@ async def main(arguments: argparse.Namespace) -> None:
     prompts = list(chain.from_iterable(found))
     number = count()
     async with AsyncExitStack() as stack:
-        plain = Settings(dtype=arguments.dtype, kv_memory="256MiB")
-        drafted = Settings(dtype=arguments.dtype, kv_memory="256MiB", draft=arguments.student)
+        plain = Settings(model=arguments.model, dtype=arguments.dtype, kv_memory="256MiB")
+        drafted = Settings(
+            model=arguments.model,
+            dtype=arguments.dtype,
+            kv_memory="256MiB",
+            draft=arguments.student,
+        )
         without = await stack.enter_async_context(engine(plain))
         with_model = await stack.enter_async_context(engine(drafted))
         expected: dict[str, str] = {}
@@ -171,6 +176,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--users", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--dtype", default="bf16")
+    parser.add_argument("--model", default="", help="the target")
     return parser.parse_args()
 
 

@@ -53,7 +53,7 @@ class StepCost:
     ) -> None:
         """Without a roofline, the curve is all that is learnt, and contexts cost nothing."""
         self.context = ContextCost(roofline)
-        self._roofline = roofline
+        self._priors = () if roofline is None else _priors(roofline)
         self._head_share = roofline.shape.head_share if roofline else 0.0
         self._files = [_File() for _ in EDGES]
         self._curve: list[float] = []
@@ -182,9 +182,9 @@ class StepCost:
 
     def _drawn(self, tokens_max: int) -> list[float]:
         points = self._points()
-        if self._roofline is None:
+        if not self._priors:
             return _drawn(points, tokens_max)
-        return _drawn(_with_prior(points, self._roofline), tokens_max)
+        return _drawn(_with_prior(points, self._priors), tokens_max)
 
 
 class _File:
@@ -223,24 +223,29 @@ def _bin(tokens: float) -> int:
     return min(bisect_left(EDGES, tokens), len(EDGES) - 1)
 
 
-def _with_prior(points: list[tuple[float, float]], roofline: Roofline) -> list[tuple[float, float]]:
-    """Return the points, and the scaled roofline at sizes between which none was measured."""
-    priors = {edge: roofline.products_ms(StepLoad(edge, edge)) for edge in EDGES}
+def _priors(roofline: Roofline) -> tuple[tuple[float, float], ...]:
+    """Return (tokens, ms) of the roofline at each file's edge."""
+    return tuple((float(edge), roofline.products_ms(StepLoad(edge, edge))) for edge in EDGES)
+
+
+def _with_prior(
+    points: list[tuple[float, float]], priors: Sequence[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    """Return the points, and the scaled priors at sizes between which none was measured."""
     if not points:
-        return [(float(edge), ms) for edge, ms in priors.items()]
-    scales = [(tokens, ms / _between(tuple(priors.items()), tokens)) for tokens, ms in points]
+        return [*priors]
+    scales = [(tokens, ms / _between(priors, tokens)) for tokens, ms in points]
     known = {_bin(tokens) for tokens, _ in points}
-    drawn = [
-        *points,
-        *(
-            (float(edge), prior * _between(scales, edge))
-            for index, (edge, prior) in enumerate(priors.items())
-            if index not in known
-        ),
-    ]
+    drawn = [*points]
+    for index, (edge, prior) in enumerate(priors):
+        if index not in known:
+            drawn.append((edge, prior * _between(scales, edge)))
+    drawn.sort()
     rising: list[tuple[float, float]] = []
-    for tokens, ms in sorted(drawn):
-        rising.append((tokens, max(ms, rising[-1][1]) if rising else ms))
+    highest = drawn[0][1]
+    for tokens, ms in drawn:
+        highest = max(highest, ms)
+        rising.append((tokens, highest))
     return rising
 
 
