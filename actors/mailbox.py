@@ -35,7 +35,7 @@ class _End(ABC):
         self.close()
 
 
-class _Queue:
+class MailboxQueue:
     """What is in a mailbox, and who waits at its ends.
 
     anyio's memory streams ask the event loop for a turn before they wait, and note who waits: at
@@ -148,7 +148,7 @@ class _Queue:
 class Outbox(_End, Generic[Sent]):
     """Where messages go in, each with the time if its mailbox has a histogram."""
 
-    _queue: _Queue
+    _queue: MailboxQueue
     _timed: bool
 
     def send_nowait(self, message: Sent) -> None:
@@ -173,7 +173,7 @@ class Outbox(_End, Generic[Sent]):
 class Inbox(_End, Generic[Received]):
     """Where messages come out, in the order they went in."""
 
-    _queue: _Queue
+    _queue: MailboxQueue
     _waits: Histogram | None
 
     async def receive(self) -> Received:
@@ -221,7 +221,7 @@ class mailbox(tuple[Outbox[M], Inbox[M]]):
     def __new__(  # pyright: ignore[reportInconsistentConstructor]
         cls, bound: int, waits: Histogram | None = None
     ) -> tuple[Outbox[M], Inbox[M]]:
-        queue = _Queue(bound)
+        queue = MailboxQueue(bound)
         return Outbox[M](queue, waits is not None), Inbox[M](queue, waits)
 
 

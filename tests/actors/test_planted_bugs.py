@@ -23,6 +23,7 @@ from draftwerk.actors.detokenizer import Detokenizer
 from draftwerk.actors.devices.recovering_target import RecoveringTarget
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.ledger import Entry, Ledger
+from draftwerk.actors.mailbox import MailboxQueue
 from draftwerk.actors.messages import Cancel, Delivery, Generated, Opened
 from draftwerk.actors.prefill import Prefiller
 from draftwerk.actors.restarts import RestartLimit
@@ -57,6 +58,7 @@ from tests.actors import (
     test_detokenizer,
     test_engine,
     test_ledger,
+    test_mailbox,
     test_prefill,
     test_request_stages,
     test_stops,
@@ -1025,6 +1027,27 @@ BUGS = [
         "a short prompt lines up behind long ones",
         slip(PrefillLane, "leaves", "self._is_long(sequence) or", "True or"),
         test_prefill_lane.test_short_prompts_take_turns_where_texts_are_decoded_rather_than_wait,
+    ),
+    # mailboxes
+    Bug(
+        "a letter is lost with the reader that was woken for it",
+        slip(
+            MailboxQueue,
+            "arrival",
+            "if arrived.is_set() and self.letters and self.receivers:",
+            "if False:",
+        ),
+        test_mailbox.test_a_letter_for_a_task_that_asyncio_cancels_goes_to_the_next_reader,
+    ),
+    Bug(
+        "a mailbox takes more than its bound",
+        slip(MailboxQueue, "put", "len(self.letters) >= self.bound + self.waking", "False"),
+        lambda: test_mailbox.test_a_full_mailbox_raises("trio"),
+    ),
+    Bug(
+        "a reader that has run keeps the place of one that is to run",
+        slip(MailboxQueue, "arrival", "self.waking -= 1", "pass"),
+        lambda: test_mailbox.test_a_mailbox_that_was_waited_at_keeps_its_bound("trio"),
     ),
     # tier two
     Bug(
