@@ -6,6 +6,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.setup
 SETUP_DEV := .venv/.setup-dev
+# Many processes start: compiling every module in each is half a second of each start.
+unexport PYTHONDONTWRITEBYTECODE
 HAS_COMPILER := { command -v $${CXX:-g++} || command -v c++ || command -v clang++; } >/dev/null
 
 # Of tests, each with one OpenMP thread; some wait, so there is one more than the cores that the gate

@@ -16,6 +16,7 @@ from draftwerk.speculative.protocol.rounds import (
     Draft,
     Feedback,
     NewSequence,
+    Row,
 )
 
 if TYPE_CHECKING:
@@ -187,6 +188,11 @@ class Sequence:
     def continues(self) -> bool:
         """Whether a round under way decides its next token, so that its next row continues it."""
         return self.in_flight > 0 and self.pending == 0
+
+    def known_max(self, before: Row | None) -> int:
+        """Return how many tokens are known at most when a row of it begins behind another one."""
+        known = len(self.tokens)
+        return known + 1 + before.draft_max if before is not None and self.continues else known
 
     def draft_room(self) -> int:
         """Return how many drafted tokens could still be of use: the target adds one of its own."""

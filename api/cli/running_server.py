@@ -5,16 +5,16 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import msgspec
-from prometheus_client.parser import text_string_to_metric_families
 
 from draftwerk.api.core.config import Settings
+from draftwerk.loadtest.measure.device import GAP, device_use, stages_ms
+from draftwerk.loadtest.measure.server_metrics import growth
+from draftwerk.loadtest.server.metrics import MetricsPage
 
 PATIENCE_S = 1.0
 PAGE_MAX = 2**24
 TITLE = "draftwerk"
 """Of the description of the API."""
-BUSY, GAP = "draftwerk_device_busy_seconds_total", "draftwerk_device_gap_seconds"
-STAGE = "draftwerk_request_stage_seconds"
 ANYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 """An address to listen on at all of a machine's, and one to reach it by."""
 
@@ -95,30 +95,19 @@ def _read(settings: Settings, path: str) -> bytes:
 
 def read_times(page: str) -> DeviceTimes | None:
     """Return what a page of metrics tells, None before the first gap. Raises ValueError."""
-    busy_s, sums, counts = 0.0, dict[str, float](), dict[str, float]()
-    gap_s, gaps = 0.0, list[tuple[float, float]]()
-    for family in text_string_to_metric_families(page):
-        for name, labels, value, *_ in family.samples:
-            match name.removeprefix(GAP).removeprefix(STAGE):
-                case "_sum" if name.startswith(GAP):
-                    gap_s = value
-                case "_bucket" if name.startswith(GAP):
-                    gaps.append((float(labels["le"]), value))
-                case "_sum":
-                    sums[labels["stage"]] = value
-                case "_count" if name.startswith(STAGE):
-                    counts[labels["stage"]] = value
-                case _:
-                    busy_s += value if name == BUSY else 0.0
-    if not gaps or not gaps[-1][1]:
+    metrics = MetricsPage.read(page)
+    since_start = growth({}, metrics.samples)
+    use = device_use(since_start)
+    if use is None:
         return None
-    count = gaps[-1][1]
+    buckets = metrics.by_label(f"{GAP}_bucket", "le")
+    gaps = sorted((float(bound), count) for bound, count in buckets.items())
     return DeviceTimes(
-        busy_s / (busy_s + gap_s) if busy_s else 0.0,
-        1e3 * gap_s / count,
-        1e3 * _bound(gaps, 0.5 * count),
-        1e3 * _bound(gaps, 0.99 * count),
-        {stage: 1e3 * sums[stage] / each for stage, each in counts.items() if each},
+        use.busy,
+        use.gap_ms,
+        1e3 * _bound(gaps, 0.5 * gaps[-1][1]),
+        1e3 * _bound(gaps, 0.99 * gaps[-1][1]),
+        stages_ms(since_start),
     )
 
 

@@ -44,7 +44,7 @@ def read_pages(pages: Sequence[tuple[float, str]]) -> ServerMetrics | None:
         gauges={
             name: points for name, names in GAUGES.items() if (points := _series(samples, names))
         },
-        growth=_growth(samples[0][1], samples[-1][1]),
+        growth=growth(samples[0][1], samples[-1][1]),
     )
 
 
@@ -59,7 +59,7 @@ def _series(
     return points
 
 
-def _growth(first: Samples, last: Samples) -> dict[str, float]:
+def growth(first: Samples, last: Samples) -> dict[str, float]:
     """Return what grew; buckets and the client library's own numbers are left out."""
     grown: dict[str, float] = {}
     for (name, labels), value in last.items():

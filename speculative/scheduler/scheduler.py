@@ -7,7 +7,6 @@ running --plan--> in flight --commit--> running --> ended
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
 from typing import Protocol
@@ -15,31 +14,27 @@ from typing import Protocol
 import msgspec
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.tables import BlockCopy
 from draftwerk.slo import NOTHING_PROMISED, Promise, SloPolicy
-from draftwerk.speculative.beams.members import VerifiedRow
 from draftwerk.speculative.beams.search import SEARCH_ROOM
-from draftwerk.speculative.blend.blending import BlendStep
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.protocol.rounds import (
     NO_STEP,
-    NOTHING_LEARNED,
-    Decision,
     Draft,
     Round,
     Row,
     Verdict,
 )
-from draftwerk.speculative.scheduler.blended_rows import next_step, only_blends
-from draftwerk.speculative.scheduler.early_texts import READ_AHEAD, EarlyTexts, drafts_of
+from draftwerk.speculative.scheduler.early_texts import READ_AHEAD, EarlyTexts
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
 from draftwerk.speculative.scheduler.promises import decoding_rows, unread_prompts
 from draftwerk.speculative.scheduler.round_budget import RoundBudget
+from draftwerk.speculative.scheduler.round_commit import RoundCommit
+from draftwerk.speculative.scheduler.round_plan import RoundPlan
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.scheduler.turning_away import LastWord, TurningAway
-from draftwerk.speculative.sequence import Sequence, SequenceProgress, origins
+from draftwerk.speculative.sequence import Sequence, SequenceProgress
 
 READ_MAX = 64
 """Prompt tokens in a round that another is planned behind: beside a longer one the device's wait is
@@ -68,20 +63,6 @@ class RoundLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of a request that cannot be kept its promise."""
     run_ahead: bool = False
     """Whether a round is planned while the one before it runs; then the depth is two."""
-
-
-@dataclass(slots=True)
-class _Plan:
-    """A round in the making."""
-
-    tokens_max: int
-    tokens_left: int
-    before: dict[int, Row]
-    """The rows of the round under way that this one is planned behind, by sequence."""
-    rows: list[Row] = field(default_factory=list[Row])
-    members: list[Sequence] = field(default_factory=list[Sequence])
-    copies: list[BlockCopy] = field(default_factory=list[BlockCopy])
-    moves: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
 
 class Returns(Protocol):
@@ -118,6 +99,7 @@ class Scheduler:
         self._turning_away = TurningAway(
             self.running_set, self._budget, limits.slo_policy, limits.rows_max
         )
+        self._commit = RoundCommit(self.running_set, self.early, self.stats)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
         self.returns: Returns | None = None
         """A second tier, where there is one."""
@@ -189,7 +171,7 @@ class Scheduler:
         rows = decoding_rows(decoding, now_s)
         prompts = unread_prompts(self._reading()) if rows.tpot_s < inf else []
         tokens_max = self._budget.tokens(now_s, rows, prompts)
-        plan = _Plan(tokens_max, tokens_max, before)
+        plan = RoundPlan(self.running_set, tokens_max, before)
         self._plan_decoding(plan, decoding)
         self._plan_prompts(plan, [s for s in ready if s.pending > 1])
         if not (plan.rows or self._rounds):
@@ -243,39 +225,7 @@ class Scheduler:
         self.report = report = verdict.report
         self.cost.learn(report.load, report.device_ms + report.head_ms)
         self.stats.count_step(verdict.report)
-        updates: list[SequenceProgress] = []
-        searches: dict[Sequence, list[VerifiedRow]] = {}
-        decided = zip(members, round_.rows, verdict.decisions, drafts, strict=True)
-        for sequence, row, decision, draft in decided:
-            if row.branch is not None:
-                searches.setdefault(sequence, []).append(VerifiedRow(row, decision, draft))
-                continue
-            sequence.in_flight -= 1
-            if sequence.ended:
-                self.stats.overrun_tokens += len(decision.tokens)
-            elif sequence.cancelled:
-                self.running_set.end(sequence)
-            elif decision.error:
-                sequence.forget()
-                self.running_set.end(sequence)
-                if sequence.exact is None:
-                    updates.append(SequenceProgress(sequence, (), (), (), "error", decision.error))
-            elif only_blends(sequence, row, decision):
-                continue
-            elif row.samples:
-                sequence.begin_decode(now_s)
-                progress = self._advance(sequence, decision, draft)
-                updates += [] if progress is None else [progress]
-                sequence.keep_time(now_s)
-            else:
-                sequence.computed = row.stop
-                sequence.table.commit(sequence.tokens, sequence.computed)
-                if sequence.reads_ahead:
-                    self.early.has_read(sequence)
-        for sequence, parts in searches.items():
-            sequence.in_flight -= 1
-            sequence.begin_decode(now_s)
-            updates.extend(self._advance_search(sequence, parts))
+        updates = self._commit.apply(round_, members, verdict, drafts, now_s)
         self._continuous = not (self.idle or self.prefill.has_all)
         return updates
 
@@ -306,7 +256,7 @@ class Scheduler:
         if sum(_read_count(row) for row in under_way) > READ_MAX:
             return False
         return all(
-            sequence.table.reserve(_known_max(sequence, row))
+            sequence.table.reserve(sequence.known_max(row))
             for round_, members in self._rounds.values()
             for sequence, row in zip(members, round_.rows, strict=True)
             if sequence.continues and _goes_on(sequence)
@@ -318,7 +268,7 @@ class Scheduler:
         reading = [s for s in running if s.unread > 1 and not (s.apart or s.is_spare)]
         return chain(sorted(reading, key=lambda one: one.rank), self._entering())
 
-    def _plan_decoding(self, plan: _Plan, ready: list[Sequence]) -> None:
+    def _plan_decoding(self, plan: RoundPlan, ready: list[Sequence]) -> None:
         """Give every decoding sequence its row, then share what is left among their drafts."""
         rows = sum(map(_row_count, ready))
         room = self._draft_room(plan, rows)
@@ -328,13 +278,13 @@ class Scheduler:
             if sequence.sequence_id not in self.running_set.running:
                 continue  # an earlier row has preempted it
             if sequence.search is not None:
-                self._add_search(plan, sequence, self._draft_room(plan, rows, SEARCH_ROOM))
+                plan.add_search(sequence, self._draft_room(plan, rows, SEARCH_ROOM))
             else:
-                free = self._free_slots(plan, sequence, rows)
+                free = plan.free_slots(sequence, rows)
                 draft_max = min(room, sequence.draft_room(), plan.tokens_left - 1, free)
-                self._add_row(plan, sequence, 1, draft_max)
+                plan.add_row(sequence, 1, draft_max)
 
-    def _draft_room(self, plan: _Plan, row_count: int, factor: int = 1) -> int:
+    def _draft_room(self, plan: RoundPlan, row_count: int, factor: int = 1) -> int:
         """Return how many drafts each row may carry: the budget is shared evenly.
 
         Room is taken whether or not a draft fills it, so prompts that wait come first: with many
@@ -350,7 +300,7 @@ class Scheduler:
         """Return those that wait for rounds that decode: none while prompts are computed apart."""
         return () if self.prefill.up else self.running_set.waiting
 
-    def _wanted(self, plan: _Plan) -> int:
+    def _wanted(self, plan: RoundPlan) -> int:
         """Return how many tokens prompts could have read in this round, up to all of it."""
         running, wanted, most = self.running_set.running, 0, plan.tokens_max
         enters = self._entering() if len(running) < self.limits.rows_max else ()
@@ -363,18 +313,7 @@ class Scheduler:
                     return most
         return wanted
 
-    def _free_slots(self, plan: _Plan, sequence: Sequence, row_count: int) -> int:
-        """Return how many drafts may be written behind a decoding row without cramping others.
-
-        They may fill the row's last block, and all rows together half of the blocks that are free:
-        near the pool's limit drafts grow shorter, before any sequence has to wait.
-        """
-        size = self.pool.block_size
-        known = _known_max(sequence, plan.before.get(sequence.sequence_id))
-        held = max(self.pool.blocks_for(known), len(sequence.table.blocks))
-        return held * size - known + self.pool.available // (2 * row_count) * size
-
-    def _plan_prompts(self, plan: _Plan, ready: Iterable[Sequence]) -> None:
+    def _plan_prompts(self, plan: RoundPlan, ready: Iterable[Sequence]) -> None:
         """Read prompts in the order of rank, and let waiting sequences enter in their turn."""
         waiting, running = self.running_set.waiting, self.running_set.running
         reading = deque(sorted(ready, key=lambda sequence: sequence.rank))
@@ -395,7 +334,7 @@ class Scheduler:
                     continue  # it is read once its early text has begun
                 elif self.prefill.leaves(sequence, inline_left):
                     inline_left -= sequence.pending
-                    self._begin(plan, sequence)
+                    plan.begin(sequence)
             elif reading:
                 sequence = reading.popleft()
                 # Or an earlier row has preempted it.
@@ -404,7 +343,7 @@ class Scheduler:
                     continue
                 if self.prefill.leaves(sequence, inline_left):
                     inline_left -= sequence.pending
-                    self._add_chunk(plan, sequence)
+                    plan.add_chunk(sequence)
             else:
                 break
         self.running_set.put_back(blocked)
@@ -415,179 +354,23 @@ class Scheduler:
             return False
         return self.returns.fetches(sequence)
 
-    def _begin_early(self, plan: _Plan, sequence: Sequence) -> bool:
+    def _begin_early(self, plan: RoundPlan, sequence: Sequence) -> bool:
         """Begin the early text of a sequence that has entered; returns whether it waits for it."""
         early = self.early.begin(sequence, self.limits.rows_max)
         if early is not None and plan.tokens_left > 0:
-            self._begin(plan, early)
+            plan.begin(early)
         return self.early.holds(sequence) and not self.prefill.up
 
-    def _plan_reading(self, plan: _Plan) -> None:
+    def _plan_reading(self, plan: RoundPlan) -> None:
         """Add a row of segments for prompts to come, where nothing else is to be done."""
         while (sequence := self.early.reader()) is not None:
             assert sequence.blending is not None
             room = min(plan.tokens_left, READ_AHEAD)
             step = sequence.blending.read_ahead(sequence.tokens, sequence.planned, room)
             if step is not None:
-                self._add_row(plan, sequence, step.cost, 0, step)
+                plan.add_row(sequence, step.cost, 0, step)
                 return
             self.running_set.leave(sequence)
-
-    def _begin(self, plan: _Plan, sequence: Sequence) -> None:
-        """Add the first row of a sequence, which has all of its known tokens' blocks."""
-        if sequence.unread:
-            self._add_chunk(plan, sequence)
-        else:
-            self._add_search(plan, sequence, 0)
-
-    def _add_chunk(self, plan: _Plan, sequence: Sequence) -> None:
-        """Add as much of a prompt as the round still has room for, at its end with early tokens."""
-        blending, count = sequence.blending, min(sequence.unread, plan.tokens_left)
-        if blending is not None and blending.covers(sequence.planned):
-            step = next_step(self.running_set, sequence, blending, plan.tokens_left)
-            if step is not None:
-                self._add_row(plan, sequence, step.cost, 0, step)
-            return
-        if blending is not None and sequence.planned < blending.start:
-            count = min(count, blending.start - sequence.planned)
-        if count < 1:
-            return
-        room = min(len(drafts_of(sequence)), plan.tokens_left - count, sequence.text_room())
-        self._add_row(plan, sequence, count, room if count == sequence.pending else 0)
-
-    def _add_row(
-        self,
-        plan: _Plan,
-        sequence: Sequence,
-        count: int,
-        draft_max: int,
-        step: BlendStep | None = None,
-    ) -> None:
-        """Add a row of `count` known tokens if blocks can be had, with as many drafts as fit.
-
-        Of a row that continues another, the token is known by the time that it is computed.
-        """
-        start, stop = sequence.planned, sequence.planned + count
-        if step is not None:
-            start, stop = step.start, step.stop
-        continues = sequence.continues
-        end = _known_max(sequence, plan.before[sequence.sequence_id]) if continues else stop
-        if not self.running_set.make_room(sequence, end, draft_max):
-            return
-        copies = sequence.table.own(start)
-        if copies is None:
-            self.running_set.preempt(sequence)
-            return
-        samples = stop >= len(sequence.tokens)
-        fits = min(draft_max, sequence.table.slots - end) if samples else 0
-        sent_count = sequence.sent_count
-        row = Row(
-            sequence_id=sequence.sequence_id,
-            start=start,
-            stop=stop,
-            samples=samples,
-            draft_max=fits,
-            blocks=tuple(sequence.table.blocks[: self.pool.blocks_for(end + fits)]),
-            new_token_ids=tuple(sequence.tokens[sent_count:]) if sent_count else (),
-            new_sequence=None if sent_count else sequence.new_sequence(),
-            tokens_left=sequence.tokens_max - sequence.generated,
-            feedback=sequence.feedback,
-            continues=continues,
-            blend=None if step is None else step.row,
-            early=() if continues or not fits else drafts_of(sequence),
-        )
-        sequence.sent_count = len(sequence.tokens)
-        if row.blend is None or not row.blend.probes:  # a probe computes nothing that lasts
-            sequence.planned = min(stop, len(sequence.tokens))
-        sequence.feedback = NOTHING_LEARNED
-        sequence.in_flight += 1
-        plan.copies.extend(copies)
-        plan.rows.append(row)
-        plan.members.append(sequence)
-        plan.tokens_left -= count + fits
-
-    def _add_search(self, plan: _Plan, sequence: Sequence, draft_max: int) -> None:
-        """Add the rows of all members of a beam search, or none."""
-        search = sequence.search
-        assert search is not None
-        group = search.plan(
-            sequence,
-            self.pool,
-            draft_max,
-            plan.tokens_left,
-            lambda need: self.running_set.free(sequence, need),
-        )
-        if group is None:
-            return
-        sequence.in_flight += 1
-        self.running_set.mark_finished(search.take_finished_ids())
-        plan.copies.extend(group.copies)
-        plan.moves.extend(group.moves)
-        plan.rows.extend(group.rows)
-        plan.members.extend(sequence for _ in group.rows)
-        plan.tokens_left -= sum(row.stop - row.start + row.draft_max for row in group.rows)
-
-    # --- committing --------------------------------------------------------------------------
-
-    def _advance(
-        self, sequence: Sequence, decision: Decision, draft: Draft
-    ) -> SequenceProgress | None:
-        """Append what the target decided; returns what its client is told, if anything."""
-        assert decision.tokens, "a row was left out whose text goes on"
-        kept, finish_reason = self._extend(sequence, decision)
-        if sequence.exact is not None:
-            self.stats.early_tokens += kept
-            return self.early.progress(sequence)
-        if sequence.early is not None:
-            self.running_set.drop(sequence.early)
-        self.stats.count(decision, draft)
-        sequence.tally.count(decision, draft)
-        self.stats.generated_tokens += kept
-        if finish_reason and self.running_set.lengths is not None:
-            self.running_set.lengths.learn(sequence.generated)
-        return SequenceProgress(
-            sequence,
-            decision.tokens[:kept],
-            origins(decision, draft)[:kept],
-            decision.logprobs[:kept],
-            finish_reason,
-        )
-
-    def _extend(self, sequence: Sequence, decision: Decision) -> tuple[int, str]:
-        """Append decided tokens; the last one's KV is computed in the next round.
-
-        Returns how many were kept and the finish reason.
-        """
-        stop = len(sequence.tokens)
-        kept, finish_reason = sequence.extend(decision.tokens)
-        sequence.feedback = decision.feedback
-        sequence.computed = min(stop + len(decision.path), len(sequence.tokens))
-        sequence.table.commit(sequence.tokens, sequence.computed)
-        if sequence.in_flight:  # a row that continues this one: the device knows the new tokens
-            sequence.planned = sequence.sent_count = len(sequence.tokens)
-        else:
-            sequence.planned = sequence.computed
-        if finish_reason:
-            self.running_set.end(sequence)
-        return kept, finish_reason
-
-    def _advance_search(self, root: Sequence, parts: list[VerifiedRow]) -> list[SequenceProgress]:
-        """Apply the rows of a beam search; returns its progress."""
-        assert root.search is not None
-        error = next((part.decision.error for part in parts if part.decision.error), "")
-        if root.cancelled or error:
-            self.running_set.end(root)
-            return [] if root.cancelled else [SequenceProgress(root, (), (), (), "error", error)]
-        outcome = root.search.commit(root, parts)
-        if outcome is None:
-            return []
-        self.stats.count(outcome.decision, outcome.draft)
-        root.tally.count(outcome.decision, outcome.draft)
-        updates = root.search.new_progress(root)
-        self.stats.generated_tokens += sum(len(progress.tokens) for progress in updates)
-        if root.search.beams.done:
-            self.running_set.end(root)
-        return updates
 
 
 def _goes_on(sequence: Sequence) -> bool:
@@ -598,12 +381,6 @@ def _goes_on(sequence: Sequence) -> bool:
     if sequence.cancelled or sequence.ended or sequence.blends:
         return False
     return not sequence.continues or sequence.tokens_max - sequence.generated > 1
-
-
-def _known_max(sequence: Sequence, before: Row | None) -> int:
-    """Return how many tokens are known at most when a row of it begins behind another one."""
-    known = len(sequence.tokens)
-    return known + 1 + before.draft_max if before is not None and sequence.continues else known
 
 
 def _read_count(row: Row) -> int:

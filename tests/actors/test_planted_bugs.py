@@ -48,6 +48,8 @@ from draftwerk.speculative.scheduler import early_texts, running_set, scheduler,
 from draftwerk.speculative.scheduler.early_texts import EarlyTexts
 from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
 from draftwerk.speculative.scheduler.round_budget import RoundBudget
+from draftwerk.speculative.scheduler.round_commit import RoundCommit
+from draftwerk.speculative.scheduler.round_plan import RoundPlan
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 from draftwerk.speculative.scheduler.turning_away import TurningAway
@@ -407,12 +409,12 @@ BUGS = [
     ),
     Bug(
         "an overrun is delivered",
-        slip(Scheduler, "commit", "if sequence.ended:", "if False:"),
+        slip(RoundCommit, "apply", "if sequence.ended:", "if False:"),
         simulations(run_ahead=True),
     ),
     Bug(
         "slots are reserved for the shortest outcome of the round under way",
-        slip(scheduler, "_known_max", "known + 1 + before.draft_max", "known + 1"),
+        slip(Sequence, "known_max", "known + 1 + before.draft_max", "known + 1"),
         simulations(run_ahead=True),
     ),
     Bug(
@@ -423,7 +425,7 @@ BUGS = [
     Bug(
         "a device is told twice what it decided itself",
         slip(
-            Scheduler,
+            RoundCommit,
             "_extend",
             "sequence.planned = sequence.sent_count = len",
             "sequence.planned = len",
@@ -469,7 +471,7 @@ BUGS = [
     Bug(
         "the target's own token counts as computed",
         slip(
-            Scheduler,
+            RoundCommit,
             "_extend",
             "stop + len(decision.path)",
             "stop + len(decision.tokens)",
@@ -479,8 +481,8 @@ BUGS = [
     Bug(
         "a device misses one token of the news",
         slip(
-            Scheduler,
-            "_add_row",
+            RoundPlan,
+            "add_row",
             "sequence.tokens[sent_count:]",
             "sequence.tokens[sent_count + 1 :]",
         ),
@@ -489,8 +491,8 @@ BUGS = [
     Bug(
         "a preempted sequence is not opened again",
         slip(
-            Scheduler,
-            "_add_row",
+            RoundPlan,
+            "add_row",
             "None if sent_count else",
             "None if sent_count or sequence.tally.preemptions else",
         ),
@@ -548,7 +550,7 @@ BUGS = [
     ),
     Bug(
         "no text is ever learnt from",
-        slip(Scheduler, "_advance", "lengths.learn(sequence.generated)", "lengths.check()"),
+        slip(RoundCommit, "_advance", "lengths.learn(sequence.generated)", "lengths.check()"),
         test_lengths.test_lengths_are_learnt_from_texts_that_end,
     ),
     # promises and deadlines
@@ -683,12 +685,12 @@ BUGS = [
     ),
     Bug(
         "drafts get slots without blocks",
-        slip(Scheduler, "_add_row", "blocks_for(end + fits)", "blocks_for(end)"),
+        slip(RoundPlan, "add_row", "blocks_for(end + fits)", "blocks_for(end)"),
         stories,
     ),
     Bug(
         "a long prompt overruns the round",
-        slip(Scheduler, "_add_chunk", "min(sequence.unread, plan.tokens_left)", "sequence.pending"),
+        slip(RoundPlan, "add_chunk", "min(sequence.unread, self.tokens_left)", "sequence.pending"),
         stories,
     ),
     Bug(
@@ -769,7 +771,7 @@ BUGS = [
     ),
     Bug(
         "a prompt that is probed counts as computed",
-        slip(Scheduler, "_add_row", "row.blend is None or not row.blend.probes", "True"),
+        slip(RoundPlan, "add_row", "row.blend is None or not row.blend.probes", "True"),
         simulations(blended=0.8),
     ),
     Bug(
@@ -790,7 +792,7 @@ BUGS = [
     ),
     Bug(
         "an early text goes on behind the exact one",
-        slip(Scheduler, "_advance", "self.running_set.drop(sequence.early)", "pass"),
+        slip(RoundCommit, "_advance", "self._running_set.drop(sequence.early)", "pass"),
         test_early_texts.test_once_the_text_has_begun_the_guess_is_dropped,
     ),
     Bug(
