@@ -85,6 +85,8 @@ class _Player:
     output_count: int = 0
     new_token_ids: tuple[int, ...] = ()
     topk: tuple[TokenTopK, ...] = ()
+    model_read: int = 0
+    """Tokens that the draft model has read."""
 
     @property
     def head_tree(self) -> tuple[HeadNode, ...]:
@@ -113,6 +115,8 @@ class Replay:
     """A draft model: (recording, token count, length) to guesses."""
     model_ms: float = 0.0
     """What each of its tokens costs, for all rows together."""
+    model_read_ms: float = 0.0
+    """What it costs to read a token of a row that it was not asked for before."""
     name_space: str = ""
     context_cost: Callable[[StepLoad], float] = free
     """What the context of a step adds."""
@@ -184,7 +188,13 @@ class Replay:
             chain(self.model(player.recording, player.output_count, length), "draft")
             for player, length in zip(players, lengths, strict=True)
         ]
-        return tuple(drafts), self.model_ms * max(lengths)
+        unread = 0
+        for player, length in zip(players, lengths, strict=True):
+            if length:
+                known = len(player.recording.prompt) + player.output_count
+                unread += known - player.model_read
+                player.model_read = known
+        return tuple(drafts), self.model_ms * max(lengths) + self.model_read_ms * unread
 
     def _row(self, player: _Player) -> Row:
         recording, output_count = player.recording, player.output_count

@@ -28,6 +28,8 @@ PROBE_MIN, PROBE_MAX = 4, 128
 """Rounds between two probes of a draft model that does not pay; doubles with each in vain."""
 MODEL_GAIN_MIN = 1.02
 """Least relative gain in expected tokens per ms for the draft model to run."""
+UNREAD_MAX = 16
+"""Tokens that the draft model may have to read before its chain without taking longer for it."""
 MODEL_PACE = 0.1
 """Weight of the newest measurement of the draft model."""
 
@@ -73,6 +75,8 @@ class Controller:
         """Cost of one token from the draft model, for all rows together; 0 while unknown."""
         self._probe_period = PROBE_MIN
         self._probe_wait = 0
+        self._only_read = False
+        """Whether the latest probe told nothing, as the model had to read first."""
 
     def acceptance(self, sampled: bool) -> AcceptanceStats:
         """Return the chances of guesses at what is drawn with noise, or without."""
@@ -102,9 +106,20 @@ class Controller:
                 sequence_acceptance.learn(source, predicted, hits[source])
         return len(path)
 
-    def learn_model(self, token_count: int, ms: float) -> None:
-        """Record the time that the draft model took for its longest chain."""
-        if token_count and ms > 0.0:
+    def learn_model(self, token_count: int, ms: float, unread: int = 0) -> None:
+        """Record the time that the draft model took for its longest chain.
+
+        Where it had to read much first, `unread` tokens of a row at most, the time is not the
+        chain's: the next round probes again, once.
+        """
+        if not token_count or ms <= 0.0:
+            return
+        if unread > UNREAD_MAX:
+            self._only_read = not self._only_read
+            if self._only_read:
+                self._probe_wait = 0
+        else:
+            self._only_read = False
             cost = ms / token_count
             self._model_ms += (cost - self._model_ms) * (MODEL_PACE if self._model_ms else 1.0)
 
@@ -226,5 +241,6 @@ class Controller:
             self._probe_wait -= 1
             return False
         self._probe_wait = self._probe_period
-        self._probe_period = min(2 * self._probe_period, PROBE_MAX)
+        if not self._only_read:
+            self._probe_period = min(2 * self._probe_period, PROBE_MAX)
         return True

@@ -32,6 +32,8 @@ class DraftedSequence:
     opened: int
     """Tokens of the new-sequence data: output from before a preemption is stored already."""
     takes_model: bool
+    model_read: int = 0
+    """Tokens that the draft model knew when it last drafted."""
     grammar: GrammarSource | None = None
     head: HeadSource | None = None
     early: EarlySource | None = None

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.drafting.replay import Recording, Replay, ReplayReport
 from draftwerk.speculative.drafting.breaker import PATIENCE, PERIOD_MAX, Breaker
+from draftwerk.speculative.drafting.controller import Controller, RoundLoad, RowTree
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.sources.acceptance import (
     NGRAM,
@@ -18,6 +19,7 @@ from draftwerk.speculative.sources.acceptance import (
     kind,
 )
 from draftwerk.speculative.sources.registry import PRIORS
+from draftwerk.speculative.sources.tree import DraftTree
 
 
 def flat(tokens: int) -> float:
@@ -116,13 +118,17 @@ class DraftModel:
         return tuple(t if self.rng.random() < self.chance else 999 for t in truth)
 
 
-def with_model(chance: float, model_ms: float) -> tuple[float, ReplayReport, DraftModel]:
+def with_model(
+    chance: float, model_ms: float, read_ms: float = 0.0, prompt: int = 2
+) -> tuple[float, ReplayReport, DraftModel]:
     recordings = [
-        Recording((1, 2), tuple(random.Random(n).choices(range(10**6), k=400))) for n in range(4)
+        Recording((1,) * prompt, tuple(random.Random(n).choices(range(10**6), k=400)))
+        for n in range(4)
     ]
     model = DraftModel(random.Random(0), chance)
     proposer = Proposer(("ngram",), [(n, flat(n)) for n in (1, 8, 16, 32)])
-    report = Replay(proposer, flat, model=model, model_ms=model_ms).run(recordings, 1)
+    replay = Replay(proposer, flat, model=model, model_ms=model_ms, model_read_ms=read_ms)
+    report = replay.run(recordings, 1)
     plain = Replay(Proposer(()), flat, 0).run(recordings, 1)
     return plain.ms / report.ms, report, model
 
@@ -131,6 +137,25 @@ def test_a_good_draft_model_is_asked_for_much() -> None:
     gain, report, _ = with_model(0.9, 1.0)
     assert gain > 3
     assert report.drafted / report.rows > 5
+
+
+def test_a_draft_model_is_not_too_dear_because_it_must_read_first() -> None:
+    gain, report, _ = with_model(0.9, 1.0, read_ms=1.0, prompt=400)
+    assert gain > 2
+    assert report.drafted / report.rows > 5
+
+
+def test_a_draft_model_that_reads_much_in_every_round_is_only_probed() -> None:
+    controller = Controller([(n, 10.0) for n in (1, 8, 16)])
+    asked = 0
+    for _ in range(400):
+        tree = RowTree(
+            DraftTree(controller.acceptance(False), SequenceAcceptance()), SequenceAcceptance(), 7
+        )
+        if controller.model_lengths([tree], RoundLoad(1, 1, 7))[0]:
+            asked += 1
+            controller.learn_model(2, 50.0, unread=300)
+    assert 0 < asked < 40
 
 
 def test_a_draft_model_that_is_too_dear_is_only_probed() -> None:
