@@ -22,10 +22,10 @@ from draftwerk.build import LoadedModels, load_models
 from draftwerk.model.process.measuring import StepSize
 from draftwerk.model.process.role import verification
 
-Work = Callable[[], Awaitable[object]]
+RoundWork = Callable[[], Awaitable[object]]
 
 
-async def timed(*works: Work) -> float:
+async def timed(*works: RoundWork) -> float:
     """Return the ms until all of them, begun together, are done."""
     begun = perf_counter()
     async with anyio.create_task_group() as tasks:

@@ -10,8 +10,8 @@ One engine runs with `--draft STUDENT`, another without. The same prompts are de
 with so many users, each with one prompt after the other, medians of the repeats; all texts must be
 equal. Of the second engine's rounds it is told which share of the time its draft model worked
 before a step (`drafting`), and so idled otherwise, and how often a token that it drafted was right.
-`training.student` makes a STUDENT; `benchmarks.drafting.draft_ahead` measures what would be gained
-if it drafted while the target computes.
+`training.distillation` makes a STUDENT; `benchmarks.drafting.draft_ahead` measures what would be
+gained if it drafted while the target computes.
 """
 
 import argparse
@@ -43,7 +43,7 @@ WAYS = {
 WITH_MODEL = ("both", "model")
 
 
-class Run(NamedTuple):
+class PromptsDecoded(NamedTuple):
     """All prompts decoded once."""
 
     texts: dict[str, str]
@@ -57,7 +57,7 @@ class Run(NamedTuple):
     step_ms: float
 
 
-class Decoding:
+class PromptUsers:
     """Some users' prompts on their way through an engine."""
 
     def __init__(self, running: Engine, options: Options, prompts: Sequence[str]) -> None:
@@ -85,9 +85,11 @@ class Decoding:
                         self.steps += event.stats.step_count
 
 
-async def decode(running: Engine, options: Options, prompts: Sequence[str], users: int) -> Run:
+async def decode(
+    running: Engine, options: Options, prompts: Sequence[str], users: int
+) -> PromptsDecoded:
     """Decode all prompts with so many users."""
-    decoding = Decoding(running, options, prompts)
+    decoding = PromptUsers(running, options, prompts)
     before, begun = running.snapshot(), perf_counter()
     async with anyio.create_task_group() as tasks:
         for _ in range(users):
@@ -96,7 +98,7 @@ async def decode(running: Engine, options: Options, prompts: Sequence[str], user
     worked = sum(last - first for first, last in spans(running, "draft", begun, ended))
     rounds = after.rounds - before.rounds
     drafted = _by_source(after.drafted_by_source, before.drafted_by_source)
-    return Run(
+    return PromptsDecoded(
         decoding.texts,
         decoding.tokens / (ended - begun),
         decoding.tokens / decoding.steps,
@@ -110,7 +112,7 @@ def _by_source(after: dict[str, int], before: dict[str, int]) -> int:
     return after.get("draft", 0) - before.get("draft", 0)
 
 
-def told(users: int, way: str, runs: Sequence[Run]) -> str:
+def told(users: int, way: str, runs: Sequence[PromptsDecoded]) -> str:
     """Return the medians of some runs as a line."""
     rate, per_step, right, drafting, step = (
         median(column) for column in list(zip(*runs, strict=True))[1:]
@@ -136,7 +138,7 @@ async def main(arguments: argparse.Namespace) -> None:
         with_model = await stack.enter_async_context(engine(drafted))
         expected: dict[str, str] = {}
 
-        async def run(way: str, users: int, asked: Sequence[str]) -> Run:
+        async def run(way: str, users: int, asked: Sequence[str]) -> PromptsDecoded:
             options = Options(
                 sampling=Sampling(temperature=arguments.temperature, seed=1),
                 tokens_max=arguments.tokens,
@@ -154,7 +156,7 @@ async def main(arguments: argparse.Namespace) -> None:
         print(HEADING)
         for users in arguments.users:
             asked = prompts[: max(arguments.least, 2 * users)]
-            runs: dict[str, list[Run]] = {way: [] for way in WAYS}
+            runs: dict[str, list[PromptsDecoded]] = {way: [] for way in WAYS}
             for repeat in range(arguments.repeats):
                 for way in list(WAYS)[:: 1 if repeat % 2 == 0 else -1]:
                     runs[way].append(await run(way, users, asked))

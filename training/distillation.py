@@ -1,6 +1,6 @@
 """Distil a small draft model from a model, on texts that the model generated.
 
-`python -m training.student texts.jsonl DIRECTORY` keeps some of the model's layers with its
+`python -m training.distillation texts.jsonl DIRECTORY` keeps some of the model's layers with its
 embedding, and trains the layers on the texts of `training.talk` until what the student's head reads
 is what the model's reads: the loss is the divergence from the model's distribution over its
 frequent tokens, and the distance of the two states, which holds all other tokens in their places.

@@ -10,7 +10,7 @@ from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.loader import load
 from tests.support.tiny_models import VOCAB, save_tiny
-from training.student import StudentCourse, Teacher, begin, kept, lessons, write
+from training.distillation import StudentCourse, Teacher, begin, kept, lessons, write
 
 STEPS = 30
 
