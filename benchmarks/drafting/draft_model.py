@@ -114,11 +114,10 @@ def _by_source(after: dict[str, int], before: dict[str, int]) -> int:
 
 def told(users: int, way: str, runs: Sequence[PromptsDecoded]) -> str:
     """Return the medians of some runs as a line."""
-    rate, per_step, right, drafting, step = (
-        median(column) for column in list(zip(*runs, strict=True))[1:]
-    )
     return (
-        f"{users:5d} {way:8s} {rate:7.1f} {per_step:9.2f} {right:6.2f} {drafting:9.2f} {step:8.2f}"
+        f"{users:5d} {way:8s} {median(run.token_rate for run in runs):7.1f} "
+        f"{median(run.per_step for run in runs):9.2f} {median(run.right for run in runs):6.2f} "
+        f"{median(run.drafting for run in runs):9.2f} {median(run.step_ms for run in runs):8.2f}"
     )
 
 
