@@ -12,6 +12,7 @@ from draftwerk.actors.engine import running
 from draftwerk.actors.messages import Delta, Options
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.sampling.params import Sampling
+from tests.actors import loops
 from tests.support.simulation import Fates, Setting, parts
 from tests.support.toy import ToyTarget
 
@@ -32,7 +33,7 @@ async def audited(target) -> dict[str, int]:
     async with running(with_audit) as engine:
         for number in range(6):
             await generate(engine, number)
-        with anyio.fail_after(30):
+        with anyio.fail_after(loops.DEADLINE_S):
             while sum(engine.snapshot().audits.values()) < 6:
                 await anyio.sleep(0.01)
         return engine.snapshot().audits

@@ -17,6 +17,7 @@ from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.blend.switch import SAMPLES_MIN, BlendBound
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, Proposal, Verdict
 from draftwerk.speculative.sampling.params import Sampling
+from tests.actors import loops
 from tests.support.simulation import Fates, Setting, parts
 from tests.support.toy import ToyTarget
 
@@ -57,7 +58,7 @@ async def ask(engine: Engine, number: int, lossless: bool = False) -> None:
 
 
 async def audited(engine: Engine, count: int) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(loops.DEADLINE_S):
         while sum(engine.snapshot().blend_audits.values()) < count:
             await anyio.sleep(0.01)
 
