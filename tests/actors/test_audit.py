@@ -7,7 +7,7 @@ import anyio
 import msgspec
 
 from draftwerk.actors.audit import Audit, kind
-from draftwerk.actors.devices.device import ThreadDevice
+from draftwerk.actors.devices.device import ThreadDevice, ThreadWorker
 from draftwerk.actors.engine import running
 from draftwerk.actors.messages import Delta, Options
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
@@ -28,6 +28,7 @@ async def audited(target) -> dict[str, int]:
     rng = random.Random(1)
     setting = Setting(1)
     with_audit = parts(setting, Fates.of(setting, rng), rng)
+    object.__setattr__(with_audit, "worker", ThreadWorker())
     object.__setattr__(with_audit, "audit", Audit(1.0, rng))
     object.__setattr__(with_audit, "target", target)
     async with running(with_audit) as engine:

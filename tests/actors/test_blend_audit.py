@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from draftwerk.actors.blend_audit import BlendAudit, compared
-from draftwerk.actors.devices.device import ThreadDevice
+from draftwerk.actors.devices.device import ThreadDevice, ThreadWorker
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.errors import BlendOffError
 from draftwerk.actors.messages import Options, Submit
@@ -69,6 +69,7 @@ async def test_past_the_bound_it_is_refused_and_well_within_it_served_again() ->
     made = parts(setting, Fates.of(setting, rng), rng)
     target = Reporting(200, 4)
     audit = BlendAudit(1.0, BlendBound(0.1, 0.9), rng)
+    object.__setattr__(made, "worker", ThreadWorker())
     object.__setattr__(made, "blend_audit", audit)
     object.__setattr__(made, "target", lambda: ThreadDevice(target.step))
     target.blends = AnyBlend()

@@ -447,6 +447,7 @@ async def test_a_request_that_kills_every_device_fails_and_the_others_finish() -
         block_size=4,
         context_max=32,
         stop_token_ids=(STOP,),
+        restarts=lambda: RestartLimit(pause_s=0.002),
     )
     endings: dict[str, Ended | Failed] = {}
 
