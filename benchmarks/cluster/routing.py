@@ -17,15 +17,21 @@ from draftwerk.cluster.router import RoutingCosts
 
 RATES = {"mooncake": 0.8, "agents": 4.2, "hot": 4.2}
 """Requests in a second for each replica: near what the best router can serve."""
+USUAL_SPEED = Speed()
 WEIGHTS = (48.0, 128.0, 192.0, 384.0, 768.0)
 
 
 def simulated(
-    trace: RequestTrace, size: int, seconds: float, router: Any, seed: int
+    trace: RequestTrace,
+    size: int,
+    seconds: float,
+    router: Any,
+    seed: int,
+    speed: Speed = USUAL_SPEED,
 ) -> FleetResult:
     """Return what one router makes of a trace."""
     rng = random.Random(seed)
-    return Fleet(copy.deepcopy(trace), router, fleet(size, Speed()), seconds, rng).run()
+    return Fleet(copy.deepcopy(trace), router, fleet(size, speed), seconds, rng).run()
 
 
 def ours(size: int, doors: int = 1, costs: RoutingCosts | None = None) -> ByCost:
