@@ -15,7 +15,7 @@ from benchmarks.cluster.routers import ByCost, compared
 from benchmarks.cluster.traces import BLOCK, TRACES, RequestTrace
 from draftwerk.cluster.router import RoutingCosts
 
-RATES = {"mooncake": 0.8, "agents": 4.2, "hot": 4.2}
+RATES = {"mooncake": 0.8, "agents": 4.2, "hot": 4.2, "cold": 4.2}
 """Requests in a second for each replica: near what the best router can serve."""
 USUAL_SPEED = Speed()
 WEIGHTS = (48.0, 128.0, 192.0, 384.0, 768.0)

