@@ -74,6 +74,7 @@ $(SETUP): pyproject.toml constraints.txt
 
 $(SETUP_DEV): $(SETUP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m draftwerk.model.native.build --all
 	touch $@
 
 clean:

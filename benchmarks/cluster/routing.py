@@ -15,17 +15,25 @@ from benchmarks.cluster.routers import ByCost, compared
 from benchmarks.cluster.traces import BLOCK, TRACES, RequestTrace
 from draftwerk.cluster.router import RoutingCosts
 
-RATES = {"mooncake": 0.8, "agents": 4.2, "hot": 4.2}
+RATES = {"mooncake": 0.8, "agents": 4.2, "hot": 4.2, "cold": 4.2}
 """Requests in a second for each replica: near what the best router can serve."""
+OURS, OUR_DOORS = "by cost (ours)", "by cost, 4 doors"
+NAMES = (*compared(), OURS, OUR_DOORS)
+USUAL_SPEED = Speed()
 WEIGHTS = (48.0, 128.0, 192.0, 384.0, 768.0)
 
 
 def simulated(
-    trace: RequestTrace, size: int, seconds: float, router: Any, seed: int
+    trace: RequestTrace,
+    size: int,
+    seconds: float,
+    router: Any,
+    seed: int,
+    speed: Speed = USUAL_SPEED,
 ) -> FleetResult:
     """Return what one router makes of a trace."""
     rng = random.Random(seed)
-    return Fleet(copy.deepcopy(trace), router, fleet(size, Speed()), seconds, rng).run()
+    return Fleet(copy.deepcopy(trace), router, fleet(size, speed), seconds, rng).run()
 
 
 def ours(size: int, doors: int = 1, costs: RoutingCosts | None = None) -> ByCost:
@@ -47,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replicas", type=int, nargs="*", default=[64, 256])
     parser.add_argument("--traces", nargs="*", choices=list(TRACES), default=list(TRACES))
+    parser.add_argument("--routers", nargs="*", choices=NAMES, help="these alone")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--load", type=float, default=1.0, help="times the usual rate")
     parser.add_argument("--seed", type=int, default=1)
@@ -60,8 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("| router | good requests/s | TTFT p50 s | p99 s | cached % | spread | queue |")
             print("|---|---|---|---|---|---|---|")
             for label, router in candidates(size, options.fit).items():
-                found = simulated(trace, size, options.seconds, router, options.seed)
-                print(row(label, found), flush=True)
+                if options.fit or not options.routers or label in options.routers:
+                    found = simulated(trace, size, options.seconds, router, options.seed)
+                    print(row(label, found), flush=True)
     return 0
 
 
@@ -77,8 +87,8 @@ def candidates(size: int, fit: bool) -> dict[str, Any]:
         }
     return {
         **compared(),
-        "by cost (ours)": ours(size),
-        "by cost, 4 doors": ours(size, 4),
+        OURS: ours(size),
+        OUR_DOORS: ours(size, 4),
     }
 
 

@@ -5,6 +5,8 @@ mooncake  long prompts, of which about 40 % were sent before, short answers; Poi
 agents    20 shared prefixes of tools and instructions, sessions of 4 to 16 turns with a tool
           call between two
 hot       as agents, but six requests of ten begin with the same prefix
+cold      as agents, but all sessions begin within a tenth of a second, before anything is cached
+          and before any replica has reported what it was sent
 """
 
 import random
@@ -72,8 +74,20 @@ def agents(rng: random.Random, rate: float, seconds: float, hot: float = 0.0) ->
     return RequestTrace("hot" if hot else "agents", sessions, new_key)
 
 
+COLD_S = 0.1
+COLD_SESSIONS = 2.0
+"""For each request in a second of the usual rate."""
+
+
+def cold(rng: random.Random, rate: float, seconds: float) -> RequestTrace:
+    """Return agents that all begin at once."""
+    trace = agents(rng, 10 * COLD_SESSIONS * rate / COLD_S, COLD_S)
+    return RequestTrace("cold", trace.sessions, trace.new_key)
+
+
 TRACES: dict[str, Callable[[random.Random, float, float], RequestTrace]] = {
     "mooncake": mooncake,
     "agents": agents,
     "hot": lambda rng, rate, seconds: agents(rng, rate, seconds, hot=0.6),
+    "cold": cold,
 }

@@ -68,7 +68,10 @@ class LinkKeeper:
             try:
                 await link.run(self.engine)
             except LinkLostError as error:
-                log.warning("replica %s is lost: %s", address.replica_id, error)
+                if link.is_open:
+                    log.warning("replica %s is lost: %s", address.replica_id, error)
+                else:
+                    log.info("replica %s has left", address.replica_id)
             finally:
                 self.engine.lose(link)
             await asyncio.sleep(RETRY_S)

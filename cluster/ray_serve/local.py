@@ -53,6 +53,15 @@ SERVE_VARIABLES = {
 """What a token costs behind Serve's proxy: one message on a gRPC stream in the place of an object
 of Ray's, and no hop from thread to thread. What the environment has goes before."""
 
+LOCAL_VARIABLES = {
+    "RAY_SERVE_LOG_TO_STDERR": "0",
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
+    "RAY_enable_metrics_collection": "0",
+}
+"""What a Ray of our own need not do: look after its replicas ten times a second (a door sees by its
+connection that one is lost), and collect figures that nobody reads. With Ray's defaults its
+processes take more of a CPU than all else does while nothing is asked."""
+
 
 def serve_replicas(settings: Settings) -> int:
     """Serve until a signal; returns the exit code. Raises ConfigError."""
@@ -115,7 +124,8 @@ def replicas_deployed(settings: ClusterSettings) -> Generator[Directory]:
 @contextlib.contextmanager
 def local_ray(settings: ClusterSettings, proxy_location: str = "HeadOnly") -> Generator[None]:
     """Run Ray and Serve on this machine for the length of the block."""
-    os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
+    for name, value in LOCAL_VARIABLES.items():
+        os.environ.setdefault(name, value)
     options: dict[str, Any] = {
         "address": "local",
         "include_dashboard": False,

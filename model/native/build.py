@@ -5,9 +5,10 @@
     3. compiled now
 
 KEY digests sources and flags, so a library never outlives either. At set-up,
-`python -m draftwerk.model.native.build` compiles.
+`python -m draftwerk.model.native.build` compiles; with `--all` for all that this CPU has.
 """
 
+import argparse
 import fcntl
 import functools
 import hashlib
@@ -21,7 +22,7 @@ from tempfile import mkdtemp
 from typing import NamedTuple
 
 from draftwerk.model.native.compiler import FLAGS, Compiler, compile_library, find_compiler
-from draftwerk.model.native.isa import Isa, NativeUnavailable, chosen, named
+from draftwerk.model.native.isa import Isa, NativeUnavailable, available, chosen, named
 
 __all__ = ["Library", "NativeUnavailable", "library_path", "obtain"]
 
@@ -160,12 +161,15 @@ def _digest(words: Iterable[str | bytes]) -> str:
 
 def main() -> int:
     """Make the chosen instruction set's library, so that the first start finds it."""
+    parser = argparse.ArgumentParser(description="Compile the kernels at set-up.")
+    parser.add_argument("--all", action="store_true", help="for every instruction set of this CPU")
+    names = [isa.name for isa in available()] if parser.parse_args().all else [None]
     try:
-        found = obtain(progress=print)
+        for name in names:
+            found = obtain(name, progress=print)
+            print(f"kernels: {found.isa.name}, {found.origin}")
     except NativeUnavailable as error:
         print(f"the native kernels cannot run here, torch will be slower: {error}")
-        return 0
-    print(f"kernels: {found.isa.name}, {found.origin}")
     return 0
 
 

@@ -7,11 +7,12 @@ import anyio
 import msgspec
 
 from draftwerk.actors.audit import Audit, kind
-from draftwerk.actors.devices.device import ThreadDevice
+from draftwerk.actors.devices.device import ThreadDevice, ThreadWorker
 from draftwerk.actors.engine import running
 from draftwerk.actors.messages import Delta, Options
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.sampling.params import Sampling
+from tests.actors import loops
 from tests.support.simulation import Fates, Setting, parts
 from tests.support.toy import ToyTarget
 
@@ -27,12 +28,13 @@ async def audited(target) -> dict[str, int]:
     rng = random.Random(1)
     setting = Setting(1)
     with_audit = parts(setting, Fates.of(setting, rng), rng)
+    object.__setattr__(with_audit, "worker", ThreadWorker())
     object.__setattr__(with_audit, "audit", Audit(1.0, rng))
     object.__setattr__(with_audit, "target", target)
     async with running(with_audit) as engine:
         for number in range(6):
             await generate(engine, number)
-        with anyio.fail_after(30):
+        with anyio.fail_after(loops.DEADLINE_S):
             while sum(engine.snapshot().audits.values()) < 6:
                 await anyio.sleep(0.01)
         return engine.snapshot().audits

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from draftwerk.actors.blend_audit import BlendAudit, compared
-from draftwerk.actors.devices.device import ThreadDevice
+from draftwerk.actors.devices.device import ThreadDevice, ThreadWorker
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.errors import BlendOffError
 from draftwerk.actors.messages import Options, Submit
@@ -17,6 +17,7 @@ from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.blend.switch import SAMPLES_MIN, BlendBound
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, Proposal, Verdict
 from draftwerk.speculative.sampling.params import Sampling
+from tests.actors import loops
 from tests.support.simulation import Fates, Setting, parts
 from tests.support.toy import ToyTarget
 
@@ -57,7 +58,7 @@ async def ask(engine: Engine, number: int, lossless: bool = False) -> None:
 
 
 async def audited(engine: Engine, count: int) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(loops.DEADLINE_S):
         while sum(engine.snapshot().blend_audits.values()) < count:
             await anyio.sleep(0.01)
 
@@ -68,6 +69,7 @@ async def test_past_the_bound_it_is_refused_and_well_within_it_served_again() ->
     made = parts(setting, Fates.of(setting, rng), rng)
     target = Reporting(200, 4)
     audit = BlendAudit(1.0, BlendBound(0.1, 0.9), rng)
+    object.__setattr__(made, "worker", ThreadWorker())
     object.__setattr__(made, "blend_audit", audit)
     object.__setattr__(made, "target", lambda: ThreadDevice(target.step))
     target.blends = AnyBlend()

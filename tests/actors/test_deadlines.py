@@ -13,19 +13,20 @@ from draftwerk.slo import NOTHING_PROMISED, Promise
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sequence import Sequence
+from tests.actors import loops
 from tests.actors.loops import on_both_loops, settle
 from tests.actors.test_cache import encoded, make_cache
 from tests.actors.test_engine import PLAIN, PROMPT, Bench, events, plain, text_of
 from tests.actors.test_ledger import Desk, Line
 
-HURRIED = Options(sampling=Sampling(seed=3), tokens_max=6, ignore_eos=True, deadline_s=0.1)
+HURRIED = Options(sampling=Sampling(seed=3), tokens_max=6, ignore_eos=True, deadline_s=0.5)
 
 
 @on_both_loops
 async def test_a_deadline_passes_though_the_device_is_stuck() -> None:
     bench = Bench(open=anyio.Event())
     async with running(bench.parts()) as engine:
-        with anyio.fail_after(5):
+        with anyio.fail_after(loops.DEADLINE_S):
             found = await events(engine, HURRIED)
         assert [type(event) for event in found] == [Started, Failed]
         assert isinstance(found[-1], Failed)
@@ -48,7 +49,7 @@ async def test_a_text_that_has_begun_outlives_its_deadline() -> None:
         assert isinstance(await stream.receive(), Started)
         await stream.receive()
         bench.open = anyio.Event()
-        await anyio.sleep(0.2)
+        await anyio.sleep(0.6)
         bench.open.set()
         assert [type(event).__name__ async for event in stream][-1] == "Ended"
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftwerk.actors.devices.device import DeviceLostError, ThreadDevice
-from draftwerk.actors.draft import WAIT_S
 from draftwerk.actors.engine import CHOICES_MAX, Engine, EngineParts, running
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, Options, Started
@@ -22,6 +21,7 @@ from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Rou
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.store import Memories
+from tests.actors import loops
 from tests.actors.loops import on_both_loops, settle
 from tests.support.simulation import expected
 from tests.support.toy import STOP, TalkativeTarget, ToyTarget, ToyText
@@ -163,7 +163,7 @@ class LateModel:
 async def test_a_late_draft_model_holds_no_round_up_and_is_asked_again_once_it_is_back() -> None:
     model = LateModel()
     async with running(Bench().parts(draft=lambda: model)) as engine:
-        with anyio.fail_after(10 * WAIT_S):
+        with anyio.fail_after(loops.DEADLINE_S):
             assert text_of(await events(engine)) == plain(PLAIN)
         assert engine.snapshot().draft_up is False
         model.let.set()
@@ -325,7 +325,7 @@ def test_leaving_early_cancels_and_frees_everything(read: int, backend: str) -> 
             async with engine.generate(PROMPT, options, request_id="r") as stream:
                 for _ in range(read):
                     await stream.receive()
-            with anyio.fail_after(5):
+            with anyio.fail_after(loops.DEADLINE_S):
                 await engine.drain()
             await settle()
             assert engine.snapshot().blocks_used == 0
@@ -381,7 +381,7 @@ def test_a_crash_at_any_moment_changes_no_text(step: int, backend: str) -> None:
     async def main(patience: int) -> None:
         bench = Bench(breaks_at={step}, patience=patience)
         async with running(bench.parts()) as engine:
-            with anyio.fail_after(5):
+            with anyio.fail_after(loops.DEADLINE_S):
                 await compare_all(engine)
             assert engine.snapshot().restarts == (1 if bench.steps >= step else 0)
 
@@ -447,6 +447,7 @@ async def test_a_request_that_kills_every_device_fails_and_the_others_finish() -
         block_size=4,
         context_max=32,
         stop_token_ids=(STOP,),
+        restarts=lambda: RestartLimit(pause_s=0.002),
     )
     endings: dict[str, Ended | Failed] = {}
 

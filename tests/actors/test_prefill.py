@@ -11,6 +11,7 @@ from draftwerk.actors.mailbox import Inbox, Outbox, mailbox
 from draftwerk.actors.messages import CacheMessage, Prefilled, PrefillProcess
 from draftwerk.actors.prefill import PAUSE_S, Prefiller
 from draftwerk.speculative.protocol.rounds import NO_STEP, Proposal, Round, Row, Verdict
+from tests.actors import loops
 from tests.actors.loops import on_both_loops, settle
 
 UP, DOWN = PrefillProcess(process=0, up=True), PrefillProcess(process=0, up=False)
@@ -118,7 +119,7 @@ async def test_a_round_that_two_processes_die_of_is_given_back() -> None:
 
 
 async def within(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(3):
+    with anyio.fail_after(loops.DEADLINE_S):
         while not condition():  # noqa: ASYNC110
             await anyio.sleep(PAUSE_S / 50)
 

@@ -207,7 +207,7 @@ async def test_a_store_that_hangs_delays_a_request_and_no_more() -> None:
         made.to_intake.send_nowait(request())
         begun = anyio.current_time()
         assert await made.arrived.receive() == request()
-        assert anyio.current_time() - begun < 2 * LOAD_S
+        assert anyio.current_time() - begun < 10 * LOAD_S
         made.latch.open.set()
         assert await made.received() == []
         made.to_intake.send_nowait(request("again"))

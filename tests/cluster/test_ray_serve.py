@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import inspect
+import logging
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,10 @@ from draftwerk.api.core.ports import ServedModel
 from draftwerk.cluster.cluster_settings import cluster_settings
 from draftwerk.cluster.protocol import ReplicaInfo
 from draftwerk.cluster.replica_server import ReplicaServer
+from draftwerk.cluster.replica_set import ReplicaSet
+from tests.cluster.small_cluster import CONTEXT, SECRET, Replica
 from tests.support.tiny_models import save_tiny_with_text
+from tests.support.toy import ToyText
 
 pytest.importorskip("ray", reason="Ray is not installed: it comes with the extra `cluster`")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -159,6 +163,31 @@ async def test_a_killed_replica_changes_no_text(
     await kill
     assert differences(plain, enumerate(found)) == []
     assert len(before) == 2
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray's own
+@pytest.mark.parametrize(("leaves", "line"), [(True, "a has left"), (False, "a is lost")])
+async def test_a_replica_that_leaves_is_not_called_lost(
+    caplog: pytest.LogCaptureFixture, leaves: bool, line: str
+) -> None:
+    from draftwerk.cluster.ray_serve.directory import Address
+    from draftwerk.cluster.ray_serve.links import LinkKeeper
+
+    replica, door = Replica("a"), ReplicaSet(ToyText(), CONTEXT)
+    await replica.start()
+    entered: Any = SimpleNamespace(replicas=lambda: [Address("a", "127.0.0.1", replica.port)])
+    keeper = asyncio.create_task(LinkKeeper(door, entered, SECRET, "door", 5.0).run())
+    with caplog.at_level(logging.INFO, "draftwerk"):
+        async with asyncio.timeout(30):
+            await door.joined.wait()
+            if leaves:
+                await replica.server.leave(limit_s=5)
+            await replica.stack.aclose()
+            while door.links:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    keeper.cancel()
+    await asyncio.gather(keeper, return_exceptions=True)
+    assert [line in each.getMessage() for each in caplog.records] == [True]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray's own

@@ -61,6 +61,32 @@ class ByteText:
         ]
         return [token for turn in turns for token in turn]
 
+    def encode_segments(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[str] = (),
+        variables: Sequence[tuple[str, Scalar]] = (),
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        tokens = self.encode_chat(messages, tools, variables)
+        texts = [each.content[a:b] for each in messages for a, b in each.segments]
+        return tokens, self.locate_segments(tokens, texts)
+
+    def locate_segments(
+        self, tokens: Sequence[int], segments: Sequence[str]
+    ) -> list[tuple[int, int]]:
+        raw, spans, end = bytes(tokens), list[tuple[int, int]](), 0
+        for segment in segments:
+            start = raw.index(segment.encode(), end)
+            end = start + len(segment.encode())
+            spans.append((start, end))
+        return spans
+
+    def encode_passages(
+        self, documents: Sequence[str], text: str
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        tokens = self.encode("".join(f"{each}\n\n" for each in documents) + text)
+        return tokens, self.locate_segments(tokens, documents)
+
     def encode_continuation(self, text: str) -> list[int]:
         return self.encode(text)
 
