@@ -11,9 +11,10 @@ rounds by hand: the target verifies so many drafts in each row, the draft model 
 """
 
 import argparse
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import anyio
 
@@ -22,7 +23,7 @@ from draftwerk.build import LoadedModels, load_models
 from draftwerk.model.process.measuring import StepSize
 from draftwerk.model.process.role import verification
 
-RoundWork = Callable[[], Awaitable[object]]
+RoundWork = Callable[[], Coroutine[Any, Any, object]]
 
 
 async def timed(*works: RoundWork) -> float:
