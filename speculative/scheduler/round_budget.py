@@ -89,18 +89,32 @@ class RoundBudget:
 
     def _beside(self, rows: DecodingRows, prompts: Sequence[UnreadPrompt], limit_s: float) -> int:
         """Return how many tokens fit beside the rows: those of prompts first, then drafts."""
-        room = self.tokens_max - rows.row_count
-        unread = min(room, sum(prompt.unread for prompt in prompts))
-        start = prompts[0].start if prompts else 0
-        found = self.cost.chunk_within(rows.load, start, unread, 1e3 * limit_s)
-        if found == unread < room:
-            load = rows.load.with_row(start, found, 0)
-            found += self.cost.chunk_within(load, 0, room - found, 1e3 * limit_s, outputs=1)
-        return max(found, self._least)
+        load, limit_ms = rows.load, 1e3 * limit_s
+        room = left = self.tokens_max - rows.row_count
+        for prompt in prompts:
+            count = min(left, prompt.unread)
+            more = load.with_row(prompt.start, count, int(count == prompt.unread))
+            if self.cost.ms(more) > limit_ms:
+                left -= self.cost.chunk_within(load, prompt.start, count - 1, limit_ms)
+                break
+            load, left = more, left - count
+            if not left:
+                break
+        else:
+            behind = rows.load.context_tokens // max(1, rows.row_count)
+            left -= self.cost.chunk_within(load, behind, left, limit_ms, outputs=1)
+        return max(room - left, self._least)
 
     def _token_s(self, rows: DecodingRows, prompts: Sequence[UnreadPrompt], chunk: int) -> float:
-        start = prompts[0].start if prompts else 0
-        return 1e-3 * self.cost.ms(rows.load.with_row(start, chunk, 0)) / chunk
+        """Return how long a token of the prompts takes where a round reads `chunk` of them."""
+        load, left = rows.load, chunk
+        for prompt in prompts:
+            count = min(left, prompt.unread)
+            load = load.with_row(prompt.start, count, int(count == prompt.unread))
+            left -= count
+            if not left:
+                break
+        return 1e-3 * self.cost.ms(load.with_row(0, left, 0) if left else load) / chunk
 
     def _is_saved(
         self,

@@ -7,6 +7,7 @@ running --plan--> in flight --commit--> running --> ended
 
 from collections import Counter, deque
 from collections.abc import Iterable
+from heapq import merge
 from itertools import chain
 from math import inf
 from typing import Protocol
@@ -31,7 +32,7 @@ from draftwerk.speculative.scheduler.promises import decoding_rows, unread_promp
 from draftwerk.speculative.scheduler.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.round_commit import RoundCommit
 from draftwerk.speculative.scheduler.round_plan import RoundPlan
-from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
+from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet, rank_of
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.scheduler.turning_away import LastWord, TurningAway
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
@@ -266,7 +267,7 @@ class Scheduler:
         """Return those whose prompts are read or wait to be, in the order of reading."""
         running = self.running_set.running.values()
         reading = [s for s in running if s.unread > 1 and not (s.apart or s.is_spare)]
-        return chain(sorted(reading, key=lambda one: one.rank), self._entering())
+        return merge(sorted(reading, key=rank_of), self._entering(), key=rank_of)
 
     def _plan_decoding(self, plan: RoundPlan, ready: list[Sequence]) -> None:
         """Give every decoding sequence its row, then share what is left among their drafts."""
@@ -316,7 +317,7 @@ class Scheduler:
     def _plan_prompts(self, plan: RoundPlan, ready: Iterable[Sequence]) -> None:
         """Read prompts in the order of rank, and let waiting sequences enter in their turn."""
         waiting, running = self.running_set.waiting, self.running_set.running
-        reading = deque(sorted(ready, key=lambda sequence: sequence.rank))
+        reading = deque(sorted(ready, key=rank_of))
         blocked: list[Sequence] = []
         may_enter, inline_left = True, self.limits.inline_max
         while plan.tokens_left > 0:

@@ -529,7 +529,7 @@ BUGS = [
     ),
     Bug(
         "a preempted sequence goes to the queue's head",
-        slip(RunningSet, "put_back", "bisect_left(self.waiting, sequence.rank, key=_rank)", "0"),
+        slip(RunningSet, "put_back", "bisect_left(self.waiting, sequence.rank, key=rank_of)", "0"),
         test_priority.test_a_preempted_sequence_does_not_overtake_a_more_urgent_one,
     ),
     Bug(
@@ -557,6 +557,26 @@ BUGS = [
         "a round takes longer than was promised",
         slip(RoundBudget, "tokens", "prompts, rows.tpot_s)", "prompts, 2 * rows.tpot_s)"),
         test_round_budget.test_a_round_takes_no_longer_than_readers_were_promised,
+    ),
+    Bug(
+        "a prompt is priced as if it were alone",
+        slip(RoundBudget, "_beside", "load, left = more, left - count", "left -= count"),
+        test_round_budget.test_each_prompt_of_a_round_is_priced_where_it_stands,
+    ),
+    Bug(
+        "drafts are priced as if they were behind nothing",
+        slip(RoundBudget, "_beside", "chunk_within(load, behind", "chunk_within(load, 0"),
+        test_round_budget.test_drafts_are_priced_behind_their_texts,
+    ),
+    Bug(
+        "a round is priced by a prompt that is read later",
+        slip(
+            Scheduler,
+            "_reading",
+            "merge(sorted(reading, key=rank_of), self._entering(), key=rank_of)",
+            "chain(sorted(reading, key=rank_of), self._entering())",
+        ),
+        test_promises.test_a_round_is_priced_by_the_prompt_that_is_read_first,
     ),
     Bug(
         "a prompt that is late either way delays all others",
