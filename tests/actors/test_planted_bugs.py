@@ -37,6 +37,7 @@ from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.blend.blending import Blending
 from draftwerk.speculative.blend.switch import BlendSwitch
 from draftwerk.speculative.drafting import drafted_rounds
+from draftwerk.speculative.drafting.controller import Controller
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
 from draftwerk.speculative.protocol.continuations import Continuations, RowEnd
 from draftwerk.speculative.protocol.journal import MoveJournal
@@ -71,6 +72,7 @@ from tests.actors.devices import test_rounds_in_flight
 from tests.cache import tables_world, test_replacement
 from tests.speculative import test_continuations
 from tests.speculative.blend import test_switch
+from tests.speculative.drafting import test_controller
 from tests.speculative.sampling import test_distribution as test_distribution
 from tests.speculative.scheduler import (
     test_blocked_head,
@@ -557,6 +559,11 @@ BUGS = [
         "a round takes longer than was promised",
         slip(RoundBudget, "tokens", "prompts, rows.tpot_s)", "prompts, 2 * rows.tpot_s)"),
         test_round_budget.test_a_round_takes_no_longer_than_readers_were_promised,
+    ),
+    Bug(
+        "a token saves no more of a long context than of a short one",
+        slip(Controller, "token_weights", "each * context for", "each * contexts[0] for"),
+        test_controller.test_a_token_is_worth_the_time_that_its_row_would_have_taken,
     ),
     Bug(
         "a prompt is priced as if it were alone",
