@@ -36,6 +36,7 @@ from draftwerk.cache.replacement import CostAware
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.blend.blending import Blending
 from draftwerk.speculative.blend.switch import BlendSwitch
+from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.drafting import drafted_rounds
 from draftwerk.speculative.drafting.controller import Controller
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
@@ -72,6 +73,7 @@ from tests.actors.devices import test_rounds_in_flight
 from tests.cache import tables_world, test_replacement
 from tests.speculative import test_continuations
 from tests.speculative.blend import test_switch
+from tests.speculative.costs import test_step_cost
 from tests.speculative.drafting import test_controller
 from tests.speculative.sampling import test_distribution as test_distribution
 from tests.speculative.scheduler import (
@@ -559,6 +561,11 @@ BUGS = [
         "a round takes longer than was promised",
         slip(RoundBudget, "tokens", "prompts, rows.tpot_s)", "prompts, 2 * rows.tpot_s)"),
         test_round_budget.test_a_round_takes_no_longer_than_readers_were_promised,
+    ),
+    Bug(
+        "a step behind a long context counts by its milliseconds",
+        slip(StepCost, "_file", "1.0 / TOLD_MAX), TOLD_MAX)", "1.0), 1.0)"),
+        test_step_cost.test_steps_behind_long_contexts_do_not_blur_what_short_ones_cost,
     ),
     Bug(
         "a token saves no more of a long context than of a short one",
