@@ -1,7 +1,7 @@
 """What a real server keeps of its promises, by policy: pauses of many users, and the highest rate.
 
-    python -m benchmarks.speed.promised_load users [--users 16] [--repeats 3] [--dtype auto]
-    python -m benchmarks.speed.promised_load search [--low 1.5] [--requests 60] [--dtype auto]
+    python -m benchmarks.speed.promised_load users [--users 16] [--repeats 3] [--dtype int8]
+    python -m benchmarks.speed.promised_load search [--low 1.5] [--requests 60] [--dtype int8]
 
 One server for each way is started: `none` without `--slo`, and the policies with
 `--slo ttft=1s --slo tpot=50ms`. They are measured in turns, in an order that turns too, while the
@@ -166,7 +166,7 @@ def main() -> None:
     )
     parser.add_argument("command", choices=["users", "search"])
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS])
-    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--dtype", default="int8")
     parser.add_argument("--prompt", type=int, default=400, help="tokens, the mean")
     parser.add_argument("--answer", type=int, default=64, help="tokens, the mean")
     parser.add_argument("--users", type=int, default=16)

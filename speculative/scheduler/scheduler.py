@@ -23,6 +23,7 @@ from draftwerk.speculative.protocol.rounds import (
     Draft,
     Round,
     Row,
+    StepReport,
     Verdict,
 )
 from draftwerk.speculative.scheduler.early_texts import READ_AHEAD, EarlyTexts
@@ -32,6 +33,7 @@ from draftwerk.speculative.scheduler.promises import decoding_rows, unread_promp
 from draftwerk.speculative.scheduler.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.round_commit import RoundCommit
 from draftwerk.speculative.scheduler.round_plan import RoundPlan
+from draftwerk.speculative.scheduler.round_times import RoundTimes
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet, rank_of
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.scheduler.turning_away import LastWord, TurningAway
@@ -96,7 +98,8 @@ class Scheduler:
         self.prefill = PrefillLane(self.running_set, limits.tokens_max, limits.inline_max)
         self.early = EarlyTexts(self.running_set, limits.tokens_max)
         self.cost = StepCost() if cost is None else cost
-        self._budget = RoundBudget(limits.tokens_max, self.cost)
+        self.round_times = RoundTimes()
+        self._budget = RoundBudget(limits.tokens_max, self.cost, self.round_times)
         self._turning_away = TurningAway(
             self.running_set, self._budget, limits.slo_policy, limits.rows_max
         )
@@ -107,6 +110,7 @@ class Scheduler:
         self.report = NO_STEP
         """Of the latest committed step."""
         self._continuous = False  # whether there was work ever since a round was in flight
+        self._committed_s = 0.0  # when the latest round was
 
     @property
     def waiting(self) -> int:
@@ -224,15 +228,24 @@ class Scheduler:
         round_, members = self._rounds.pop(verdict.pipeline_slot)
         assert round_.round_id == verdict.round_id, "a verdict for another round"
         self.report = report = verdict.report
-        self.cost.learn(report.load, report.device_ms + report.head_ms)
+        self._learn_time(round_, report, now_s)
         self.stats.count_step(verdict.report)
         updates = self._commit.apply(round_, members, verdict, drafts, now_s)
         self._continuous = not (self.idle or self.prefill.has_all)
         return updates
 
+    def _learn_time(self, round_: Round, report: StepReport, now_s: float) -> None:
+        device_ms = report.device_ms + report.head_ms
+        if round_.continuous:
+            interval_ms = 1e3 * (now_s - self._committed_s)
+            self.round_times.learn(interval_ms, device_ms, self.cost.ms(report.load))
+        self._committed_s = now_s
+        self.cost.learn(report.load, device_ms)
+
     def check(self) -> None:
         """Assert every invariant, those of the blocks included."""
         self.running_set.check()
+        self.round_times.check()
         self.prefill.check()
         in_flight = Counter(
             s for _, members in self._rounds.values() for s in set(members) if not s.ended

@@ -51,6 +51,7 @@ from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
 from draftwerk.speculative.scheduler.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.round_commit import RoundCommit
 from draftwerk.speculative.scheduler.round_plan import RoundPlan
+from draftwerk.speculative.scheduler.round_times import RoundTimes
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 from draftwerk.speculative.scheduler.turning_away import TurningAway
@@ -84,6 +85,7 @@ from tests.speculative.scheduler import (
     test_priority,
     test_promises,
     test_round_budget,
+    test_round_times,
     test_run_ahead,
 )
 from tests.speculative.scheduler.scheduler_world import story
@@ -571,6 +573,21 @@ BUGS = [
         "a token saves no more of a long context than of a short one",
         slip(Controller, "token_weights", "each * context for", "each * contexts[0] for"),
         test_controller.test_a_token_is_worth_the_time_that_its_row_would_have_taken,
+    ),
+    Bug(
+        "what lies between two steps is not counted",
+        slip(RoundTimes, "limit_ms", " - self.gap_ms", ""),
+        test_round_times.test_a_step_has_the_time_that_lies_not_between_two,
+    ),
+    Bug(
+        "half of the texts take longer than promised",
+        slip(RoundTimes, "limit_ms", "QUANTILE * sqrt", "0.0 * sqrt"),
+        lambda: test_round_times.test_texts_keep_their_mean_time_through_noise(0.3),
+    ),
+    Bug(
+        "a server that was idle takes its rounds for slow",
+        slip(Scheduler, "_learn_time", "if round_.continuous:", "if True:"),
+        test_round_times.test_what_lies_between_rounds_is_learnt_and_idle_time_is_not,
     ),
     Bug(
         "a prompt is priced as if it were alone",
