@@ -222,7 +222,7 @@ def interval(predicted: Tensor, lengths: Tensor, dice: torch.Generator) -> tuple
 def fit(rows: Sequence[Answered], seed: int, most: int | None) -> None:
     """Print the table."""
     dice = torch.Generator().manual_seed(seed)
-    rows = [rows[at] for at in torch.randperm(len(rows), generator=dice)]
+    rows = [rows[at] for at in torch.randperm(len(rows), generator=dice).tolist()]
     names = sorted({row.category for row in rows})
     categories = torch.tensor([names.index(row.category) for row in rows])
     lengths = torch.tensor([row.answer_tokens for row in rows], dtype=torch.float64).log()

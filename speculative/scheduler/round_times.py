@@ -36,8 +36,9 @@ class RoundTimes:
             return
         gap_ms = min(max(0.0, interval_ms - device_ms), LATE_MAX * expected_ms)
         self.gap_ms += PACE * (gap_ms - self.gap_ms)
-        late = (interval_ms - self.gap_ms) / expected_ms - 1.0
-        self._variance += PACE * (min(late, LATE_MAX) ** 2 - self._variance)
+        # With several rounds under way the next one may follow sooner than its step takes.
+        late = (max(interval_ms, device_ms) - self.gap_ms) / expected_ms - 1.0
+        self._variance += PACE * (min(max(late, -LATE_MAX), LATE_MAX) ** 2 - self._variance)
 
     def limit_ms(self, tpot_s: float) -> float:
         """Return what a step may be expected to cost, so that texts keep a mean time per token."""

@@ -45,6 +45,7 @@ def test_no_round_however_late_stops_the_next_ones(rounds: list[tuple[float, flo
     times = RoundTimes()
     for interval_ms, device_ms in rounds:
         times.learn(interval_ms, device_ms, expected_ms=40.0)
+        times.learn(interval_ms=1.0, device_ms=0.5, expected_ms=0.01)
         times.check()
     before = times.limit_ms(0.05)
     times.learn(interval_ms=1e9, device_ms=40.0, expected_ms=40.0)
