@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from benchmarks.speed.length_probe import (
+from benchmarks.prompts.length_probe import (
     by_category_mean,
     by_ridge,
     out_of_category,

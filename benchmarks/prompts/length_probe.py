@@ -1,7 +1,7 @@
 """Whether the model's state behind a prompt tells how long its answer will be.
 
-    python -m benchmarks.speed.length_probe answer prompts.jsonl ANSWERED.jsonl [--count 40]
-    python -m benchmarks.speed.length_probe fit ANSWERED.jsonl [--most 80]
+    python -m benchmarks.prompts.length_probe answer prompts.jsonl ANSWERED.jsonl [--count 40]
+    python -m benchmarks.prompts.length_probe fit ANSWERED.jsonl [--most 80]
 
 `answer` has the default model answer `--count` prompts of each category, greedily and with at most
 `--tokens` tokens, and writes a line for each: its category, its length, its answer's length, and
