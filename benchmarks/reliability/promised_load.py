@@ -1,7 +1,7 @@
 """What a real server keeps of its promises, by policy: pauses of many users, and the highest rate.
 
-    python -m benchmarks.speed.promised_load users [--users 16] [--repeats 3] [--dtype int8]
-    python -m benchmarks.speed.promised_load search [--low 1.5] [--requests 60] [--dtype int8]
+    python -m benchmarks.reliability.promised_load users [--users 16] [--repeats 3] [--dtype int8]
+    python -m benchmarks.reliability.promised_load search [--low 1.5] [--requests 60] [--dtype int8]
 
 One server for each way is started: `none` without `--slo`, and the policies with
 `--slo ttft=1s --slo tpot=50ms`. They are measured in turns, in an order that turns too, while the
