@@ -137,7 +137,7 @@ class SearchOptions(Struct, frozen=True, kw_only=True):
     """Which load to search over, between which bounds, and what counts as holding."""
 
     over: Annotated[Over, Meta(description="what changes: concurrency or rate")] = "rate"
-    low: Annotated[float, Meta(description="start here", gt=0)] = 1.0
+    low: Annotated[float, Meta(description="start here, and go lower if need be", gt=0)] = 1.0
     high: Annotated[float, Meta(description="never go above", gt=0)] = 1024.0
     attain: Annotated[float, Meta(description="share of requests within the SLOs", gt=0, le=1)] = (
         0.95

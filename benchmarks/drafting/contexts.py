@@ -1,6 +1,6 @@
 """What pricing drafts by their context gains, replayed without a model.
 
-    python -m benchmarks.drafting.contexts [--texts 48]
+    python -m benchmarks.drafting.contexts [--texts 48] [--seeds 3]
 
 Texts that partly repeat their prompts are decoded by two proposers: one knows T(tokens, context),
 the other T(tokens) alone, as the controller did before. The device is the roofline of the default
@@ -35,6 +35,8 @@ SLOWER = 1.3
 LENGTHS = {"64": (64,), "512": (512,), "4096": (4096,), "64 and 4096": (64, 4096)}
 ROWS = (1, 4, 16, 64)
 OUTPUT = 96
+EACH = 8
+"""Texts for each row, so that most are decoded while all rows are taken."""
 REPEAT_SHARE = (0.3, 0.6, 0.9)
 """How likely a text goes on as its prompt did, text by text."""
 
@@ -77,15 +79,19 @@ def replayed(texts: list[Recording], rows: int, roofline: Roofline | None) -> fl
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.drafting.contexts")
-    parser.add_argument("--texts", type=int, default=48)
+    parser.add_argument("--texts", type=int, default=48, help="at least; eight for each row")
+    parser.add_argument("--seeds", type=int, default=3, help="sets of texts")
     options = parser.parse_args()
     print(f"{'context':>12s} {'rows':>5s} {'T(tokens)':>10s} {'T(t, ctx)':>10s} {'ratio':>7s}")
     for name, lengths in LENGTHS.items():
         for rows in ROWS:
-            texts = recordings(random.Random(1), lengths, max(options.texts, 2 * rows))
-            before = replayed(texts, rows, None)
-            after = replayed(texts, rows, ROOFLINE)
-            print(f"{name:>12s} {rows:5d} {before:10.3f} {after:10.3f} {before / after:7.3f}")
+            before = after = 0.0
+            for seed in range(options.seeds):
+                texts = recordings(random.Random(seed), lengths, max(options.texts, EACH * rows))
+                before += replayed(texts, rows, None) / options.seeds
+                after += replayed(texts, rows, ROOFLINE) / options.seeds
+            line = f"{name:>12s} {rows:5d} {before:10.3f} {after:10.3f} {before / after:7.3f}"
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     python -m benchmarks.speed.slo_policies [--slo ttft=1s,tpot=50ms] [--rates 1 2 3 4] [--users 16]
 
 The real scheduler runs over a device of which only the time matters: a step takes `--step-ms`,
-and `--token-ms` for each token whose logits are computed, 0.8 of that for one of a prompt. Requests
+and `--token-ms` for each token whose logits are computed, 0.8 of that for one of a prompt, and
+`--attention` times what attention takes by the roofline of the default model in int8. Requests
 come by chance, so many a second, or each time that one of so many users has an answer; prompts and
 answers have log-normal lengths. Printed are, for each rate or number of users, without a promise
 and for each policy,
@@ -25,6 +26,7 @@ from math import exp
 from random import Random
 from statistics import quantiles
 
+from benchmarks.drafting.contexts import ROOFLINE
 from benchmarks.support.virtual_server import VirtualServer, VirtualText
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.slo import NOTHING_PROMISED, Promise, SloPolicy, read_promise
@@ -46,7 +48,8 @@ HALVINGS = 6
 def step_ms(given: argparse.Namespace, load: StepLoad) -> float:
     """Return what a step takes."""
     equal = load.outputs + PROMPT_SHARE * (load.tokens - load.outputs)
-    return given.step_ms + given.token_ms * equal
+    context = ROOFLINE.attention_ms(load) + ROOFLINE.kv_ms(load)
+    return given.step_ms + given.token_ms * equal + given.attention * context
 
 
 def texts(given: argparse.Namespace, rate: float) -> list[VirtualText]:
@@ -76,7 +79,7 @@ def served(
     scheduler = Scheduler(
         BlockPool(BLOCKS, BLOCK),
         RoundLimits(draft_max=0, promise=promise, slo_policy=policy or "serve"),
-        cost=StepCost(measured),
+        cost=StepCost(measured, ROOFLINE if given.attention else None),
         lengths=TextLengths(),
     )
     server = VirtualServer(scheduler, requests, lambda load: step_ms(given, load), CONTEXT, users)
@@ -142,6 +145,7 @@ def main() -> None:
     parser.add_argument("--spread", type=float, default=0.5, help="of the lengths' logarithms")
     parser.add_argument("--step-ms", type=float, default=12.0)
     parser.add_argument("--token-ms", type=float, default=0.5)
+    parser.add_argument("--attention", type=float, default=0.0)
     parser.add_argument("--attain", type=float, default=0.95)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()

@@ -1,20 +1,24 @@
 """How well T(tokens, context) is predicted, before and after steps were seen.
 
-    python -m benchmarks.speed.step_model [--dtypes bf16,int8,int4] [--repeats 5]
+    python -m benchmarks.speed.step_model [--dtypes bf16,int8,int4] [--repeats 5] [--keep FILE]
+    python -m benchmarks.speed.step_model --kept FILE
 
 Prints predicted / measured of one row of so many tokens behind so many others (a prompt's chunk, or
 a draft), and of rows that decode one token each. "at start" knows what a server measures before its
 first request; "learnt" has seen steps of every second cell, and is asked for the others. Times are
-the least of interleaved measurements, on the default model's shape.
+the least of interleaved measurements, on the default model's shape. What `--keep` has written is
+printed again with `--kept`, to compare models of the cost on the same measurements.
 """
 
 import argparse
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import NamedTuple
 
+import msgspec
 import torch
 
 from draftwerk.model.batch.batch import Batch
@@ -58,6 +62,8 @@ CELLS = [
     for context in CONTEXTS
     for rows, tokens in [*((1, tokens) for tokens in TOKENS), *((rows, 1) for rows in ROWS)]
 ]
+STARTS = [StepCell(1, size.tokens, size.context) for size in WARM_UP_SIZES]
+"""What a server measures before its first request."""
 
 
 def batch_of(cell: StepCell) -> tuple[Batch, StepLoad]:
@@ -72,31 +78,36 @@ def batch_of(cell: StepCell) -> tuple[Batch, StepLoad]:
     return builder.batch(torch.device("cpu")), builder.load()
 
 
-class StepBench:
-    """One format of the default model's shape, and the steps that it is timed on."""
+class MeasuredFormat(msgspec.Struct, frozen=True):
+    """What was measured of one format: rates of the machine, and steps with their milliseconds."""
 
-    def __init__(self, dtype: str, pool: Pool) -> None:
-        config = default_shape()
-        self.forward = NativeForward(config, random_weights(config), dtype, pool)
-        width, dtype_ = self.forward.page_width, self.forward.page_dtype
-        self.pages = allocate(config, BLOCKS, BLOCK_SIZE, dtype_, torch.device("cpu"), width)
-        self.roofline: Roofline = native_roofline(
-            config, self.forward, self.pages, pool, self.forward.reading()
-        )
+    dtype: str
+    roofline: Roofline
+    steps: list[tuple[StepCell, StepLoad, float]]
 
-    def measured(
-        self, cells: Sequence[StepCell], repeats: int
-    ) -> dict[StepCell, tuple[StepLoad, float]]:
-        """Return the loads and least milliseconds of steps, taken in turns."""
-        batches = {cell: batch_of(cell) for cell in cells}
-        least = dict.fromkeys(cells, float("inf"))
-        for turn in range(repeats + 1):
-            for cell, (batch, _) in batches.items():
-                begun = perf_counter()
-                self.forward(batch, self.pages)
-                if turn:  # the first touches memory
-                    least[cell] = min(least[cell], 1e3 * (perf_counter() - begun))
-        return {cell: (batches[cell][1], ms) for cell, ms in least.items()}
+    def of(self, cells: Sequence[StepCell]) -> list[tuple[StepLoad, float]]:
+        """Return these cells' loads and milliseconds."""
+        found = {cell: (load, ms) for cell, load, ms in self.steps}
+        return [found[cell] for cell in cells]
+
+
+def measured(dtype: str, pool: Pool, repeats: int) -> MeasuredFormat:
+    """Return the least milliseconds of steps, taken in turns, on the default model's shape."""
+    config = default_shape()
+    forward = NativeForward(config, random_weights(config), dtype, pool)
+    width, page_dtype = forward.page_width, forward.page_dtype
+    pages = allocate(config, BLOCKS, BLOCK_SIZE, page_dtype, torch.device("cpu"), width)
+    roofline = native_roofline(config, forward, pages, pool, forward.reading())
+    batches = {cell: batch_of(cell) for cell in [*STARTS, *CELLS]}
+    least = dict.fromkeys(batches, float("inf"))
+    for turn in range(repeats + 1):
+        for cell, (batch, _) in batches.items():
+            begun = perf_counter()
+            forward(batch, pages)
+            if turn:  # the first touches memory
+                least[cell] = min(least[cell], 1e3 * (perf_counter() - begun))
+    steps = [(cell, load, least[cell]) for cell, (_, load) in batches.items()]
+    return MeasuredFormat(dtype, roofline, steps)
 
 
 def learnt(start: StepCost, steps: Sequence[tuple[StepLoad, float]]) -> StepCost:
@@ -120,33 +131,31 @@ def report(title: str, cells: Sequence[StepCell], ratio: Callable[[StepCell], fl
     )
 
 
-def compare(dtype: str, pool: Pool, repeats: int) -> None:
-    """Measure one format, and print its table."""
-    bench = StepBench(dtype, pool)
-    starts = [StepCell(1, size.tokens, size.context) for size in WARM_UP_SIZES]
-    found = bench.measured([*starts, *CELLS], repeats)
-    seeds = [found[cell] for cell in starts]
-    first = StepCost(seeds, bench.roofline)
+def compare(found: MeasuredFormat) -> None:
+    """Print the table of one format."""
+    roofline, seeds = found.roofline, found.of(STARTS)
+    steps = dict(zip(CELLS, found.of(CELLS), strict=True))
+    first = StepCost(seeds, roofline)
     odd, even = CELLS[1::2], CELLS[::2]
-    knows_odd = learnt(StepCost(seeds, bench.roofline), [found[cell] for cell in odd])
-    knows_even = learnt(StepCost(seeds, bench.roofline), [found[cell] for cell in even])
-    later = {cell: knows_odd.ms(found[cell][0]) for cell in even}
-    later |= {cell: knows_even.ms(found[cell][0]) for cell in odd}
-    rates = bench.roofline.rates
+    knows_odd = learnt(StepCost(seeds, roofline), found.of(odd))
+    knows_even = learnt(StepCost(seeds, roofline), found.of(even))
+    later = {cell: knows_odd.ms(steps[cell][0]) for cell in even}
+    later |= {cell: knows_even.ms(steps[cell][0]) for cell in odd}
+    rates = roofline.rates
     print(
-        f"\n{dtype}: {rates.flops_per_s / 1e9:.0f} GFLOP/s, {rates.bytes_per_s / 1e9:.1f} GB/s, "
+        f"\n{found.dtype}: {rates.flops_per_s / 1e9:.0f} GFLOP/s, "
+        f"{rates.bytes_per_s / 1e9:.1f} GB/s, "
         f"attention takes {first.context.factors[0]:.2f} and {first.context.factors[1]:.2f} times "
         "the roofline's arithmetic and reading"
     )
     print("rows x tokens                  ms  at start  learnt  roofline / measured")
-    for cell in CELLS:
-        load, ms = found[cell]
+    for cell, (load, ms) in steps.items():
         print(
             f"{cell!s:24s} {ms:8.2f} {first.ms(load) / ms:9.2f} {later[cell] / ms:7.2f}"
-            f" {bench.roofline.ms(load) / ms:9.2f}"
+            f" {roofline.ms(load) / ms:9.2f}"
         )
-    report("at start", CELLS, lambda cell: first.ms(found[cell][0]) / found[cell][1])
-    report("learnt", CELLS, lambda cell: later[cell] / found[cell][1])
+    report("at start", CELLS, lambda cell: first.ms(steps[cell][0]) / steps[cell][1])
+    report("learnt", CELLS, lambda cell: later[cell] / steps[cell][1])
 
 
 def main() -> None:
@@ -154,12 +163,21 @@ def main() -> None:
     parser.add_argument("--dtypes", default="bf16,int8,int4")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--keep", type=Path, help="file that the measurements are written to")
+    parser.add_argument("--kept", type=Path, help="such a file, in place of measurements")
     options = parser.parse_args()
-    pool = Pool(options.threads)
+    if options.kept:
+        for found in msgspec.json.decode(options.kept.read_bytes(), type=list[MeasuredFormat]):
+            compare(found)
+        return
+    pool, kept = Pool(options.threads), list[MeasuredFormat]()
     for dtype in options.dtypes.split(","):
         if dtype not in FORMATS:
             parser.error(f"{dtype!r} is none of {', '.join(FORMATS)}")
-        compare(dtype, pool, options.repeats)
+        kept.append(measured(dtype, pool, options.repeats))
+        compare(kept[-1])
+        if options.keep:
+            options.keep.write_bytes(msgspec.json.encode(kept))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,8 @@ async def search(options: LoadTestOptions, asked: SearchOptions, argv: list[str]
         notes.append(_verdict(asked, load, share))
     found = highest(trials)
     if found is None:
-        notes.append(f"not even {asked.over} {asked.low:g} holds")
+        least = min((trial.load for trial in trials), default=asked.low)
+        notes.append(f"not even {asked.over} {least:g} holds")
     notes.extend(isolation.notes())
     return Sweep(environment=began, over=asked.over, runs=runs, held=found, notes=notes)
 

@@ -35,6 +35,8 @@ DRIFT = 0.05
 """How much of an unexpected cost is put down to the machine's pace, at every size."""
 SURPRISE_MAX = 2.0
 """A step counts as at most this many times what was expected, and at least its inverse."""
+TOLD_MAX = 4.0
+"""A step moves its file's means by so many times more, or less, than another at most."""
 BASE_MIN = 0.1
 """Of a step's time, what is left for its products at least, whatever its context seems to cost."""
 SLOPE_PRIOR = 0.01
@@ -154,14 +156,17 @@ class StepCost:
     def _file(self, load: StepLoad, ms: float, weight: float) -> None:
         tokens, features = self.equal_tokens(load), self.context.features(load)
         file = self._files[_bin(tokens)]
-        old = min(file.weight, WEIGHT_MAX)
+        old, told = min(file.weight, WEIGHT_MAX), weight
         if file.known:
             # What another number of tokens would explain is not put down to the context.
             surplus = self._on_curve(tokens) - self._on_curve(file.tokens)
             deviation = (features[0] - file.features[0], features[1] - file.features[1])
             share = weight * old / (weight + old)
             self.context.learn(deviation, ms - file.ms - surplus, share, max(ms, file.ms))
-        file.add(old, weight, tokens, ms, features)
+            # Errors count relatively: 10 ms of a step of 200 tell less than 10 ms of one of 40.
+            expected = max(file.ms + surplus + self.context.ms(deviation), BASE_MIN * file.ms)
+            told *= min(max((file.ms / expected) ** 2, 1.0 / TOLD_MAX), TOLD_MAX)
+        file.add(old, weight, told, tokens, ms, features)
 
     def _points(self) -> list[tuple[float, float]]:
         """Return (tokens, ms) of the known files without context, by pool adjacent violators."""
@@ -205,11 +210,17 @@ class _File:
         self.ms *= pace
 
     def add(
-        self, old: float, weight: float, tokens: float, ms: float, features: tuple[float, float]
+        self,
+        old: float,
+        weight: float,
+        told: float,
+        tokens: float,
+        ms: float,
+        features: tuple[float, float],
     ) -> None:
-        """Take in one step; those before it weigh `old`."""
+        """Take in one step; those before it weigh `old`, and it moves the means as `told` does."""
         self.weight = old + weight
-        share = weight / self.weight
+        share = told / (old + told)
         self.tokens += (tokens - self.tokens) * share
         self.ms += (ms - self.ms) * share
         first, second = self.features

@@ -135,16 +135,27 @@ class Controller:
         return choose_nodes(candidates, load.row_count, self._costs(load, slots, spent_ms))
 
     def token_weights(
-        self, tokens_left: Sequence[int], occupancy: float, row_load: StepLoad = NO_LOAD
+        self,
+        tokens_left: Sequence[int],
+        contexts: Sequence[int],
+        occupancy: float,
+        row_load: StepLoad = NO_LOAD,
     ) -> list[float]:
-        """Return the weight of a token of each row, from the tokens that it has left."""
+        """Return the weight of a token of each row, from the tokens that it has left.
+
+        `contexts` are the tokens that each row has in the cache, its next one included.
+        """
         count = len(tokens_left)
         if count < 2:
             return [1.0] * count
         table, context_ms = self.cost.table(count), self.cost.context_ms(row_load)
-        half, whole = table[count // 2] + context_ms / 2, table[count] + context_ms
-        own_share = min(1.0, 2.0 * (1.0 - half / whole))
-        return token_weights(tokens_left, occupancy, own_share)
+        whole = table[count] + context_ms
+        # What a row's products add, seen from half of the rows.
+        row_ms = (table[count] - table[count // 2]) / (count - count // 2)
+        products = min(row_ms, table[count] / count) / whole
+        each = context_ms / whole / max(1, row_load.context_tokens)
+        own_shares = [products + each * context for context in contexts]
+        return token_weights(tokens_left, occupancy, own_shares)
 
     def search_costs(
         self, contexts: Sequence[int], load: int, room: int, row_load: StepLoad

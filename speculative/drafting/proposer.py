@@ -76,9 +76,16 @@ class Proposer:
         for sequence_id in round_.finished_ids:
             self._forget(sequence_id)
         found: list[tuple[int, DraftedSequence, int, float]] = []
-        sampling = [row.tokens_left for row in round_.rows if row.samples and row.branch is None]
+        sampling = [row for row in round_.rows if row.samples and row.branch is None]
         row_load = _row_load(round_)
-        weights = iter(self._controller.token_weights(sampling, round_.occupancy, row_load))
+        weights = iter(
+            self._controller.token_weights(
+                [row.tokens_left for row in sampling],
+                [row.stop for row in sampling],
+                round_.occupancy,
+                row_load,
+            )
+        )
         for index, row in enumerate(round_.rows):
             if row.branch is not None:
                 continue  # a search's rows are drafted for together

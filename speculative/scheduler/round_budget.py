@@ -4,7 +4,8 @@ While texts are decoded, a round is a pause of all of them. So prompts are read 
 
     n = max { n : T(decoding rows + n) <= tpot }
 
-tokens, drafts among them, where tpot is the strictest of what the rows' readers were promised.
+tokens, drafts among them, where tpot is the strictest of what the rows' readers were promised, less
+what rounds take beside T (`round_times`).
 Reading in small chunks takes longer, as each round reads all weights. Where a first token would be
 late so, and in time with longer rounds that all of the rows can afford, the round is as long as
 they can. A row can afford what its tokens are ahead of their time:
@@ -21,6 +22,7 @@ from typing import NamedTuple
 
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
+from draftwerk.speculative.scheduler.round_times import RoundTimes
 
 CHUNK_SHARE = 16
 """Of the largest round, one part in so many is for prompts, however slow steps are: every prompt
@@ -53,10 +55,11 @@ class DecodingRows(NamedTuple):
 class RoundBudget:
     """Chooses the size of each round; pure but for the steps that it learns from."""
 
-    def __init__(self, tokens_max: int, cost: StepCost) -> None:
+    def __init__(self, tokens_max: int, cost: StepCost, times: RoundTimes | None = None) -> None:
         """`tokens_max` is the largest round's."""
         self.tokens_max = tokens_max
         self.cost = cost
+        self.times = RoundTimes() if times is None else times
 
     def tokens(self, now_s: float, rows: DecodingRows, prompts: Sequence[UnreadPrompt]) -> int:
         """Return how many tokens the round may hold, `rows` among them.
@@ -80,7 +83,7 @@ class RoundBudget:
 
     def round_s(self, rows: DecodingRows) -> float:
         """Return how long a round of these rows takes, with a little of a prompt."""
-        return 1e-3 * self.cost.ms(rows.load.with_row(0, self._least, 0))
+        return 1e-3 * (self.cost.ms(rows.load.with_row(0, self._least, 0)) + self.times.gap_ms)
 
     @property
     def _least(self) -> int:
@@ -89,18 +92,33 @@ class RoundBudget:
 
     def _beside(self, rows: DecodingRows, prompts: Sequence[UnreadPrompt], limit_s: float) -> int:
         """Return how many tokens fit beside the rows: those of prompts first, then drafts."""
-        room = self.tokens_max - rows.row_count
-        unread = min(room, sum(prompt.unread for prompt in prompts))
-        start = prompts[0].start if prompts else 0
-        found = self.cost.chunk_within(rows.load, start, unread, 1e3 * limit_s)
-        if found == unread < room:
-            load = rows.load.with_row(start, found, 0)
-            found += self.cost.chunk_within(load, 0, room - found, 1e3 * limit_s, outputs=1)
-        return max(found, self._least)
+        load, limit_ms = rows.load, self.times.limit_ms(limit_s)
+        room = left = self.tokens_max - rows.row_count
+        for prompt in prompts:
+            count = min(left, prompt.unread)
+            more = load.with_row(prompt.start, count, int(count == prompt.unread))
+            if self.cost.ms(more) > limit_ms:
+                left -= self.cost.chunk_within(load, prompt.start, count - 1, limit_ms)
+                break
+            load, left = more, left - count
+            if not left:
+                break
+        else:
+            behind = rows.load.context_tokens // max(1, rows.row_count)
+            left -= self.cost.chunk_within(load, behind, left, limit_ms, outputs=1)
+        return max(room - left, self._least)
 
     def _token_s(self, rows: DecodingRows, prompts: Sequence[UnreadPrompt], chunk: int) -> float:
-        start = prompts[0].start if prompts else 0
-        return 1e-3 * self.cost.ms(rows.load.with_row(start, chunk, 0)) / chunk
+        """Return how long a token of the prompts takes where a round reads `chunk` of them."""
+        load, left = rows.load, chunk
+        for prompt in prompts:
+            count = min(left, prompt.unread)
+            load = load.with_row(prompt.start, count, int(count == prompt.unread))
+            left -= count
+            if not left:
+                break
+        ms = self.cost.ms(load.with_row(0, left, 0) if left else load)
+        return 1e-3 * (ms + self.times.gap_ms) / chunk
 
     def _is_saved(
         self,

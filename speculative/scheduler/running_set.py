@@ -197,7 +197,7 @@ class RunningSet:
     def put_back(self, blocked: Iterable[Sequence]) -> None:
         """Return sequences that could not enter, in their order, to their places in the queue."""
         for sequence in reversed([*blocked]):
-            self.waiting.insert(bisect_left(self.waiting, sequence.rank, key=_rank), sequence)
+            self.waiting.insert(bisect_left(self.waiting, sequence.rank, key=rank_of), sequence)
 
     def end(self, sequence: Sequence) -> None:
         """Remove a sequence, running or waiting."""
@@ -281,7 +281,7 @@ class RunningSet:
         assert all(self.pool.holders(b) == n for b, n in enumerate(holders)), "a block leaked"
 
     def _queue(self, sequence: Sequence) -> None:
-        self.waiting.insert(bisect_right(self.waiting, sequence.rank, key=_rank), sequence)
+        self.waiting.insert(bisect_right(self.waiting, sequence.rank, key=rank_of), sequence)
 
     def _is_cramped(self, sequence: Sequence) -> bool:
         """Return whether a sequence would have to give way for more blocks of its own.
@@ -349,7 +349,7 @@ class RunningSet:
             sequence.sent_count = 0
 
 
-def _rank(sequence: Sequence) -> int:
+def rank_of(sequence: Sequence) -> int:
     return sequence.rank
 
 

@@ -7,6 +7,7 @@ running --plan--> in flight --commit--> running --> ended
 
 from collections import Counter, deque
 from collections.abc import Iterable
+from heapq import merge
 from itertools import chain
 from math import inf
 from typing import Protocol
@@ -22,6 +23,7 @@ from draftwerk.speculative.protocol.rounds import (
     Draft,
     Round,
     Row,
+    StepReport,
     Verdict,
 )
 from draftwerk.speculative.scheduler.early_texts import READ_AHEAD, EarlyTexts
@@ -31,7 +33,8 @@ from draftwerk.speculative.scheduler.promises import decoding_rows, unread_promp
 from draftwerk.speculative.scheduler.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.round_commit import RoundCommit
 from draftwerk.speculative.scheduler.round_plan import RoundPlan
-from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
+from draftwerk.speculative.scheduler.round_times import RoundTimes
+from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet, rank_of
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.scheduler.turning_away import LastWord, TurningAway
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
@@ -95,7 +98,8 @@ class Scheduler:
         self.prefill = PrefillLane(self.running_set, limits.tokens_max, limits.inline_max)
         self.early = EarlyTexts(self.running_set, limits.tokens_max)
         self.cost = StepCost() if cost is None else cost
-        self._budget = RoundBudget(limits.tokens_max, self.cost)
+        self.round_times = RoundTimes()
+        self._budget = RoundBudget(limits.tokens_max, self.cost, self.round_times)
         self._turning_away = TurningAway(
             self.running_set, self._budget, limits.slo_policy, limits.rows_max
         )
@@ -106,6 +110,7 @@ class Scheduler:
         self.report = NO_STEP
         """Of the latest committed step."""
         self._continuous = False  # whether there was work ever since a round was in flight
+        self._committed_s = 0.0  # when the latest round was
 
     @property
     def waiting(self) -> int:
@@ -223,15 +228,24 @@ class Scheduler:
         round_, members = self._rounds.pop(verdict.pipeline_slot)
         assert round_.round_id == verdict.round_id, "a verdict for another round"
         self.report = report = verdict.report
-        self.cost.learn(report.load, report.device_ms + report.head_ms)
+        self._learn_time(round_, report, now_s)
         self.stats.count_step(verdict.report)
         updates = self._commit.apply(round_, members, verdict, drafts, now_s)
         self._continuous = not (self.idle or self.prefill.has_all)
         return updates
 
+    def _learn_time(self, round_: Round, report: StepReport, now_s: float) -> None:
+        device_ms = report.device_ms + report.head_ms
+        if round_.continuous:
+            interval_ms = 1e3 * (now_s - self._committed_s)
+            self.round_times.learn(interval_ms, device_ms, self.cost.ms(report.load))
+        self._committed_s = now_s
+        self.cost.learn(report.load, device_ms)
+
     def check(self) -> None:
         """Assert every invariant, those of the blocks included."""
         self.running_set.check()
+        self.round_times.check()
         self.prefill.check()
         in_flight = Counter(
             s for _, members in self._rounds.values() for s in set(members) if not s.ended
@@ -266,7 +280,7 @@ class Scheduler:
         """Return those whose prompts are read or wait to be, in the order of reading."""
         running = self.running_set.running.values()
         reading = [s for s in running if s.unread > 1 and not (s.apart or s.is_spare)]
-        return chain(sorted(reading, key=lambda one: one.rank), self._entering())
+        return merge(sorted(reading, key=rank_of), self._entering(), key=rank_of)
 
     def _plan_decoding(self, plan: RoundPlan, ready: list[Sequence]) -> None:
         """Give every decoding sequence its row, then share what is left among their drafts."""
@@ -316,7 +330,7 @@ class Scheduler:
     def _plan_prompts(self, plan: RoundPlan, ready: Iterable[Sequence]) -> None:
         """Read prompts in the order of rank, and let waiting sequences enter in their turn."""
         waiting, running = self.running_set.waiting, self.running_set.running
-        reading = deque(sorted(ready, key=lambda sequence: sequence.rank))
+        reading = deque(sorted(ready, key=rank_of))
         blocked: list[Sequence] = []
         may_enter, inline_left = True, self.limits.inline_max
         while plan.tokens_left > 0:

@@ -37,7 +37,9 @@ from draftwerk.cache.replacement import CostAware
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.blend.blending import Blending
 from draftwerk.speculative.blend.switch import BlendSwitch
+from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.drafting import drafted_rounds
+from draftwerk.speculative.drafting.controller import Controller
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
 from draftwerk.speculative.protocol.continuations import Continuations, RowEnd
 from draftwerk.speculative.protocol.journal import MoveJournal
@@ -50,6 +52,7 @@ from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
 from draftwerk.speculative.scheduler.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.round_commit import RoundCommit
 from draftwerk.speculative.scheduler.round_plan import RoundPlan
+from draftwerk.speculative.scheduler.round_times import RoundTimes
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 from draftwerk.speculative.scheduler.turning_away import TurningAway
@@ -73,6 +76,8 @@ from tests.actors.devices import test_rounds_in_flight
 from tests.cache import tables_world, test_replacement
 from tests.speculative import test_continuations
 from tests.speculative.blend import test_switch
+from tests.speculative.costs import test_step_cost
+from tests.speculative.drafting import test_controller
 from tests.speculative.sampling import test_distribution as test_distribution
 from tests.speculative.scheduler import (
     test_blocked_head,
@@ -82,6 +87,7 @@ from tests.speculative.scheduler import (
     test_priority,
     test_promises,
     test_round_budget,
+    test_round_times,
     test_run_ahead,
 )
 from tests.speculative.scheduler.scheduler_world import story
@@ -531,7 +537,7 @@ BUGS = [
     ),
     Bug(
         "a preempted sequence goes to the queue's head",
-        slip(RunningSet, "put_back", "bisect_left(self.waiting, sequence.rank, key=_rank)", "0"),
+        slip(RunningSet, "put_back", "bisect_left(self.waiting, sequence.rank, key=rank_of)", "0"),
         test_priority.test_a_preempted_sequence_does_not_overtake_a_more_urgent_one,
     ),
     Bug(
@@ -559,6 +565,51 @@ BUGS = [
         "a round takes longer than was promised",
         slip(RoundBudget, "tokens", "prompts, rows.tpot_s)", "prompts, 2 * rows.tpot_s)"),
         test_round_budget.test_a_round_takes_no_longer_than_readers_were_promised,
+    ),
+    Bug(
+        "a step behind a long context counts by its milliseconds",
+        slip(StepCost, "_file", "1.0 / TOLD_MAX), TOLD_MAX)", "1.0), 1.0)"),
+        test_step_cost.test_steps_behind_long_contexts_do_not_blur_what_short_ones_cost,
+    ),
+    Bug(
+        "a token saves no more of a long context than of a short one",
+        slip(Controller, "token_weights", "each * context for", "each * contexts[0] for"),
+        test_controller.test_a_token_is_worth_the_time_that_its_row_would_have_taken,
+    ),
+    Bug(
+        "what lies between two steps is not counted",
+        slip(RoundTimes, "limit_ms", " - self.gap_ms", ""),
+        test_round_times.test_a_step_has_the_time_that_lies_not_between_two,
+    ),
+    Bug(
+        "half of the texts take longer than promised",
+        slip(RoundTimes, "limit_ms", "QUANTILE * sqrt", "0.0 * sqrt"),
+        lambda: test_round_times.test_texts_keep_their_mean_time_through_noise(0.3),
+    ),
+    Bug(
+        "a server that was idle takes its rounds for slow",
+        slip(Scheduler, "_learn_time", "if round_.continuous:", "if True:"),
+        test_round_times.test_what_lies_between_rounds_is_learnt_and_idle_time_is_not,
+    ),
+    Bug(
+        "a prompt is priced as if it were alone",
+        slip(RoundBudget, "_beside", "load, left = more, left - count", "left -= count"),
+        test_round_budget.test_each_prompt_of_a_round_is_priced_where_it_stands,
+    ),
+    Bug(
+        "drafts are priced as if they were behind nothing",
+        slip(RoundBudget, "_beside", "chunk_within(load, behind", "chunk_within(load, 0"),
+        test_round_budget.test_drafts_are_priced_behind_their_texts,
+    ),
+    Bug(
+        "a round is priced by a prompt that is read later",
+        slip(
+            Scheduler,
+            "_reading",
+            "merge(sorted(reading, key=rank_of), self._entering(), key=rank_of)",
+            "chain(sorted(reading, key=rank_of), self._entering())",
+        ),
+        test_promises.test_a_round_is_priced_by_the_prompt_that_is_read_first,
     ),
     Bug(
         "a prompt that is late either way delays all others",

@@ -155,15 +155,23 @@ def test_a_search_over_users_finds_the_exact_number(capacity: int) -> None:
     assert found == capacity
 
 
-@given(st.floats(0.5, 900))
-def test_a_search_over_rates_comes_as_close_as_asked(capacity: float) -> None:
-    found, tries = search_for(capacity, Bounds(0.5, 1000, 0.05, whole=False))
+@given(st.integers(1, 500), st.integers(1, 512))
+def test_a_search_over_users_may_start_above_what_holds(capacity: int, low: int) -> None:
+    found, _ = search_for(capacity, Bounds(low, 512, 1e-6, whole=True))
+    assert found == capacity
+
+
+@given(st.floats(0.5, 900), st.floats(0.1, 7.9))
+def test_a_search_over_rates_comes_as_close_as_asked(capacity: float, low: float) -> None:
+    found, tries = search_for(capacity, Bounds(low, 1000, 0.05, whole=False))
     assert found is not None and found <= capacity <= found * 1.05 * (1 + 1e-9)
     assert tries < 25
 
 
 def test_a_search_gives_up_below_its_bounds_and_stops_above() -> None:
     assert search_for(0.1, Bounds(1, 8, 0.1, whole=True)) == (None, 1)
+    assert search_for(0.1, Bounds(6, 8, 0.1, whole=True)) == (None, 3)
+    assert search_for(0.1, Bounds(8, 64, 0.1, whole=False)) == (None, 5)
     assert search_for(99, Bounds(1, 8, 0.1, whole=True)) == (8, 4)
 
 

@@ -136,6 +136,22 @@ def test_a_step_is_priced_at_contexts_that_were_never_seen() -> None:
     assert cost.ms(far) == pytest.approx(machine(far), rel=0.15)
 
 
+def test_steps_behind_long_contexts_do_not_blur_what_short_ones_cost() -> None:
+    def uneven(load: StepLoad) -> float:
+        """A machine on which attention slows down with the context, as no factor tells."""
+        slower = 1.0 + load.context_tokens / load.tokens / 8000
+        return 1.0 + 1.3 * ROOFLINE.products_ms(load) + slower * ROOFLINE.attention_ms(load)
+
+    cost = StepCost((), ROOFLINE)
+    rng = random.Random(3)
+    for _ in range(400):
+        load = StepLoad().with_row(rng.choice((250, 4000)), 64, 64)
+        cost.learn(load, uneven(load))
+    for context in (60, 250):
+        load = StepLoad().with_row(context, 64, 64)
+        assert cost.ms(load) == pytest.approx(uneven(load), rel=0.1)
+
+
 def test_without_a_measurement_the_roofline_is_the_estimate() -> None:
     cost = StepCost((), ROOFLINE)
     for load in (StepLoad(1, 1), StepLoad(64, 64), StepLoad().with_row(1000, 128, 128)):

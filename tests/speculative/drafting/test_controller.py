@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.drafting.replay import Recording, Replay, ReplayReport
+from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.drafting.breaker import PATIENCE, PERIOD_MAX, Breaker
 from draftwerk.speculative.drafting.controller import Controller, RoundLoad, RowTree
 from draftwerk.speculative.drafting.proposer import Proposer
@@ -20,6 +21,7 @@ from draftwerk.speculative.sources.acceptance import (
 )
 from draftwerk.speculative.sources.registry import PRIORS
 from draftwerk.speculative.sources.tree import DraftTree
+from tests.speculative.costs.test_step_cost import ROOFLINE
 
 
 def flat(tokens: int) -> float:
@@ -197,6 +199,20 @@ def test_a_breaker_always_probes_again(outcomes: list[bool]) -> None:
         if breaker.allows():
             breaker.learn(paid)
     assert any(breaker.allows() for _ in range(PERIOD_MAX + 1))
+
+
+@given(st.lists(st.integers(1, 5000), min_size=2, max_size=16), st.sampled_from([flat, steep]))
+def test_a_token_is_worth_the_time_that_its_row_would_have_taken(
+    contexts: list[int], cost: Callable[[int], float]
+) -> None:
+    count = len(contexts)
+    controller = Controller([(n, cost(n)) for n in range(1, 17)], ROOFLINE)
+    load = StepLoad(count, count, sum(contexts), sum(contexts))
+    weights = controller.token_weights([9] * count, contexts, 1.0, load)
+    whole, products = controller.cost.ms(load), controller.cost.table(count)[count]
+    for weight, context in zip(weights, contexts, strict=True):
+        own = controller.cost.context_ms(StepLoad(1, 1, context, context))
+        assert weight * whole / count == pytest.approx(products / count + own)
 
 
 @settings(max_examples=20)

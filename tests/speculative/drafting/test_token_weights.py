@@ -3,6 +3,7 @@
 import math
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,20 +15,29 @@ LEFTS = st.lists(st.integers(1, 5000), min_size=1, max_size=64)
 SHARES = st.floats(0.0, 1.0)
 
 
-@given(LEFTS, SHARES, SHARES)
+def alike(own_share: float, count: int) -> list[float]:
+    return [own_share / count] * count
+
+
+@given(LEFTS, SHARES, SHARES, st.data())
 def test_the_mean_is_one_and_no_weight_is_below_the_cost_it_takes_away(
-    tokens_left: list[int], occupancy: float, own_share: float
+    tokens_left: list[int], occupancy: float, own_share: float, data: st.DataObject
 ) -> None:
-    found = token_weights(tokens_left, occupancy, own_share)
-    assert math.isclose(sum(found), len(tokens_left))
-    assert all(weight >= min(own_share, 1.0) - 1e-9 for weight in found)
+    count = len(tokens_left)
+    parts = data.draw(st.lists(st.floats(0.001, 1.0), min_size=count, max_size=count))
+    own = [own_share * part / sum(parts) for part in parts]
+    found = token_weights(tokens_left, occupancy, own)
+    assert math.isclose(sum(found), count)
+    pairs = zip(found, own, strict=True)
+    assert count == 1 or all(weight >= count * share - 1e-9 for weight, share in pairs)
 
 
 @given(LEFTS, SHARES, SHARES)
 def test_the_further_behind_the_more_weight(
     tokens_left: list[int], occupancy: float, own_share: float
 ) -> None:
-    order = sorted(zip(tokens_left, token_weights(tokens_left, occupancy, own_share), strict=True))
+    found = token_weights(tokens_left, occupancy, alike(own_share, len(tokens_left)))
+    order = sorted(zip(tokens_left, found, strict=True))
     assert all(count[1] <= right[1] + 1e-9 for count, right in pairwise(order))
 
 
@@ -35,7 +45,16 @@ def test_the_further_behind_the_more_weight(
 def test_all_weigh_the_same_while_ended_rows_are_replaced(
     tokens_left: list[int], own_share: float
 ) -> None:
-    assert token_weights(tokens_left, 1.0, own_share) == [1.0] * len(tokens_left)
+    found = token_weights(tokens_left, 1.0, alike(own_share, len(tokens_left)))
+    assert all(math.isclose(weight, 1.0) for weight in found)
+
+
+def test_a_row_that_costs_more_weighs_more() -> None:
+    # Of a step, 0.4 is fixed: half of that for each row.
+    assert token_weights([9, 9], 1.0, [0.5, 0.1]) == [
+        pytest.approx(2 * (0.5 + 0.2)),
+        pytest.approx(2 * (0.1 + 0.2)),
+    ]
 
 
 def test_a_place_taken_again_and_again_is_expected_to_be() -> None:

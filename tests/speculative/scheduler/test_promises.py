@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftwerk.slo import Promise
+from draftwerk.speculative.costs.context_cost import ContextCost
+from draftwerk.speculative.costs.work import NO_LOAD
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.promises import (
@@ -22,6 +24,7 @@ from draftwerk.speculative.scheduler.promises import (
 from draftwerk.speculative.scheduler.running_set import AGING_ROUNDS
 from draftwerk.speculative.scheduler.scheduler import expand
 from draftwerk.speculative.sequence import Sequence
+from tests.speculative.costs.test_step_cost import ROOFLINE
 from tests.speculative.scheduler.scheduler_world import World
 from tests.speculative.scheduler.test_priority import decided, waiting
 from tests.speculative.scheduler.test_scheduler import GREEDY, ids, make_world, planned
@@ -141,6 +144,22 @@ def test_a_round_is_no_longer_than_a_request_of_it_was_promised() -> None:
     submit(world, 60)
     chunk = planned(world).rows[-1]
     assert chunk.stop - chunk.start == 18, "20 tokens take 30 ms"
+
+
+def test_a_round_is_priced_by_the_prompt_that_is_read_first() -> None:
+    world = world_of(tokens_max=64, block_count=300)
+    world.scheduler.cost.context = ContextCost(ROOFLINE)
+    submit(world, 900)
+    for _ in range(10):
+        decided(world, planned(world))
+    submit(world, 2, Promise(ttft=0.01, tpot=0.05), draft_max=0)
+    decided(world, planned(world))
+    submit(world, 80, Promise(ttft=0.01))
+    text, chunk = planned(world).rows
+    load, cost = NO_LOAD.with_row(text.start, 1, 1), world.scheduler.cost
+    assert chunk.start == 0
+    assert chunk.stop == cost.chunk_within(load, 0, 63, 50.0)
+    assert chunk.stop > cost.chunk_within(load, 640, 63, 50.0)
 
 
 # --- deadlines ------------------------------------------------------------------------------------

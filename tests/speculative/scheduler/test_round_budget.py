@@ -67,6 +67,32 @@ def test_long_contexts_leave_less_room() -> None:
     assert far < near
 
 
+def test_each_prompt_of_a_round_is_priced_where_it_stands() -> None:
+    chooses = budget(roofline=ROOFLINE)
+    texts = rows(8, 0.05)
+    for prompts in (
+        [UnreadPrompt(inf, 20, 100), UnreadPrompt(inf, 900, 3000)],
+        [UnreadPrompt(inf, 9, 2000), UnreadPrompt(inf, 5), UnreadPrompt(inf, 900, 50)],
+    ):
+        *short, (_, _, start) = prompts
+        load = texts.load
+        for prompt in short:
+            load = load.with_row(prompt.start, prompt.unread, 1)
+        count = chooses.tokens(0.0, texts, prompts) - load.tokens
+        assert 0 < count < 900, "the last one is cut"
+        assert chooses.cost.ms(load.with_row(start, count, 0)) <= 50.0
+        assert chooses.cost.ms(load.with_row(start, count + 1, 0)) > 50.0
+
+
+def test_drafts_are_priced_behind_their_texts() -> None:
+    chooses = budget(roofline=ROOFLINE)
+    texts = rows(2, 0.05, context=2000)
+    drafted = chooses.tokens(0.0, texts, []) - 2
+    assert drafted > MOST // CHUNK_SHARE
+    assert chooses.cost.ms(texts.load.with_row(2000, drafted, drafted)) <= 50.0
+    assert chooses.cost.ms(texts.load.with_row(2000, drafted + 1, drafted + 1)) > 50.0
+
+
 def test_every_round_reads_something_however_slow_steps_are() -> None:
     assert budget().tokens(0.0, rows(64, 0.001), []) == 64 + MOST // CHUNK_SHARE
     assert budget(8).tokens(0.0, rows(3, 0.001), []) == 4
@@ -94,6 +120,10 @@ def test_a_prompt_waits_for_those_before_it() -> None:
 def test_what_a_token_takes_is_what_its_round_takes() -> None:
     assert budget().token_s(rows(16, 0.05), [LONG]) == pytest.approx(0.05 / 76)
     assert budget().token_s(rows(0), [LONG]) == pytest.approx(0.132 / 256)
+    both = [UnreadPrompt(inf, 16, 6000), UnreadPrompt(inf, 900)]
+    chooses = budget(roofline=ROOFLINE)
+    load = NO_LOAD.with_row(6000, 16, 1).with_row(0, 240, 0)
+    assert chooses.token_s(rows(0), both) == pytest.approx(1e-3 * chooses.cost.ms(load) / 256)
 
 
 @given(

@@ -1,0 +1,49 @@
+"""How long rounds take beside what a step was expected to cost, learnt from the rounds.
+
+A reader waits for the device and for what lies between two of its steps: planning, messages, other
+programs. And half of all steps take longer than expected. What was promised is a mean over a text,
+which is in time with a probability of 95 % if rounds aim at
+
+    T = tpot / (1 + z * spread / sqrt(n)) - gap
+
+where spread is the standard deviation of a round's time as a share of what was expected, and n the
+tokens of a text.
+"""
+
+from math import sqrt
+
+PACE = 0.02
+"""Weight of the newest round."""
+LATE_MAX = 1.0
+"""Of what was expected, how much longer a round is taken to be at most: a stopped process is none
+that will be stopped in each round."""
+QUANTILE = 1.645
+"""Of the normal distribution, 95 %."""
+TEXT_TOKENS = 32
+"""Tokens of a text that has no time to make up for a late one."""
+
+
+class RoundTimes:
+    """Fading means over rounds that followed each other at once. Milliseconds."""
+
+    def __init__(self) -> None:
+        self.gap_ms = 0.0
+        self._variance = 0.0
+
+    def learn(self, interval_ms: float, device_ms: float, expected_ms: float) -> None:
+        """Take in a round: from the one before, on the device, and what that was expected to be."""
+        if device_ms <= 0.0 or expected_ms <= 0.0:
+            return
+        gap_ms = min(max(0.0, interval_ms - device_ms), LATE_MAX * expected_ms)
+        self.gap_ms += PACE * (gap_ms - self.gap_ms)
+        # With several rounds under way the next one may follow sooner than its step takes.
+        late = (max(interval_ms, device_ms) - self.gap_ms) / expected_ms - 1.0
+        self._variance += PACE * (min(max(late, -LATE_MAX), LATE_MAX) ** 2 - self._variance)
+
+    def limit_ms(self, tpot_s: float) -> float:
+        """Return what a step may be expected to cost, so that texts keep a mean time per token."""
+        return 1e3 * tpot_s / (1.0 + QUANTILE * sqrt(self._variance / TEXT_TOKENS)) - self.gap_ms
+
+    def check(self) -> None:
+        """Assert that both means are sane."""
+        assert self.gap_ms >= 0.0 <= self._variance <= 1.0 + 1e-9
