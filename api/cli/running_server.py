@@ -97,10 +97,9 @@ def read_times(page: str) -> DeviceTimes | None:
     """Return what a page of metrics tells, None before the first gap. Raises ValueError."""
     metrics = MetricsPage.read(page)
     since_start = growth({}, metrics.samples)
-    use = device_use(since_start)
-    if use is None:
+    use, buckets = device_use(since_start), metrics.by_label(f"{GAP}_bucket", "le")
+    if use is None or not buckets:
         return None
-    buckets = metrics.by_label(f"{GAP}_bucket", "le")
     gaps = sorted((float(bound), count) for bound, count in buckets.items())
     return DeviceTimes(
         use.busy,

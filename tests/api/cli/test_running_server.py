@@ -107,7 +107,12 @@ def test_the_doctor_prints_it_of_the_server_at_its_address(
     assert "tokenise 1.0, queue 2.0, prefill 50.0, decode 1000.0, detokenise 0.5" in printed
 
 
-@pytest.mark.parametrize("text", ["", "other_total 1.0\n", "not a page {", page(Counted(gaps=0))])
+NO_BUCKETS = "draftwerk_device_busy_seconds_total 1\ndraftwerk_device_gap_seconds_count 3\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "other_total 1.0\n", "not a page {", page(Counted(gaps=0)), NO_BUCKETS]
+)
 def test_another_programs_page_and_one_without_steps_tell_nothing(text: str) -> None:
     with server_of(text) as port:
         assert server_times(load({"port": port}, {})) is None
