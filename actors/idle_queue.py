@@ -13,8 +13,6 @@ from draftwerk.actors.messages import Event, Options, Prompt
 
 WAITING_MAX = 64
 """What waits for an idle moment; on a busy server the oldest are let go."""
-PAUSE_S = 1.0
-"""Until the engine is asked again for a place."""
 LAST = 2**31
 """A priority behind every client's."""
 T = TypeVar("T")
@@ -56,4 +54,4 @@ class IdleQueue(Generic[T]):
                 await work(item)
             except (OverloadedError, DrainingError):
                 self._waiting.append(item)
-                await anyio.sleep(PAUSE_S)
+                await anyio.sleep(1.0)
