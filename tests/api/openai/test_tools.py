@@ -371,7 +371,7 @@ async def test_hostile_schemas_are_refused_by_name_and_at_once(agent: Served, na
     tools, param = HOSTILE[name]
     begun = monotonic()
     reply = await agent.chat(tools=tools)
-    assert monotonic() - begun < 20
+    assert monotonic() - begun < 5
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
     flat = [{"type": "function", **each["function"]} for each in tools]
     reply = await agent.http.post("/v1/responses", json={"input": "x", "tools": flat})
