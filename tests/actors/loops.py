@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 
-DEADLINE_S = 60.0
-"""For what never comes; a machine may be busy."""
+from tests.support.waiting import DEADLINE_S
 
 
 def on_both_loops(test: Callable[[], Awaitable[None]]) -> Callable[[str], None]:
