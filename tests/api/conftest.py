@@ -29,6 +29,7 @@ from tests.api.support.fake_replicas import (
     skip_where_replicas_differ,
 )
 from tests.api.support.through_serve import OtherProcess, ServeHost, serve_host
+from tests.support.waiting import DEADLINE_S, until
 
 MODEL = "fake-model"
 CERTIFICATE = BlendCertificate(id="c1", rules={"hkvd": 0.15}, default=("hkvd", 0.15))
@@ -86,8 +87,7 @@ async def hosting(chosen: Settings) -> AsyncGenerator[tuple[StartupApp, str], No
     startup, listener = StartupApp(), bind(chosen)
     host = Host(uvicorn_config(chosen, startup))
     task = asyncio.create_task(host.serve(sockets=[listener]))
-    while not host.started:  # noqa: ASYNC110 (uvicorn has a flag, not an event)
-        await asyncio.sleep(0.01)
+    await until(lambda: host.started)
     try:
         yield startup, "http://{}:{}".format(*listener.getsockname())
     finally:
@@ -102,7 +102,7 @@ async def behind(
     """Put a new server state with this engine behind the startup app, and clients before it."""
     async with (
         serving_engine(engine, CARD) as client,
-        httpx.AsyncClient(base_url=url, timeout=20, verify=False) as http,
+        httpx.AsyncClient(base_url=url, timeout=DEADLINE_S, verify=False) as http,
     ):
         state = ServerState(engine=client, text_tools=ByteText(), model=CARD, settings=chosen)
         startup.app = create_app(state)
@@ -142,7 +142,7 @@ async def through_serve(engine: FakeEngine) -> AsyncGenerator[Served, None]:
     [found] = SERVE_HOSTS
     found.use(engine)
     elsewhere = cast(ServerState, OtherProcess())
-    async with httpx.AsyncClient(base_url=found.url, timeout=20, verify=False) as http:
+    async with httpx.AsyncClient(base_url=found.url, timeout=DEADLINE_S, verify=False) as http:
         served = Served(found.url, engine, elsewhere, http)
         yield served
         if "openai" in vars(served):

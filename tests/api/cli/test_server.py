@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import sys
@@ -18,6 +19,7 @@ from draftwerk.api.core.config import ConfigError, load
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.serving.server import HttpServer, bind
 from tests.api.support.serve_fake import build
+from tests.support.waiting import DEADLINE_S
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,7 +31,7 @@ class Process:
 
     async def until_status(self, path: str, status: int) -> httpx.Response:
         """Send requests until the answer has this status; the socket may not be there yet."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             while True:
                 try:
                     reply = await self.http.get(path)
@@ -40,31 +42,55 @@ class Process:
                     return reply
                 await asyncio.sleep(0.02)
 
-    async def stream(self, content: str) -> str:
+    async def until_running(self, count: int) -> None:
+        """Wait until so many requests are in the engine."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                page = (await self.http.get("/metrics")).text
+                if re.search(rf"^vllm:num_requests_running\S* {count}\.0$", page, re.MULTILINE):
+                    return
+                await asyncio.sleep(0.02)
+
+    async def stream(self, content: str, begun: asyncio.Event | None = None) -> str:
+        """Return a stream's text; the event is set once there is some."""
         body = {"stream": True, "messages": [{"role": "user", "content": content}]}
-        return (await self.http.post("/v1/chat/completions", json=body)).text
+        text = ""
+        async with self.http.stream("POST", "/v1/chat/completions", json=body) as reply:
+            async for part in reply.aiter_text():
+                text += part
+                if begun is not None:
+                    begun.set()
+        return text
+
+    async def begun(self, content: str) -> asyncio.Task[str]:
+        """Return a stream under way, some of whose text is there."""
+        begun = asyncio.Event()
+        task = asyncio.create_task(self.stream(content, begun))
+        async with asyncio.timeout(DEADLINE_S):
+            await begun.wait()
+        return task
 
     async def ended(self) -> tuple[int, str]:
         """Return the exit code and everything printed."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             output, _ = await self.child.communicate()
         assert self.child.returncode is not None
         return self.child.returncode, output.decode()
 
 
 @asynccontextmanager
-async def process(port: int, load_s: float = 0, **flags: object) -> AsyncGenerator[Process, None]:
-    """Run a server with the fake engine as a child process."""
+async def process(port: int, holds: bool = False, **flags: object) -> AsyncGenerator[Process, None]:
+    """Run a server with the fake engine as a child process; one that holds does not load yet."""
     words = [f"{name}={value}" for name, value in {"port": port, **flags}.items()]
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-W", "error", "-m", "tests.api.support.serve_fake", *words),
         cwd=ROOT,
-        env={**os.environ, "FAKE_LOAD_S": str(load_s)},
+        env={**os.environ, **({"FAKE_HOLDS": "1"} if holds else {})},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=10) as http:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE_S) as http:
         try:
             yield Process(child, http)
         finally:
@@ -74,13 +100,14 @@ async def process(port: int, load_s: float = 0, **flags: object) -> AsyncGenerat
 
 
 async def test_the_socket_answers_503_while_the_model_loads(unused_tcp_port: int) -> None:
-    async with process(unused_tcp_port, load_s=1) as server:
+    async with process(unused_tcp_port, holds=True) as server:
         loading = await server.until_status("/ready", 503)
         assert loading.headers["retry-after"]
         assert loading.headers["x-request-id"]
         assert "loading the fake" in loading.json()["error"]["message"]
         assert (await server.http.get("/health")).status_code == 200
         assert (await server.http.get("/v1/models")).status_code == 503
+        server.child.send_signal(signal.SIGUSR1)
         await server.until_status("/ready", 200)
         server.child.send_signal(signal.SIGTERM)
         code, output = await server.ended()
@@ -94,12 +121,12 @@ async def test_a_signal_lets_streams_finish_and_refuses_new_ones(
 ) -> None:
     async with process(unused_tcp_port) as server:
         await server.until_status("/ready", 200)
-        stream = asyncio.create_task(server.stream("hello, with forty words to come"))
-        await asyncio.sleep(0.1)
+        stream = await server.begun("!held, with forty words to come")
         server.child.send_signal(number)
         refusal = await server.until_status("/ready", 503)
         assert "shutting down" in refusal.text
         assert "shutting down" in await server.stream("late")
+        server.child.send_signal(signal.SIGUSR1)
         text = await stream
         assert '"finish_reason":"stop"' in text
         assert text.endswith("data: [DONE]\n\n")
@@ -109,9 +136,9 @@ async def test_a_signal_lets_streams_finish_and_refuses_new_ones(
 async def test_streams_beyond_the_limit_end_with_an_error(unused_tcp_port: int) -> None:
     async with process(unused_tcp_port, drain_s=0.3) as server:
         await server.until_status("/ready", 200)
-        slow = asyncio.create_task(server.stream("!slow"))
+        slow = await server.begun("!held")
         stuck = asyncio.create_task(server.stream("!hang"))
-        await asyncio.sleep(0.4)
+        await server.until_running(2)
         server.child.send_signal(signal.SIGTERM)
         text = await slow
         assert '"code":"draining"' in text
@@ -126,7 +153,7 @@ async def test_a_second_signal_does_not_wait(unused_tcp_port: int) -> None:
     async with process(unused_tcp_port, drain_s=60) as server:
         await server.until_status("/ready", 200)
         stuck = asyncio.create_task(server.stream("!hang"))
-        await asyncio.sleep(0.2)
+        await server.until_running(1)
         server.child.send_signal(signal.SIGTERM)
         await server.until_status("/ready", 503)
         server.child.send_signal(signal.SIGTERM)
@@ -137,7 +164,7 @@ async def test_a_second_signal_does_not_wait(unused_tcp_port: int) -> None:
 
 
 async def test_a_signal_while_loading_stops_at_once(unused_tcp_port: int) -> None:
-    async with process(unused_tcp_port, load_s=30) as server:
+    async with process(unused_tcp_port, holds=True) as server:
         await server.until_status("/health", 200)
         server.child.send_signal(signal.SIGINT)
         code, output = await server.ended()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from draftwerk.api.core.admission import Admission, Ticket
 from draftwerk.api.core.errors import ApiError
 from tests.api.conftest import serving
-from tests.api.http.test_disconnect import until
 from tests.api.support.fake_engine import FakeEngine
+from tests.support.waiting import until
 
 
 def admission(places: int = 2, queue: int = 100, clock: Callable[[], float] | None = None):

@@ -15,9 +15,9 @@ from draftwerk.api.core.state import ServerState
 from draftwerk.api.serving.app import create_app
 from draftwerk.model.text.tokenizer import TextTokenizer
 from tests.api.conftest import hosting, settings
-from tests.api.http.test_disconnect import until
 from tests.api.openai.test_response_format import held
 from tests.support.tiny_models import save_tiny_with_text
+from tests.support.waiting import until
 from validation.schemas import engine
 
 COUNT = 30
@@ -44,7 +44,7 @@ async def test_everything_is_given_back(real: tuple[str, ServerState, Engine]) -
     url, state, one = real
     leaver = Leaver(url, random.Random(3), prompt_words=20, tokens_max=16, wait_max_s=0.1)
     await Leaver(url, random.Random(0), prompt_words=5).leave()
-    await until(lambda: not state.live and one.snapshot().blocks_used == 0, within_s=10)
+    await until(lambda: not state.live and one.snapshot().blocks_used == 0)
     tasks, files = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))
     todo = iter(range(COUNT))
 
@@ -53,11 +53,11 @@ async def test_everything_is_given_back(real: tuple[str, ServerState, Engine]) -
             await leaver.leave()
 
     await asyncio.gather(*(client() for _ in range(8)))
-    await until(lambda: not state.live and not state.sockets.total(), within_s=10)
-    await until(lambda: one.snapshot().running == one.snapshot().waiting == 0, within_s=10)
-    await until(lambda: one.snapshot().blocks_used == 0, within_s=10)
-    await until(lambda: len(asyncio.all_tasks()) <= tasks, within_s=10)
-    await until(lambda: len(os.listdir("/proc/self/fd")) <= files, within_s=10)
+    await until(lambda: not state.live and not state.sockets.total())
+    await until(lambda: one.snapshot().running == one.snapshot().waiting == 0)
+    await until(lambda: one.snapshot().blocks_used == 0)
+    await until(lambda: len(asyncio.all_tasks()) <= tasks)
+    await until(lambda: len(os.listdir("/proc/self/fd")) <= files)
     assert leaver.left.total() == COUNT
     assert len({phase for _, phase in leaver.left}) >= 3
     state.admission.check()

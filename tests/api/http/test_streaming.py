@@ -15,6 +15,7 @@ from draftwerk.speculative.sampling.params import Sampling
 from tests.api.conftest import Served
 from tests.api.openai.test_chat import events
 from tests.api.support.fake_engine import FakeEngine, whole_text
+from tests.support.waiting import DEADLINE_S
 
 PARAMETERS = st.fixed_dictionaries(
     {"seed": st.integers(-(2**63), 2**63 - 1)},
@@ -86,7 +87,7 @@ async def run_in_this_loop(test: Any) -> None:
     inner = test.hypothesis.inner_test
 
     def wait_for_it(**values: Any) -> None:
-        asyncio.run_coroutine_threadsafe(inner(**values), loop).result(30)
+        asyncio.run_coroutine_threadsafe(inner(**values), loop).result(DEADLINE_S)
 
     test.hypothesis.inner_test = wait_for_it
     await asyncio.to_thread(test)

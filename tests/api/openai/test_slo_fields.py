@@ -9,9 +9,9 @@ import pytest
 from draftwerk.api.core.errors import ApiError
 from draftwerk.slo import Promise
 from tests.api.conftest import MODEL, Served, serving
-from tests.api.http.test_disconnect import until
 from tests.api.openai.test_socket import ask, socket, until_last
 from tests.api.support.fake_engine import FakeEngine, whole_text
+from tests.support.waiting import until
 
 FIELDS: dict[str, Any] = {"slo": {"ttft": "500ms", "tpot": 0.05}, "deadline": "2s"}
 WRONG: list[tuple[dict[str, Any], str]] = [

@@ -13,9 +13,9 @@ from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.openai.responses_socket import REFUSALS_MAX
 from draftwerk.api.serving.app import create_app
 from tests.api.conftest import MODEL, Served, serving, settings
-from tests.api.http.test_disconnect import until
 from tests.api.openai.test_responses import ENDING, OPENING
 from tests.api.support.fake_engine import FakeEngine, whole_text
+from tests.support.waiting import until
 
 GATE = "/"
 """Where no engine is there yet."""
@@ -427,7 +427,7 @@ async def test_a_reader_that_stops_is_dropped_and_its_request_cancelled(goes_on:
         for stream in "abcdefgh":
             await ask(ws, stream, include=include, top_logprobs=20, stream_id=stream, **limit)
         await until(lambda: served.engine.live > 0)
-        await until(lambda: not served.state.sockets.total(), within_s=15)
+        await until(lambda: not served.state.sockets.total())
         await until(lambda: served.engine.live == 0)
         if goes_on:
             ws.transport.resume_reading()

@@ -2,7 +2,7 @@
 
 Tokens are bytes, so that characters and stop strings are cut by token borders all the time. Words
 in the prompt make trouble: `!refuse`, `!expire`, `!unmet`, `!fail` (after some text), `!break`,
-`!silent`, `!hang`, `!slow`.
+`!silent`, `!hang`, `!slow`, and `!held`: some text, and the rest once the engine is released.
 """
 
 import asyncio
@@ -142,6 +142,10 @@ def token_text(token: int, count: int) -> TokenText:
     return TokenText(token, data.decode(errors="replace"), data, -token / 100, alternatives)
 
 
+HELD_STEP = 6
+"""Before which a request holds: each step has a token or more."""
+
+
 @dataclass
 class FakeEngine:
     """Counts who entered and who left; serves the rest like the real one."""
@@ -156,6 +160,10 @@ class FakeEngine:
     ids: set[str] = field(default_factory=set)
     closed: bool = False
     empty: asyncio.Event = field(default_factory=asyncio.Event)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+    """Lets those go on that hold."""
+    steps: int = 0
+    """Of all requests."""
     drafts: int = 0
     progress_age_s: float = 0.0
     health: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -221,11 +229,15 @@ class FakeEngine:
             early = Delta(request_id=request_id, choice=0, text="", hypothesis="perhaps")
             await asyncio.sleep(self.step_s)
             yield early
+            if "!held" in text:
+                await self.released.wait()
         dice = random.Random(text)
         steps = 0
         while choices:
             await asyncio.sleep(0.2 if "!slow" in text else self.step_s)
             steps += 1
+            if steps == HELD_STEP and "!held" in text:
+                await self.released.wait()
             if steps == 3 and "!break" in text:
                 raise RuntimeError("a secret reason")
             if steps == 3 and "!fail" in text:
@@ -236,6 +248,7 @@ class FakeEngine:
                     yield event
                 if choice.done:
                     choices.remove(choice)
+            self.steps += 1
         self.finished += 1
 
     def trace(self) -> list[dict[str, object]]:

@@ -22,13 +22,13 @@ from draftwerk.cluster.replica_link import ReplicaLink, connect
 from draftwerk.cluster.replica_server import ReplicaServer
 from draftwerk.cluster.replica_set import ReplicaSet
 from tests.api.support.fake_engine import ByteText, FakeEngine
+from tests.support.waiting import DEADLINE_S
 
 DOOR = os.environ.get("TEST_DOOR", "")
 """What is between the API and the fake engine: nothing, `replicas` or `serve`."""
 REPLICAS = ("one", "two")
 SECRET = b"of the tests"
 EVENTS_MAX = 2**20
-SILENCE_S = 5.0
 STATE = "a replica's state is reported once in a second"
 NEEDS_ONE_PROCESS = {
     "test_the_stock_client_waits_out_an_overload": (
@@ -166,7 +166,7 @@ async def behind_replicas(fake: FakeEngine, model: ServedModel) -> AsyncGenerato
         for name in REPLICAS:
             server = ReplicaServer(FakeReplica(fake), replica_info(name, fake, model), SECRET)
             port = await stack.enter_async_context(server.listening("127.0.0.1"))
-            link = await connect("127.0.0.1", port, SECRET, "door", SILENCE_S)
+            link = await connect("127.0.0.1", port, SECRET, "door", DEADLINE_S)
             door.join(link)
             tasks.append(asyncio.create_task(followed(door, link)))
         await asyncio.sleep(0)

@@ -1,7 +1,11 @@
-"""`draftwerk serve` with the fake engine, for tests that need a process and its signals."""
+"""`draftwerk serve` with the fake engine, for tests that need a process and its signals.
+
+What holds, the loading if FAKE_HOLDS is set and then each `!held`, goes on after a SIGUSR1.
+"""
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -17,11 +21,15 @@ async def build(
     settings: Settings, report: Callable[[str], None]
 ) -> AsyncGenerator[RunningServer, None]:
     report("loading the fake")
-    await asyncio.sleep(float(os.environ.get("FAKE_LOAD_S", "0")))
+    engine, loads = FakeEngine(step_s=0.01), asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, loads.set)
+    if "FAKE_HOLDS" in os.environ:
+        await loads.wait()
     if settings.model == "broken":
         raise RuntimeError("the weights are not there")
     card = ServedModel(name="fake-model", context_max=4096, vocab_size=257)
-    yield RunningServer(engine=FakeEngine(step_s=0.01), text_tools=ByteText(), model=card)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, engine.released.set)
+    yield RunningServer(engine=engine, text_tools=ByteText(), model=card)
 
 
 if __name__ == "__main__":
