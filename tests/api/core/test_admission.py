@@ -170,7 +170,7 @@ def test_places_balance_whatever_happens(seed: int) -> None:
 
 async def test_over_http_the_queue_waits_and_then_refuses() -> None:
     async with serving(FakeEngine(), requests_max=1, queue_max=1) as served:
-        first = asyncio.create_task(served.chat("!slow", max_tokens=12, ignore_eos=True))
+        first = asyncio.create_task(served.chat("!held"))
         await until(lambda: served.engine.live == 1)
         second = asyncio.create_task(served.chat("hello"))
         await until(lambda: served.state.admission.waiting == 1)
@@ -178,6 +178,8 @@ async def test_over_http_the_queue_waits_and_then_refuses() -> None:
         assert refusal.status_code == 503
         assert int(refusal.headers["retry-after-ms"]) > 0
         assert (await served.http.get("/ready")).status_code == 503
+        await asyncio.sleep(0.06)  # what the second waits at least
+        served.engine.released.set()
         assert (await first).status_code == 200
         reply = await second
         assert reply.status_code == 200
@@ -191,19 +193,23 @@ async def test_two_keys_over_http_share_the_server() -> None:
     ) as served:
         finished: list[str] = []
 
-        async def one(key: str, index: int) -> None:
+        async def one(key: str, prompt: str, tokens: int = 20) -> None:
             reply = await served.http.post(
                 "/v1/completions",
-                json={"prompt": f"{index}", "max_tokens": 20, "ignore_eos": True},
+                json={"prompt": prompt, "max_tokens": tokens, "ignore_eos": True},
                 headers={"authorization": f"Bearer k{key}"},
             )
             assert reply.status_code == 200
             finished.append(key)
 
-        flood = [asyncio.create_task(one("a", index)) for index in range(60)]
-        await until(lambda: served.state.admission.waiting > 20)
-        few = [asyncio.create_task(one("b", index)) for index in range(15)]
+        holders = [asyncio.create_task(one("a", f"!held {index}", 100)) for index in range(2)]
+        await until(lambda: served.engine.live == 2)
+        flood = [asyncio.create_task(one("a", str(index))) for index in range(58)]
+        await until(lambda: served.state.admission.waiting == 58)
+        few = [asyncio.create_task(one("b", str(index))) for index in range(15)]
+        await until(lambda: served.state.admission.waiting == 58 + 15)
+        served.engine.released.set()
         await asyncio.gather(*few)
         at_the_end_of_b = finished.count("a")
-        await asyncio.gather(*flood)
+        await asyncio.gather(*holders, *flood)
         assert at_the_end_of_b < 45

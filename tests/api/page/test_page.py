@@ -107,7 +107,7 @@ async def test_stop_cancels_the_request(chromium: int, transport: str) -> None:
         browser.opened(chromium, served.url) as page,
     ):
         await page.run(f"document.getElementById('transport').value = '{transport}'")
-        await page.run(f"({TYPE})('!slow')")
+        await page.run(f"({TYPE})('!held')")
         await page.until("document.querySelectorAll('.token').length > 3")
         await page.run("document.getElementById('form').requestSubmit()")
         await page.until(IDLE)
@@ -161,12 +161,12 @@ async def test_half_an_answer_is_not_checked_and_a_new_chat_is_empty(chromium: i
     ):
         for transport in ("sse", "ws"):
             await page.run(f"document.getElementById('transport').value = '{transport}'")
-            await page.run(f"({TYPE})('!slow')")
+            await page.run(f"({TYPE})('!held')")
             await page.until("document.querySelectorAll('.token').length > 3")
             await page.run("document.getElementById('form').requestSubmit()")
             await page.until(IDLE)
             assert await page.run("document.querySelectorAll('.recheck').length") == 0
-            await page.run(f"({TYPE})('!slow')")
+            await page.run(f"({TYPE})('!held')")
             await page.until("document.querySelectorAll('.answer').length === 2")
             await page.run("document.getElementById('fresh').click()")
             await page.until(IDLE)
@@ -176,7 +176,7 @@ async def test_half_an_answer_is_not_checked_and_a_new_chat_is_empty(chromium: i
             assert isinstance(prompt, Chat)
             assert [each.content for each in prompt.messages] == ["Hello"]
             await page.run("document.getElementById('fresh').click()")
-        await page.run(f"({TYPE})('!slow'); document.getElementById('form').requestSubmit()")
+        await page.run(f"({TYPE})('!held'); document.getElementById('form').requestSubmit()")
         await page.until(f"{IDLE} && document.body.textContent.includes('stopped')")
 
 
@@ -187,14 +187,14 @@ async def test_a_narrow_window_shows_the_newest_text_and_the_way_to_stop_it(chro
         browser.opened(chromium, served.url) as page,
     ):
         await page.look(400, 500)
-        for turn in ("Hello", "Hello again", "!slow"):
+        for turn in ("Hello", "Hello again", "!held"):
             await page.until(IDLE)
             await page.run(f"({TYPE})('{turn}')")
         await page.until(
             "[...document.querySelectorAll('.answer')].at(-1).querySelectorAll('.token').length > 3"
         )
         talk = "document.getElementById('talk')"
-        assert await page.run(f"{talk}.scrollHeight - {talk}.scrollTop - {talk}.clientHeight < 160")
+        await page.until(f"{talk}.scrollHeight - {talk}.scrollTop - {talk}.clientHeight < 160")
         assert await page.run(f"{talk}.scrollTop > 0")
         assert await page.run("document.documentElement.scrollWidth <= innerWidth")
         for part in ("go", "ttft", "speed", "accepted"):

@@ -187,13 +187,13 @@ async def test_everything_can_be_done_from_the_keyboard(chromium: int) -> None:
         assert await page.run("document.activeElement.ariaLabel") == "Edit the message"
         await page.press("Escape")
         assert await page.run("document.activeElement.id") == "prompt"
-        await page.type("!slow")
+        await page.type("!held")
         await page.press("Enter")
         await page.until("document.getElementById('go').textContent === 'Stop'")
         await page.press("Escape")
         await page.until(f"{IDLE} && document.getElementById('announce').textContent !== ''")
         assert (await shown(page, "#announce"))[0].startswith("Stopped.")
-        assert asked(served)[-1] == "!slow"
+        assert asked(served)[-1] == "!held"
 
 
 @needs_browser
@@ -262,14 +262,17 @@ async def test_what_may_come_is_shown_until_the_text_does(chromium: int) -> None
       if (early && !early.hidden) window.seen = early.textContent;
     }).observe(document.body, { childList: true, subtree: true, attributes: true })"""
     async with (
-        serving(FakeEngine(step_s=0.05)) as served,
+        serving(FakeEngine()) as served,
         browser.opened(chromium, served.url) as page,
     ):
         await page.run(f"void {watched}")
         await page.run(set_field("passages", "One passage."))
         await page.run(set_field("blend", "early"))
-        await ask(page, "And?")
-        assert await page.run("window.seen") == "perhaps"
+        await page.until(KNOWN)
+        await page.run(f"({TYPE})('And? !held')")
+        await page.until("window.seen === 'perhaps'")
+        served.engine.released.set()
+        await page.until(f"{IDLE} && {FOOTS} > 0")
         assert await page.run("document.querySelector('.hypothesis').hidden")
         assert await shown(page, ".passages li") == [
             "Passage 1: reused (32 of 40 tokens)",

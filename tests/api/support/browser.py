@@ -15,6 +15,8 @@ import httpx
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
+from tests.support.waiting import DEADLINE_S
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 needs_browser = pytest.mark.skipif(
@@ -66,7 +68,7 @@ class Page:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
-    async def until(self, script: str, within_s: float = 10.0) -> None:
+    async def until(self, script: str, within_s: float = DEADLINE_S) -> None:
         """Wait until an expression is true."""
         async with asyncio.timeout(within_s):
             while not await self.run(script):  # noqa: ASYNC110 (the page has no event for us)
@@ -126,7 +128,7 @@ async def launched(profile: Path) -> AsyncGenerator[int, None]:
 @asynccontextmanager
 async def opened(port: int, url: str) -> AsyncGenerator[Page, None]:
     """Open a page in a tab of its own."""
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=DEADLINE_S) as http:
         tab = (await http.put(f"http://127.0.0.1:{port}/json/new")).json()
     async with connect(tab["webSocketDebuggerUrl"], max_size=None, proxy=None) as socket:
         page = Page(socket)
@@ -140,7 +142,7 @@ async def opened(port: int, url: str) -> AsyncGenerator[Page, None]:
 
 async def _debugging_port(child: asyncio.subprocess.Process) -> int:
     assert child.stderr is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         while True:
             line = (await child.stderr.readline()).decode()
             if "DevTools listening on" in line:
