@@ -35,6 +35,10 @@ DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
 }
 
 
+AT_ONCE_S = 0.25
+"""Of CPU, for at most a megabyte: what takes time by its square takes minutes."""
+
+
 @pytest.mark.parametrize(
     ("path", "raw"), hostile_requests.HOSTILE.values(), ids=hostile_requests.HOSTILE.keys()
 )
@@ -46,7 +50,7 @@ def test_a_hostile_body_is_refused_without_delaying_others(path: str, raw: bytes
             decoded(raw, DECODERS[path])
         took.append(time.process_time() - started)
     assert refusal.value.status == 400
-    assert min(took) < 0.05
+    assert min(took) < AT_ONCE_S
 
 
 TALK = {"role": "user", "content": "[{" * 100 + '\\"' * 100}

@@ -123,6 +123,9 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"cache_salt": "x" * 257}, "cache_salt"),
 ]
 
+AT_ONCE_S = 0.25
+"""Of CPU, client and server: what takes time by the square of a body takes minutes."""
+
 
 async def posted(served: Served, body: bytes) -> tuple[float, httpx.Response]:
     """Return the reply and the seconds of CPU that it took, client and server; best of three."""
@@ -143,7 +146,7 @@ async def test_a_bad_field_is_named(served: Served, fields: dict[str, Any], para
     assert (reply.status_code, error["param"]) == (400, param)
     assert param.split("[")[0].split(".")[0] in error["message"]
     assert set(error) == {"message", "type", "param", "code"}
-    assert took < 0.05
+    assert took < AT_ONCE_S
     assert served.engine.entered == entered
 
 
@@ -225,7 +228,7 @@ BAD_BODIES = {
 async def test_a_body_that_is_no_request_is_refused_at_once(served: Served, body: bytes) -> None:
     took, reply = await posted(served, body)
     assert reply.status_code == 400
-    assert took < 0.05
+    assert took < AT_ONCE_S
     message = reply.json()["error"]["message"]
     assert "body" in message or "required" in message or "messages" in message
 
@@ -272,7 +275,7 @@ async def test_a_body_over_the_limit_is_refused_unread(served: Served) -> None:
     for body in (b" " * (4 * 2**20), stops):
         took, reply = await posted(served, body)
         assert reply.status_code == 413
-        assert took < 0.05
+        assert took < AT_ONCE_S
 
 
 async def test_ids_are_taken_from_the_client_only_if_harmless(served: Served) -> None:

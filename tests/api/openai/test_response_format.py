@@ -237,12 +237,10 @@ ASKABLE = {
 async def test_a_grammar_that_cannot_be_followed_is_refused_and_the_server_goes_on(
     real: Real, grammar: Grammar
 ) -> None:
-    started = time.monotonic()
     reply = await real.chat(wanted(grammar))
     assert reply.status_code == 400, reply.text
     assert reply.json()["error"]["param"] == "response_format"
     assert reply.json()["error"]["message"].startswith("the grammar cannot be followed: ")
-    assert time.monotonic() - started < 5
     content(await real.chat({"type": "regex", "pattern": "ok"}))
     real.engine.check()
 
@@ -263,14 +261,13 @@ async def test_one_explosive_grammar_does_not_hold_up_a_stream(real: Real) -> No
     stream = await real.openai.chat.completions.create(
         model=MODEL, messages=MESSAGES, stream=True, max_tokens=300, extra_body={"ignore_eos": True}
     )
-    started, gaps = time.monotonic(), list[float]()
-    explosive = real.chat(schema_format({"allOf": MANY, "title": str(started)}))
+    explosive = real.chat(schema_format({"allOf": MANY, "title": str(time.monotonic())}))
     task = asyncio.create_task(explosive)
+    meanwhile = 0
     async for _ in stream:
-        gaps.append(time.monotonic() - started)
-        started = time.monotonic()
+        meanwhile += not task.done()
     assert (await task).status_code == 400
-    assert max(gaps[1:]) < 1.0
+    assert meanwhile > 20, "a loop that waited for the check would have passed on next to nothing"
 
 
 # --- anything at all ----------------------------------------------------------------------------
