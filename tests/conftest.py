@@ -33,8 +33,6 @@ MARKERS = {
     "api/page": "slow",
     "cluster/test_ray_deploy.py": "processes",
     "cluster/test_ray_serve.py": "processes",
-    "loadtest/test_isolation.py": "slow",
-    "loadtest/test_times.py": "slow",
     "model/checkpoint/test_default_model.py": "default_model",
     "model/gpu": "gpu_interpreter",
     "model": "model",

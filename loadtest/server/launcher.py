@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 
 import aiohttp
 import msgspec
@@ -17,6 +18,9 @@ from draftwerk.loadtest.client.http.reply_types import ModelList
 STOP_S = 20.0
 ANSWER_S = 60.0
 POLL_S = 0.1
+PORTS = range(20_000, 32_768)
+"""Below those that systems give to outgoing connections, which would take them meanwhile."""
+NO_PORT = "no port is free; choose one with --port"
 PROBE = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
 ReadyCheck = Callable[[aiohttp.ClientSession, str], Awaitable[bool]]
 
@@ -103,14 +107,13 @@ async def wait_ready(
 
 
 def free_port(wanted: int = 0) -> int:
-    """Return a free port, so that only the new server answers on it."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", wanted))
-        except OSError as error:
-            raise ValueError(f"port {wanted} is taken; choose another with --port") from error
-        return int(probe.getsockname()[1])
+    """Return a free port, so that only the new server answers on it: the one wanted, if any."""
+    for port in [wanted] if wanted else Random().sample(PORTS, len(PORTS)):
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise ValueError(f"port {wanted} is taken; choose another with --port" if wanted else NO_PORT)
 
 
 async def _until_ready(server: Server, ready: ReadyCheck, start_s: float, where: str) -> None:

@@ -21,6 +21,7 @@ from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.serving.app import create_app
 from draftwerk.api.serving.server import Host, bind, uvicorn_config
+from draftwerk.loadtest.server.launcher import free_port
 from tests.api.support.agents import CALLS, THINKING
 from tests.api.support.fake_engine import ByteText, FakeEngine
 from tests.api.support.fake_replicas import (
@@ -177,6 +178,12 @@ async def served(host: tuple[StartupApp, str]) -> AsyncGenerator[Served, None]:
         return
     async with behind(*host, FakeEngine(), settings()) as found:
         yield found
+
+
+@pytest.fixture
+def unused_tcp_port() -> int:
+    """A port for a server that is still to start."""
+    return free_port()
 
 
 @pytest.fixture

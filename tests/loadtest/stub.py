@@ -11,6 +11,8 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
+from tests.support.waiting import DEADLINE_S
+
 
 @dataclass(frozen=True)
 class Manner:
@@ -243,7 +245,7 @@ def stub(manner: Manner | None = None, **changes: Any) -> Iterator[Stub]:
     try:
         yield server
     finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(DEADLINE_S)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

@@ -4,8 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from draftwerk.loadtest.client.loads import WARM_TOKENS
 from draftwerk.loadtest.peers.catalogue import missing_words, pick, read_catalogue
 from draftwerk.loadtest.results.result import Run, Sweep, read_result
 from tests.loadtest.stub import Manner, Served, Stub, stub
+from tests.support.waiting import DEADLINE_S, wait_until
 
 ROOT = Path(__file__).parents[2]
 QUICK = Manner(first_s=0.03, gap_s=0.01, chunks=3)
@@ -65,7 +64,7 @@ def test_run_leaves_json_csv_and_a_page(tmp_path: Path, capsys: pytest.CaptureFi
     out = {kind: str(tmp_path / f"out.{kind}") for kind in ("json", "csv", "html")}
     files = ["--output", out["json"], "--csv", out["csv"], "--html", out["html"]]
     with stub(QUICK) as server:
-        argv = ["run", server.url, "--requests", "4", "--slo", "e2e=5s", "--no-progress", *files]
+        argv = ["run", server.url, "--requests", "4", "--slo", "e2e=60s", "--no-progress", *files]
         assert main(argv) == 0
     shown = capsys.readouterr().out
     assert "TTFT" in shown and "goodput      100.0%" in shown
@@ -91,7 +90,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, inherited: signal.Handle
         signal.signal(signal.SIGINT, before)
         wait_until(lambda: len(server.served) > 5)
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(DEADLINE_S) == 0
     run = run_of(path)
     assert run.interrupted and len(run.rows) >= 4
     assert run.summary.outcomes == {"ok": len(run.rows)}
@@ -109,16 +108,9 @@ def test_a_tester_that_is_terminated_ends_its_servers(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-m", "draftwerk.loadtest", *asked], cwd=ROOT)
     wait_until(lambda: log.exists() and log.read_text() != "")
     process.terminate()
-    process.wait(20)
+    process.wait(DEADLINE_S)
     server = int(log.read_text())
     wait_until(lambda: not Path(f"/proc/{server}").exists())
-
-
-def wait_until(done: Callable[[], bool], limit_s: float = 20.0) -> None:
-    deadline_s = time.monotonic() + limit_s
-    while not done():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 def test_progress_ends_with_a_line_even_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,7 +169,7 @@ def test_search_stops_at_its_upper_bound(
     path = tmp_path / "found.json"
     with stub(QUICK) as server:
         bounds = ["--over", "concurrency", "--high", "2", "--requests", "12", "--attain", "0.5"]
-        slo = ["--slo", "e2e=20s", "--no-progress", "--output", str(path)]
+        slo = ["--slo", "e2e=60s", "--no-progress", "--output", str(path)]
         assert main(["search", server.url, *bounds, *slo]) == 0
     assert sweep_of(path).held == 2
     assert "highest concurrency that holds: 2" in capsys.readouterr().out

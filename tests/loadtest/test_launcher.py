@@ -1,12 +1,13 @@
 """The one launcher of servers: waited for, stopped with all that they started, or named."""
 
-import asyncio
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 
 from draftwerk.loadtest.server.launcher import (
+    PORTS,
     ServerFailed,
     free_port,
     says_ready,
@@ -14,6 +15,7 @@ from draftwerk.loadtest.server.launcher import (
     wait_ready,
 )
 from draftwerk.loadtest.server.metrics import MetricsPage
+from tests.support.waiting import until
 
 SERVER = """
 import subprocess, sys
@@ -61,9 +63,7 @@ async def test_a_server_is_waited_for_and_its_children_end_with_it(tmp_path: Pat
         child = int(log.read_text())
         assert alive(child)
     assert server.exit_code is not None
-    async with asyncio.timeout(10):
-        while alive(child):  # noqa: ASYNC110 (init reaps it when it will)
-            await asyncio.sleep(0.02)
+    await until(lambda: not alive(child))  # init reaps it when it will
 
 
 async def test_a_server_that_ends_first_is_named_with_its_log(tmp_path: Path) -> None:
@@ -80,6 +80,16 @@ async def test_a_server_that_never_answers_is_stopped() -> None:
     with pytest.raises(ServerFailed, match=r"not ready after 0\.5 s"):
         async with serving(sleeper, "http://127.0.0.1:9", start_s=0.5):
             pass
+
+
+def test_a_free_port_is_none_that_outgoing_connections_take() -> None:
+    """Some time passes until the server has it."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        taken: int = listener.getsockname()[1]
+        assert free_port() in PORTS
+        with pytest.raises(ValueError, match=f"port {taken} is taken"):
+            free_port(taken)
 
 
 def test_a_page_of_metrics_is_asked_by_name_and_label() -> None:
