@@ -52,13 +52,16 @@ class GrammarChecker:
         with self._one_at_a_time:
             found = self._checked.get(key)
             if found is None:
-                found = self._checked[key] = self._ask(grammar)
+                found, is_final = self._ask(grammar)
+                if is_final:
+                    self._checked[key] = found
                 if len(self._checked) > CHECKED_MAX:
                     self._checked.popitem(last=False)
         if found:
             raise BadGrammar(f"the grammar cannot be followed: {found}")
 
-    def _ask(self, grammar: Grammar) -> str:
+    def _ask(self, grammar: Grammar) -> tuple[str, bool]:
+        """Return what is wrong, and whether it will be again, however busy the machine is."""
         process = self._process or self._begin()
         assert process.stdin is not None and process.stdout is not None
         with suppress(BrokenPipeError):
@@ -67,12 +70,12 @@ class GrammarChecker:
         readable, _, _ = select.select([process.stdout], [], [], self._wall_s)
         answer = process.stdout.readline() if readable else b""
         if answer:
-            return msgspec.json.decode(answer, type=str)
+            return msgspec.json.decode(answer, type=str), True
         self._close()
         self._begin()  # it gets ready while no request waits for it
         # Killed by its clock or by us; anything else is a fault of the library.
         killed = process.returncode in (-signal.SIGPROF, -signal.SIGKILL)
-        return TOO_LONG if killed else "it cannot be compiled"
+        return TOO_LONG if killed else "it cannot be compiled", bool(readable)
 
     def _begin(self) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE

@@ -33,6 +33,7 @@ from tests.api.conftest import hosting
 from tests.api.conftest import settings as door_settings
 from tests.model.text.test_grammar import MANY, NASTY
 from tests.support.tiny_models import save_tiny_with_text
+from tests.support.waiting import DEADLINE_S
 from validation.schemas import engine
 
 MODEL = "tiny"
@@ -88,13 +89,13 @@ async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Real]
     chosen = door_settings()
     card = ServedModel(name=MODEL, context_max=2048, vocab_size=49152, draft_sources=("ngram",))
     async with held(engine(str(directory))) as one, hosting(chosen) as (gate, url):
+        tools = TextTokenizer(directory)
+        tools._grammar_checker = GrammarChecker(directory, wall_s=DEADLINE_S)
         gate.app = create_app(
-            ServerState(
-                engine=one, text_tools=TextTokenizer(directory), model=card, settings=chosen
-            )
+            ServerState(engine=one, text_tools=tools, model=card, settings=chosen)
         )
         async with (
-            httpx.AsyncClient(base_url=url, timeout=60) as http,
+            httpx.AsyncClient(base_url=url, timeout=DEADLINE_S) as http,
             openai.AsyncOpenAI(base_url=url + "/v1", api_key="none", max_retries=0) as client,
         ):
             yield Real(http, client, one)
@@ -321,7 +322,7 @@ grammars = st.one_of(
 
 @pytest.fixture(scope="module")
 def judge() -> GrammarChecker:
-    return GrammarChecker(locate(None).directory)
+    return GrammarChecker(locate(None).directory, wall_s=DEADLINE_S)
 
 
 @given(grammars)

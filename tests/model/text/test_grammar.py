@@ -20,6 +20,7 @@ from draftwerk.speculative.sampling.params import Grammar, Sampling
 from tests.support.model_driver import Driver, Live, generate, random_tree
 from tests.support.runners import make_drafter, make_runner
 from tests.support.tiny_models import save_tiny, save_tiny_with_text
+from tests.support.waiting import DEADLINE_S
 
 END = 2
 PERSON = Grammar(
@@ -341,7 +342,7 @@ HEAVY = {
 
 @pytest.fixture(scope="module")
 def checker() -> GrammarChecker:
-    return GrammarChecker(locate(None).directory)
+    return GrammarChecker(locate(None).directory, wall_s=DEADLINE_S)
 
 
 @pytest.mark.parametrize("grammar", NASTY.values(), ids=NASTY)
@@ -356,6 +357,14 @@ def test_the_check_refuses_in_words_and_goes_on(grammar: Grammar, checker: Gramm
 @pytest.mark.parametrize("grammar", HEAVY.values(), ids=HEAVY)
 def test_heavy_grammars_are_taken(grammar: Grammar, checker: GrammarChecker) -> None:
     checker.check(grammar)
+
+
+def test_a_machine_that_is_busy_refuses_for_once() -> None:
+    checker = GrammarChecker(locate(None).directory, wall_s=0.0)
+    with pytest.raises(BadGrammar, match="too long"):
+        checker.check(PERSON)
+    checker._wall_s = DEADLINE_S
+    checker.check(PERSON)
 
 
 def test_a_refusal_is_kept(checker: GrammarChecker) -> None:
