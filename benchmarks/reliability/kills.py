@@ -56,6 +56,8 @@ class Recovery:
     """From the signal until `/ready` is 200 again, with the process replaced."""
     token_s: float
     """From the signal until the end of the longest pause of all streams together."""
+    texts: int
+    """Chunks of text of all streams between the signal and `ready_s`."""
 
 
 @dataclass(slots=True)
@@ -117,7 +119,8 @@ class Chaos:
         while not moments or moments[-1] < ready:
             await asyncio.sleep(POLL_S)
             moments = sorted(each for one in found for each in one.arrivals if each > sent)
-        return Recovery(sent - begun, unready, ready - sent, flows_again(sent, moments) - sent)
+        token_s, texts = flows_again(sent, moments) - sent, sum(each < ready for each in moments)
+        return Recovery(sent - begun, unready, ready - sent, token_s, texts)
 
     async def _process(self) -> int | None:
         """Return the id of the process that works, as the server tells it."""

@@ -10,6 +10,7 @@ import pytest
 
 from draftwerk import LLM
 from tests.support.tiny_models import save_tiny_with_text
+from tests.support.waiting import DEADLINE_S
 
 ROOT = Path(__file__).parents[2]
 NAME = "SmolLM2-135M-Instruct"
@@ -59,4 +60,4 @@ def server_url(tiny: Path) -> Generator[str]:
             yield next(match[0] for match in found if match)
         finally:
             process.terminate()
-            process.wait(timeout=30)
+            process.wait(timeout=DEADLINE_S)

@@ -1,13 +1,14 @@
 """The asynchronous API over a real engine with two places: cancellation, order, and its ends."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from draftwerk import AsyncLLM, ClosedError, ConfigError, SamplingParams
+from tests.support.waiting import until
 
 ENDLESS = SamplingParams(max_tokens=1500, ignore_eos=True)
 SHORT = SamplingParams(max_tokens=10, seed=1)
@@ -22,13 +23,6 @@ def engine(tiny: Path) -> AsyncLLM:
 async def llm(tiny: Path) -> AsyncGenerator[AsyncLLM]:
     async with engine(tiny) as found:
         yield found
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Wait until something holds."""
-    async with asyncio.timeout(10):
-        while not true():  # noqa: ASYNC110 (a snapshot is no event)
-            await asyncio.sleep(0.01)
 
 
 async def nothing_runs(llm: AsyncLLM) -> None:
@@ -55,7 +49,7 @@ async def test_a_stream_is_the_text(llm: AsyncLLM) -> None:
 async def test_a_stream_that_is_broken_off_and_dropped_cancels_its_request(llm: AsyncLLM) -> None:
     async for delta in llm.stream("Once", ENDLESS):
         assert delta.token_ids
-        assert llm.snapshot().running == 1
+        await until(lambda: llm.snapshot().running == 1)
         break
     await nothing_runs(llm)
 
@@ -102,7 +96,7 @@ async def test_of_those_who_wait_the_most_urgent_is_next(llm: AsyncLLM) -> None:
         await anext(holder)
     names = [("late", 5), ("usual", 0), ("urgent", -5)]
     asked = [asyncio.create_task(ask(*each)) for each in names]
-    await asyncio.sleep(0.1)
+    await until(lambda: llm.snapshot().waiting == 3)
     assert order == []
     # With one place left between them, they begin one after the other.
     await holders[0].aclose()
@@ -144,7 +138,7 @@ async def test_closing_gives_everyone_a_last_word(tiny: Path) -> None:
         await anext(stream)
     waiting = asyncio.create_task(llm.generate("Twice", ENDLESS))
     batch = asyncio.create_task(llm.batch(["Thrice"] * 5, ENDLESS))
-    await asyncio.sleep(0.05)
+    await until(lambda: llm.snapshot().waiting > 1)
     await llm.close()
     for stream in streams:
         with pytest.raises(ClosedError):

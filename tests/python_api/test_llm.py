@@ -1,7 +1,7 @@
 """The synchronous API over a real engine: texts, streams, batches, and how requests end."""
 
+import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
@@ -20,6 +20,7 @@ from draftwerk import (
     SamplingParams,
     Speculation,
 )
+from tests.support.waiting import DEADLINE_S, wait_until
 
 QUESTION = [{"role": "user", "content": "Count to three, then count again."}]
 PROMPTS = [f"Once upon a time, in year {year}," for year in range(12)]
@@ -33,14 +34,6 @@ SAME: dict[str, dict[str, Any]] = {
     "several": {"seed": 11, "n": 3, "stop": ["e"]},
     "beams": {"beam_width": 4, "n": 2, "length_penalty": 0.5},
 }
-
-
-def until(true: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait until something holds."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.01)
 
 
 def nothing_runs(llm: LLM) -> Callable[[], bool]:
@@ -62,7 +55,7 @@ def test_texts_and_usage_are_the_servers(llm: LLM, server_url: str, kind: str) -
         ("chat/completions", {"messages": QUESTION}, llm.chat(QUESTION, params)),
         ("completions", {"prompt": PROMPTS[0]}, llm.generate(PROMPTS[0], params)),
     ):
-        reply = httpx.post(f"{server_url}/v1/{path}", json=body | sent, timeout=60).json()
+        reply = httpx.post(f"{server_url}/v1/{path}", json=body | sent, timeout=DEADLINE_S).json()
         said = [one["message"]["content"] if "message" in one else one["text"]
                 for one in reply["choices"]]  # fmt: skip
         assert texts(output) == said
@@ -97,7 +90,7 @@ FORMS: dict[str, tuple[SamplingParams, dict[str, Any]]] = {
 def test_forms_are_the_servers(llm: LLM, server_url: str, kind: str) -> None:
     params, form = FORMS[kind]
     body = {"messages": QUESTION, "seed": 5, "max_tokens": 60, "response_format": form}
-    reply = httpx.post(f"{server_url}/v1/chat/completions", json=body, timeout=60).json()
+    reply = httpx.post(f"{server_url}/v1/chat/completions", json=body, timeout=DEADLINE_S).json()
     assert llm.chat(QUESTION, params).text == reply["choices"][0]["message"]["content"]
 
 
@@ -154,7 +147,7 @@ def test_a_conversation_is_streamed_as_it_is_answered(llm: LLM) -> None:
 def test_a_stream_that_is_left_cancels_its_request(llm: LLM, how: str) -> None:
     stream = llm.stream(PROMPTS[2], ENDLESS)
     next(stream)
-    assert llm.snapshot().running == 1
+    wait_until(lambda: llm.snapshot().running == 1)
     if how == "close":
         stream.close()
         assert list(stream) == []
@@ -163,22 +156,28 @@ def test_a_stream_that_is_left_cancels_its_request(llm: LLM, how: str) -> None:
             next(stream)
     else:
         del stream
-    until(nothing_runs(llm))
+    wait_until(nothing_runs(llm))
 
 
 def test_an_interrupt_cancels_the_request(llm: LLM) -> None:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
+    def signal_once_it_runs() -> None:
+        wait_until(lambda: llm.snapshot().running == 1)
+        os.kill(os.getpid(), signal.SIGALRM)
+
+    wait_until(nothing_runs(llm))
     before = signal.signal(signal.SIGALRM, interrupt)
+    thread = Thread(target=signal_once_it_runs)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
         with pytest.raises(KeyboardInterrupt):
+            thread.start()
             llm.generate(PROMPTS[3], ENDLESS)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        thread.join()
         signal.signal(signal.SIGALRM, before)
-    until(nothing_runs(llm))
+    wait_until(nothing_runs(llm))
 
 
 def test_a_batch_is_in_order_and_each_text_as_if_alone(llm: LLM) -> None:
@@ -198,6 +197,7 @@ def test_a_batch_mixes_texts_tokens_and_conversations(llm: LLM) -> None:
 
 
 def test_a_batch_with_a_wrong_request_runs_none(llm: LLM) -> None:
+    wait_until(nothing_runs(llm))
     with pytest.raises(RequestError, match="empty"):
         llm.batch([PROMPTS[0], []], ENDLESS)
     with pytest.raises(ValueError, match="2 prompts, but 1 params"):
@@ -210,7 +210,7 @@ def test_the_first_failure_of_a_batch_ends_the_others(llm: LLM) -> None:
     with pytest.raises(RequestError, match="do not fit") as failed:
         llm.batch(PROMPTS[:3], [ENDLESS, too_long, ENDLESS])
     assert failed.value.field == "max_tokens"
-    until(nothing_runs(llm))
+    wait_until(nothing_runs(llm))
 
 
 def test_speculation_changes_the_work_and_no_text(llm: LLM) -> None:
@@ -330,7 +330,8 @@ def test_closing_ends_the_requests_of_other_threads(tiny: Path) -> None:
 
     def ask() -> None:
         try:
-            llm.generate(PROMPTS[0], ENDLESS)
+            while True:
+                llm.generate(PROMPTS[0], ENDLESS)
         except ClosedError as error:
             ended.append(error)
 
@@ -339,10 +340,10 @@ def test_closing_ends_the_requests_of_other_threads(tiny: Path) -> None:
     for thread in threads:
         thread.start()
     stream = llm.stream(PROMPTS[1], ENDLESS)
-    until(lambda: llm.snapshot().running == 1)
+    wait_until(lambda: llm.snapshot().running == 1)
     llm.close()
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(timeout=DEADLINE_S)
     assert len(ended) == 3
     llm.close()
     with pytest.raises(ClosedError):

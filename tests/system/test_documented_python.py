@@ -40,7 +40,7 @@ def test_it_runs(code: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", script],
         cwd=tmp_path,
-        timeout=200,
+        timeout=500,
         capture_output=True,
         text=True,
         check=False,

@@ -1,5 +1,4 @@
 """A model process with two rounds under way: the texts of one at a time, killed or not."""
-# ruff: noqa: ASYNC110 - what is waited for here is not announced
 
 import os
 import signal
@@ -27,6 +26,7 @@ from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.support.tiny_models import TinyWords, save_tiny
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -162,8 +162,7 @@ async def test_texts_are_those_of_one_round_at_a_time(
     async with running(ahead(target)) as engine:  # the same process, and what it knew is dropped
 
         async def kill() -> None:
-            while engine.snapshot().generated_tokens < 20:
-                await anyio.sleep(0.001)
+            await until(lambda: engine.snapshot().generated_tokens >= 20)
             assert target.process_id is not None
             os.kill(target.process_id, signal.SIGKILL)
 
@@ -179,11 +178,10 @@ async def test_a_process_that_fails_its_own_check_is_replaced(options: ModelOpti
     target = TARGET(partial(spawn, command), Verdict, 60.0)
     try:
         async with running(ahead(target)) as engine:
-            assert await texts(engine) == want
             first = target.process_id
-            with anyio.fail_after(30):
-                while not engine.snapshot().restarts or not engine.snapshot().target_up:
-                    await anyio.sleep(0.01)
+            assert first is not None
+            assert await texts(engine) == want
+            await until(lambda: engine.snapshot().restarts and engine.snapshot().target_up)
             assert target.process_id != first
             assert await texts(engine) == want
     finally:

@@ -26,6 +26,8 @@ JUNK = ignore_patterns("__pycache__", "*.pyc", "ready")
 READY = "draftwerk/model/native/ready/"
 """Where a wheel has libraries; those of the tree are left out."""
 POISON = "raise SystemExit('a file of the working directory was imported')\n"
+PATIENT_S = 300.0
+"""For a program that hangs; a machine may be busy."""
 OPTIONS = {"dtype": "fp32", "kv_memory": "64MiB"}
 SCRIPT = """
 from draftwerk import LLM, SamplingParams
@@ -55,7 +57,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("wheel")
     offline = ("--no-deps", "--no-index", "--no-build-isolation")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", *offline, "-w", found, source]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=PATIENT_S)
     (path,) = found.glob("*.whl")
     return path
 
@@ -64,10 +66,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def binaries(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install it into an empty environment, with what it depends on in a folder further back."""
     venv = tmp_path_factory.mktemp("venv")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", venv], check=True, timeout=PATIENT_S
+    )
     offline = ("--quiet", "--no-deps", "--no-index")
     pip = [sys.executable, "-m", "pip", "--python", venv / "bin/python", "install", *offline, wheel]
-    subprocess.run(pip, check=True, timeout=60)
+    subprocess.run(pip, check=True, timeout=PATIENT_S)
     (site,) = venv.glob("lib/python*/site-packages")
     # A folder on a .pth file's line is searched, but its own .pth files are not run: the project's
     # editable install, if this interpreter has one, stays out.
@@ -140,7 +144,9 @@ def test_the_server_runs_beside_files_of_any_name(
         )
         assert (done.returncode, done.stderr) == (0, "")
         body = {"messages": [{"role": "user", "content": "Hello"}], "seed": 7, "max_tokens": 20}
-        reply = httpx.post(f"{url}/v1/chat/completions", json=body | {"n": 2}, timeout=60).json()
+        reply = httpx.post(
+            f"{url}/v1/chat/completions", json=body | {"n": 2}, timeout=PATIENT_S
+        ).json()
         assert done.stdout == reply["choices"][1]["message"]["content"] != ""
 
 
@@ -174,7 +180,7 @@ def serving(binaries: Path, tiny: Path, folder: Path, **more: str) -> Generator[
             yield url[0], said
         finally:
             process.terminate()
-            assert process.wait(timeout=30) == 0
+            assert process.wait(timeout=PATIENT_S) == 0
 
 
 def test_it_prints_its_version(binaries: Path) -> None:

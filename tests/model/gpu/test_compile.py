@@ -35,7 +35,7 @@ def compiled() -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=500,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout

@@ -55,7 +55,7 @@ def elsewhere(words: tuple[str, ...] = (), **environment: str) -> dict[str, str]
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=500,
     )
     assert said.returncode == 0, said.stderr
     return msgspec.json.decode(said.stdout, type=dict[str, str])

@@ -62,7 +62,7 @@ def test_without_a_compiler_torch_does_the_work(tmp_path: Path):
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
         for attention in ("auto", "native")
     }

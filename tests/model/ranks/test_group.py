@@ -4,7 +4,6 @@ import os
 import signal
 from collections.abc import Generator
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
 from msgspec.structs import replace
@@ -17,6 +16,7 @@ from draftwerk.model.process.role import verification
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import Decision
 from tests.support.tiny_models import save_tiny
+from tests.support.waiting import wait_until
 
 SIZES = (StepSize(24, 0, prompt=True), StepSize(8, 16), StepSize(16, 16, 4))
 
@@ -79,11 +79,8 @@ def test_a_killed_rank_takes_the_group_with_it(group: Built) -> None:
     os.kill(processes[1], signal.SIGKILL)
     with pytest.raises(ValueError, match="rank"):
         verdicts(group)
-    limit = monotonic() + 10
-    while (not lost or any(map(is_running, processes.values()))) and monotonic() < limit:
-        sleep(0.01)
+    wait_until(lambda: lost and not any(map(is_running, processes.values())))
     assert "rank 1" in lost[0]
-    assert not any(map(is_running, processes.values()))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import subprocess
 from pathlib import Path
-from time import sleep
 
 import msgspec
 import pytest
@@ -19,6 +18,7 @@ from draftwerk.speculative.protocol.frames import HEADER, FrameKind
 from draftwerk.speculative.protocol.journal import MoveJournal, Moves
 from draftwerk.speculative.protocol.rounds import Round
 from tests.support.tiny_models import save_tiny
+from tests.support.waiting import wait_until
 
 SHAPE = (3, 8, 4, 2, 16)
 UNIT = 4 * 2 * 16 * 2
@@ -92,8 +92,7 @@ def test_blocks_in_use_are_gathered_and_keep_their_content() -> None:
     found.pages.keys[1, 3] = 2.0
     found.huge_pages.use(3)
     found.huge_pages.use(63)
-    while found.huge_pages._gathered < 64 * found.layout.unit_bytes:
-        sleep(0.01)
+    wait_until(lambda: found.huge_pages._gathered >= 64 * found.layout.unit_bytes)
     assert float(found.pages.keys[1, 3].min()) == 2.0
     assert float(found.pages.values.abs().max()) == 0.0
     assert memory.allocated >= HUGE
