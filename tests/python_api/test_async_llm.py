@@ -96,7 +96,7 @@ async def test_of_those_who_wait_the_most_urgent_is_next(llm: AsyncLLM) -> None:
         await anext(holder)
     names = [("late", 5), ("usual", 0), ("urgent", -5)]
     asked = [asyncio.create_task(ask(*each)) for each in names]
-    await until(lambda: llm.snapshot().waiting == 3)
+    await until(lambda: llm._running().admission.waiting == 3)
     assert order == []
     # With one place left between them, they begin one after the other.
     await holders[0].aclose()
@@ -138,7 +138,7 @@ async def test_closing_gives_everyone_a_last_word(tiny: Path) -> None:
         await anext(stream)
     waiting = asyncio.create_task(llm.generate("Twice", ENDLESS))
     batch = asyncio.create_task(llm.batch(["Thrice"] * 5, ENDLESS))
-    await until(lambda: llm.snapshot().waiting > 1)
+    await until(lambda: llm._running().admission.waiting > 1)
     await llm.close()
     for stream in streams:
         with pytest.raises(ClosedError):

@@ -178,8 +178,8 @@ async def test_a_process_that_fails_its_own_check_is_replaced(options: ModelOpti
     target = TARGET(partial(spawn, command), Verdict, 60.0)
     try:
         async with running(ahead(target)) as engine:
+            await until(lambda: target.process_id is not None)
             first = target.process_id
-            assert first is not None
             assert await texts(engine) == want
             await until(lambda: engine.snapshot().restarts and engine.snapshot().target_up)
             assert target.process_id != first

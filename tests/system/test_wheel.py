@@ -137,7 +137,7 @@ def test_the_server_runs_beside_files_of_any_name(
         (folder / "use.py").write_text(SCRIPT.format(model=str(tiny), options=OPTIONS))
         done = subprocess.run(
             [binaries / "python", "-W", "error", "use.py"],
-            **{"cwd": folder, "env": environment(), "timeout": 120},
+            **{"cwd": folder, "env": environment(), "timeout": PATIENT_S},
             capture_output=True,
             text=True,
             check=False,

@@ -61,7 +61,7 @@ class Idle(BytesIO):
     def read(self, size: int | None = -1, /) -> bytes:
         found = super().read(size)
         if not found:
-            self._ends.wait(20)
+            self._ends.wait(60)
             Event().wait(0.1)
         return found
 
