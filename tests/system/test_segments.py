@@ -111,7 +111,7 @@ async def test_a_lossless_blend_says_the_exact_text_and_shows_it_early(model: Pa
         for number, temperature in enumerate((0.0, 1.0)):
             order = [long[1], long[2], long[0]] if number else [long[2], long[0], long[1]]
             body = {"documents": order, "temperature": temperature}
-            await quiet(http, url)  # passages are read when nothing else is to be done
+            await quiet(http, url, 1.5)  # passages are read when nothing else is to be done
             text, early, details = await said(http, url, **body, blend={"lossless": True})
             assert early, details
             assert all(each["cached_tokens"] > 200 for each in details["segments"])
