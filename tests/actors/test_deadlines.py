@@ -14,7 +14,7 @@ from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sequence import Sequence
 from tests.actors import loops
-from tests.actors.loops import on_both_loops, settle
+from tests.actors.loops import AtOnce, on_both_loops, on_virtual_time, settle
 from tests.actors.test_cache import encoded, make_cache
 from tests.actors.test_engine import PLAIN, PROMPT, Bench, events, plain, text_of
 from tests.actors.test_ledger import Desk, Line
@@ -39,11 +39,11 @@ async def test_a_deadline_passes_though_the_device_is_stuck() -> None:
         engine.check()
 
 
-@on_both_loops
+@on_virtual_time
 async def test_a_text_that_has_begun_outlives_its_deadline() -> None:
     bench = Bench()
     async with (
-        running(bench.parts()) as engine,
+        running(bench.parts(worker=AtOnce())) as engine,
         engine.generate(PROMPT, HURRIED, request_id="r") as stream,
     ):
         assert isinstance(await stream.receive(), Started)
@@ -54,13 +54,13 @@ async def test_a_text_that_has_begun_outlives_its_deadline() -> None:
         assert [type(event).__name__ async for event in stream][-1] == "Ended"
 
 
-@on_both_loops
+@on_virtual_time
 async def test_a_promise_out_of_reach_is_refused_with_the_time() -> None:
     bench = Bench(open=anyio.Event())
     limits = RoundLimits(draft_max=3, rows_max=1, slo_policy="refuse")
     hurried = Options(sampling=Sampling(seed=3), tokens_max=6, promise=Promise(ttft=0.05))
     async with (
-        running(bench.parts(limits=limits)) as engine,
+        running(bench.parts(limits=limits, worker=AtOnce())) as engine,
         engine.generate(PROMPT, PLAIN, request_id="first") as stream,
     ):
         while not engine.snapshot().running:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from draftwerk.actors.devices.device import ThreadDevice, ThreadWorker
 from draftwerk.actors.mailbox import Outbox, mailbox, receive_all
 from draftwerk.actors.monitoring.histogram import Histogram
-from tests.actors.loops import on_both_loops, settle
+from tests.actors.loops import DEADLINE_S, on_both_loops, on_virtual_time, settle
 
 READERS = 3
 
@@ -114,15 +114,21 @@ async def test_a_device_runs_off_the_loop_and_one_piece_at_a_time() -> None:
 
 @on_both_loops
 async def test_a_device_step_that_has_begun_is_never_abandoned() -> None:
+    begun, cancelled = threading.Event(), threading.Event()
     done: list[int] = []
 
     def step(work: int) -> int:
-        time.sleep(0.02)
+        begun.set()
+        assert cancelled.wait(DEADLINE_S)
         done.append(work)
         return work
 
-    with anyio.move_on_after(0.002):
-        await ThreadDevice(step).run(1)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ThreadDevice(step).run, 1)
+        while not begun.is_set():  # noqa: ASYNC110 (a thread sets it)
+            await anyio.sleep(0.001)
+        tasks.cancel_scope.cancel()
+        cancelled.set()
     assert done == [1]
 
 
@@ -135,7 +141,7 @@ async def test_ordinary_work_is_abandoned_at_its_deadline() -> None:
     release.set()
 
 
-@on_both_loops
+@on_virtual_time
 async def test_a_mailbox_counts_how_long_each_message_was_in_it() -> None:
     waits = Histogram((0.05, 10.0))
     outbox, inbox = mailbox[str](2, waits)
@@ -150,10 +156,10 @@ async def test_a_mailbox_counts_how_long_each_message_was_in_it() -> None:
             await settle()
             assert await receive_all(inbox) == ["waits too", "is read at once"]
         assert waits.counts == [1, 2, 0]
-        assert waits.total > 0.12
+        assert waits.total == pytest.approx(0.12)
 
 
-@on_both_loops
+@on_virtual_time
 async def test_a_sender_waits_for_room_and_its_wait_is_counted() -> None:
     waits = Histogram((0.05, 10.0))
     outbox, inbox = mailbox[int](1, waits)
@@ -257,7 +263,7 @@ async def _busy_mailbox(dice: random.Random) -> None:
             await anyio.lowlevel.checkpoint()
 
     scopes: list[anyio.CancelScope] = []
-    with inbox, anyio.fail_after(10):
+    with inbox, anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as tasks:
             for _ in range(READERS):
                 tasks.start_soon(read)

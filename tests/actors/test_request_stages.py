@@ -1,11 +1,9 @@
 """The stages of a request: one follows the other, and they add up to its time."""
 
-from collections.abc import Callable
 from typing import TypeVar
 
 import anyio
 import pytest
-import trio.testing
 
 from draftwerk.actors.engine import running
 from draftwerk.actors.messages import Ended
@@ -13,6 +11,7 @@ from draftwerk.actors.monitoring.request_stages import STAGES, RequestStages
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sequence import StageTimes
+from tests.actors.loops import AtOnce, on_virtual_time
 from tests.actors.test_engine import PLAIN, Bench, BenchDevice
 from tests.support.toy import ToyTarget
 
@@ -42,32 +41,22 @@ def test_no_stage_is_missing_and_none_ends_before_it_begins() -> None:
             RequestStages().observe(times, decided_s=15.5, ended_s=31.5)
 
 
-class AtOnce:
-    """Tokenizes where it is asked to: on virtual time no thread can be waited for."""
-
-    async def run(self, work: Callable[[], R]) -> R:
-        return work()
-
-
-def test_the_stages_of_a_request_add_up_to_its_time() -> None:
-    async def main() -> None:
-        bench = Bench()
-        limits = RoundLimits(draft_max=0, tokens_max=4)  # the prompt takes three rounds
-        parts = bench.parts(
-            target=lambda: SlowDevice(bench, ToyTarget(24, 4).step), limits=limits, worker=AtOnce()
-        )
-        async with running(parts) as engine:
-            await anyio.sleep(1.0)
-            begun = anyio.current_time()
-            async with engine.generate(PROMPT, PLAIN, request_id="r") as events:
-                assert isinstance([event async for event in events][-1], Ended)
-            took_s = anyio.current_time() - begun
-            found = engine.snapshot().request_stages
-        assert [sum(seconds.counts) for seconds in found.values()] == [1] * len(STAGES)
-        spent = {name: seconds.total for name, seconds in found.items()}
-        assert sum(spent.values()) == pytest.approx(took_s)
-        assert spent["prefill"] == pytest.approx(3 * STEP_S)
-        assert spent["decode"] == pytest.approx(5 * STEP_S)  # the first of six ends prefill
-
-    clock = trio.testing.MockClock(autojump_threshold=0)
-    anyio.run(main, backend="trio", backend_options={"clock": clock})
+@on_virtual_time
+async def test_the_stages_of_a_request_add_up_to_its_time() -> None:
+    bench = Bench()
+    limits = RoundLimits(draft_max=0, tokens_max=4)  # the prompt takes three rounds
+    parts = bench.parts(
+        target=lambda: SlowDevice(bench, ToyTarget(24, 4).step), limits=limits, worker=AtOnce()
+    )
+    async with running(parts) as engine:
+        await anyio.sleep(1.0)
+        begun = anyio.current_time()
+        async with engine.generate(PROMPT, PLAIN, request_id="r") as events:
+            assert isinstance([event async for event in events][-1], Ended)
+        took_s = anyio.current_time() - begun
+        found = engine.snapshot().request_stages
+    assert [sum(seconds.counts) for seconds in found.values()] == [1] * len(STAGES)
+    spent = {name: seconds.total for name, seconds in found.items()}
+    assert sum(spent.values()) == pytest.approx(took_s)
+    assert spent["prefill"] == pytest.approx(3 * STEP_S)
+    assert spent["decode"] == pytest.approx(5 * STEP_S)  # the first of six ends prefill

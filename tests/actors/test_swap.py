@@ -11,7 +11,7 @@ from draftwerk.actors.tier_two import LOAD_S
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.sequence import Sequence, Tally
-from tests.actors.loops import on_both_loops, settle
+from tests.actors.loops import on_both_loops, on_virtual_time, settle
 from tests.actors.test_tier_two import SPACE, TOKENS, Desk, desk, kept
 
 
@@ -70,7 +70,7 @@ async def test_it_waits_once_for_each_preemption() -> None:
         assert swap.fetches(sequence)
 
 
-@on_both_loops
+@on_virtual_time
 async def test_a_store_that_hangs_delays_it_and_no_more() -> None:
     async with swap_desk() as (made, swap):
         sequence = preempted(made)

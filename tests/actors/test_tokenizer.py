@@ -1,6 +1,7 @@
 """The tokenizer: what fits goes on in order, what does not is refused by the name of its field."""
 
-import time
+import dataclasses
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -28,18 +29,12 @@ from draftwerk.actors.messages import (
 from draftwerk.actors.tokenizer import TEXTS_AT_ONCE, TextLimits, Tokenizer, check_fits
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from tests.actors.letters import Letters
+from tests.actors.loops import DEADLINE_S, AtOnce
 
 R = TypeVar("R")
 
 PLAIN = Options(sampling=Sampling())
-LIMITS = TextLimits(context_max=10, encode_s=0.05)
-
-
-class Hurried:
-    """Does work on the spot."""
-
-    async def run(self, work: Callable[[], R]) -> R:
-        return work()
+LIMITS = TextLimits(context_max=10, encode_s=DEADLINE_S)
 
 
 @dataclass
@@ -66,6 +61,7 @@ def handled(
     *messages: TokenizerMessage,
     worker: object = None,
     text: object = None,
+    limits: TextLimits = LIMITS,
     backend: str = "asyncio",
 ) -> tuple[list[CacheMessage], list[RouterMessage]]:
     """Run a tokenizer over some messages; returns (what went on, what was refused)."""
@@ -84,8 +80,8 @@ def handled(
                     to_cache,
                     to_router,
                     text or Letters(),  # type: ignore[arg-type]
-                    LIMITS,
-                    worker or Hurried(),  # type: ignore[arg-type]
+                    limits,
+                    worker or AtOnce(),  # type: ignore[arg-type]
                 )
                 await tokenizer.run()
             return [m async for m in cache], [m async for m in router]
@@ -233,8 +229,13 @@ def test_a_text_that_breaks_the_tokenizer_fails_alone_and_is_logged(
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_tokenizing_has_a_deadline_and_the_next_request_is_served(backend: str) -> None:
+    limits = dataclasses.replace(LIMITS, encode_s=0.05)
     went_on, refusals = handled(
-        submit(request_id="slow"), submit((1,)), worker=Slow(1.0), backend=backend
+        submit(request_id="slow"),
+        submit((1,)),
+        worker=Slow(DEADLINE_S),
+        limits=limits,
+        backend=backend,
     )
     assert [message.request_id for message in went_on] == []
     assert {refusal.request_id for refusal in refusals} == {"slow", "r"}
@@ -261,10 +262,14 @@ def test_no_cancel_overtakes_its_request(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_nothing_waits_behind_the_text_of_another_request(backend: str) -> None:
+    encoded = threading.Event()
+
     class SlowText(Letters):
         def encode(self, text: str) -> list[int]:
             if text == "slow":
-                time.sleep(0.02)
+                assert encoded.wait(DEADLINE_S)
+            else:
+                encoded.set()
             return super().encode(text)
 
     went_on, refusals = handled(
@@ -275,8 +280,8 @@ def test_nothing_waits_behind_the_text_of_another_request(backend: str) -> None:
         text=SlowText(),
         backend=backend,
     )
-    assert not refusals
-    assert [message.request_id for message in went_on] == ["elsewhere", "second", "first"]
+    assert not refusals, "the first waited for the second, and that for the first"
+    assert {message.request_id for message in went_on} == {"elsewhere", "second", "first"}
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

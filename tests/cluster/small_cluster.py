@@ -1,7 +1,7 @@
 """A door and replicas in one process: toy engines behind real connections."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -15,6 +15,7 @@ from draftwerk.cluster.replica_server import ReplicaServer
 from draftwerk.cluster.replica_set import ReplicaSet
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from tests.actors.loops import DEADLINE_S
 from tests.support.toy import STOP, ToyTarget, ToyText
 
 SECRET = b"of the cluster"
@@ -26,6 +27,7 @@ BLOCKS, BLOCK_SIZE = 40, 4
 class SlowDevice:
     """The toy, at a pace at which streams can be met alive."""
 
+    may_step: asyncio.Event
     step_s: float = 0.001
     alive: bool = True
     target: ToyTarget = field(default_factory=lambda: ToyTarget(BLOCKS, BLOCK_SIZE))
@@ -41,13 +43,14 @@ class SlowDevice:
 
     async def run(self, work: Proposal) -> Verdict:
         await asyncio.sleep(self.step_s)
+        await self.may_step.wait()
         return self.target.step(work)
 
 
-def parts(requests_max: int = 64) -> EngineParts:
+def parts(may_step: asyncio.Event, requests_max: int = 64) -> EngineParts:
     return EngineParts(
         text=ToyText(),
-        target=SlowDevice,
+        target=lambda: SlowDevice(may_step),
         block_count=BLOCKS,
         block_size=BLOCK_SIZE,
         context_max=CONTEXT,
@@ -70,9 +73,13 @@ class Replica:
     engine: Engine = field(init=False)
     port: int = 0
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    may_step: asyncio.Event = field(default_factory=asyncio.Event)
+    """Cleared where no stream may end yet."""
 
     async def start(self) -> None:
-        self.engine = await self.stack.enter_async_context(running(parts(self.requests_max)))
+        self.may_step.set()
+        engine = running(parts(self.may_step, self.requests_max))
+        self.engine = await self.stack.enter_async_context(engine)
         info = ReplicaInfo(
             replica_id=self.name,
             version="1",
@@ -107,12 +114,19 @@ class SmallCluster:
         return await self.connect(self.door, replica, "door")
 
     async def connect(self, door: ReplicaSet, replica: Replica, door_id: str) -> ReplicaLink:
-        link = await connect("127.0.0.1", replica.port, SECRET, door_id, silence_s=5)
+        link = await connect("127.0.0.1", replica.port, SECRET, door_id, silence_s=DEADLINE_S)
         door.join(link)
         task = asyncio.create_task(follow(door, link))
         self.tasks.add(task)
         await asyncio.sleep(0)  # a task that is cancelled before it begins closes no link
         return link
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for what other tasks bring about."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
 
 
 async def follow(door: ReplicaSet, link: ReplicaLink) -> None:
@@ -123,9 +137,11 @@ async def follow(door: ReplicaSet, link: ReplicaLink) -> None:
 
 
 @asynccontextmanager
-async def small_cluster(*replicas: Replica) -> AsyncGenerator[SmallCluster]:
+async def small_cluster(
+    *replicas: Replica, door: ReplicaSet | None = None
+) -> AsyncGenerator[SmallCluster]:
     """Run a door and replicas; at the end everything must have come home."""
-    cluster = SmallCluster(ReplicaSet(ToyText(), CONTEXT))
+    cluster = SmallCluster(door or ReplicaSet(ToyText(), CONTEXT))
     try:
         for replica in replicas:
             await cluster.add(replica)
@@ -133,11 +149,11 @@ async def small_cluster(*replicas: Replica) -> AsyncGenerator[SmallCluster]:
         cluster.door.check()
         assert not cluster.door.requests and not cluster.door.placed
         for replica in cluster.replicas.values():
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(DEADLINE_S):
                 await replica.engine.idle()
-                while replica.engine.snapshot().blocks_used:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)  # the last round may be under way
-            assert not replica.server.live
+            # The last round may be under way, and the end of a link not yet read.
+            await until(lambda at=replica: not at.engine.snapshot().blocks_used)
+            await until(lambda at=replica: not at.server.live)
             replica.engine.check()
     finally:
         for task in cluster.tasks:

@@ -2,9 +2,10 @@
 
 import asyncio
 import random
+from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -13,16 +14,38 @@ from msgspec.structs import replace
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.mailbox import Inbox, mailbox
 from draftwerk.actors.messages import Delta, Event, Failed, Options, Passages
+from draftwerk.cluster import replica_server
 from draftwerk.cluster.frame_stream import LinkLostError
 from draftwerk.cluster.protocol import LoadReport
 from draftwerk.cluster.replica_link import ReplicaLink, connect
-from draftwerk.cluster.replica_server import REPORT_S
+from draftwerk.cluster.replica_server import SNAPSHOT_EVERY
 from draftwerk.cluster.replica_set import ReplicaSet
 from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.sampling.params import Sampling
-from tests.cluster.small_cluster import CONTEXT, Replica, SmallCluster, small_cluster
+from tests.actors.loops import DEADLINE_S
+from tests.cluster.small_cluster import CONTEXT, Replica, SmallCluster, small_cluster, until
 from tests.support.simulation import Outcome, compare, kinds, random_options, read
 from tests.support.toy import ToyText
+
+
+@dataclass(slots=True, eq=False)
+class ReportedDoor(ReplicaSet):
+    """A door that keeps the reports it gets, by replica."""
+
+    reports: dict[str, list[LoadReport]] = field(
+        default_factory=lambda: defaultdict[str, list[LoadReport]](list)
+    )
+
+    def on_report(self, link: ReplicaLink, report: LoadReport) -> None:
+        self.reports[link.info.replica_id].append(report)
+        ReplicaSet.on_report(self, link, report)
+
+    async def reported(self) -> None:
+        """Wait until each replica has told how it is now: one report may be under way."""
+        for name in self.links:
+            count = len(self.reports[name]) + 2
+            await until(lambda at=self.reports[name], count=count: len(at) >= count)
+
 
 LONG = Options(sampling=Sampling(seed=3), tokens_max=40, ignore_eos=True)
 
@@ -60,9 +83,7 @@ async def test_new_requests_go_to_the_open_replicas_of_the_largest_pool() -> Non
         door = cluster.door
         assert set(door.snapshot().open_replicas) == {"a", "b"}
         cluster.replicas["a"].kill()
-        async with asyncio.timeout(5):
-            while "a" in door.links:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: "a" not in door.links)
         await cluster.add(Replica("d"))
         door.on_leaving(door.links["b"])
         await cluster.add(Replica("e"))
@@ -84,6 +105,7 @@ async def test_no_stream_is_lost_with_a_replica(seed: int) -> None:
         clients = asyncio.create_task(crowd(cluster, 40, seed))
         for name in "ab":
             await asyncio.sleep(rng.uniform(0.03, 0.08))
+            await until(lambda at=cluster.replicas[name]: at.server.live)
             cluster.replicas[name].kill()
         await asyncio.sleep(0.03)
         await cluster.add(Replica("d"))
@@ -96,11 +118,13 @@ async def test_no_stream_is_lost_with_a_replica(seed: int) -> None:
 async def test_streams_wait_for_a_replica_where_there_is_none() -> None:
     async with small_cluster(Replica("a")) as cluster:
         streams = [asyncio.create_task(texts(cluster.door, str(n))) for n in range(8)]
-        await asyncio.sleep(0.03)
+        cluster.replicas["a"].may_step.clear()
+        await until(lambda: len(cluster.replicas["a"].server.live) == 8)
         cluster.replicas["a"].kill()
-        await asyncio.sleep(0.05)
-        assert not cluster.door.links and not cluster.door.snapshot().target_up
+        await until(lambda: not cluster.door.links)
+        assert not cluster.door.snapshot().target_up
         assert len(cluster.door.requests) == 8
+        cluster.replicas["a"].may_step.set()
         await cluster.add(Replica("b"))
         found = await asyncio.gather(*streams)
         assert cluster.door.moves["lost"] == 8
@@ -111,35 +135,38 @@ async def test_a_replica_that_leaves_hands_its_streams_over() -> None:
     async with small_cluster(Replica("a"), Replica("b")) as cluster:
         clients = asyncio.create_task(crowd(cluster, 30, 7))
         leaving = cluster.replicas["a"]
-        async with asyncio.timeout(5):
-            while not leaving.server.live:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-        begun = asyncio.get_running_loop().time()
-        await leaving.server.leave(limit_s=5)
-        assert asyncio.get_running_loop().time() - begun < 1, "it does not wait for their ends"
+        leaving.may_step.clear()  # none of its streams can end
+        await until(lambda: leaving.server.live)
+        await leaving.server.leave(DEADLINE_S)
         assert not leaving.server.live
+        leaving.may_step.set()
         await clients
         assert cluster.door.moves["leaving"] > 0
 
 
 async def test_the_last_replica_that_leaves_keeps_its_streams_to_their_ends() -> None:
     async with small_cluster(Replica("a")) as cluster:
-        clients = asyncio.create_task(crowd(cluster, 5, 8))
-        await asyncio.sleep(0.22)
-        await cluster.replicas["a"].server.leave(limit_s=5)
-        outcomes = await clients
-    assert all(each.ending in ("finished", "left", "refused") for each in outcomes)
+        streams = [asyncio.create_task(texts(cluster.door, str(n))) for n in range(5)]
+        last = cluster.replicas["a"].server
+        await until(lambda: len(last.live) == 5)
+        await last.leave(DEADLINE_S)
+        found = await asyncio.gather(*streams)
+        assert found[0] and len(set(found)) == 1
+        assert not cluster.door.moves
 
 
 async def test_streams_that_stayed_with_the_last_replica_go_to_the_next() -> None:
     async with small_cluster(Replica("a")) as cluster:
         text = asyncio.create_task(texts(cluster.door, "r"))
-        await asyncio.sleep(0.03)
-        leaving = asyncio.create_task(cluster.replicas["a"].server.leave(limit_s=5))
-        await asyncio.sleep(0.005)
-        assert cluster.replicas["a"].server.live
+        last = cluster.replicas["a"]
+        last.may_step.clear()
+        await until(lambda: last.server.live)
+        leaving = asyncio.create_task(last.server.leave(DEADLINE_S))
+        await until(lambda: not cluster.door.links["a"].is_open)
+        assert last.server.live
         await cluster.add(Replica("b"))
         await leaving
+        last.may_step.set()
         assert cluster.door.moves["leaving"] == 1
         assert await text == await texts(cluster.door, "again")
 
@@ -164,7 +191,7 @@ async def test_a_replica_of_other_bits_takes_no_stream_over() -> None:
                 if isinstance(event, Delta):
                     break
             cluster.replicas[primary].kill()
-            await asyncio.sleep(0.1)
+            await until(lambda: primary not in door.links)
             assert door.requests["r"].link is None, "it waits for its own pool"
             await cluster.add(Replica("back", cluster.replicas[primary].fingerprint))
             rest = [event async for event in stream]
@@ -222,16 +249,17 @@ async def test_segments_are_found_at_the_door() -> None:
         assert not any(isinstance(event, Failed) for event in events)
 
 
-async def test_prefixes_meet_at_their_replica() -> None:
-    async with small_cluster(Replica("a"), Replica("b"), Replica("c")) as cluster:
-        door = cluster.door
+async def test_prefixes_meet_at_their_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_server, "REPORT_S", 0.02)
+    door = ReportedDoor(ToyText(), CONTEXT)
+    async with small_cluster(Replica("a"), Replica("b"), Replica("c"), door=door) as cluster:
         options = Options(sampling=Sampling(seed=1), tokens_max=2)
         for number in range(12):
             prompt = tuple(1 + (number % 4 + n) % 7 for n in range(24))
             async with door.generate(prompt, options, request_id=str(number)) as stream:
                 async for _ in stream:
                     pass
-            await asyncio.sleep(0.25)  # the report
+            await door.reported()
         snapshot = door.snapshot()
         hits = sum(each.engine.snapshot().prefix_hits for each in cluster.replicas.values())
         assert hits == 8 * 20, "each prefix is computed once; of 24 tokens 5 blocks can be shared"
@@ -248,7 +276,7 @@ async def test_a_door_that_goes_leaves_nothing_behind() -> None:
         async with other.generate((1, 2, 3), LONG, request_id="r") as stream:
             await stream.receive()
             link.frames.abort()
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(DEADLINE_S):
                 await cluster.replicas["a"].engine.idle()
 
 
@@ -262,7 +290,7 @@ async def test_a_draining_door_takes_nothing_and_ends_with_its_last_request() ->
     async with small_cluster(Replica("a")) as cluster:
         door = cluster.door
         text = asyncio.create_task(texts(door, "r"))
-        await asyncio.sleep(0.02)
+        await until(lambda: door.requests)
         await door.drain()
         assert await text
         with pytest.raises(DrainingError):
@@ -291,33 +319,31 @@ async def test_a_stream_that_breaks_off_at_a_replica_fails(
                     yield stream
 
         monkeypatch.setattr(type(engine), "generate", lambda _, *a, **b: broken_off(*a, **b))
-        async with asyncio.timeout(5), cluster.door.generate((1, 2), LONG, request_id="x") as got:
+        async with (
+            asyncio.timeout(DEADLINE_S),
+            cluster.door.generate((1, 2), LONG, request_id="x") as got,
+        ):
             event = await got.receive()
         assert isinstance(event, Failed)
         assert event.reason == "the stream ended before its last event"
 
 
-@dataclass(slots=True, eq=False)
-class CountingDoor(ReplicaSet):
-    """A door that counts the reports it gets."""
-
-    reports: int = 0
-
-    def on_report(self, link: ReplicaLink, report: LoadReport) -> None:
-        self.reports += 1
-        ReplicaSet.on_report(self, link, report)
-
-
-@pytest.mark.parametrize(("doors", "more"), [(1, 1), (3, 3)])
-async def test_several_doors_are_told_of_the_load_more_often(doors: int, more: int) -> None:
+@pytest.mark.parametrize("doors", [1, 3])
+async def test_several_doors_are_told_of_the_load_more_often(
+    doors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_server, "REPORT_S", 0.02)
     async with small_cluster(Replica("a")) as cluster:
-        counting = [CountingDoor(ToyText(), CONTEXT) for _ in range(doors)]
+        told = [ReportedDoor(ToyText(), CONTEXT) for _ in range(doors)]
         cluster.replicas["a"].kill()  # the cluster's own door is no part of this
-        for number, door in enumerate(counting):
+        for number, door in enumerate(told):
             await cluster.connect(door, cluster.replicas["a"], f"door {number}")
-        await asyncio.sleep(REPORT_S)
-        before = [door.reports for door in counting]
-        await asyncio.sleep(3 * REPORT_S)
-        found = [door.reports - then for door, then in zip(counting, before, strict=True)]
-    assert max(found) <= 3 * more + 1
-    assert (min(found) > 4) is (doors > 1), found
+        for door in told:
+            await until(lambda at=door: len(snapshots(at)) > 3)
+            _, _, begun, ended, *_ = snapshots(door)  # all doors are there by then
+            assert ended - begun == doors * SNAPSHOT_EVERY
+
+
+def snapshots(door: ReportedDoor) -> list[int]:
+    """Return which of the reports have a snapshot: each SNAPSHOT_EVERY-th of those with blocks."""
+    return [n for n, report in enumerate(door.reports["a"]) if report.snapshot is not None]
