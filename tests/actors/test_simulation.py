@@ -15,7 +15,7 @@ def total(settings: list[Setting]) -> Counter[str]:
 
 @pytest.mark.parametrize("pipeline_depth", [1, 2])
 def test_every_request_has_one_last_word_and_the_plain_text(pipeline_depth: int) -> None:
-    counters = total([Setting(seed, pipeline_depth=pipeline_depth) for seed in range(60)])
+    counters = total([Setting(seed, pipeline_depth=pipeline_depth) for seed in range(40)])
     for happened in (
         "finished",
         "left",
@@ -87,8 +87,8 @@ def test_promises_and_deadlines_of_their_own_change_no_text(policy: SloPolicy) -
 
 
 def test_a_lost_target_is_only_a_pause() -> None:
-    counters = total([Setting(seed, lost=0.05, recovers=False) for seed in range(60)])
-    assert counters["restarts"] > 50, counters
+    counters = total([Setting(seed, lost=0.05, recovers=False) for seed in range(40)])
+    assert counters["restarts"] > 30, counters
     assert counters["finished"] > 100, counters
     assert counters["search finished"] > 10, counters
     assert counters["failed"] == 0
@@ -96,10 +96,10 @@ def test_a_lost_target_is_only_a_pause() -> None:
 
 @pytest.mark.parametrize("spare", [False, True])
 def test_over_pages_that_outlive_the_target_sequences_go_on(spare: bool) -> None:
-    counters = total([Setting(seed, lost=0.05, spare=spare) for seed in range(70)])
-    assert counters["recoveries"] > 50, counters
+    counters = total([Setting(seed, lost=0.05, spare=spare) for seed in range(40)])
+    assert counters["recoveries"] > 30, counters
     assert counters["restarts"] < counters["recoveries"] / 4, counters
-    assert counters["target dies in the middle of its work"] > 5, counters
+    assert counters["target dies in the middle of its work"] > 3, counters
     assert counters["finished"] > 100, counters
     assert counters["search finished"] > 10, counters
     assert counters["failed"] == 0
@@ -107,7 +107,7 @@ def test_over_pages_that_outlive_the_target_sequences_go_on(spare: bool) -> None
 
 def test_reused_segments_are_those_that_stand_alone() -> None:
     how = [{}, {"lost": 0.05}, {"lost": 0.03, "spare": True, "bugs": 0.003}, {"block_count": 20}]
-    counters = total([Setting(seed, blended=0.6, **how[seed % 4]) for seed in range(40)])
+    counters = total([Setting(seed, blended=0.6, **how[seed % 4]) for seed in range(28)])
     for happened in ("blend finished", "blend search finished", "preemptions", "recoveries"):
         assert counters[happened] > 5, counters
     assert counters["blend finished"] > 100, counters
@@ -118,7 +118,7 @@ def test_reused_segments_are_the_same_while_others_run_ahead() -> None:
     how = [{}, {"lost": 0.05}, {"lost": 0.03, "spare": True, "bugs": 0.003}, {"block_count": 20}]
     settings = [
         Setting(seed, blended=0.6, run_ahead=True, reckless=seed % 3 == 0, **how[seed % 4])
-        for seed in range(40)
+        for seed in range(28)
     ]
     counters = total(settings)
     for happened in ("blend finished", "blend search finished", "preemptions", "recoveries"):
@@ -152,11 +152,11 @@ def test_early_texts_decide_nothing() -> None:
     ]
     settings = [
         Setting(seed, **({"early": 0.7, "block_count": 50, "requests": 30} | how[seed % 8]))
-        for seed in range(48)
+        for seed in range(32)
     ]
     counters = total(settings)
     for happened in ("early finished", "early", "early_accepted", "hypothesis right"):
-        assert counters[happened] > 20, counters
+        assert counters[happened] > 10, counters
     for happened in ("hypothesis wrong", "recoveries", "early left"):
         assert counters[happened] > 5, counters
     assert counters["failed"] == 0
@@ -164,7 +164,7 @@ def test_early_texts_decide_nothing() -> None:
 
 def test_blocks_from_a_second_tier_are_those_that_were_lost() -> None:
     counters = Counter[str]()
-    for seed in range(40):
+    for seed in range(24):
         kept: dict[bytes, list[tuple[int, int]]] = {}
         for server in range(2):  # the second one finds what the first has kept
             blended = 0.4 * (seed % 2)
@@ -177,8 +177,8 @@ def test_blocks_from_a_second_tier_are_those_that_were_lost() -> None:
                 blended=blended,
             )
             counters += run(setting).counters
-    assert counters["store_hits"] > 100, counters
-    assert counters["returned"] > 5, counters
+    assert counters["store_hits"] > 60, counters
+    assert counters["returned"] > 3, counters
     assert counters["finished"] > 200, counters
     assert counters["failed"] == 0
 
@@ -205,14 +205,14 @@ def test_prompts_computed_apart_give_the_plain_text(processes: int, lost: float)
             spare=bool(seed % 2),
             run_ahead=seed % 4 < 2,
         )
-        for seed in range(80)
+        for seed in range(48)
     ]
     counters = total(settings)
-    assert counters["prefilled_apart"] > 2000, counters
+    assert counters["prefilled_apart"] > 1000, counters
     assert counters["preemptions"] > 0 and counters["prefix_hits"] > 0, counters
     assert counters["search finished"] > 10 and counters["grammar finished"] > 10, counters
     assert counters["failed"] == 0
     if lost:
-        assert counters["prefill dies in the middle of its work"] > 5, counters
+        assert counters["prefill dies in the middle of its work"] > 3, counters
     else:
         assert counters["restarts"] == 0, counters

@@ -115,8 +115,15 @@ async def texts(
     return answers
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize(
+    ("temperature", "dtype"),
+    [
+        (0.0, "bf16"),
+        (0.8, "bf16"),
+        (0.8, "fp32"),
+        pytest.param(0.0, "fp32", marks=pytest.mark.grid),
+    ],
+)
 async def test_one_seed_gives_one_text(dtype: str, temperature: float) -> None:
     """Drafts or none, alone or among eight, in a roomy pool or under preemption: byte for byte."""
     sampling = Sampling(temperature=temperature, top_p=0.95, seed=2026)

@@ -12,6 +12,7 @@ import pytest
 from benchmarks.support.quiet import quiet
 from benchmarks.support.server import draftwerk
 from draftwerk.__main__ import main
+from draftwerk.model.native.build import cache_folder
 from tests.support.tiny_models import save_tiny_with_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -36,6 +37,15 @@ async def serving(model: Path) -> AsyncGenerator[tuple[aiohttp.ClientSession, st
         yield http, server.url
 
 
+def certificates_of_its_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set a cache that holds nothing but the compiled kernels."""
+    kernels = list(cache_folder().glob("native-*.so"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    cache_folder().mkdir()
+    for library in kernels:
+        (cache_folder() / library.name).symlink_to(library)
+
+
 async def asked(http: aiohttp.ClientSession, url: str, **body: Any) -> tuple[int, dict[str, Any]]:
     fixed = {"prompt": "And now?", "max_tokens": 8, "seed": 5, "ignore_eos": True}
     async with http.post(f"{url}/v1/completions", json={**fixed, **body}) as response:
@@ -45,7 +55,7 @@ async def asked(http: aiohttp.ClientSession, url: str, **body: Any) -> tuple[int
 async def test_segments_are_served_once_they_are_certified(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    certificates_of_its_own(tmp_path, monkeypatch)
     body: dict[str, Any] = {"documents": DOCUMENTS, "blend": {"rule": "hkvd", "ratio": 0.3}}
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text(json.dumps({"documents": DOCUMENTS, "question": "And now?"}))

@@ -101,7 +101,10 @@ def known(drafter: DraftRunner) -> list[tuple[int, int, list[int]]]:
     return [(id_, one.valid, one.guesses) for id_, one in drafter.readings.items()]
 
 
-@pytest.mark.parametrize(("graphs", "exact"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(
+    ("graphs", "exact"),
+    [pytest.param(False, False, marks=pytest.mark.grid), (True, False), (True, True)],
+)
 def test_chains_are_the_guesses_that_were_made_token_by_token(graphs, exact, directory):
     """Rows of all distributions and lengths, more of them than a graph has rows, in shuffled
     blocks."""
