@@ -15,8 +15,8 @@ from draftwerk.loadtest.report.page import result_page
 from draftwerk.loadtest.results.differences import difference_lines, differences
 from draftwerk.loadtest.results.table import sweep_text
 from draftwerk.loadtest.schedule.isolation import Isolation
+from tests.loadtest.helpers import virtual_stub
 from tests.loadtest.stub import Manner, Served, Stub
-from tests.loadtest.virtual import virtual_stub
 
 CACHING = Manner(first_s=0.04, gap_s=0.002, chunks=3, quirk="salt in capabilities")
 NO_SALT = dataclasses.replace(CACHING, quirk="no salt")

@@ -6,9 +6,8 @@ The server's own record is the truth.
 from statistics import median
 
 from draftwerk.loadtest.results.result import Run
-from tests.loadtest.helpers import off_by
+from tests.loadtest.helpers import off_by, virtual_stub
 from tests.loadtest.stub import Manner, Served, Stub
-from tests.loadtest.virtual import virtual_stub
 
 RIGHT = 0.001
 

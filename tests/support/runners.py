@@ -1,15 +1,17 @@
-"""The model under test, made from a directory."""
+"""The model under test, made from a directory, and the kernels that some tests need."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead
+from draftwerk.model.native.build import NativeUnavailable, library_path
 from draftwerk.model.reference.draft_head import TorchStep
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
@@ -20,6 +22,14 @@ from draftwerk.model.text.grammar import grammars_of
 
 CPU = torch.device("cpu")
 FP32 = torch.float32
+
+
+def require_kernels() -> None:
+    """Skip a test where there are no native kernels, and say why."""
+    try:
+        library_path()
+    except NativeUnavailable as error:
+        pytest.skip(f"no native kernels here: {error}")
 
 
 def make_runner(directory: Path, block_count: int = 128, block_size: int = 4) -> TargetRunner:

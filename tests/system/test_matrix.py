@@ -14,7 +14,7 @@ from draftwerk.model.draft_head.head import save
 from draftwerk.model.process.build import ModelOptions
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.draft_heads import idle_head
-from tests.support.kernels import require_kernels
+from tests.support.runners import require_kernels
 from tests.support.tiny_models import TinyWords, save_tiny
 from validation.matrix import BLOCK_SIZE, PAIRWISE, SAMPLINGS, Matrix, check, totals
 

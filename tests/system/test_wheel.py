@@ -16,7 +16,7 @@ import pytest
 
 from draftwerk.model.native.build import obtain, ready_path
 from draftwerk.version import __version__
-from tests.support.kernels import require_kernels
+from tests.support.runners import require_kernels
 from tests.support.tiny_models import save_tiny_with_text
 
 ROOT = Path(__file__).parents[2]

@@ -1,7 +1,7 @@
 import pytest
 
 from draftwerk.model.native.pool import Pool
-from tests.support.kernels import require_kernels
+from tests.support.runners import require_kernels
 
 
 @pytest.fixture(scope="session")
