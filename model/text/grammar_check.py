@@ -2,8 +2,8 @@
 
     python -m draftwerk.model.text.grammar_check DIRECTORY
 
-reads a grammar a line, as JSON, and answers each with what is wrong with it, "" if nothing. The
-library bounds most of its work, but not that of every schema.
+says that it is ready, reads a grammar a line, as JSON, and answers each with what is wrong with it,
+"" if nothing. The library bounds most of its work, but not that of every schema.
 """
 
 import select
@@ -27,7 +27,10 @@ from draftwerk.speculative.sampling.params import Grammar
 CPU_S = 0.5
 """A model process compiles the grammar too, and every other request waits for it meanwhile."""
 WALL_S = 8.0
-"""Beginning a process included, on a machine that is busy."""
+"""For the same on a machine that is busy."""
+START_S = 60.0
+"""For a process to be ready."""
+READY = b"ready\n"
 CHECKED_MAX = 256
 TRIAL_TOKENS = 8
 STOPS = (0,)
@@ -44,6 +47,7 @@ class GrammarChecker:
         self._one_at_a_time = Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._close = lambda: None
+        self._is_ready = False
         self._checked: OrderedDict[bytes, str] = OrderedDict()
 
     def check(self, grammar: Grammar) -> None:
@@ -63,28 +67,35 @@ class GrammarChecker:
     def _ask(self, grammar: Grammar) -> tuple[str, bool]:
         """Return what is wrong, and whether it will be again, however busy the machine is."""
         process = self._process or self._begin()
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        self._is_ready = self._is_ready or _read(process, START_S) == READY
         with suppress(BrokenPipeError):
             process.stdin.write(msgspec.json.encode(grammar) + b"\n")
             process.stdin.flush()
-        readable, _, _ = select.select([process.stdout], [], [], self._wall_s)
-        answer = process.stdout.readline() if readable else b""
+        answer = _read(process, self._wall_s) if self._is_ready else None
         if answer:
             return msgspec.json.decode(answer, type=str), True
         self._close()
         self._begin()  # it gets ready while no request waits for it
         # Killed by its clock or by us; anything else is a fault of the library.
         killed = process.returncode in (-signal.SIGPROF, -signal.SIGKILL)
-        return TOO_LONG if killed else "it cannot be compiled", bool(readable)
+        return TOO_LONG if killed else "it cannot be compiled", answer is not None
 
     def _begin(self) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
         process = subprocess.Popen(
             self._command, stdin=pipe, stdout=pipe, stderr=None, env=child_environment()
         )
-        self._process = process
+        self._process, self._is_ready = process, False
         self._close = weakref.finalize(self, _end, process)
         return process
+
+
+def _read(process: subprocess.Popen[bytes], limit_s: float) -> bytes | None:
+    """Return the next line, empty where the process has ended; None if none comes in time."""
+    assert process.stdout is not None
+    readable, _, _ = select.select([process.stdout], [], [], limit_s)
+    return process.stdout.readline() if readable else None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -100,6 +111,8 @@ def main(directory: str, cpu_s: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     grammars, decoder = grammars_of(Path(directory), 0, STOPS), msgspec.json.Decoder(Grammar)
     assert grammars is not None
+    sys.stdout.buffer.write(READY)
+    sys.stdout.buffer.flush()
     for line in sys.stdin.buffer:
         signal.setitimer(signal.ITIMER_PROF, float(cpu_s))  # whose signal ends the process
         answer = fault(grammars, decoder.decode(line))
