@@ -1,7 +1,7 @@
 """A door and replicas in one process: toy engines behind real connections."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -15,8 +15,8 @@ from draftwerk.cluster.replica_server import ReplicaServer
 from draftwerk.cluster.replica_set import ReplicaSet
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
-from tests.actors.loops import DEADLINE_S
 from tests.support.toy import STOP, ToyTarget, ToyText
+from tests.support.waiting import DEADLINE_S, until
 
 SECRET = b"of the cluster"
 CONTEXT = 64
@@ -120,13 +120,6 @@ class SmallCluster:
         self.tasks.add(task)
         await asyncio.sleep(0)  # a task that is cancelled before it begins closes no link
         return link
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait for what other tasks bring about."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 async def follow(door: ReplicaSet, link: ReplicaLink) -> None:

@@ -22,10 +22,10 @@ from draftwerk.cluster.replica_server import SNAPSHOT_EVERY
 from draftwerk.cluster.replica_set import ReplicaSet
 from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.sampling.params import Sampling
-from tests.actors.loops import DEADLINE_S
-from tests.cluster.small_cluster import CONTEXT, Replica, SmallCluster, small_cluster, until
+from tests.cluster.small_cluster import CONTEXT, Replica, SmallCluster, small_cluster
 from tests.support.simulation import Outcome, compare, kinds, random_options, read
 from tests.support.toy import ToyText
+from tests.support.waiting import DEADLINE_S, until
 
 
 @dataclass(slots=True, eq=False)
