@@ -1,7 +1,7 @@
 """A step of one token beside the time that reading all weights takes: the least it can take.
 
-`DRAFTWERK_ISA=avx2 python -m benchmarks.step_floor bf16` prints both in milliseconds, medians of
-interleaved measurements.
+`DRAFTWERK_ISA=avx2 python -m benchmarks.step_floor bf16 [--context TOKENS]` prints both in
+milliseconds, medians of interleaved measurements.
 """
 
 import argparse
@@ -16,17 +16,21 @@ from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.kv_pages import allocate
 
 KV_LENGTH = 260
-BLOCKS = 32
+BLOCK_SIZE = 16
 ROUNDS = 60
 
 
-def measure(dtype: str) -> tuple[float, float]:
-    """Return the milliseconds of a step of the default model, and of reading its weights."""
+def measure(dtype: str, context: int = KV_LENGTH) -> tuple[float, float]:
+    """Return the milliseconds of a step of the default model, and of reading its weights.
+
+    The step's token is behind `context` others.
+    """
     model = load(None, None)
     forward = NativeForward(model.config, model.weights, dtype, Pool())
     cpu = torch.device("cpu")
-    pages = allocate(model.config, BLOCKS, 16, forward.page_dtype, cpu, forward.page_width)
-    batch = one_row(1, KV_LENGTH, 1)
+    blocks = context // BLOCK_SIZE + 2
+    pages = allocate(model.config, blocks, BLOCK_SIZE, forward.page_dtype, cpu, forward.page_width)
+    batch = one_row(1, context, 1)
     runs = [lambda: forward(batch, pages), lambda: library().measure_stream(forward.handle)]
     interleaved(runs, 5)
     step, floor = (spread(times)[0] for times in interleaved(runs, ROUNDS))
@@ -36,7 +40,9 @@ def measure(dtype: str) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure a step of one token and its floor.")
     parser.add_argument("dtype", choices=[*FORMATS])
-    step, floor = measure(parser.parse_args().dtype)
+    parser.add_argument("--context", type=int, default=KV_LENGTH)
+    arguments = parser.parse_args()
+    step, floor = measure(arguments.dtype, arguments.context)
     print(f"{step:.3f} {floor:.3f}")
 
 

@@ -13,10 +13,11 @@ namespace {
 // a step is one float or one bf16 pair.
 template <bool FP32, int COUNT, int WIDTH>
 void product(const uint8_t *a, size_t a_stride, const uint8_t *b, size_t b_stride, int steps,
-             float *out, size_t out_stride) {
+             float *out, size_t out_stride, Ahead &ahead) {
     constexpr int COLUMNS = WIDTH * PARTS;
     native::Floats sums[COUNT][COLUMNS] = {};
     for (int step = 0; step < steps; step++, b += b_stride) {
+        if (step % AHEAD_STEPS == 0) ahead.some();
         if constexpr (FP32) {
             native::Floats w[COLUMNS];
             for (int j = 0; j < COLUMNS; j++) {
@@ -51,7 +52,8 @@ void product(const uint8_t *a, size_t a_stride, const uint8_t *b, size_t b_strid
     }
 }
 
-using Product = void (*)(const uint8_t *, size_t, const uint8_t *, size_t, int, float *, size_t);
+using Product = void (*)(const uint8_t *, size_t, const uint8_t *, size_t, int, float *, size_t,
+                         Ahead &);
 constexpr int PRODUCT_ROWS = native::ATTENTION_ROWS;
 constexpr int PRODUCT_WIDTH = native::ATTENTION_COLUMNS / LANES;
 using ByWidth = std::array<Product, PRODUCT_WIDTH>;
@@ -70,14 +72,14 @@ constexpr auto COUNTS = std::make_integer_sequence<int, PRODUCT_ROWS>();
 constexpr ByRows PRODUCTS[] = {products_by_rows<false>(COUNTS), products_by_rows<true>(COUNTS)};
 
 void multiply_rows(bool fp32, const uint8_t *a, size_t a_stride, int rows, const uint8_t *b,
-                   size_t b_stride, int width, int steps, float *out, size_t out_stride) {
+                   size_t b_stride, int width, int steps, float *out, size_t out_stride, Ahead &ahead) {
     for (int row = 0; row < rows; row += PRODUCT_ROWS) {
         int count = std::min(PRODUCT_ROWS, rows - row);
         for (int j = 0; j < width; j += PRODUCT_WIDTH) {
             int wide = std::min(PRODUCT_WIDTH, width - j);
             PRODUCTS[fp32][count - 1][wide - 1](a + row * a_stride, a_stride, b + 64 * j, b_stride,
                                                 steps, out + row * out_stride + j * LANES,
-                                                out_stride);
+                                                out_stride, ahead);
         }
     }
 }
@@ -119,12 +121,12 @@ struct Tile {
 
     void arrange_keys(const uint8_t *base, const int64_t *positions) const {
         int words = shape.head_size * static_cast<int>(element()) / 4;
-        gather_keys(base, positions, count, words, scratch.keys);
+        gather_keys(base, positions, count, words, scratch.keys, scratch.ahead);
     }
 
     void arrange_values(const uint8_t *base, const int64_t *positions) const {
         (shape.in_fp32() ? gather_values_fp32 : gather_values_bf16)(
-            base, positions, count, shape.head_size, shape.padded(), scratch.values);
+            base, positions, count, shape.head_size, shape.padded(), scratch.values, scratch.ahead);
     }
 
     // Scores of one row to probabilities (unnormalised), of which `seen` positions are not zero.
@@ -163,12 +165,13 @@ struct Tile {
         int words = shape.head_size * static_cast<int>(element()) / 4;
         multiply_rows(fp32, scratch.query + first * row_bytes(), row_bytes(), last - first,
                       scratch.keys, SPAN * 4, round_up(count, LANES) / LANES, words,
-                      scratch.scores + first * SPAN, SPAN);
+                      scratch.scores + first * SPAN, SPAN, scratch.ahead);
         for (int row = first; row < last; row++) softmax(row, seen[row]);
         multiply_rows(fp32, scratch.probabilities + first * SPAN * operand(), SPAN * operand(),
                       last - first, scratch.values, shape.padded() * 4, shape.padded() / LANES,
                       fp32 ? count : (count + 1) / 2,
-                      scratch.tile.output + first * shape.padded(), shape.padded());
+                      scratch.tile.output + first * shape.padded(), shape.padded(),
+                      scratch.ahead);
     }
 };
 
@@ -186,6 +189,16 @@ int Block::length_max() const {
 }
 
 int tile_count(const Block &block) { return (block.length_max() + SPAN - 1) / SPAN; }
+
+int fetches_per_head(const AttentionShape &shape) {
+    auto up = [](int a, int b) { return (a + b - 1) / b; };
+    constexpr int COLUMNS = native::ATTENTION_COLUMNS;
+    int words = shape.in_fp32() ? shape.head_size : up(shape.head_size, 2);
+    int steps = shape.in_fp32() ? SPAN : SPAN / 2;    // of the values
+    int keys = SPAN / LANES * up(words, LANES), values = steps / AHEAD_STEPS;
+    int scores = up(SPAN, COLUMNS) * up(words, AHEAD_STEPS);
+    return keys + values + scores + up(shape.padded(), COLUMNS) * steps / AHEAD_STEPS;
+}
 
 AttentionScratch::AttentionScratch(const AttentionShape &shape) : sums(shape.kv_heads) {
     size_t rows = std::max(shape.group(), QUERY_ROWS), padded = shape.padded();

@@ -69,8 +69,30 @@ struct Partial {
     float *total;                 // [rows]
 };
 
+// What is fetched into the L2 cache while a tile is attended to: the keys and values of the tile
+// that the thread is expected to take next. A few lines at a time, between the multiplications: a
+// core waits for so many lines only, and what it waits for is in nobody's way then.
+struct Ahead {
+    const uint8_t *rows[2 * SPAN];    // of keys, then of values: a position's heads side by side
+    int count = 0, bytes = 0;         // of the rows, and of one
+    int row = 0, byte = 0;            // what comes next
+    int pace = 0;                     // lines at a time
+
+    void some() {
+        for (int line = 0; line < pace && row < count; line++) {
+            native::prefetch(rows[row] + byte);
+            byte += 64;
+            if (byte >= bytes) byte = 0, row++;
+        }
+    }
+};
+
+// Steps of a loop between two times that something is fetched.
+constexpr int AHEAD_STEPS = 4;
+
 // A thread's working memory.
 struct AttentionScratch {
+    Ahead ahead;
     Memory memory;
     uint8_t *query, *keys, *values, *probabilities;
     uint8_t *widened;             // a tile of int8 keys or values in bf16, [SPAN][head_size]
@@ -85,6 +107,9 @@ struct AttentionScratch {
 };
 
 int tile_count(const Block &block);
+
+// How many times something is fetched while few rows attend to one head of a whole tile.
+int fetches_per_head(const AttentionShape &shape);
 
 // Puts the query heads [tokens][group][head_size] (float) of a block into the scratch.
 void load_queries(const AttentionShape &shape, const float *const *heads, int rows,

@@ -18,11 +18,13 @@ void widen_heads(const uint8_t *base, const int64_t *offsets, int count, int siz
     }
 }
 
-void gather_keys(const uint8_t *base, const int64_t *offsets, int count, int words, uint8_t *out) {
+void gather_keys(const uint8_t *base, const int64_t *offsets, int count, int words, uint8_t *out,
+                 Ahead &ahead) {
     constexpr int SIDE = native::LANES;   // of the squares that are transposed
     for (int first = 0; first < count; first += SIDE) {
         for (int word = 0; word < words; word += SIDE) {
             native::Ints rows[SIDE];
+            ahead.some();
 #pragma GCC unroll 16
             for (int i = 0; i < SIDE; i++) {
                 rows[i] = native::load_words(base + offsets[first + i] + 4 * word, words - word);
@@ -36,9 +38,10 @@ void gather_keys(const uint8_t *base, const int64_t *offsets, int count, int wor
 }
 
 void gather_values_fp32(const uint8_t *base, const int64_t *offsets, int count, int size,
-                        int padded, uint8_t *out) {
+                        int padded, uint8_t *out, Ahead &ahead) {
     for (int at = 0; at < count; at++, out += 4 * padded) {
         auto *head = reinterpret_cast<const float *>(base + offsets[at]);
+        if (at % AHEAD_STEPS == 0) ahead.some();
         for (int i = 0; i < padded; i += LANES) {
             store(reinterpret_cast<float *>(out) + i, load_first(head + i, size - i));
         }
@@ -46,8 +49,9 @@ void gather_values_fp32(const uint8_t *base, const int64_t *offsets, int count, 
 }
 
 void gather_values_bf16(const uint8_t *base, const int64_t *offsets, int count, int size,
-                        int padded, uint8_t *out) {
+                        int padded, uint8_t *out, Ahead &ahead) {
     for (int at = 0; at < count; at += 2, out += 4 * padded) {
+        if (at % (2 * AHEAD_STEPS) == 0) ahead.some();
         native::interleave(base + offsets[at], base + offsets[at + 1], size, padded, out);
     }
 }

@@ -10,12 +10,13 @@ void widen_heads(const uint8_t *base, const int64_t *offsets, int count, int siz
                  int64_t *widened, uint8_t *out);
 
 // Keys as [head dimension, or pair of them][128 positions]; `words` are 4 bytes of a head.
-void gather_keys(const uint8_t *base, const int64_t *offsets, int count, int words, uint8_t *out);
+void gather_keys(const uint8_t *base, const int64_t *offsets, int count, int words, uint8_t *out,
+                 Ahead &ahead);
 
 // Values as [position][head dimension].
 void gather_values_fp32(const uint8_t *base, const int64_t *offsets, int count, int size,
-                        int padded, uint8_t *out);
+                        int padded, uint8_t *out, Ahead &ahead);
 
 // Values as [pair of positions][head dimension][2].
 void gather_values_bf16(const uint8_t *base, const int64_t *offsets, int count, int size,
-                        int padded, uint8_t *out);
+                        int padded, uint8_t *out, Ahead &ahead);

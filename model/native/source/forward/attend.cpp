@@ -66,14 +66,19 @@ void Forward::cut_into_splits(Cut &cut) {
             rows += static_cast<size_t>(count) * (block.end - block.begin) * attention.group();
         }
     }
-    for (int kv_head = 0; kv_head < attention.kv_heads; kv_head++) {
+    // What few tokens wait for is memory. With tiles enough for all threads, one takes all heads of
+    // a tile, whose positions lie side by side.
+    const bool whole = longest > 2 * model.pool.size() &&
+                       batch.token_count <= attention.tokens_per_block();
+    const int each = whole ? attention.kv_heads : 1;
+    for (int kv_head = 0; kv_head < attention.kv_heads; kv_head += each) {
         for (int tile = 0; tile < longest; tile++) {
             for (int first = 0, last; first < static_cast<int>(blocks.size()); first = last) {
                 last = first + 1;
                 if (tile >= tile_count(blocks[first])) continue;
                 while (few && last < static_cast<int>(blocks.size()) &&
                        share(blocks[first], blocks[last], tile)) last++;
-                cut.splits.push_back({first, last, kv_head, tile});
+                cut.splits.push_back({first, last, kv_head, each, tile});
             }
         }
     }
@@ -130,13 +135,34 @@ void Forward::fetch(int layer, const Block &block, int tile) const {
     asm volatile("" ::"r"(words));
 }
 
+void Forward::look_ahead(int layer, const Block &block, const Split &part, Ahead &ahead) const {
+    const Lane first = lane(layer, part.kv_head);
+    int written = block.seen ? block.length_max() : block.row.prefix + block.end;
+    int begin = part.tile * SPAN, count = std::clamp(written - begin, 0, SPAN);
+    for (int i = 0; i < count; i++) {
+        size_t offset = block.row.slot(begin + i) * first.stride;
+        ahead.rows[i] = static_cast<const uint8_t *>(first.keys) + offset;
+        ahead.rows[count + i] = static_cast<const uint8_t *>(first.values) + offset;
+    }
+    ahead.count = 2 * count, ahead.row = ahead.byte = 0;
+    ahead.bytes = static_cast<int>(part.kv_heads * attention.head_bytes());
+    int times = part.kv_heads * fetches_per_head(attention);
+    ahead.pace = (ahead.count * ((ahead.bytes + 63) / 64) + times - 1) / times;
+}
+
 void Forward::attend(int layer, int item, AttentionScratch &scratch) {
     const Cut &cut = cut_of(layer);
-    if (!cut.splits.empty()) return attend_split(layer, cut.splits[item], scratch);
+    if (!cut.splits.empty()) return attend_split(layer, item, scratch);
     const Block &block = cut.blocks[item];
     int count = tile_count(block), rows = (block.end - block.begin) * attention.group();
+    const size_t later = item + model.pool.size();
     for (int tile = 0; tile < count; tile++) {
-        fetch(layer, block, tile);
+        if (tile == 0 && item < model.pool.size()) fetch(layer, block, tile);
+        if (tile + 1 < count) {
+            look_ahead(layer, block, {0, 0, 0, attention.kv_heads, tile + 1}, scratch.ahead);
+        } else if (later < cut.blocks.size()) {
+            look_ahead(layer, cut.blocks[later], {0, 0, 0, attention.kv_heads, 0}, scratch.ahead);
+        }
         for (int kv_head = 0; kv_head < attention.kv_heads; kv_head++) {
             load_heads(block, kv_head, scratch);
             scratch.gathered = 0;
@@ -157,15 +183,31 @@ Partial Forward::partial_of(const Cut &cut, int lane, int tile, int rows) {
             statistics + cut.partial_rows + before};
 }
 
-void Forward::attend_split(int layer, const Split &split, AttentionScratch &scratch) {
+void Forward::attend_split(int layer, int item, AttentionScratch &scratch) {
     Cut &cut = cut_of(layer);
+    const Split &split = cut.splits[item];
+    if (split.kv_heads > 1 && item < model.pool.size()) {
+        fetch(layer, cut.blocks[split.first], split.tile);
+    }
+    const size_t next = item + model.pool.size();
+    if (next < cut.splits.size()) {
+        const Split &later = cut.splits[next];
+        look_ahead(layer, cut.blocks[later.first], later, scratch.ahead);
+    }
+    for (int head = split.kv_head; head < split.kv_head + split.kv_heads; head++) {
+        attend_heads(cut, layer, split, head, scratch);
+    }
+}
+
+void Forward::attend_heads(Cut &cut, int layer, const Split &split, int kv_head,
+                           AttentionScratch &scratch) {
     scratch.gathered = 0;
     for (int index = split.first; index < split.last; index++) {
         const Block &block = cut.blocks[index];
         int rows = (block.end - block.begin) * attention.group();
-        int lane_index = index * attention.kv_heads + split.kv_head;
-        load_heads(block, split.kv_head, scratch);
-        attend_tile(attention, block, lane(layer, split.kv_head), split.tile, scratch);
+        int lane_index = index * attention.kv_heads + kv_head;
+        load_heads(block, kv_head, scratch);
+        attend_tile(attention, block, lane(layer, kv_head), split.tile, scratch);
         // A copy, so that merging happens in one order whichever thread is last.
         merge(attention, partial_of(cut, lane_index, split.tile, rows), scratch.tile, rows, true);
         if (cut.pending[lane_index].fetch_sub(1) > 1) continue;
@@ -173,7 +215,7 @@ void Forward::attend_split(int layer, const Split &split, AttentionScratch &scra
         for (int tile = 1, count = tile_count(block); tile < count; tile++) {
             merge(attention, sum, partial_of(cut, lane_index, tile, rows), rows, false);
         }
-        finish(layer, block, split.kv_head, sum);
+        finish(layer, block, kv_head, sum);
     }
 }
 

@@ -82,7 +82,8 @@ struct Forward : Job {
     // attend.cpp: what is done to the tokens of a row
     struct Split {
         int first, last;                 // blocks that have this tile in common
-        int kv_head, tile;
+        int kv_head, kv_heads;           // the first, and how many
+        int tile;
     };
     std::vector<int64_t> ancestors;      // of masked rows, -1 spelt out
     // Few blocks are split tile by tile between threads; the last to finish a block merges. So are
@@ -104,9 +105,12 @@ struct Forward : Job {
     Lane lane(int layer, int kv_head) const;
     void load_heads(const Block &block, int kv_head, AttentionScratch &scratch);
     void fetch(int layer, const Block &block, int tile) const;
+    void look_ahead(int layer, const Block &block, const Split &part, Ahead &ahead) const;
     void attend(int layer, int item, AttentionScratch &scratch);
     Partial partial_of(const Cut &cut, int lane, int tile, int rows);
-    void attend_split(int layer, const Split &split, AttentionScratch &scratch);
+    void attend_split(int layer, int item, AttentionScratch &scratch);
+    void attend_heads(Cut &cut, int layer, const Split &split, int kv_head,
+                      AttentionScratch &scratch);
     void finish(int layer, const Block &block, int kv_head, const Partial &sum);
 
     // Where things are.
