@@ -66,13 +66,16 @@ def models() -> Iterator[CaseModel]:
 
 
 def rounds() -> Iterator:
-    """Chunks, single tokens, a tree beside other rows, and rows that share a prefix."""
+    """Chunks, single tokens, a tree beside other rows, rows that share a prefix, a long context."""
     tokens = random_tokens(170, vocab_size=VOCAB)
     for begin, end in ((0, 150), (150, 151), (151, 153), (153, 161)):
         yield round_of([part(tokens[begin:end], begin)])
     yield round_of([part([3], 161, draft=TREE), part(tokens[:20], 0, blocks=(40, 39))])
     prefix = tuple(range(1, 9))
     yield round_of([part([row], 128, blocks=(*prefix, 40 + row)) for row in range(3)])
+    long = tuple(range(1, 35))
+    yield round_of([part(random_tokens(520, vocab_size=VOCAB), blocks=long)])
+    yield round_of([part([3], 520, blocks=long)])
 
 
 def forward(model: CaseModel, script: Script, pool: Pool) -> Iterator[tuple[str, bytes]]:

@@ -107,17 +107,23 @@ struct Replay {
         auto slots = read_many<int32_t>(), row_starts = read_many<int32_t>();
         auto kv_lengths = read_many<int32_t>(), block_tables = read_many<int32_t>();
         auto ancestors = read_many<int64_t>();
-        auto outputs = read_many<int32_t>();
-        int block_count = read<int32_t>(), block_size = read<int32_t>();
+        auto outputs = read_many<int32_t>(), seen = read_many<int32_t>();
         std::vector<float> logits(outputs.size() * shape.vocab);
         std::vector<float> states(outputs.size() * shape.hidden);
-        int rows = static_cast<int>(kv_lengths.size());
-        Batch batch{tokens.data(), positions.data(), slots.data(), row_starts.data(),
-                    kv_lengths.data(), block_tables.data(), ancestors.data(), outputs.data(),
-                    keys.data(), values.data(), logits.data(), states.data(),
-                    static_cast<int>(tokens.size()), rows,
-                    static_cast<int>(block_tables.size()) / rows,
-                    static_cast<int>(outputs.size()), block_count, block_size};
+        Batch batch{};
+        batch.tokens = tokens.data(), batch.positions = positions.data();
+        batch.slots = slots.data(), batch.row_starts = row_starts.data();
+        batch.kv_lengths = kv_lengths.data(), batch.block_tables = block_tables.data();
+        batch.ancestors = ancestors.data(), batch.outputs = outputs.data();
+        batch.seen = seen.empty() ? nullptr : seen.data();
+        batch.keys = keys.data(), batch.values = values.data();
+        batch.logits = logits.data(), batch.states = states.data();
+        batch.token_count = static_cast<int>(tokens.size());
+        batch.row_count = static_cast<int>(kv_lengths.size());
+        batch.table_width = static_cast<int>(block_tables.size()) / batch.row_count;
+        batch.output_count = static_cast<int>(outputs.size());
+        batch.block_count = read<int32_t>(), batch.block_size = read<int32_t>();
+        batch.layers = shape.layers;
         check(model_forward(model, &batch));
         write_many(logits);
         write_many(states);

@@ -60,6 +60,7 @@ class Script:
             self._many(getattr(batch, name))
         for tensor in (batch.block_tables, batch.ancestors, batch.outputs):
             self._many(tensor)
+        self._many(torch.empty(0, dtype=torch.int32) if batch.seen is None else batch.seen)
         self._ints(pages.keys.shape[1], pages.block_size)
 
     def sample(self, logits: Tensor, sampling: Sampling, position: int) -> None:

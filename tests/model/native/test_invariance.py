@@ -114,6 +114,24 @@ def test_many_rows_at_once(model: NativeForward, whole: Tensor) -> None:
     assert torch.equal(logits[-1], whole[-1])
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_few_tokens_behind_many(model: NativeForward, threads: int) -> None:
+    """One thread takes all heads of a tile, and fetches the next one meanwhile."""
+    tokens, blocks = random_tokens(700), tuple(range(1, 45))
+    expected = model(round_of([part(tokens, blocks=blocks)]), pages_for(model))
+    format_name = next(name for name, code in FORMATS.items() if code == model.format)
+    kv_dtype = "int8" if model.page_dtype == torch.int8 else "auto"
+    other = NativeForward(CONFIG, random_weights(CONFIG), format_name, Pool(threads), kv_dtype)
+    pages = pages_for(model)
+    other(round_of([part(tokens[:680], blocks=blocks)]), pages)
+    for begin, end in ((680, 681), (681, 689), (689, 692)):
+        logits = other(round_of([part(tokens[begin:end], begin, blocks)]), pages)
+        assert torch.equal(logits, expected[begin:end])
+    beside = part(tokens[692:], 692, blocks), part(tokens[:5], 0, blocks=(60,))
+    logits = other(round_of([*beside]), pages)
+    assert torch.equal(logits, torch.cat([expected[692:], expected[:5]]))
+
+
 @pytest.mark.parametrize("rows", [2, 5])
 def test_rows_that_share_a_long_prefix(model: NativeForward, whole: Tensor, rows: int) -> None:
     pages = pages_for(model)

@@ -72,7 +72,8 @@ constexpr auto COUNTS = std::make_integer_sequence<int, PRODUCT_ROWS>();
 constexpr ByRows PRODUCTS[] = {products_by_rows<false>(COUNTS), products_by_rows<true>(COUNTS)};
 
 void multiply_rows(bool fp32, const uint8_t *a, size_t a_stride, int rows, const uint8_t *b,
-                   size_t b_stride, int width, int steps, float *out, size_t out_stride, Ahead &ahead) {
+                   size_t b_stride, int width, int steps, float *out, size_t out_stride,
+                   Ahead &ahead) {
     for (int row = 0; row < rows; row += PRODUCT_ROWS) {
         int count = std::min(PRODUCT_ROWS, rows - row);
         for (int j = 0; j < width; j += PRODUCT_WIDTH) {
