@@ -1,9 +1,7 @@
 """The audit decodes finished requests again, and counts texts that depend on the engine."""
-# ruff: noqa: ASYNC110 - the audit announces nothing
 
 import random
 
-import anyio
 import msgspec
 
 from draftwerk.actors.audit import Audit, kind
@@ -15,6 +13,7 @@ from draftwerk.speculative.sampling.params import Sampling
 from tests.actors import loops
 from tests.support.simulation import Fates, Setting, parts
 from tests.support.toy import ToyTarget
+from tests.support.waiting import until
 
 
 async def generate(engine, number: int) -> None:
@@ -34,9 +33,7 @@ async def audited(target) -> dict[str, int]:
     async with running(with_audit) as engine:
         for number in range(6):
             await generate(engine, number)
-        with anyio.fail_after(loops.DEADLINE_S):
-            while sum(engine.snapshot().audits.values()) < 6:
-                await anyio.sleep(0.01)
+        await until(lambda: sum(engine.snapshot().audits.values()) >= 6, loops.DEADLINE_S)
         return engine.snapshot().audits
 
 

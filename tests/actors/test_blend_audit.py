@@ -1,10 +1,8 @@
 """The audit of reused segments: measures in idle moments, refuses by name, and serves again."""
-# ruff: noqa: ASYNC110 - the audit announces nothing
 
 import random
 from math import log
 
-import anyio
 import msgspec
 import pytest
 
@@ -20,6 +18,7 @@ from draftwerk.speculative.sampling.params import Sampling
 from tests.actors import loops
 from tests.support.simulation import Fates, Setting, parts
 from tests.support.toy import ToyTarget
+from tests.support.waiting import until
 
 PROMPT = (3, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 BLEND = Blend(((1, 9),), "none", 0.0)
@@ -58,9 +57,8 @@ async def ask(engine: Engine, number: int, lossless: bool = False) -> None:
 
 
 async def audited(engine: Engine, count: int) -> None:
-    with anyio.fail_after(loops.DEADLINE_S):
-        while sum(engine.snapshot().blend_audits.values()) < count:
-            await anyio.sleep(0.01)
+    done = engine.snapshot
+    await until(lambda: sum(done().blend_audits.values()) >= count, loops.DEADLINE_S)
 
 
 async def test_past_the_bound_it_is_refused_and_well_within_it_served_again() -> None:

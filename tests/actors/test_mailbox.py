@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from draftwerk.actors.devices.device import ThreadDevice, ThreadWorker
 from draftwerk.actors.mailbox import Outbox, mailbox, receive_all
 from draftwerk.actors.monitoring.histogram import Histogram
-from tests.actors.loops import DEADLINE_S, on_both_loops, on_virtual_time, settle
+from tests.actors.loops import on_both_loops, on_virtual_time, settle
+from tests.support.waiting import DEADLINE_S, until
 
 READERS = 3
 
@@ -125,8 +126,7 @@ async def test_a_device_step_that_has_begun_is_never_abandoned() -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ThreadDevice(step).run, 1)
-        while not begun.is_set():  # noqa: ASYNC110 (a thread sets it)
-            await anyio.sleep(0.001)
+        await until(begun.is_set)
         tasks.cancel_scope.cancel()
         cancelled.set()
     assert done == [1]

@@ -35,7 +35,7 @@ DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
 }
 
 
-AT_ONCE_S = 0.25
+AT_ONCE_S = 0.05
 """Of CPU, for at most a megabyte: what takes time by its square takes minutes."""
 
 

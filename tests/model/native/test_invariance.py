@@ -40,6 +40,13 @@ def pages_for(model: NativeForward, block_size: int = 16) -> Pages:
     return random_pages(CONFIG, model.page_dtype, 1024 // block_size, block_size, model.page_width)
 
 
+def by_threads(model: NativeForward, threads: int) -> NativeForward:
+    """Return the same model with a pool of its own."""
+    format_name = next(name for name, code in FORMATS.items() if code == model.format)
+    kv_dtype = "int8" if model.page_dtype == torch.int8 else "auto"
+    return NativeForward(CONFIG, random_weights(CONFIG), format_name, Pool(threads), kv_dtype)
+
+
 def in_chunks(model: NativeForward, bounds: list[int], **place) -> Tensor:
     pages = pages_for(model)
     rounds = [round_of([part(TOKENS[a:b], a, **place)]) for a, b in pairwise(bounds)]
@@ -64,9 +71,7 @@ def test_any_blocks_and_any_block_size(model: NativeForward, whole: Tensor) -> N
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_any_number_of_threads(model: NativeForward, whole: Tensor, threads: int) -> None:
-    format_name = next(name for name, code in FORMATS.items() if code == model.format)
-    kv_dtype = "int8" if model.page_dtype == torch.int8 else "auto"
-    other = NativeForward(CONFIG, random_weights(CONFIG), format_name, Pool(threads), kv_dtype)
+    other = by_threads(model, threads)
     assert torch.equal(in_chunks(other, [0, 1, 9, 150, COUNT]), whole)
 
 
@@ -119,9 +124,7 @@ def test_few_tokens_behind_many(model: NativeForward, threads: int) -> None:
     """One thread takes all heads of a tile, and fetches the next one meanwhile."""
     tokens, blocks = random_tokens(700), tuple(range(1, 45))
     expected = model(round_of([part(tokens, blocks=blocks)]), pages_for(model))
-    format_name = next(name for name, code in FORMATS.items() if code == model.format)
-    kv_dtype = "int8" if model.page_dtype == torch.int8 else "auto"
-    other = NativeForward(CONFIG, random_weights(CONFIG), format_name, Pool(threads), kv_dtype)
+    other = by_threads(model, threads)
     pages = pages_for(model)
     other(round_of([part(tokens[:680], blocks=blocks)]), pages)
     for begin, end in ((680, 681), (681, 689), (689, 692)):
