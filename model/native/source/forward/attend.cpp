@@ -78,7 +78,7 @@ void Forward::cut_into_splits(Cut &cut) {
                 if (tile >= tile_count(blocks[first])) continue;
                 while (few && last < static_cast<int>(blocks.size()) &&
                        share(blocks[first], blocks[last], tile)) last++;
-                cut.splits.push_back({first, last, kv_head, each, tile});
+                cut.splits.push_back({first, last, {kv_head, each, tile}});
             }
         }
     }
@@ -115,27 +115,7 @@ void Forward::load_heads(const Block &block, int kv_head, AttentionScratch &scra
     load_queries(attention, heads, rows, scratch);
 }
 
-// Gathering one head after another waits for every line, for no prefetcher expects the gaps. Going
-// through a tile's positions once, all heads of each, is a stream: read one word of each line.
-void Forward::fetch(int layer, const Block &block, int tile) const {
-    const Lane all = lane(layer, 0);
-    int written = block.seen ? block.length_max() : block.row.prefix + block.end;
-    int end = std::min(written, (tile + 1) * SPAN);
-    const size_t own = attention.kv_heads * attention.head_bytes();
-    uint64_t words = 0;
-    for (const void *base : {all.keys, all.values}) {
-        for (int position = tile * SPAN; position < end; position++) {
-            size_t offset = block.row.slot(position) * all.stride;
-            const auto *at = static_cast<const char *>(base) + offset;
-            for (size_t line = 0; line < own; line += 64) {
-                words += *reinterpret_cast<const volatile uint8_t *>(at + line);
-            }
-        }
-    }
-    asm volatile("" ::"r"(words));
-}
-
-void Forward::look_ahead(int layer, const Block &block, const Split &part, Ahead &ahead) const {
+void Forward::look_ahead(int layer, const Block &block, const Part &part, Ahead &ahead) const {
     const Lane first = lane(layer, part.kv_head);
     int written = block.seen ? block.length_max() : block.row.prefix + block.end;
     int begin = part.tile * SPAN, count = std::clamp(written - begin, 0, SPAN);
@@ -150,6 +130,18 @@ void Forward::look_ahead(int layer, const Block &block, const Split &part, Ahead
     ahead.pace = (ahead.count * ((ahead.bytes + 63) / 64) + times - 1) / times;
 }
 
+// Gathering one head after another waits for every line, for no prefetcher expects the gaps. Going
+// through a tile's positions once, all heads of each, is a stream: read one word of each line.
+static void read_now(const Ahead &ahead) {
+    uint64_t words = 0;
+    for (int row = 0; row < ahead.count; row++) {
+        for (int byte = 0; byte < ahead.bytes; byte += 64) {
+            words += *reinterpret_cast<const volatile uint8_t *>(ahead.rows[row] + byte);
+        }
+    }
+    asm volatile("" ::"r"(words));
+}
+
 void Forward::attend(int layer, int item, AttentionScratch &scratch) {
     const Cut &cut = cut_of(layer);
     if (!cut.splits.empty()) return attend_split(layer, item, scratch);
@@ -157,11 +149,15 @@ void Forward::attend(int layer, int item, AttentionScratch &scratch) {
     int count = tile_count(block), rows = (block.end - block.begin) * attention.group();
     const size_t later = item + model.pool.size();
     for (int tile = 0; tile < count; tile++) {
-        if (tile == 0 && item < model.pool.size()) fetch(layer, block, tile);
+        if (tile == 0 && item < model.pool.size()) {
+            look_ahead(layer, block, {0, attention.kv_heads, 0}, scratch.ahead);
+            read_now(scratch.ahead);
+        }
+        scratch.ahead.count = 0;
         if (tile + 1 < count) {
-            look_ahead(layer, block, {0, 0, 0, attention.kv_heads, tile + 1}, scratch.ahead);
+            look_ahead(layer, block, {0, attention.kv_heads, tile + 1}, scratch.ahead);
         } else if (later < cut.blocks.size()) {
-            look_ahead(layer, cut.blocks[later], {0, 0, 0, attention.kv_heads, 0}, scratch.ahead);
+            look_ahead(layer, cut.blocks[later], {0, attention.kv_heads, 0}, scratch.ahead);
         }
         for (int kv_head = 0; kv_head < attention.kv_heads; kv_head++) {
             load_heads(block, kv_head, scratch);
@@ -186,34 +182,39 @@ Partial Forward::partial_of(const Cut &cut, int lane, int tile, int rows) {
 void Forward::attend_split(int layer, int item, AttentionScratch &scratch) {
     Cut &cut = cut_of(layer);
     const Split &split = cut.splits[item];
-    if (split.kv_heads > 1 && item < model.pool.size()) {
-        fetch(layer, cut.blocks[split.first], split.tile);
+    if (split.part.kv_heads > 1 && item < model.pool.size()) {
+        look_ahead(layer, cut.blocks[split.first], split.part, scratch.ahead);
+        read_now(scratch.ahead);
     }
+    scratch.ahead.count = 0;
     const size_t next = item + model.pool.size();
     if (next < cut.splits.size()) {
         const Split &later = cut.splits[next];
-        look_ahead(layer, cut.blocks[later.first], later, scratch.ahead);
+        look_ahead(layer, cut.blocks[later.first], later.part, scratch.ahead);
     }
-    for (int head = split.kv_head; head < split.kv_head + split.kv_heads; head++) {
+    const Part &part = split.part;
+    for (int head = part.kv_head; head < part.kv_head + part.kv_heads; head++) {
         attend_heads(cut, layer, split, head, scratch);
     }
 }
 
 void Forward::attend_heads(Cut &cut, int layer, const Split &split, int kv_head,
                            AttentionScratch &scratch) {
+    const int tile = split.part.tile;
     scratch.gathered = 0;
     for (int index = split.first; index < split.last; index++) {
         const Block &block = cut.blocks[index];
         int rows = (block.end - block.begin) * attention.group();
         int lane_index = index * attention.kv_heads + kv_head;
         load_heads(block, kv_head, scratch);
-        attend_tile(attention, block, lane(layer, kv_head), split.tile, scratch);
+        attend_tile(attention, block, lane(layer, kv_head), tile, scratch);
         // A copy, so that merging happens in one order whichever thread is last.
-        merge(attention, partial_of(cut, lane_index, split.tile, rows), scratch.tile, rows, true);
+        Partial own = partial_of(cut, lane_index, tile, rows);
+        merge(attention, own, scratch.tile, rows, true);
         if (cut.pending[lane_index].fetch_sub(1) > 1) continue;
         Partial sum = partial_of(cut, lane_index, 0, rows);
-        for (int tile = 1, count = tile_count(block); tile < count; tile++) {
-            merge(attention, sum, partial_of(cut, lane_index, tile, rows), rows, false);
+        for (int other = 1, count = tile_count(block); other < count; other++) {
+            merge(attention, sum, partial_of(cut, lane_index, other, rows), rows, false);
         }
         finish(layer, block, kv_head, sum);
     }

@@ -80,10 +80,13 @@ struct Forward : Job {
     void multiply_head(int item);
 
     // attend.cpp: what is done to the tokens of a row
-    struct Split {
-        int first, last;                 // blocks that have this tile in common
+    struct Part {                        // of a block's context
         int kv_head, kv_heads;           // the first, and how many
         int tile;
+    };
+    struct Split {
+        int first, last;                 // blocks that have this part in common
+        Part part;
     };
     std::vector<int64_t> ancestors;      // of masked rows, -1 spelt out
     // Few blocks are split tile by tile between threads; the last to finish a block merges. So are
@@ -104,8 +107,7 @@ struct Forward : Job {
     int open_attention(int layer);
     Lane lane(int layer, int kv_head) const;
     void load_heads(const Block &block, int kv_head, AttentionScratch &scratch);
-    void fetch(int layer, const Block &block, int tile) const;
-    void look_ahead(int layer, const Block &block, const Split &part, Ahead &ahead) const;
+    void look_ahead(int layer, const Block &block, const Part &part, Ahead &ahead) const;
     void attend(int layer, int item, AttentionScratch &scratch);
     Partial partial_of(const Cut &cut, int lane, int tile, int rows);
     void attend_split(int layer, int item, AttentionScratch &scratch);
