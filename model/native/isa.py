@@ -58,13 +58,6 @@ ISAS = {
             (*V4_FLAGS, "-mavx512vnni", *V4_TUNING),
             "x86_64_v4+avx512vnni",
         ),
-        Isa(
-            "avx512-bf16",
-            "x86_64",
-            (*V4_FEATURES, "avx512_vnni", "avx512_bf16"),
-            (*V4_FLAGS, "-mavx512vnni", "-mavx512bf16", *V4_TUNING),
-            "x86_64_v4+avx512vnni+avx512bf16",
-        ),
         Isa("neon", "aarch64", ("asimd",), ("-march=armv8-a",), "generic"),
         Isa(
             "neon-dotprod",

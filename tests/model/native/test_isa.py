@@ -34,7 +34,7 @@ def cpu(monkeypatch: pytest.MonkeyPatch) -> Cpu:
         ("x86_64", ZEN_3 | {"avx_vnni"}, "avx2-vnni"),
         ("x86_64", SKYLAKE_X, "avx512"),
         ("x86_64", ICE_LAKE, "avx512-vnni"),
-        ("x86_64", SAPPHIRE_RAPIDS, "avx512-bf16"),
+        ("x86_64", SAPPHIRE_RAPIDS, "avx512-vnni"),
         ("aarch64", frozenset({"asimd"}), "neon"),
         ("aarch64", frozenset({"asimd", "asimddp"}), "neon-dotprod"),
         ("aarch64", frozenset({"asimd", "asimddp", "i8mm"}), "neon-i8mm"),

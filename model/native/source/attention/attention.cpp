@@ -3,84 +3,102 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <utility>
 
 #include "attention/gather.h"
+#include "simd/tile.h"
 
 namespace {
 
-// out[r][j] = sum over steps of a[r][step] * b[step][j], for COUNT rows and WIDTH times 16 columns;
-// a step is one float or one bf16 pair.
-template <bool FP32, int COUNT, int WIDTH>
-void product(const uint8_t *a, size_t a_stride, const uint8_t *b, size_t b_stride, int steps,
-             float *out, size_t out_stride, Ahead &ahead) {
-    constexpr int COLUMNS = WIDTH * PARTS;
-    native::Floats sums[COUNT][COLUMNS] = {};
-    for (int step = 0; step < steps; step++, b += b_stride) {
-        if (step % AHEAD_STEPS == 0) ahead.some();
-        if constexpr (FP32) {
-            native::Floats w[COLUMNS];
-            for (int j = 0; j < COLUMNS; j++) {
-                w[j] = native::load(reinterpret_cast<const float *>(b) + j * native::LANES);
-            }
-            for (int r = 0; r < COUNT; r++) {
-                auto row = reinterpret_cast<const float *>(a + r * a_stride);
-                native::Floats x = native::broadcast(row[step]);
-                for (int j = 0; j < COLUMNS; j++) sums[r][j] = native::fma(x, w[j], sums[r][j]);
-            }
-        } else {
-#pragma GCC unroll 2
-            for (int half = native::HALVES - 1; half >= 0; half--) {
-                decltype(native::pair_weights(b, half)) w[COLUMNS];
-                for (int j = 0; j < COLUMNS; j++) {
-                    w[j] = native::pair_weights(b + j * sizeof(native::Floats), half);
-                }
-                for (int r = 0; r < COUNT; r++) {
-                    auto row = reinterpret_cast<const PairElement *>(a + r * a_stride);
-                    auto x = native::pair_operand(row + 2 * step, half);
-                    for (int j = 0; j < COLUMNS; j++) {
-                        sums[r][j] = native::add_products(sums[r][j], x, w[j]);
-                    }
-                }
-            }
-        }
-    }
-    for (int r = 0; r < COUNT; r++) {
-        for (int j = 0; j < COLUMNS; j++) {
-            native::store(out + r * out_stride + j * native::LANES, sums[r][j]);
-        }
-    }
-}
-
-using Product = void (*)(const uint8_t *, size_t, const uint8_t *, size_t, int, float *, size_t,
-                         Ahead &);
 constexpr int PRODUCT_ROWS = native::ATTENTION_ROWS;
-constexpr int PRODUCT_WIDTH = native::ATTENTION_COLUMNS / LANES;
-using ByWidth = std::array<Product, PRODUCT_WIDTH>;
-using ByRows = std::array<ByWidth, PRODUCT_ROWS>;
-
-template <bool FP32, int COUNT, int... WIDTH>
-constexpr ByWidth products_by_width(std::integer_sequence<int, WIDTH...>) {
-    return {product<FP32, COUNT, WIDTH + 1>...};
+// Columns at a time, in sixteens: of fewer rows more, so that there are enough chains of additions.
+constexpr int width_of(int rows) {
+    return native::ATTENTION_COLUMNS / LANES * (2 * rows <= PRODUCT_ROWS ? 2 : 1);
 }
-template <bool FP32, int... COUNT>
-constexpr ByRows products_by_rows(std::integer_sequence<int, COUNT...>) {
-    constexpr auto widths = std::make_integer_sequence<int, PRODUCT_WIDTH>();
-    return {products_by_width<FP32, COUNT + 1>(widths)...};
+
+// Scores: out[r][j] = sum over steps of query[r][step] * keys[step][j], for COUNT rows and WIDTH
+// times 16 positions; a step is a float of each, or a bf16 pair.
+template <bool PAIRS, int COUNT, int WIDTH>
+void score(const float *query, size_t query_stride, const uint8_t *keys, int steps, float *out,
+           Ahead &ahead) {
+    constexpr int COLUMNS = WIDTH * PARTS, INPUTS = PAIRS ? 2 : 1;
+    Sums<COUNT, COLUMNS> sums = {};
+    for (int step = 0; step < steps; step++, keys += SPAN * 4) {
+        if (step % AHEAD_STEPS == 0) ahead.some();
+        repeat<INPUTS>([&](auto later) {
+            constexpr int INPUT = INPUTS - 1 - later;
+            auto row = [&](int r) { return query[r * query_stride + INPUTS * step + INPUT]; };
+            add_products<COUNT, COLUMNS>(sums, row, [&](int j) {
+                return load_words<PAIRS>(keys + j * sizeof(native::Floats), INPUT);
+            });
+        });
+    }
+    store<COUNT, COLUMNS>(sums, out, SPAN);
+}
+
+// Outputs: out[r][j] = sum over positions of weights[r][position] * the values there, for COUNT
+// rows and WIDTH times 16 columns. Values of bf16 come in pairs of columns, and positions are taken
+// two by two, the second one first.
+template <bool PAIRS, int COUNT, int WIDTH>
+void weigh(const float *weights, const uint8_t *values, const int64_t *offsets, int positions,
+           float *out, size_t out_stride, Ahead &ahead) {
+    constexpr int COLUMNS = WIDTH * PARTS, INPUTS = PAIRS ? 2 : 1;
+    Sums<COUNT, COLUMNS> sums = {};
+    for (int at = 0; at < positions; at += INPUTS) {
+        if (at % (INPUTS * AHEAD_STEPS) == 0) ahead.some();
+        repeat<INPUTS>([&](auto later) {
+            const int position = at + INPUTS - 1 - later;
+            const uint8_t *words = values + offsets[position];
+            auto row = [&](int r) { return weights[r * SPAN + position]; };
+            add_products<COUNT, COLUMNS>(sums, row, [&](int j) {
+                const uint8_t *from = words + j / INPUTS * sizeof(native::Floats);
+                return load_words<PAIRS>(from, j % INPUTS);
+            });
+        });
+    }
+    if constexpr (PAIRS) {
+        repeat<COUNT>([&](auto r) {
+            repeat<COLUMNS / 2>([&](auto j) {
+                native::store_interleaved(out + r * out_stride + 2 * j * native::LANES,
+                                          sums[r][2 * j], sums[r][2 * j + 1]);
+            });
+        });
+    } else {
+        store<COUNT, COLUMNS>(sums, out, out_stride);
+    }
+}
+
+struct Products {
+    decltype(&score<false, 1, 1>) score;
+    decltype(&weigh<false, 1, 1>) weigh;
+};
+constexpr int WIDTH_MAX = width_of(1);
+using ByWidth = std::array<Products, WIDTH_MAX>;
+
+template <bool PAIRS, int COUNT, int WIDTH>
+constexpr Products products_of() {
+    if constexpr (WIDTH > width_of(COUNT)) return {nullptr, nullptr};
+    else if constexpr (PAIRS && WIDTH * PARTS % 2) return {score<PAIRS, COUNT, WIDTH>, nullptr};
+    else return {score<PAIRS, COUNT, WIDTH>, weigh<PAIRS, COUNT, WIDTH>};
+}
+template <bool PAIRS, int COUNT, int... WIDTH>
+constexpr ByWidth products_by_width(std::integer_sequence<int, WIDTH...>) {
+    return {products_of<PAIRS, COUNT, WIDTH + 1>()...};
+}
+template <bool PAIRS, int... COUNT>
+constexpr auto products_by_rows(std::integer_sequence<int, COUNT...>) {
+    constexpr auto widths = std::make_integer_sequence<int, WIDTH_MAX>();
+    return std::array<ByWidth, PRODUCT_ROWS>{products_by_width<PAIRS, COUNT + 1>(widths)...};
 }
 constexpr auto COUNTS = std::make_integer_sequence<int, PRODUCT_ROWS>();
-constexpr ByRows PRODUCTS[] = {products_by_rows<false>(COUNTS), products_by_rows<true>(COUNTS)};
+constexpr auto FP32 = products_by_rows<false>(COUNTS), BF16 = products_by_rows<true>(COUNTS);
 
-void multiply_rows(bool fp32, const uint8_t *a, size_t a_stride, int rows, const uint8_t *b,
-                   size_t b_stride, int width, int steps, float *out, size_t out_stride,
-                   Ahead &ahead) {
+// Calls `each(products, first row, first sixteen columns)` until all rows and columns are done.
+template <class Each>
+void in_products(bool fp32, int rows, int width, Each each) {
     for (int row = 0; row < rows; row += PRODUCT_ROWS) {
-        int count = std::min(PRODUCT_ROWS, rows - row);
-        for (int j = 0; j < width; j += PRODUCT_WIDTH) {
-            int wide = std::min(PRODUCT_WIDTH, width - j);
-            PRODUCTS[fp32][count - 1][wide - 1](a + row * a_stride, a_stride, b + 64 * j, b_stride,
-                                                steps, out + row * out_stride + j * LANES,
-                                                out_stride, ahead);
+        int count = std::min(PRODUCT_ROWS, rows - row), most = width_of(count);
+        for (int j = 0; j < width; j += most) {
+            each((fp32 ? FP32 : BF16)[count - 1][std::min(most, width - j) - 1], row, j);
         }
     }
 }
@@ -93,12 +111,9 @@ struct Tile {
     int64_t *offsets;             // bytes from the lane's base, [SPAN]
     int count;
 
-    size_t element() const { return shape.in_fp32() ? 4 : 2; }
-    // Of queries and probabilities.
-    size_t operand() const { return shape.in_fp32() ? sizeof(float) : sizeof(PairElement); }
-    size_t row_bytes() const { return shape.padded() * operand(); }
+    int words_of(int elements) const { return shape.in_fp32() ? elements : elements / 2; }
 
-    void gather() const {
+    void gather(int rows) const {
         size_t bytes = count * sizeof(int64_t);
         if (scratch.gathered == count && scratch.gathered_lane == lane.keys &&
             memcmp(scratch.gathered_offsets, offsets, bytes) == 0) return;
@@ -106,28 +121,29 @@ struct Tile {
         memcpy(scratch.gathered_offsets, offsets, bytes);
         // Positions that only fill up a vector repeat a real one: finite, and never weighed.
         for (int i = count; i < round_up(count, LANES); i++) offsets[i] = offsets[count - 1];
+        int words = words_of(shape.head_size);
         auto *keys = static_cast<const uint8_t *>(lane.keys);
-        auto *values = static_cast<const uint8_t *>(lane.values);
+        scratch.values = static_cast<const uint8_t *>(lane.values);
+        int64_t *at = scratch.value_offsets;
         if (shape.kv == Format::int8) {
-            int64_t widened[SPAN];
-            widen_heads(keys, offsets, count, shape.head_size, widened, scratch.widened);
-            arrange_keys(scratch.widened, widened);
-            widen_heads(values, offsets, count, shape.head_size, widened, scratch.widened);
-            arrange_values(scratch.widened, widened);
+            widen_heads(keys, offsets, count, shape.head_size, at, scratch.widened);
+            gather_keys(scratch.widened, at, count, words, scratch.keys, scratch.ahead);
+            widen_heads(scratch.values, offsets, count, shape.head_size, at, scratch.widened);
+            scratch.values = scratch.widened;
         } else {
-            arrange_keys(keys, offsets);
-            arrange_values(values, offsets);
+            gather_keys(keys, offsets, count, words, scratch.keys, scratch.ahead);
+            memcpy(at, offsets, round_up(count, LANES) * sizeof(int64_t));
         }
+        // Heads that lie apart may be in each other's way in the L1 cache, if read more than once.
+        if (rows > PRODUCT_ROWS || shape.head_size < shape.padded()) copy_values(words);
     }
 
-    void arrange_keys(const uint8_t *base, const int64_t *positions) const {
-        int words = shape.head_size * static_cast<int>(element()) / 4;
-        gather_keys(base, positions, count, words, scratch.keys, scratch.ahead);
-    }
-
-    void arrange_values(const uint8_t *base, const int64_t *positions) const {
-        (shape.in_fp32() ? gather_values_fp32 : gather_values_bf16)(
-            base, positions, count, shape.head_size, shape.padded(), scratch.values, scratch.ahead);
+    void copy_values(int words) const {
+        int padded = words_of(shape.padded()), copies = round_up(count, 2);
+        gather_values(scratch.values, scratch.value_offsets, copies, words, padded, scratch.copied,
+                      scratch.ahead);
+        scratch.values = scratch.copied;
+        for (int i = 0; i < copies; i++) scratch.value_offsets[i] = i * int64_t{4} * padded;
     }
 
     // Scores of one row to probabilities (unnormalised), of which `seen` positions are not zero.
@@ -146,13 +162,8 @@ struct Tile {
         for (int i = 0; i < count; i += LANES) {
             Floats p = without_tiny(exponential(load(scores + i) - broadcast(largest)));
             p = keep_first(p, seen - i, zero);
-            if (shape.in_fp32()) {
-                store(reinterpret_cast<float *>(scratch.probabilities) + row * SPAN + i, p);
-            } else {
-                p = round_to_bf16(p);
-                auto *to = reinterpret_cast<PairElement *>(scratch.probabilities);
-                store_pairs(to + row * SPAN + i, p, LANES);
-            }
+            if (!shape.in_fp32()) p = round_to_bf16(p);
+            store(scratch.probabilities + row * SPAN + i, p);
             total = total + p;
         }
         scratch.tile.largest[row] = largest;
@@ -161,18 +172,25 @@ struct Tile {
 
     // Rows first .. last; row r sees seen[r] positions.
     void attend(int first, int last, const int *seen) const {
-        gather();
-        bool fp32 = shape.in_fp32();
-        int words = shape.head_size * static_cast<int>(element()) / 4;
-        multiply_rows(fp32, scratch.query + first * row_bytes(), row_bytes(), last - first,
-                      scratch.keys, SPAN * 4, round_up(count, LANES) / LANES, words,
-                      scratch.scores + first * SPAN, SPAN, scratch.ahead);
+        const int rows = last - first;
+        gather(rows);
+        in_products(shape.in_fp32(), rows, round_up(count, LANES) / LANES,
+                    [&](const Products &products, int row, int j) {
+                        row += first;
+                        products.score(scratch.query + row * shape.padded(), shape.padded(),
+                                       scratch.keys + 64 * j, words_of(shape.head_size),
+                                       scratch.scores + row * SPAN + j * LANES, scratch.ahead);
+                    });
         for (int row = first; row < last; row++) softmax(row, seen[row]);
-        multiply_rows(fp32, scratch.probabilities + first * SPAN * operand(), SPAN * operand(),
-                      last - first, scratch.values, shape.padded() * 4, shape.padded() / LANES,
-                      fp32 ? count : (count + 1) / 2,
-                      scratch.tile.output + first * shape.padded(), shape.padded(),
-                      scratch.ahead);
+        in_products(shape.in_fp32(), rows, shape.padded() / LANES,
+                    [&](const Products &products, int row, int j) {
+                        row += first;
+                        products.weigh(scratch.probabilities + row * SPAN,
+                                       scratch.values + words_of(j * LANES) * 4,
+                                       scratch.value_offsets, count,
+                                       scratch.tile.output + row * shape.padded() + j * LANES,
+                                       shape.padded(), scratch.ahead);
+                    });
     }
 };
 
@@ -193,12 +211,12 @@ int tile_count(const Block &block) { return (block.length_max() + SPAN - 1) / SP
 
 int fetches_per_head(const AttentionShape &shape) {
     auto up = [](int a, int b) { return (a + b - 1) / b; };
-    constexpr int COLUMNS = native::ATTENTION_COLUMNS;
-    int words = shape.in_fp32() ? shape.head_size : up(shape.head_size, 2);
-    int steps = shape.in_fp32() ? SPAN : SPAN / 2;    // of the values
-    int keys = SPAN / LANES * up(words, LANES), values = steps / AHEAD_STEPS;
-    int scores = up(SPAN, COLUMNS) * up(words, AHEAD_STEPS);
-    return keys + values + scores + up(shape.padded(), COLUMNS) * steps / AHEAD_STEPS;
+    const int columns = width_of(shape.group()) * LANES;
+    const int words = shape.in_fp32() ? shape.head_size : shape.head_size / 2;
+    const int positions = shape.in_fp32() ? SPAN : SPAN / 2;    // or pairs of them
+    int keys = SPAN / LANES * up(words, LANES);
+    int scores = up(SPAN, columns) * up(words, AHEAD_STEPS);
+    return keys + scores + up(shape.padded(), columns) * up(positions, AHEAD_STEPS);
 }
 
 AttentionScratch::AttentionScratch(const AttentionShape &shape) : sums(shape.kv_heads) {
@@ -211,7 +229,7 @@ AttentionScratch::AttentionScratch(const AttentionShape &shape) : sums(shape.kv_
     };
     reserve(rows * padded * 4);                                           // query
     reserve(SPAN * padded * 4);                                           // keys
-    reserve(SPAN * padded * 4);                                           // values
+    reserve(SPAN * padded * 4);                                           // copied
     reserve(rows * SPAN * 4);                                             // probabilities
     reserve(rows * SPAN * 4);                                             // scores
     reserve(SPAN * static_cast<size_t>(shape.head_size) * sizeof(bf16) + 64);  // widened
@@ -222,7 +240,7 @@ AttentionScratch::AttentionScratch(const AttentionShape &shape) : sums(shape.kv_
     auto next = begins.begin();
     auto bytes_at = [&] { return memory.as<uint8_t>() + *next++; };
     auto floats_at = [&] { return reinterpret_cast<float *>(bytes_at()); };
-    query = bytes_at(), keys = bytes_at(), values = bytes_at(), probabilities = bytes_at();
+    query = floats_at(), keys = bytes_at(), copied = bytes_at(), probabilities = floats_at();
     scores = floats_at(), widened = bytes_at();
     auto partial_at = [&] {
         float *output = floats_at(), *largest = floats_at();
@@ -238,11 +256,8 @@ void load_queries(const AttentionShape &shape, const float *const *heads, int ro
         for (int i = 0; i < shape.padded(); i += LANES) {
             Floats value = without_tiny(load_first(heads[row] + i, shape.head_size - i));
             size_t at = static_cast<size_t>(row) * shape.padded() + i;
-            if (shape.in_fp32()) {
-                store(reinterpret_cast<float *>(scratch.query) + at, value);
-            } else {
-                store_pairs(reinterpret_cast<PairElement *>(scratch.query) + at, value, LANES);
-            }
+            if (!shape.in_fp32()) value = round_to_bf16(value);
+            store(scratch.query + at, value);
         }
     }
 }
@@ -264,7 +279,7 @@ void attend_tile(const AttentionShape &shape, const Block &block, const Lane &la
         }
     }
     if (!block.ancestors || start + SPAN <= block.row.prefix) {
-        for (int i = 0; i < longest; i++) offsets[i] = block.row.slot(start + i) * bytes;
+        block.row.slots(start, longest, bytes, offsets);
         Tile{shape, lane, scratch, offsets, longest}.attend(first_seeing * group, tokens * group,
                                                             seen);
         return;

@@ -38,9 +38,19 @@ struct Row {
     int block_size;
     int prefix;                   // committed positions before the row's first new token
     int64_t slot(int position) const {
-        // Unsigned, because that division is cheap, and this runs for every position of a tile.
         unsigned at = static_cast<unsigned>(position), size = static_cast<unsigned>(block_size);
         return static_cast<int64_t>(blocks[at / size]) * size + at % size;
+    }
+    // The slots of positions first .. first + count, times `stride`; without a division for each.
+    void slots(int first, int count, int64_t stride, int64_t *out) const {
+        for (int done = 0; done < count;) {
+            int64_t at = slot(first + done) * stride;
+            int left = block_size - (first + done) % block_size;
+            for (int end = left < count - done ? done + left : count; done < end; done++) {
+                out[done] = at;
+                at += stride;
+            }
+        }
     }
 };
 
@@ -88,17 +98,19 @@ struct Ahead {
 };
 
 // Steps of a loop between two times that something is fetched.
-constexpr int AHEAD_STEPS = 4;
+constexpr int AHEAD_STEPS = 2;
 
 // A thread's working memory.
 struct AttentionScratch {
     Ahead ahead;
     Memory memory;
-    uint8_t *query, *keys, *values, *probabilities;
+    uint8_t *keys, *copied;       // [pair of inputs][SPAN][2], values [SPAN][padded]; or floats
     uint8_t *widened;             // a tile of int8 keys or values in bf16, [SPAN][head_size]
-    float *scores;
+    float *query, *scores, *probabilities;
     Partial tile;
     std::vector<Partial> sums;    // by KV head
+    const uint8_t *values;        // what is read: in the pages, widened or copied
+    int64_t value_offsets[SPAN];
     // What keys and values hold: 0 positions mean nothing that could be used again.
     int gathered = 0;
     const void *gathered_lane = nullptr;

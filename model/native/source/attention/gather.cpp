@@ -37,21 +37,12 @@ void gather_keys(const uint8_t *base, const int64_t *offsets, int count, int wor
     }
 }
 
-void gather_values_fp32(const uint8_t *base, const int64_t *offsets, int count, int size,
-                        int padded, uint8_t *out, Ahead &ahead) {
+void gather_values(const uint8_t *base, const int64_t *offsets, int count, int words, int padded,
+                   uint8_t *out, Ahead &ahead) {
     for (int at = 0; at < count; at++, out += 4 * padded) {
-        auto *head = reinterpret_cast<const float *>(base + offsets[at]);
         if (at % AHEAD_STEPS == 0) ahead.some();
-        for (int i = 0; i < padded; i += LANES) {
-            store(reinterpret_cast<float *>(out) + i, load_first(head + i, size - i));
+        for (int i = 0; i < padded; i += native::LANES) {
+            native::store(out + 4 * i, native::load_words(base + offsets[at] + 4 * i, words - i));
         }
-    }
-}
-
-void gather_values_bf16(const uint8_t *base, const int64_t *offsets, int count, int size,
-                        int padded, uint8_t *out, Ahead &ahead) {
-    for (int at = 0; at < count; at += 2, out += 4 * padded) {
-        if (at % (2 * AHEAD_STEPS) == 0) ahead.some();
-        native::interleave(base + offsets[at], base + offsets[at + 1], size, padded, out);
     }
 }

@@ -13,10 +13,6 @@ void widen_heads(const uint8_t *base, const int64_t *offsets, int count, int siz
 void gather_keys(const uint8_t *base, const int64_t *offsets, int count, int words, uint8_t *out,
                  Ahead &ahead);
 
-// Values as [position][head dimension].
-void gather_values_fp32(const uint8_t *base, const int64_t *offsets, int count, int size,
-                        int padded, uint8_t *out, Ahead &ahead);
-
-// Values as [pair of positions][head dimension][2].
-void gather_values_bf16(const uint8_t *base, const int64_t *offsets, int count, int size,
-                        int padded, uint8_t *out, Ahead &ahead);
+// Values as [position][words of a head, zeros up to `padded`].
+void gather_values(const uint8_t *base, const int64_t *offsets, int count, int words, int padded,
+                   uint8_t *out, Ahead &ahead);

@@ -119,10 +119,11 @@ void Forward::look_ahead(int layer, const Block &block, const Part &part, Ahead 
     const Lane first = lane(layer, part.kv_head);
     int written = block.seen ? block.length_max() : block.row.prefix + block.end;
     int begin = part.tile * SPAN, count = std::clamp(written - begin, 0, SPAN);
+    int64_t offsets[SPAN];
+    block.row.slots(begin, count, static_cast<int64_t>(first.stride), offsets);
     for (int i = 0; i < count; i++) {
-        size_t offset = block.row.slot(begin + i) * first.stride;
-        ahead.rows[i] = static_cast<const uint8_t *>(first.keys) + offset;
-        ahead.rows[count + i] = static_cast<const uint8_t *>(first.values) + offset;
+        ahead.rows[i] = static_cast<const uint8_t *>(first.keys) + offsets[i];
+        ahead.rows[count + i] = static_cast<const uint8_t *>(first.values) + offsets[i];
     }
     ahead.count = 2 * count, ahead.row = ahead.byte = 0;
     ahead.bytes = static_cast<int>(part.kv_heads * attention.head_bytes());

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "matrix/matrix.h"
+#include "simd/tile.h"
 
 namespace {
 
@@ -40,67 +41,37 @@ inline void fetch(const uint8_t *upcoming) {
     for (int line = 0; line < FETCH; line++) native::prefetch(upcoming + 64 * line);
 }
 
-template <int COUNT, int COLUMNS>
-inline void store(const native::Floats (&sums)[COUNT][COLUMNS], float *out) {
-    for (int r = 0; r < COUNT; r++) {
-        for (int j = 0; j < COLUMNS; j++) {
-            native::store(out + r * TILE + j * native::LANES, sums[r][j]);
-        }
-    }
-}
-
-template <int COUNT, int FETCH>
-void multiply_fp32(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
-                   const uint8_t *upcoming, float *out) {
+// A step is a word of each column: an input as float, or a pair of inputs as bf16, of which the
+// upper one comes first.
+template <bool PAIRS, int COUNT, int FETCH>
+void multiply_floats(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
+                     const uint8_t *upcoming, float *out) {
     using Size = Extent<COUNT>;
+    constexpr int INPUTS = PAIRS ? 2 : 1;
     const Size size{panel_bytes};
-    native::Floats sums[COUNT][Size::COLUMNS] = {};
-    for (int step = 0; step < rows.k; step++, panel += 4 * PANEL) {
+    Sums<COUNT, Size::COLUMNS> sums = {};
+    for (int step = 0; INPUTS * step < rows.k; step++, panel += 4 * PANEL) {
         if (step % Size::FETCH_STEPS == 0) {
             fetch<FETCH>(upcoming);
             upcoming += 64 * FETCH_LINES;
         }
-        native::Floats w[Size::COLUMNS];
-        for (int j = 0; j < Size::COLUMNS; j++) {
-            w[j] = native::load(reinterpret_cast<const float *>(panel + size.offset(j)));
-        }
-        for (int r = 0; r < COUNT; r++) {
-            auto row = reinterpret_cast<const float *>(rows.data + r * rows.stride);
-            native::Floats a = native::broadcast(row[step]);
-            for (int j = 0; j < Size::COLUMNS; j++) sums[r][j] = native::fma(a, w[j], sums[r][j]);
-        }
+        repeat<INPUTS>([&](auto later) {
+            constexpr int INPUT = INPUTS - 1 - later;
+            auto row = [&](int r) {
+                auto values = reinterpret_cast<const float *>(rows.data + r * rows.stride);
+                return values[INPUTS * step + INPUT];
+            };
+            auto column = [&](int j) { return load_words<PAIRS>(panel + size.offset(j), INPUT); };
+            add_products<COUNT, Size::COLUMNS>(sums, row, column);
+        });
     }
-    store(sums, out);
+    store<COUNT, Size::COLUMNS>(sums, out, TILE);
 }
 
 template <int COUNT, int FETCH>
-void multiply_bf16(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
-                   const uint8_t *upcoming, float *out) {
-    using Size = Extent<COUNT>;
-    const Size size{panel_bytes};
-    native::Floats sums[COUNT][Size::COLUMNS] = {};
-    for (int step = 0; 2 * step < rows.k; step++, panel += 4 * PANEL) {
-        if (step % Size::FETCH_STEPS == 0) {
-            fetch<FETCH>(upcoming);
-            upcoming += 64 * FETCH_LINES;
-        }
-#pragma GCC unroll 2
-        for (int half = native::HALVES - 1; half >= 0; half--) {
-            decltype(native::pair_weights(panel, half)) w[Size::COLUMNS];
-            for (int j = 0; j < Size::COLUMNS; j++) {
-                w[j] = native::pair_weights(panel + size.offset(j), half);
-            }
-            for (int r = 0; r < COUNT; r++) {
-                auto row = reinterpret_cast<const PairElement *>(rows.data + r * rows.stride);
-                auto a = native::pair_operand(row + 2 * step, half);
-                for (int j = 0; j < Size::COLUMNS; j++) {
-                    sums[r][j] = native::add_products(sums[r][j], a, w[j]);
-                }
-            }
-        }
-    }
-    store(sums, out);
-}
+constexpr auto multiply_fp32 = multiply_floats<false, COUNT, FETCH>;
+template <int COUNT, int FETCH>
+constexpr auto multiply_bf16 = multiply_floats<true, COUNT, FETCH>;
 
 // Four inputs of a register's columns; int4 has two quads in each vector of bytes.
 template <Format FORMAT, int QUAD>
@@ -157,7 +128,7 @@ void multiply_blocks(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
     using Size = Extent<COUNT>;
     const Size size{panel_bytes};
     const int blocks = block_count(rows.k);
-    native::Floats sums[COUNT][Size::COLUMNS] = {};
+    Sums<COUNT, Size::COLUMNS> sums = {};
     for (int block = 0; block < blocks; block++) {
         const BlockOffsets<FORMAT> at(block);
         // Of panels side by side, what is to be fetched is six lines a step all the same.
@@ -195,7 +166,7 @@ void multiply_blocks(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
             }
         }
     }
-    store(sums, out);
+    store<COUNT, Size::COLUMNS>(sums, out, TILE);
 }
 
 template <int COUNT, int FETCH>

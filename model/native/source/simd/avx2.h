@@ -178,21 +178,12 @@ struct Doubles {
     }
 };
 
-// Products of bf16 pairs: first those of the upper halves, then those of the lower ones. What
-// every row brings is held as floats; what all rows share is unpacked once.
-constexpr int HALVES = 2;
-using PairElement = float;
-inline Floats pair_weights(const uint8_t *from, int half) {
-    __m256i both = _mm256_load_si256(reinterpret_cast<const __m256i *>(from));
+// Half of the bf16 pairs at `from` as floats: 1 the upper ones.
+inline Floats half_of_pairs(const uint8_t *from, int half) {
+    __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(from));
     return _mm256_castsi256_ps(
         half ? _mm256_and_si256(both, _mm256_set1_epi32(static_cast<int>(0xffff0000)))
              : _mm256_slli_epi32(both, 16));
-}
-inline Floats pair_operand(const PairElement *from, int half) {
-    return _mm256_broadcast_ss(from + half);
-}
-inline Floats add_products(Floats sum, Floats operand, Floats weights) {
-    return _mm256_fmadd_ps(operand, weights, sum);
 }
 
 // Integer products of four weights (of eight bits, or nibbles) with four signed bytes.
@@ -275,21 +266,11 @@ inline void transpose_quads(Ints &a, Ints &b, Ints &c, Ints &d) {
     c = _mm256_unpacklo_epi64(t1, t3), d = _mm256_unpackhi_epi64(t1, t3);
 }
 
-inline __m128i load_eight(const void *from, int count) {
-    if (count >= 8) return _mm_loadu_si128(static_cast<const __m128i *>(from));
-    alignas(16) uint16_t lanes[8] = {};
-    if (count > 0) memcpy(lanes, from, count * sizeof(uint16_t));
-    return _mm_load_si128(reinterpret_cast<const __m128i *>(lanes));
-}
-// Writes even[0], odd[0], even[1], odd[1] .. for `size` of each, then zeros, up to `padded`, a
-// multiple of 32.
-inline void interleave(const void *even, const void *odd, int size, int padded, uint8_t *out) {
-    for (int i = 0; i < padded; i += 8) {
-        __m128i a = load_eight(static_cast<const uint16_t *>(even) + i, size - i);
-        __m128i b = load_eight(static_cast<const uint16_t *>(odd) + i, size - i);
-        _mm_store_si128(reinterpret_cast<__m128i *>(out + 4 * i), _mm_unpacklo_epi16(a, b));
-        _mm_store_si128(reinterpret_cast<__m128i *>(out + 4 * i + 16), _mm_unpackhi_epi16(a, b));
-    }
+// even[0], odd[0], even[1], odd[1] ..
+inline void store_interleaved(float *to, Floats even, Floats odd) {
+    Floats low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
+    store(to, _mm256_permute2f128_ps(low, high, 0x20));
+    store(to + LANES, _mm256_permute2f128_ps(low, high, 0x31));
 }
 
 inline void prefetch(const uint8_t *from) {

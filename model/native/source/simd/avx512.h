@@ -1,4 +1,4 @@
-// One register of sixteen lanes: AVX-512 F, BW, DQ and VL, with BF16 and VNNI where there are.
+// One register of sixteen lanes: AVX-512 F, BW, DQ and VL, with VNNI where it is.
 #pragma once
 
 #include <immintrin.h>
@@ -105,21 +105,19 @@ inline void store_bytes(uint8_t *to, Ints value, int count) {
     _mm_mask_storeu_epi8(to, first(count), _mm512_cvtsepi32_epi8(value));
 }
 
-// bf16, in the lower halves of words; nearest, ties to even.
-#ifdef __AVX512BF16__
-inline __m256i to_bf16(Floats a) { return (__m256i)_mm512_cvtneps_pbh(a); }
-#else
-inline __m256i to_bf16(Floats a) {
+// bf16, nearest, ties to even.
+inline __m512i bf16_bits(Floats a) {  // in the upper halves
     __m512i bits = _mm512_castps_si512(a);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+    return _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
 }
-#endif
-inline Floats from_bf16(__m256i a) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(a), 16));
+inline Floats round_to_bf16(Floats a) {
+    const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000));
+    return _mm512_castsi512_ps(_mm512_and_si512(bf16_bits(a), upper));
 }
-inline Floats round_to_bf16(Floats a) { return from_bf16(to_bf16(a)); }
+inline __m256i to_bf16(Floats a) {
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(bf16_bits(a), 16));
+}
 inline void store_bf16(uint16_t *to, Floats value) {
     _mm256_storeu_si256(reinterpret_cast<__m256i *>(to), to_bf16(value));
 }
@@ -140,34 +138,14 @@ struct Doubles {
     }
 };
 
-// Products of bf16 pairs. VDPBF16PS adds the product of the upper halves, then that of the lower
-// ones, each rounded once: what two fused multiply-adds do, because no operand is tiny.
-#ifdef __AVX512BF16__
-constexpr int HALVES = 1;
-using PairElement = uint16_t;
-inline Ints pair_weights(const uint8_t *from, int) { return _mm512_load_si512(from); }
-inline Ints pair_operand(const PairElement *from, int) {
-    int32_t pair;
-    memcpy(&pair, from, sizeof pair);
-    return _mm512_set1_epi32(pair);
-}
-inline Floats add_products(Floats sum, Ints operand, Ints weights) {
-    return _mm512_dpbf16_ps(sum, (__m512bh)operand, (__m512bh)weights);
-}
-#else
-constexpr int HALVES = 2;
-using PairElement = float;
-inline Floats pair_weights(const uint8_t *from, int half) {
-    __m512i both = _mm512_load_si512(from);
+// Half of the bf16 pairs at `from` as floats: 1 the upper ones. (VDPBF16PS, which multiplies pairs,
+// takes twice as long on a Xeon as the two multiply-adds that it replaces.)
+inline Floats half_of_pairs(const uint8_t *from, int half) {
+    __m512i both = _mm512_loadu_si512(from);
     return _mm512_castsi512_ps(
         half ? _mm512_and_si512(both, _mm512_set1_epi32(static_cast<int>(0xffff0000)))
              : _mm512_slli_epi32(both, 16));
 }
-inline Floats pair_operand(const PairElement *from, int half) { return broadcast(from[half]); }
-inline Floats add_products(Floats sum, Floats operand, Floats weights) {
-    return _mm512_fmadd_ps(operand, weights, sum);
-}
-#endif
 
 // Integer products of four weights (of eight bits, or nibbles) with four signed bytes.
 #ifdef __AVX512VNNI__
@@ -257,22 +235,12 @@ inline void transpose_quads(Ints &a, Ints &b, Ints &c, Ints &d) {
     c = _mm512_unpacklo_epi64(t1, t3), d = _mm512_unpackhi_epi64(t1, t3);
 }
 
-// Writes even[0], odd[0], even[1], odd[1] .. for `size` of each, then zeros, up to `padded`, a
-// multiple of 32.
-inline void interleave(const void *even, const void *odd, int size, int padded, uint8_t *out) {
-    alignas(64) static constexpr uint16_t LOW[] = {
-        0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
-        8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
-    const __m512i low = _mm512_load_si512(LOW);
-    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
-    for (int i = 0; i < padded; i += 32) {
-        int left = size - i;
-        __mmask32 mask = left >= 32 ? ~__mmask32{0} : (__mmask32{1} << (left < 0 ? 0 : left)) - 1;
-        __m512i a = _mm512_maskz_loadu_epi16(mask, static_cast<const uint16_t *>(even) + i);
-        __m512i b = _mm512_maskz_loadu_epi16(mask, static_cast<const uint16_t *>(odd) + i);
-        _mm512_store_si512(out + 4 * i, _mm512_permutex2var_epi16(a, low, b));
-        _mm512_store_si512(out + 4 * i + 64, _mm512_permutex2var_epi16(a, high, b));
-    }
+// even[0], odd[0], even[1], odd[1] ..
+inline void store_interleaved(float *to, Floats even, Floats odd) {
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    store(to, _mm512_permutex2var_ps(even, low, odd));
+    store(to + LANES, _mm512_permutex2var_ps(even, high, odd));
 }
 
 inline void prefetch(const uint8_t *from) {

@@ -154,19 +154,12 @@ struct Doubles {
     }
 };
 
-// Products of bf16 pairs: first those of the upper halves, then those of the lower ones. What
-// every row brings is held as floats; what all rows share is unpacked once. (BFDOT and BFMMLA
-// round otherwise.)
-constexpr int HALVES = 2;
-using PairElement = float;
-inline Floats pair_weights(const uint8_t *from, int half) {
+// Half of the bf16 pairs at `from` as floats: 1 the upper ones. (BFDOT and BFMMLA round
+// otherwise than two multiply-adds.)
+inline Floats half_of_pairs(const uint8_t *from, int half) {
     uint32x4_t both = vld1q_u32(reinterpret_cast<const uint32_t *>(from));
     return vreinterpretq_f32_u32(half ? vandq_u32(both, vdupq_n_u32(0xffff0000))
                                       : vshlq_n_u32(both, 16));
-}
-inline Floats pair_operand(const PairElement *from, int half) { return vld1q_dup_f32(from + half); }
-inline Floats add_products(Floats sum, Floats operand, Floats weights) {
-    return vfmaq_f32(sum, operand, weights);
 }
 
 // Integer products of four weights (of eight bits, or nibbles) with four signed bytes.
@@ -212,21 +205,10 @@ inline void transpose(Ints (&rows)[LANES]) {
     transpose_quads(rows[0], rows[1], rows[2], rows[3]);
 }
 
-inline uint16x8_t load_eight(const void *from, int count) {
-    if (count >= 8) return vld1q_u16(static_cast<const uint16_t *>(from));
-    uint16_t lanes[8] = {};
-    if (count > 0) memcpy(lanes, from, count * sizeof(uint16_t));
-    return vld1q_u16(lanes);
-}
-// Writes even[0], odd[0], even[1], odd[1] .. for `size` of each, then zeros, up to `padded`, a
-// multiple of 32.
-inline void interleave(const void *even, const void *odd, int size, int padded, uint8_t *out) {
-    for (int i = 0; i < padded; i += 8) {
-        uint16x8_t a = load_eight(static_cast<const uint16_t *>(even) + i, size - i);
-        uint16x8_t b = load_eight(static_cast<const uint16_t *>(odd) + i, size - i);
-        vst1q_u16(reinterpret_cast<uint16_t *>(out + 4 * i), vzip1q_u16(a, b));
-        vst1q_u16(reinterpret_cast<uint16_t *>(out + 4 * i + 16), vzip2q_u16(a, b));
-    }
+// even[0], odd[0], even[1], odd[1] ..
+inline void store_interleaved(float *to, Floats even, Floats odd) {
+    store(to, vzip1q_f32(even, odd));
+    store(to + LANES, vzip2q_f32(even, odd));
 }
 
 inline void prefetch(const uint8_t *from) { __builtin_prefetch(from, 0, 2); }
