@@ -9,6 +9,7 @@ import platform
 import signal
 import subprocess
 import sys
+from collections.abc import Container
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -37,15 +38,22 @@ def cpu_features(proc: Path = PROC) -> frozenset[str]:
     """Return the CPU's features by their Linux names; none where nobody tells."""
     if sys.platform == "darwin":
         return _apple_features()
+    return frozenset(_told(proc, FEATURE_LINES).split())
+
+
+def cpu_vendor(proc: Path = PROC) -> str:
+    """Return who made the CPU, as x86 ones tell it, as in "GenuineIntel"; "" where nobody tells."""
+    return _told(proc, ("vendor_id",))
+
+
+def _told(proc: Path, names: Container[str]) -> str:
+    """Return what the first line of one of these names says of a CPU, or ""."""
     try:
         lines = (proc / "cpuinfo").read_text().splitlines()
     except OSError:
-        return frozenset()
-    for line in lines:
-        name, _, listed = line.partition(":")
-        if name.strip() in FEATURE_LINES:
-            return frozenset(listed.split())
-    return frozenset()
+        return ""
+    found = (line.partition(":") for line in lines)
+    return next((value.strip() for name, _, value in found if name.strip() in names), "")
 
 
 def _apple_features() -> frozenset[str]:
@@ -59,12 +67,7 @@ def _apple_features() -> frozenset[str]:
 
 def cpu_name(proc: Path = PROC) -> str:
     """Return the CPU's name for people, or its architecture."""
-    try:
-        lines = (proc / "cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "") or platform.processor() or architecture()
+    return _told(proc, ("model name",)) or platform.processor() or architecture()
 
 
 def affinity() -> int:

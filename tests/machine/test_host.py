@@ -15,7 +15,11 @@ def cpuinfo(tmp_path: Path, text: str) -> Path:
 
 
 def test_features_of_an_x86_cpu(tmp_path: Path) -> None:
-    proc = cpuinfo(tmp_path, "processor\t: 0\nmodel name\t: A CPU\nflags\t\t: fpu avx2 fma\n")
+    proc = cpuinfo(
+        tmp_path,
+        "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: A CPU\nflags\t\t: fpu avx2 fma\n",
+    )
+    assert host.cpu_vendor(proc) == "GenuineIntel"
     assert host.cpu_features(proc) == {"fpu", "avx2", "fma"}
     assert host.cpu_name(proc) == "A CPU"
 
@@ -39,6 +43,7 @@ def test_features_of_an_apple_cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 def test_without_proc_nothing_is_known(tmp_path: Path) -> None:
     assert host.cpu_features(tmp_path) == frozenset()
+    assert host.cpu_vendor(tmp_path) == ""
     assert host.cpu_name(tmp_path)
     assert host.proportional_bytes(1, tmp_path) == 0
 

@@ -31,7 +31,7 @@ from tests.model.native.models import (
 )
 
 LEAST = "avx2"
-OTHERS = ("avx2-vnni", "avx512", "avx512-vnni")
+OTHERS = ("avx2-vnni", "avx512", "avx512-vnni", "avx512-bf16")
 KINDS = (*FORMATS, "fp32 int8", "bf16 int8", "int8 int8")
 """Formats of weights, and of keys and values where they are others."""
 SHAPES = {

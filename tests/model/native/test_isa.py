@@ -13,15 +13,16 @@ SKYLAKE_X = frozenset(isa.V4_FEATURES)
 ICE_LAKE = SKYLAKE_X | {"avx512_vnni"}
 SAPPHIRE_RAPIDS = ICE_LAKE | {"avx_vnni", "avx512_bf16", "amx_bf16"}
 
-Cpu = Callable[[str, frozenset[str]], None]
+Cpu = Callable[..., None]
 
 
 @pytest.fixture
 def cpu(monkeypatch: pytest.MonkeyPatch) -> Cpu:
     """Pretend to be another CPU."""
 
-    def pretend(architecture: str, features: frozenset[str]) -> None:
+    def pretend(architecture: str, features: frozenset[str], vendor: str = "") -> None:
         monkeypatch.setattr(isa, "architecture", lambda: architecture)
+        monkeypatch.setattr(isa, "cpu_vendor", lambda: vendor)
         monkeypatch.setattr(isa, "cpu_features", lambda: features)
 
     return pretend
@@ -34,7 +35,7 @@ def cpu(monkeypatch: pytest.MonkeyPatch) -> Cpu:
         ("x86_64", ZEN_3 | {"avx_vnni"}, "avx2-vnni"),
         ("x86_64", SKYLAKE_X, "avx512"),
         ("x86_64", ICE_LAKE, "avx512-vnni"),
-        ("x86_64", SAPPHIRE_RAPIDS, "avx512-vnni"),
+        ("x86_64", SAPPHIRE_RAPIDS, "avx512-bf16"),
         ("aarch64", frozenset({"asimd"}), "neon"),
         ("aarch64", frozenset({"asimd", "asimddp"}), "neon-dotprod"),
         ("aarch64", frozenset({"asimd", "asimddp", "i8mm"}), "neon-i8mm"),
@@ -48,6 +49,17 @@ def test_the_best_that_the_cpu_has_is_the_default(
     assert available()[-1].name == best
     for able in available():
         assert chosen({"DRAFTWERK_ISA": able.name}) == able
+
+
+@pytest.mark.parametrize(
+    ("vendor", "best"), [("GenuineIntel", "avx512-vnni"), ("AuthenticAMD", "avx512-bf16")]
+)
+def test_products_of_pairs_are_not_the_default_where_they_are_slow(
+    cpu: Cpu, vendor: str, best: str
+) -> None:
+    cpu("x86_64", SAPPHIRE_RAPIDS, vendor)
+    assert chosen({}).name == best
+    assert "avx512-bf16" in {able.name for able in available()}
 
 
 @pytest.mark.parametrize(

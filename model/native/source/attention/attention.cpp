@@ -18,18 +18,24 @@ constexpr int width_of(int rows) {
 // Scores: out[r][j] = sum over steps of query[r][step] * keys[step][j], for COUNT rows and WIDTH
 // times 16 positions; a step is a float of each, or a bf16 pair.
 template <bool PAIRS, int COUNT, int WIDTH>
-void score(const float *query, size_t query_stride, const uint8_t *keys, int steps, float *out,
+void score(const uint8_t *query, size_t query_stride, const uint8_t *keys, int steps, float *out,
            Ahead &ahead) {
-    constexpr int COLUMNS = WIDTH * PARTS, INPUTS = PAIRS ? 2 : 1;
+    using Step = Words<PAIRS>;
+    constexpr int COLUMNS = WIDTH * PARTS;
     Sums<COUNT, COLUMNS> sums = {};
     for (int step = 0; step < steps; step++, keys += SPAN * 4) {
         if (step % AHEAD_STEPS == 0) ahead.some();
-        repeat<INPUTS>([&](auto later) {
-            constexpr int INPUT = INPUTS - 1 - later;
-            auto row = [&](int r) { return query[r * query_stride + INPUTS * step + INPUT]; };
-            add_products<COUNT, COLUMNS>(sums, row, [&](int j) {
-                return load_words<PAIRS>(keys + j * sizeof(native::Floats), INPUT);
-            });
+        repeat<Step::HALVES>([&](auto later) {
+            constexpr int HALF = Step::HALVES - 1 - later;
+            auto row = [&](int r) {
+                auto values = query + r * query_stride;
+                return Step::spread(reinterpret_cast<const typename Step::Element *>(values), step,
+                                    HALF);
+            };
+            auto column = [&](int j) {
+                return Step::load(keys + j * sizeof(native::Floats), HALF);
+            };
+            add_products<COUNT, COLUMNS>(sums, row, column);
         });
     }
     store<COUNT, COLUMNS>(sums, out, SPAN);
@@ -48,10 +54,11 @@ void weigh(const float *weights, const uint8_t *values, const int64_t *offsets, 
         repeat<INPUTS>([&](auto later) {
             const int position = at + INPUTS - 1 - later;
             const uint8_t *words = values + offsets[position];
-            auto row = [&](int r) { return weights[r * SPAN + position]; };
+            auto row = [&](int r) { return native::broadcast(weights[r * SPAN + position]); };
             add_products<COUNT, COLUMNS>(sums, row, [&](int j) {
                 const uint8_t *from = words + j / INPUTS * sizeof(native::Floats);
-                return load_words<PAIRS>(from, j % INPUTS);
+                return PAIRS ? native::half_of_pairs(from, j % INPUTS)
+                             : Words<false>::load(from, 0);
             });
         });
     }
@@ -111,6 +118,10 @@ struct Tile {
     int64_t *offsets;             // bytes from the lane's base, [SPAN]
     int count;
 
+    // Of queries.
+    size_t row_bytes() const {
+        return shape.padded() * (shape.in_fp32() ? sizeof(float) : sizeof(PairElement));
+    }
     int words_of(int elements) const { return shape.in_fp32() ? elements : elements / 2; }
 
     void gather(int rows) const {
@@ -177,7 +188,7 @@ struct Tile {
         in_products(shape.in_fp32(), rows, round_up(count, LANES) / LANES,
                     [&](const Products &products, int row, int j) {
                         row += first;
-                        products.score(scratch.query + row * shape.padded(), shape.padded(),
+                        products.score(scratch.query + row * row_bytes(), row_bytes(),
                                        scratch.keys + 64 * j, words_of(shape.head_size),
                                        scratch.scores + row * SPAN + j * LANES, scratch.ahead);
                     });
@@ -240,7 +251,7 @@ AttentionScratch::AttentionScratch(const AttentionShape &shape) : sums(shape.kv_
     auto next = begins.begin();
     auto bytes_at = [&] { return memory.as<uint8_t>() + *next++; };
     auto floats_at = [&] { return reinterpret_cast<float *>(bytes_at()); };
-    query = floats_at(), keys = bytes_at(), copied = bytes_at(), probabilities = floats_at();
+    query = bytes_at(), keys = bytes_at(), copied = bytes_at(), probabilities = floats_at();
     scores = floats_at(), widened = bytes_at();
     auto partial_at = [&] {
         float *output = floats_at(), *largest = floats_at();
@@ -256,8 +267,11 @@ void load_queries(const AttentionShape &shape, const float *const *heads, int ro
         for (int i = 0; i < shape.padded(); i += LANES) {
             Floats value = without_tiny(load_first(heads[row] + i, shape.head_size - i));
             size_t at = static_cast<size_t>(row) * shape.padded() + i;
-            if (!shape.in_fp32()) value = round_to_bf16(value);
-            store(scratch.query + at, value);
+            if (shape.in_fp32()) {
+                store(reinterpret_cast<float *>(scratch.query) + at, value);
+            } else {
+                store_pairs(reinterpret_cast<PairElement *>(scratch.query) + at, value, LANES);
+            }
         }
     }
 }

@@ -106,7 +106,8 @@ struct AttentionScratch {
     Memory memory;
     uint8_t *keys, *copied;       // [pair of inputs][SPAN][2], values [SPAN][padded]; or floats
     uint8_t *widened;             // a tile of int8 keys or values in bf16, [SPAN][head_size]
-    float *query, *scores, *probabilities;
+    uint8_t *query;
+    float *scores, *probabilities;
     Partial tile;
     std::vector<Partial> sums;    // by KV head
     const uint8_t *values;        // what is read: in the pages, widened or copied

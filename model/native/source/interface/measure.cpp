@@ -44,6 +44,15 @@ struct Peak : Job {
     void run(int, int, int) override {
         if (format == Format::int8) return run_quads<false>(steps);
         if (format == Format::int4) return run_quads<true>(steps);
+        if (format == Format::bf16) {
+            const uint8_t zeros[64] = {};
+            const PairElement pair[2] = {};
+            auto weights = opaque(native::load_pairs(zeros, 0));
+            auto operand = opaque(native::broadcast_pair(pair, 0));
+            return run_chains(steps, native::broadcast(0.0f), [&](native::Floats &sum) {
+                sum = native::fma(operand, weights, sum);
+            });
+        }
         const native::Floats x = opaque(native::broadcast(0.0f));
         run_chains(steps, x, [&](native::Floats &sum) { sum = native::fma(x, x, sum); });
     }
@@ -83,6 +92,7 @@ double multiply_adds(Pool &pool, Format format, long steps) {
     peak.format = format, peak.threads = pool.size(), peak.steps = steps;
     pool.run(peak);
     int each = native::LANES;
+    if (format == Format::bf16) each *= 2 / native::HALVES;
     if (in_blocks(format)) each *= 4;
     return static_cast<double>(steps) * PEAK_CHAINS * each * pool.size();
 }

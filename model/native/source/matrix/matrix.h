@@ -76,9 +76,9 @@ struct Matrix {
     void pack(int tile, const Source &source, const int *columns);
 };
 
-// Rows of activations in the form a format's kernel reads: floats (for bf16, of its values), or
-// signed bytes in blocks of 32, each with its own scale (GGUF's Q8_1: one outlier spoils 31
-// neighbours, not the row).
+// Rows of activations in the form a format's kernel reads: float, bf16 (or the same values as
+// floats), or signed bytes in blocks of 32, each with its own scale (GGUF's Q8_1: one outlier
+// spoils 31 neighbours, not the row).
 struct Operand {
     Format format = Format::fp32;
     int k = 0;

@@ -41,27 +41,27 @@ inline void fetch(const uint8_t *upcoming) {
     for (int line = 0; line < FETCH; line++) native::prefetch(upcoming + 64 * line);
 }
 
-// A step is a word of each column: an input as float, or a pair of inputs as bf16, of which the
-// upper one comes first.
 template <bool PAIRS, int COUNT, int FETCH>
 void multiply_floats(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
                      const uint8_t *upcoming, float *out) {
     using Size = Extent<COUNT>;
-    constexpr int INPUTS = PAIRS ? 2 : 1;
+    using Step = Words<PAIRS>;
     const Size size{panel_bytes};
+    const int steps = PAIRS ? (rows.k + 1) / 2 : rows.k;
     Sums<COUNT, Size::COLUMNS> sums = {};
-    for (int step = 0; INPUTS * step < rows.k; step++, panel += 4 * PANEL) {
+    for (int step = 0; step < steps; step++, panel += 4 * PANEL) {
         if (step % Size::FETCH_STEPS == 0) {
             fetch<FETCH>(upcoming);
             upcoming += 64 * FETCH_LINES;
         }
-        repeat<INPUTS>([&](auto later) {
-            constexpr int INPUT = INPUTS - 1 - later;
+        repeat<Step::HALVES>([&](auto later) {
+            constexpr int HALF = Step::HALVES - 1 - later;
             auto row = [&](int r) {
-                auto values = reinterpret_cast<const float *>(rows.data + r * rows.stride);
-                return values[INPUTS * step + INPUT];
+                auto values = rows.data + r * rows.stride;
+                return Step::spread(reinterpret_cast<const typename Step::Element *>(values), step,
+                                    HALF);
             };
-            auto column = [&](int j) { return load_words<PAIRS>(panel + size.offset(j), INPUT); };
+            auto column = [&](int j) { return Step::load(panel + size.offset(j), HALF); };
             add_products<COUNT, Size::COLUMNS>(sums, row, column);
         });
     }

@@ -4,7 +4,8 @@
 namespace {
 
 size_t element_bytes(Format format) {
-    return in_blocks(format) ? 1 : sizeof(float);
+    if (format == Format::fp32) return sizeof(float);
+    return format == Format::bf16 ? sizeof(PairElement) : 1;
 }
 
 float largest(const float *values, int begin, int end) {
@@ -59,7 +60,10 @@ void Operand::put_columns(int row, int begin, int count, const float *values) {
     uint8_t *bytes = data.as<uint8_t>() + row * stride;
     for (int i = 0; i < count; i += LANES) {
         Floats value = without_tiny(load_first(values + i, count - i));
-        if (format == Format::bf16) value = round_to_bf16(value);
-        store_first(reinterpret_cast<float *>(bytes) + begin + i, value, count - i);
+        if (format == Format::fp32) {
+            store_first(reinterpret_cast<float *>(bytes) + begin + i, value, count - i);
+        } else {
+            store_pairs(reinterpret_cast<PairElement *>(bytes) + begin + i, value, count - i);
+        }
     }
 }

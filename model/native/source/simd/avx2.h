@@ -186,6 +186,12 @@ inline Floats half_of_pairs(const uint8_t *from, int half) {
              : _mm256_slli_epi32(both, 16));
 }
 
+// What every row brings to products of pairs is held as floats; what all rows share is unpacked.
+constexpr int HALVES = 2;
+using PairElement = float;
+inline Floats load_pairs(const uint8_t *from, int half) { return half_of_pairs(from, half); }
+inline Floats broadcast_pair(const PairElement *from, int half) { return broadcast(from[half]); }
+
 // Integer products of four weights (of eight bits, or nibbles) with four signed bytes.
 #if defined(__AVXVNNI__) || (defined(__AVX512VNNI__) && defined(__AVX512VL__))
 constexpr int WEIGHT_OFFSET = 128;  // weights are unsigned

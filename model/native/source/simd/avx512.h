@@ -1,4 +1,4 @@
-// One register of sixteen lanes: AVX-512 F, BW, DQ and VL, with VNNI where it is.
+// One register of sixteen lanes: AVX-512 F, BW, DQ and VL, with BF16 and VNNI where they are.
 #pragma once
 
 #include <immintrin.h>
@@ -138,14 +138,34 @@ struct Doubles {
     }
 };
 
-// Half of the bf16 pairs at `from` as floats: 1 the upper ones. (VDPBF16PS, which multiplies pairs,
-// takes twice as long on a Xeon as the two multiply-adds that it replaces.)
+// Half of the bf16 pairs at `from` as floats: 1 the upper ones.
 inline Floats half_of_pairs(const uint8_t *from, int half) {
     __m512i both = _mm512_loadu_si512(from);
     return _mm512_castsi512_ps(
         half ? _mm512_and_si512(both, _mm512_set1_epi32(static_cast<int>(0xffff0000)))
              : _mm512_slli_epi32(both, 16));
 }
+
+// Products of bf16 pairs. VDPBF16PS adds the product of the upper halves, then that of the lower
+// ones, each rounded once: what two multiply-adds do, because no operand is tiny.
+#ifdef __AVX512BF16__
+constexpr int HALVES = 1;
+using PairElement = uint16_t;
+inline Ints load_pairs(const uint8_t *from, int) { return _mm512_loadu_si512(from); }
+inline Ints broadcast_pair(const PairElement *from, int) {
+    int32_t pair;
+    memcpy(&pair, from, sizeof pair);
+    return _mm512_set1_epi32(pair);
+}
+inline Floats fma(Ints a, Ints b, Floats c) {
+    return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
+}
+#else
+constexpr int HALVES = 2;
+using PairElement = float;
+inline Floats load_pairs(const uint8_t *from, int half) { return half_of_pairs(from, half); }
+inline Floats broadcast_pair(const PairElement *from, int half) { return broadcast(from[half]); }
+#endif
 
 // Integer products of four weights (of eight bits, or nibbles) with four signed bytes.
 #ifdef __AVX512VNNI__

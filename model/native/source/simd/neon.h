@@ -162,6 +162,12 @@ inline Floats half_of_pairs(const uint8_t *from, int half) {
                                       : vshlq_n_u32(both, 16));
 }
 
+// What every row brings to products of pairs is held as floats; what all rows share is unpacked.
+constexpr int HALVES = 2;
+using PairElement = float;
+inline Floats load_pairs(const uint8_t *from, int half) { return half_of_pairs(from, half); }
+inline Floats broadcast_pair(const PairElement *from, int half) { return broadcast(from[half]); }
+
 // Integer products of four weights (of eight bits, or nibbles) with four signed bytes.
 constexpr int WEIGHT_OFFSET = 0;    // weights are signed
 template <bool NIBBLES>

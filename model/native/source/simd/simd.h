@@ -28,7 +28,7 @@ constexpr int PARTS = LANES / native::LANES;
 // What is smaller counts as zero wherever it enters a matrix product, as a weight or an operand,
 // and wherever it leaves a normalisation. Products are then multiples of 2^-126 and their sums
 // never denormal, so it does not matter what an instruction set does with denormal numbers:
-// x86 flushes them after rounding, ARM before, or neither does.
+// VDPBF16PS flushes them, x86 flushes after rounding, ARM before, or neither does.
 constexpr float TINY = 0x1p-40f;
 
 constexpr int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
@@ -224,6 +224,13 @@ inline void store_bf16(bf16 *to, const Floats &value, int count) {
     for (int i = 0; i < PARTS; i++) {
         native::store_bf16_first(to + i * native::LANES, value.part[i], count - i * native::LANES);
     }
+}
+
+// Operands of products of bf16 pairs: bf16, or what it is as a float.
+using PairElement = native::PairElement;
+inline void store_pairs(bf16 *to, const Floats &value, int count) { store_bf16(to, value, count); }
+inline void store_pairs(float *to, const Floats &value, int count) {
+    store_first(to, round_to_bf16(value), count);
 }
 
 // The sum of the floats of many vectors, in double.

@@ -19,22 +19,22 @@ template <int COUNT, class Each>
 template <int ROWS, int COLUMNS>
 using Sums = native::Floats[ROWS][COLUMNS];
 
-// sums[r][j] += row(r) * column(j), a number and a register; rounded once.
+// sums[r][j] += row(r) * column(j), both registers; rounded once.
 template <int ROWS, int COLUMNS, class Row, class Column>
 [[gnu::always_inline]] inline void add_products(Sums<ROWS, COLUMNS> &sums, Row row,
                                                 Column column) {
     if constexpr (ROWS < COLUMNS) {
-        native::Floats x[ROWS];
-        repeat<ROWS>([&](auto r) { x[r] = native::broadcast(row(r)); });
+        decltype(row(0)) x[ROWS];
+        repeat<ROWS>([&](auto r) { x[r] = row(r); });
         repeat<COLUMNS>([&](auto j) {
-            const native::Floats w = column(j);
+            const auto w = column(j);
             repeat<ROWS>([&](auto r) { sums[r][j] = native::fma(x[r], w, sums[r][j]); });
         });
     } else {
-        native::Floats w[COLUMNS];
+        decltype(column(0)) w[COLUMNS];
         repeat<COLUMNS>([&](auto j) { w[j] = column(j); });
         repeat<ROWS>([&](auto r) {
-            const native::Floats x = native::broadcast(row(r));
+            const auto x = row(r);
             repeat<COLUMNS>([&](auto j) { sums[r][j] = native::fma(x, w[j], sums[r][j]); });
         });
     }
@@ -49,9 +49,25 @@ inline void store(const Sums<ROWS, COLUMNS> &sums, float *out, size_t stride) {
     });
 }
 
-// A register's words at `from`: floats, or of pairs of bf16 the first ones or the second.
+// A step of a product is a word of each column: a float, or a pair of bf16, of which the upper one
+// is multiplied first.
 template <bool PAIRS>
-inline native::Floats load_words(const uint8_t *from, int half) {
-    if (PAIRS) return native::half_of_pairs(from, half);
-    return native::load(reinterpret_cast<const float *>(from));
-}
+struct Words {
+    using Element = float;
+    static constexpr int HALVES = 1;
+    static native::Floats spread(const float *row, int step, int) {
+        return native::broadcast(row[step]);
+    }
+    static native::Floats load(const uint8_t *from, int) {
+        return native::load(reinterpret_cast<const float *>(from));
+    }
+};
+template <>
+struct Words<true> {
+    using Element = PairElement;
+    static constexpr int HALVES = native::HALVES;
+    static auto spread(const PairElement *row, int step, int half) {
+        return native::broadcast_pair(row + 2 * step, half);
+    }
+    static auto load(const uint8_t *from, int half) { return native::load_pairs(from, half); }
+};
