@@ -76,7 +76,7 @@ function overSocket(reply, stop, changed) {
       if (event.type === "error") reject(failure(event));
       else if (event.type === "response.failed") reject(failure(event.response));
       else if (/^response\.(completed|incomplete)$/.test(event.type)) {
-        reply.segments = event.response.usage.input_tokens_details.segments ?? [];
+        reply.segments = event.response.usage?.input_tokens_details.segments ?? [];
         reply.end(event.response.status, event.response.metrics);
         resolve();
       } else return;

@@ -15,6 +15,7 @@ from tests.api.conftest import serving
 from tests.api.support import browser
 from tests.api.support.browser import needs_browser
 from tests.api.support.fake_engine import FakeEngine, whole_text
+from tests.support.waiting import until
 
 TYPE = """(text) => {
   document.getElementById('prompt').value = text;
@@ -178,6 +179,24 @@ async def test_half_an_answer_is_not_checked_and_a_new_chat_is_empty(chromium: i
             await page.run("document.getElementById('fresh').click()")
         await page.run(f"({TYPE})('!held'); document.getElementById('form').requestSubmit()")
         await page.until(f"{IDLE} && document.body.textContent.includes('stopped')")
+
+
+@needs_browser
+@pytest.mark.parametrize("transport", ["sse", "ws"])
+async def test_an_answer_is_stopped_before_it_has_begun(chromium: int, transport: str) -> None:
+    async with (
+        serving(FakeEngine(), requests_max=1) as served,
+        browser.opened(chromium, served.url) as page,
+        browser.opened(chromium, served.url) as other,
+    ):
+        await other.run(f"({TYPE})('!held')")
+        await other.until("document.querySelectorAll('.token').length > 3")
+        await page.run(f"document.getElementById('transport').value = '{transport}'")
+        await page.run(f"({TYPE})('Hello')")
+        await until(lambda: served.state.admission.waiting == 1)
+        await page.run("document.getElementById('form').requestSubmit()")
+        await page.until(IDLE)
+        assert not page.complaints
 
 
 @needs_browser
