@@ -20,22 +20,12 @@ constexpr int width_of(int rows) {
 template <bool PAIRS, int COUNT, int WIDTH>
 void score(const uint8_t *query, size_t query_stride, const uint8_t *keys, int steps, float *out,
            Ahead &ahead) {
-    using Step = Words<PAIRS>;
     constexpr int COLUMNS = WIDTH * PARTS;
     Sums<COUNT, COLUMNS> sums = {};
     for (int step = 0; step < steps; step++, keys += SPAN * 4) {
         if (step % AHEAD_STEPS == 0) ahead.some();
-        repeat<Step::HALVES>([&](auto later) {
-            constexpr int HALF = Step::HALVES - 1 - later;
-            auto row = [&](int r) {
-                auto values = query + r * query_stride;
-                return Step::spread(reinterpret_cast<const typename Step::Element *>(values), step,
-                                    HALF);
-            };
-            auto column = [&](int j) {
-                return Step::load(keys + j * sizeof(native::Floats), HALF);
-            };
-            add_products<COUNT, COLUMNS>(sums, row, column);
+        add_step<PAIRS, COUNT, COLUMNS>(sums, query, query_stride, step, [&](int j) {
+            return keys + j * sizeof(native::Floats);
         });
     }
     store<COUNT, COLUMNS>(sums, out, SPAN);

@@ -45,7 +45,6 @@ template <bool PAIRS, int COUNT, int FETCH>
 void multiply_floats(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
                      const uint8_t *upcoming, float *out) {
     using Size = Extent<COUNT>;
-    using Step = Words<PAIRS>;
     const Size size{panel_bytes};
     const int steps = PAIRS ? (rows.k + 1) / 2 : rows.k;
     Sums<COUNT, Size::COLUMNS> sums = {};
@@ -54,16 +53,8 @@ void multiply_floats(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
             fetch<FETCH>(upcoming);
             upcoming += 64 * FETCH_LINES;
         }
-        repeat<Step::HALVES>([&](auto later) {
-            constexpr int HALF = Step::HALVES - 1 - later;
-            auto row = [&](int r) {
-                auto values = rows.data + r * rows.stride;
-                return Step::spread(reinterpret_cast<const typename Step::Element *>(values), step,
-                                    HALF);
-            };
-            auto column = [&](int j) { return Step::load(panel + size.offset(j), HALF); };
-            add_products<COUNT, Size::COLUMNS>(sums, row, column);
-        });
+        add_step<PAIRS, COUNT, Size::COLUMNS>(sums, rows.data, rows.stride, step,
+                                              [&](int j) { return panel + size.offset(j); });
     }
     store<COUNT, Size::COLUMNS>(sums, out, TILE);
 }

@@ -49,14 +49,12 @@ inline void store(const Sums<ROWS, COLUMNS> &sums, float *out, size_t stride) {
     });
 }
 
-// A step of a product is a word of each column: a float, or a pair of bf16, of which the upper one
-// is multiplied first.
+// What a row and a column bring to a step of a product, a word each: a float, or a pair of bf16.
 template <bool PAIRS>
 struct Words {
-    using Element = float;
     static constexpr int HALVES = 1;
-    static native::Floats spread(const float *row, int step, int) {
-        return native::broadcast(row[step]);
+    static native::Floats spread(const uint8_t *row, int step, int) {
+        return native::broadcast(reinterpret_cast<const float *>(row)[step]);
     }
     static native::Floats load(const uint8_t *from, int) {
         return native::load(reinterpret_cast<const float *>(from));
@@ -64,10 +62,23 @@ struct Words {
 };
 template <>
 struct Words<true> {
-    using Element = PairElement;
     static constexpr int HALVES = native::HALVES;
-    static auto spread(const PairElement *row, int step, int half) {
-        return native::broadcast_pair(row + 2 * step, half);
+    static auto spread(const uint8_t *row, int step, int half) {
+        return native::broadcast_pair(reinterpret_cast<const PairElement *>(row) + 2 * step, half);
     }
     static auto load(const uint8_t *from, int half) { return native::load_pairs(from, half); }
 };
+
+// One step of a product: rows are `stride` bytes apart, and `words(j)` is where the words of a
+// register's columns are. Of pairs, the upper halves are multiplied first.
+template <bool PAIRS, int ROWS, int COLUMNS, class Address>
+[[gnu::always_inline]] inline void add_step(Sums<ROWS, COLUMNS> &sums, const uint8_t *rows,
+                                            size_t stride, int step, Address words) {
+    constexpr int HALVES = Words<PAIRS>::HALVES;
+    repeat<HALVES>([&](auto later) {
+        constexpr int HALF = HALVES - 1 - later;
+        add_products<ROWS, COLUMNS>(
+            sums, [&](int r) { return Words<PAIRS>::spread(rows + r * stride, step, HALF); },
+            [&](int j) { return Words<PAIRS>::load(words(j), HALF); });
+    });
+}
