@@ -60,7 +60,7 @@ class Drafter:
         if proposer is None:
             return ()
         with self.trace.span("draft", f"round {round_.round_id}"):
-            prepared = proposer.prepare(round_)
+            prepared = proposer.prepare(round_, has_model=self.model is not None)
             model_drafts, model_ms = await self._model_drafts(proposer, prepared, beside)
             return proposer.finish(prepared, model_drafts, model_ms)
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_bytes
+from time import perf_counter
 
 import anyio
 import msgspec
@@ -194,7 +195,15 @@ async def engine_parts(
 
     def proposer() -> Proposer:
         ready = models.ready
-        return Proposer(models.methods, ready.step_costs, memories, noise, policy, ready.roofline)
+        return Proposer(
+            models.methods,
+            ready.step_costs,
+            memories,
+            noise,
+            policy,
+            ready.roofline,
+            clock=perf_counter,
+        )
 
     return EngineParts(
         text=models.text,

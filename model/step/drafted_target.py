@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 
 from draftwerk.model.native.gumbel import fastest
 from draftwerk.model.step.target_runner import TargetRunner
@@ -52,6 +53,11 @@ class DraftedTargets:
         has_head = runner.parts.draft_head is not None
         methods = tuple(name for name in self._sources if name != "head" or has_head)
         proposer = Proposer(
-            methods, self._measured, self._memories, self._noise, roofline=self._roofline
+            methods,
+            self._measured,
+            self._memories,
+            self._noise,
+            roofline=self._roofline,
+            clock=perf_counter,
         )
         return DraftedTarget(DraftedRounds(proposer, runner.step), runner)

@@ -73,7 +73,7 @@ class DraftedRounds:
         assert self._feedback.keys() <= known.keys(), "feedback is kept of a sequence that is gone"
 
     def _drafts(self, round_: Round) -> tuple[Draft, ...]:
-        prepared = self.proposer.prepare(round_)
+        prepared = self.proposer.prepare(round_, has_model=False)
         return self.proposer.finish(prepared, (NO_DRAFT,) * len(round_.rows))
 
     def _with_feedback(self, row: Row) -> Row:

@@ -71,3 +71,5 @@ class Prepared(NamedTuple):
     """The rows that draft, beam searches apart."""
     blank: list[Draft]
     """The drafts of all rows before anything is chosen: empty, with or without a wish for top-k."""
+    asking_ms: float = 0.0
+    """What asking the sources took."""

@@ -3,7 +3,7 @@
 Round --prepare--> Prepared --(the draft model)--> model drafts --finish--> one draft per row
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -51,8 +51,12 @@ class Proposer:
         noise: "Gumbels | None" = None,
         policy: DraftPolicy = KEYED,
         roofline: Roofline | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        """Run these sources; `measured` are steps of the target, and `roofline` is its own."""
+        """Run these sources; `measured` are steps of the target, and `roofline` is its own.
+
+        What asking a row takes is measured by the clock, in seconds, or else taken as `ASK_MS`.
+        """
         self._policy = policy
         self._noise = noise
         self._methods = frozenset(methods) | {"draft"}
@@ -62,13 +66,17 @@ class Proposer:
         self._beam_drafts = BeamDrafts()
         self._rationing = DraftRationing()
         self._estimates = Estimates(self._controller, self._rationing)
+        self._clock = clock
 
     def seed(self, measured: Iterable[MeasuredStep]) -> None:
         """Take in steps of the target, measured before the first round."""
         self._controller.cost.seed(measured)
 
-    def prepare(self, round_: Round) -> Prepared:
-        """Learn from a round, and grow its draft trees; call it once, in the order of rounds."""
+    def prepare(self, round_: Round, has_model: bool = True) -> Prepared:
+        """Learn from a round, and grow its draft trees; call it once, in the order of rounds.
+
+        Rows whose sources are not asked have a tree where there is a draft model for it.
+        """
         report = round_.report
         self._controller.cost.learn(report.load, report.device_ms)
         self._rationing.learn(report.head_rows, report.head_ms)
@@ -103,19 +111,24 @@ class Proposer:
             + self._controller.cost.context_ms(row_load),
         )
         rows: list[DraftedRow] = []
+        blank = [NO_DRAFT if self._wants_head_tree(row) else NO_FEEDBACK for row in round_.rows]
+        begun = self._now()
         for (index, state, room, weight), choice in zip(found, choices, strict=True):
+            if not (choice.ask or has_model):
+                blank[index] = NO_DRAFT if choice.wants_topk else NO_FEEDBACK
+                continue
             state.tree = self._guess(state, room, choice)
             context_ms = self._controller.cost.token_ms(round_.rows[index].stop)
             row_tree = RowTree(state.tree, state.sequence_acceptance, room, weight, context_ms)
             rows.append(DraftedRow(index, state, choice, row_tree))
+        asking_ms = (self._now() - begun) * 1e3
         load = RoundLoad(
             sum(row.token_count for row in round_.rows),
             sum(row.samples for row in round_.rows),
             sum(row.row_tree.capacity for row in rows),
             row_load,
         )
-        blank = [NO_DRAFT if self._wants_head_tree(row) else NO_FEEDBACK for row in round_.rows]
-        return Prepared(round_, load, rows, blank)
+        return Prepared(round_, load, rows, blank, asking_ms)
 
     def model_lengths(self, prepared: Prepared) -> tuple[int, ...]:
         """Return how many tokens to ask of the draft model for each row; all 0: do not run it."""
@@ -130,10 +143,16 @@ class Proposer:
         """
         longest = max((len(draft.tokens) for draft in model_drafts), default=0)
         self._controller.learn_model(longest, model_ms, _unread(prepared, model_drafts))
+        begun = self._now()
         drafts = self._policy.select(self._estimates, prepared, model_drafts, model_ms)
+        asked = sum(row.choice.ask for row in prepared.rows)
+        self._rationing.learn_asking(asked, prepared.asking_ms + (self._now() - begun) * 1e3)
         load = prepared.load.token_count + sum(len(draft.tokens) for draft in drafts)
         self._draft_searches(prepared.round, drafts, load)
         return tuple(drafts)
+
+    def _now(self) -> float:
+        return 0.0 if self._clock is None else self._clock()
 
     def _wants_head_tree(self, row: Row) -> bool:
         """Whether a row without room for drafts, as at a prompt's end, shall have some later."""

@@ -1,24 +1,26 @@
 """Draft rationing: which rows' draft sources run in a round, and which rows report their top-k."""
 
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple, Protocol
 
 from draftwerk.speculative.drafting.breaker import Breaker
 from draftwerk.speculative.sources.draft_head import HeadSource
 
 ASK_MS = 0.05
-"""About what it takes to ask a row's sources: below that, guesses that save time still lose it."""
+"""What it takes to ask a row's sources, until it is measured: guesses that save less lose time."""
 WEIGHT_ALWAYS_ASKED = 2.0
 """Sources of a row with this token weight always run, whatever their acceptance was."""
 HEAD_MS = 0.5
 """About what a draft head takes for a row, until it is measured."""
-HEAD_PACE = 0.05
-HEAD_SURPRISE_MAX = 3.0
+PACE = 0.05
+"""Weight of the newest measurement of either."""
+SURPRISE_MAX = 3.0
 """Times what was expected: a core that does something else for a while teaches no more."""
 PROBE_SHARE = 0.02
 """The probe budget: share of a round's time for the sources of rows whose drafts do not pay."""
-PROBES_MIN = 4
-"""Such rows asked in every round, whatever it takes: with few rows each is probed at once."""
+PROBES_SAVED = 8
+"""Probes that may be saved up for: the rows of a small round are all probed at once."""
 
 
 class Choice(NamedTuple):
@@ -43,21 +45,27 @@ class DraftRationing:
     """Runs the sources of all rows that pay, and of others in turn for a share of the time."""
 
     def __init__(self) -> None:
+        self.ask_ms = ASK_MS
+        """Time of a row's sources."""
         self.head_ms = HEAD_MS
         """Time of the draft head per row, where it takes time of its own; rows share some of it."""
-        self._saved_ms = 0.0
-        """Time saved up for draft-head probes of rows whose drafts do not pay."""
+        self._saved_ms = inf
+        """Time saved up for asking rows whose drafts do not pay."""
+        self._saved_head_ms = 0.0
+        """Time saved up for draft-head probes, where the drafts of no row pay."""
 
     def learn(self, rows: int, ms: float) -> None:
         """Record the draft head's time for some rows together."""
-        if rows and ms:
-            seen = min(ms / rows, HEAD_SURPRISE_MAX * self.head_ms)
-            self.head_ms += HEAD_PACE * (seen - self.head_ms)
+        self.head_ms = _learnt(self.head_ms, rows, ms)
+
+    def learn_asking(self, rows: int, ms: float) -> None:
+        """Record the time that the sources of some rows took together."""
+        self.ask_ms = _learnt(self.ask_ms, rows, ms)
 
     def pays(self, row: RationedRow, saved_ms: float) -> bool:
         """Whether a row's drafts saved more time than they cost."""
         with_head_tree = row.head is not None and row.head.head_tree
-        return saved_ms > ASK_MS + (self.head_ms if with_head_tree else 0.0)
+        return saved_ms > self.ask_ms + (self.head_ms if with_head_tree else 0.0)
 
     def choose(
         self, turn: int, rows: Sequence[tuple[RationedRow, float]], step_ms: float
@@ -65,18 +73,18 @@ class DraftRationing:
         """Decide for every row, given its token weight, in a round of `step_ms`."""
         probe_ms = PROBE_SHARE * step_ms
         heads = any(row.head is not None for row, _ in rows)
-        cost_ms = ASK_MS + self.head_ms if heads else ASK_MS
-        capacity_left = max(PROBES_MIN, int(probe_ms / cost_ms))
+        cost_ms = self.ask_ms + self.head_ms if heads else self.ask_ms
+        self._saved_ms = min(self._saved_ms + probe_ms, max(probe_ms, PROBES_SAVED * cost_ms))
         runs = [False] * len(rows)
         for offset in range(len(rows)):
             index = (turn + offset) % len(rows)
             row, weight = rows[index]
             allows = row.breaker.allows()
             runs[index] = weight > WEIGHT_ALWAYS_ASKED or (
-                allows and (row.breaker.pays or capacity_left > 0)
+                allows and (row.breaker.pays or self._saved_ms >= cost_ms)
             )
             if runs[index] and not row.breaker.pays:
-                capacity_left -= 1
+                self._saved_ms = max(0.0, self._saved_ms - cost_ms)
         choices = [_choice(row, run) for (row, _), run in zip(rows, runs, strict=True)]
         waiting = [
             index
@@ -95,12 +103,19 @@ class DraftRationing:
         """
         if not waiting_rows or not all(row.breaker.is_open for row in waiting_rows):
             return True
-        self._saved_ms += probe_ms
+        self._saved_head_ms += probe_ms
         cost_ms = self.head_ms * len(waiting_rows)
-        if self._saved_ms < cost_ms:
+        if self._saved_head_ms < cost_ms:
             return False
-        self._saved_ms -= cost_ms
+        self._saved_head_ms -= cost_ms
         return True
+
+
+def _learnt(known_ms: float, rows: int, ms: float) -> float:
+    """Return the time per row once `rows` are known to have taken `ms` together."""
+    if not rows or ms <= 0.0:
+        return known_ms
+    return known_ms + PACE * (min(ms / rows, SURPRISE_MAX * known_ms) - known_ms)
 
 
 def _choice(row: RationedRow, runs: bool) -> Choice:

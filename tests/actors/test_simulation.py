@@ -164,7 +164,7 @@ def test_early_texts_decide_nothing() -> None:
 
 def test_blocks_from_a_second_tier_are_those_that_were_lost() -> None:
     counters = Counter[str]()
-    for seed in range(24):
+    for seed in range(32):
         kept: dict[bytes, list[tuple[int, int]]] = {}
         for server in range(2):  # the second one finds what the first has kept
             blended = 0.4 * (seed % 2)

@@ -1,9 +1,11 @@
 """A proposer with a draft model that has its answers ready, and one that verifies all of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from draftwerk.speculative.drafting.policy import KEYED, DraftPolicy, Estimates, KeyedPolicy
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.drafting.rationing import Choice, RationedRow
 from draftwerk.speculative.protocol.rounds import Draft, Round
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 
@@ -13,6 +15,19 @@ def drafts_of(
 ) -> tuple[Draft, ...]:
     """Return a draft for every row; `model_drafts` are the draft model's, one per row."""
     return proposer.finish(proposer.prepare(round_), model_drafts, model_ms)
+
+
+class EveryRow(KeyedPolicy):
+    """Asks every row's sources in every round, however little a virtual step takes."""
+
+    def choices(
+        self,
+        estimates: Estimates,
+        turn: int,
+        rows: Sequence[tuple[RationedRow, float]],
+        step_ms: float,
+    ) -> list[Choice]:
+        return [Choice(ask=True, wants_topk=True)] * len(rows)
 
 
 class Reckless(Proposer):
@@ -36,8 +51,10 @@ class Reckless(Proposer):
 class RecklessBeside(Reckless):
     """The same in the target's process, where no draft model can be asked."""
 
-    def __init__(self, guess: Callable[[Round], tuple[Draft, ...]]) -> None:
-        super().__init__(WITHOUT_MODEL)
+    def __init__(
+        self, guess: Callable[[Round], tuple[Draft, ...]], policy: DraftPolicy = KEYED
+    ) -> None:
+        super().__init__(WITHOUT_MODEL, policy=policy)
         self._oracle = guess
 
     def finish(

@@ -27,6 +27,7 @@ from draftwerk.slo import NOTHING_PROMISED, Promise, SloPolicy
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.blend.rules import Blend, RuleName
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
+from draftwerk.speculative.drafting.policy import KEYED, DraftPolicy
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
@@ -34,7 +35,7 @@ from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.support.naive_beams import best_candidates
-from tests.support.proposing import Reckless, RecklessBeside
+from tests.support.proposing import EveryRow, Reckless, RecklessBeside
 from tests.support.simulated_child import Fate, SimulatedChild
 from tests.support.toy import (
     POISON,
@@ -358,7 +359,12 @@ def proposer(setting: Setting) -> Proposer | None:
     """Return what drafts in the engine."""
     if setting.run_ahead:
         return None
-    return (Reckless if setting.reckless else Proposer)(WITHOUT_MODEL)
+    return (Reckless if setting.reckless else Proposer)(WITHOUT_MODEL, policy=policy(setting))
+
+
+def policy(setting: Setting) -> DraftPolicy:
+    """Return how rows are chosen: by what pays, or all of them."""
+    return EveryRow() if setting.seed // 8 % 4 else KEYED
 
 
 def drafted(setting: Setting, target: ToyTarget, rng: random.Random) -> Callable[[Any], Verdict]:
@@ -366,8 +372,8 @@ def drafted(setting: Setting, target: ToyTarget, rng: random.Random) -> Callable
     if not setting.run_ahead:
         return target.step
     if not setting.reckless:
-        return DraftedRounds(Proposer(WITHOUT_MODEL), target.step).step
-    return DraftedRounds(RecklessBeside(Guesser(rng).propose), target.step).step
+        return DraftedRounds(Proposer(WITHOUT_MODEL, policy=policy(setting)), target.step).step
+    return DraftedRounds(RecklessBeside(Guesser(rng).propose, policy(setting)), target.step).step
 
 
 def target_device(
