@@ -22,13 +22,13 @@ void score(const uint8_t *query, size_t query_stride, const uint8_t *keys, int s
            Ahead &ahead) {
     constexpr int COLUMNS = WIDTH * PARTS;
     Sums<COUNT, COLUMNS> sums = {};
-    for (int step = 0; step < steps; step++, keys += SPAN * 4) {
+    for (int step = 0; step < steps; step++, keys += COLUMNS_MAX * 4) {
         if (step % AHEAD_STEPS == 0) ahead.some();
         add_step<PAIRS, COUNT, COLUMNS>(sums, query, query_stride, step, [&](int j) {
             return keys + j * sizeof(native::Floats);
         });
     }
-    store<COUNT, COLUMNS>(sums, out, SPAN);
+    store<COUNT, COLUMNS>(sums, out, COLUMNS_MAX);
 }
 
 // Outputs: out[r][j] = sum over positions of weights[r][position] * the values there, for COUNT
@@ -100,12 +100,12 @@ void in_products(bool fp32, int rows, int width, Each each) {
     }
 }
 
-// What one tile of one lane looks like to the rows that share it.
+// The slots of one lane that some rows see of a tile, each a column.
 struct Tile {
     const AttentionShape &shape;
     const Lane &lane;
     AttentionScratch &scratch;
-    int64_t *offsets;             // bytes from the lane's base, [SPAN]
+    int64_t *offsets;             // bytes from the lane's base, [COLUMNS_MAX]
     int count;
 
     // Of queries.
@@ -147,9 +147,9 @@ struct Tile {
         for (int i = 0; i < copies; i++) scratch.value_offsets[i] = i * int64_t{4} * padded;
     }
 
-    // Scores of one row to probabilities (unnormalised), of which `seen` positions are not zero.
-    void softmax(int row, int seen) const {
-        float *scores = scratch.scores + row * SPAN;
+    // Scores of one row to `count` probabilities (unnormalised), of which `seen` are not zero.
+    void softmax(int row, int seen, int count) const {
+        float *scores = scratch.scores + row * COLUMNS_MAX;
         const Floats scale = broadcast(1.0f / std::sqrt(static_cast<float>(shape.head_size)));
         Floats most = broadcast(-INFINITY);
         for (int i = 0; i < seen; i += LANES) {
@@ -171,29 +171,87 @@ struct Tile {
         scratch.tile.total[row] = reduce_add(total);
     }
 
-    // Rows first .. last; row r sees seen[r] positions.
-    void attend(int first, int last, const int *seen) const {
-        const int rows = last - first;
-        gather(rows);
-        in_products(shape.in_fp32(), rows, round_up(count, LANES) / LANES,
+    void score_rows(int first, int last) const {
+        in_products(shape.in_fp32(), last - first, round_up(count, LANES) / LANES,
                     [&](const Products &products, int row, int j) {
                         row += first;
                         products.score(scratch.query + row * row_bytes(), row_bytes(),
                                        scratch.keys + 64 * j, words_of(shape.head_size),
-                                       scratch.scores + row * SPAN + j * LANES, scratch.ahead);
+                                       scratch.scores + row * COLUMNS_MAX + j * LANES,
+                                       scratch.ahead);
                     });
-        for (int row = first; row < last; row++) softmax(row, seen[row]);
-        in_products(shape.in_fp32(), rows, shape.padded() / LANES,
+    }
+
+    void weigh_rows(int first, int last, const int64_t *value_offsets, int positions) const {
+        in_products(shape.in_fp32(), last - first, shape.padded() / LANES,
                     [&](const Products &products, int row, int j) {
                         row += first;
                         products.weigh(scratch.probabilities + row * SPAN,
-                                       scratch.values + words_of(j * LANES) * 4,
-                                       scratch.value_offsets, count,
+                                       scratch.values + words_of(j * LANES) * 4, value_offsets,
+                                       positions,
                                        scratch.tile.output + row * shape.padded() + j * LANES,
                                        shape.padded(), scratch.ahead);
                     });
     }
+
+    // Rows first .. last; row r sees the first seen[r] columns.
+    void attend(int first, int last, const int *seen) const {
+        gather(last - first);
+        score_rows(first, last);
+        for (int row = first; row < last; row++) softmax(row, seen[row], count);
+        weigh_rows(first, last, scratch.value_offsets, count);
+    }
+
+    // Rows first .. last, gathered and scored: of the columns these see `count` alone, in order.
+    void attend_some(int first, int last, const int *columns, int count) const {
+        int64_t value_offsets[SPAN];
+        for (int i = 0; i < count; i++) value_offsets[i] = scratch.value_offsets[columns[i]];
+        for (int i = count; i < round_up(count, LANES); i++) value_offsets[i] = value_offsets[0];
+        for (int row = first; row < last; row++) {
+            float *scores = scratch.scores + row * COLUMNS_MAX;
+            for (int i = 0; i < count; i++) scores[i] = scores[columns[i]];
+            softmax(row, count, count);
+        }
+        weigh_rows(first, last, value_offsets, count);
+    }
 };
+
+// A tile where the tokens of a tree see different slots at one logical position: those before the
+// tree are first, the others by slot.
+void attend_to_nodes(const AttentionShape &shape, const Block &block, const Lane &lane, int start,
+                     int first_token, const int *seen, AttentionScratch &scratch) {
+    const int group = shape.group(), tokens = block.end - block.begin, prefix = block.row.prefix;
+    const int shared = std::max(0, prefix - start);
+    const auto bytes = static_cast<int64_t>(lane.stride);
+    int64_t offsets[COLUMNS_MAX];
+    block.row.slots(start, shared, bytes, offsets);
+    uint64_t nodes = 0;
+    for (int token = first_token; token < tokens; token++) {
+        nodes |= static_cast<uint64_t>(block.ancestors[token]);
+    }
+    int column_of[NODES_MAX + 1], count = shared;
+    for (uint64_t left = nodes; left; left &= left - 1) {
+        int node = __builtin_ctzll(left);
+        column_of[node] = count;
+        offsets[count++] = block.row.slot(prefix + node) * bytes;
+    }
+    Tile tile{shape, lane, scratch, offsets, count};
+    tile.gather(0);
+    tile.score_rows(first_token * group, tokens * group);
+    int columns[SPAN];
+    for (int i = 0; i < shared; i++) columns[i] = i;
+    for (int token = first_token; token < tokens; token++) {
+        // Of its ancestors, those before the tile are another tile's.
+        int skipped = std::max(0, start - prefix), positions = seen[token * group], at = shared;
+        auto left = static_cast<uint64_t>(block.ancestors[token]);
+        for (; left && at < positions; left &= left - 1) {
+            if (skipped-- <= 0) columns[at++] = column_of[__builtin_ctzll(left)];
+        }
+        if (positions > 0) {
+            tile.attend_some(token * group, (token + 1) * group, columns, positions);
+        }
+    }
+}
 
 }  // namespace
 
@@ -229,11 +287,11 @@ AttentionScratch::AttentionScratch(const AttentionShape &shape) : sums(shape.kv_
         bytes += (size + 63) / 64 * 64;
     };
     reserve(rows * padded * 4);                                           // query
-    reserve(SPAN * padded * 4);                                           // keys
-    reserve(SPAN * padded * 4);                                           // copied
+    reserve(COLUMNS_MAX * padded * 4);                                    // keys
+    reserve(COLUMNS_MAX * padded * 4);                                    // copied
     reserve(rows * SPAN * 4);                                             // probabilities
-    reserve(rows * SPAN * 4);                                             // scores
-    reserve(SPAN * static_cast<size_t>(shape.head_size) * sizeof(bf16) + 64);  // widened
+    reserve(rows * COLUMNS_MAX * 4);                                      // scores
+    reserve(COLUMNS_MAX * static_cast<size_t>(shape.head_size) * sizeof(bf16) + 64);  // widened
     for (size_t i = 0; i <= sums.size(); i++) {                           // tile and sums
         reserve(rows * padded * 4), reserve(rows * 4), reserve(rows * 4);
     }
@@ -270,7 +328,7 @@ void attend_tile(const AttentionShape &shape, const Block &block, const Lane &la
                  AttentionScratch &scratch) {
     const int group = shape.group(), start = tile * SPAN;
     const int64_t bytes = static_cast<int64_t>(lane.stride);
-    int64_t offsets[SPAN];
+    int64_t offsets[COLUMNS_MAX];
     int seen[QUERY_ROWS + 256];
     int tokens = block.end - block.begin, longest = 0, first_seeing = tokens;
     for (int i = tokens - 1; i >= 0; i--) {
@@ -288,25 +346,7 @@ void attend_tile(const AttentionShape &shape, const Block &block, const Lane &la
                                                             seen);
         return;
     }
-    // Tokens of a tree see different slots at the same logical position.
-    for (int token = first_seeing; token < tokens; token++) {
-        int count = seen[token * group], position = 0;
-        auto see = [&](int slot_position) {
-            if (position >= start && position < start + count) {
-                offsets[position - start] = block.row.slot(slot_position) * bytes;
-            }
-            position++;
-        };
-        for (position = std::min(start, block.row.prefix); position < block.row.prefix;) {
-            see(position);
-        }
-        uint64_t ancestors = static_cast<uint64_t>(block.ancestors[token]);
-        for (; ancestors; ancestors &= ancestors - 1) {
-            see(block.row.prefix + __builtin_ctzll(ancestors));
-        }
-        if (count == 0) continue;
-        Tile{shape, lane, scratch, offsets, count}.attend(token * group, (token + 1) * group, seen);
-    }
+    attend_to_nodes(shape, block, lane, start, first_seeing, seen, scratch);
 }
 
 void merge(const AttentionShape &shape, const Partial &sum, const Partial &tile, int rows,

@@ -16,6 +16,9 @@
 
 constexpr int SPAN = 128;         // logical positions in a tile
 constexpr int QUERY_ROWS = 48;    // query heads of a block's tokens, at most (or one token's)
+constexpr int NODES_MAX = 63;     // tokens of a row with ancestors
+// Keys side by side: a tile's positions, or all slots that the nodes of a tree see of one.
+constexpr int COLUMNS_MAX = SPAN + NODES_MAX + 1;
 
 struct AttentionShape {
     int heads, kv_heads, head_size;
@@ -104,18 +107,18 @@ constexpr int AHEAD_STEPS = 2;
 struct AttentionScratch {
     Ahead ahead;
     Memory memory;
-    uint8_t *keys, *copied;       // [pair of inputs][SPAN][2], values [SPAN][padded]; or floats
-    uint8_t *widened;             // a tile of int8 keys or values in bf16, [SPAN][head_size]
+    uint8_t *keys, *copied;       // [pair of inputs][COLUMNS_MAX][2], [COLUMNS_MAX][padded]; or floats
+    uint8_t *widened;             // int8 keys or values in bf16, [COLUMNS_MAX][head_size]
     uint8_t *query;
-    float *scores, *probabilities;
+    float *scores, *probabilities;    // [rows][COLUMNS_MAX], [rows][SPAN]
     Partial tile;
     std::vector<Partial> sums;    // by KV head
     const uint8_t *values;        // what is read: in the pages, widened or copied
-    int64_t value_offsets[SPAN];
+    int64_t value_offsets[COLUMNS_MAX];
     // What keys and values hold: 0 positions mean nothing that could be used again.
     int gathered = 0;
     const void *gathered_lane = nullptr;
-    int64_t gathered_offsets[SPAN];
+    int64_t gathered_offsets[COLUMNS_MAX];
     AttentionScratch(const AttentionShape &shape);
 };
 

@@ -30,9 +30,9 @@ void gather_keys(const uint8_t *base, const int64_t *offsets, int count, int wor
                 rows[i] = native::load_words(base + offsets[first + i] + 4 * word, words - word);
             }
             native::transpose(rows);
-            uint8_t *to = out + (static_cast<size_t>(word) * SPAN + first) * 4;
+            uint8_t *to = out + (static_cast<size_t>(word) * COLUMNS_MAX + first) * 4;
 #pragma GCC unroll 16
-            for (int i = 0; i < SIDE; i++) native::store(to + i * SPAN * 4, rows[i]);
+            for (int i = 0; i < SIDE; i++) native::store(to + i * COLUMNS_MAX * 4, rows[i]);
         }
     }
 }

@@ -9,7 +9,7 @@
 void widen_heads(const uint8_t *base, const int64_t *offsets, int count, int size,
                  int64_t *widened, uint8_t *out);
 
-// Keys as [head dimension, or pair of them][128 positions]; `words` are 4 bytes of a head.
+// Keys as [head dimension, or pair of them][COLUMNS_MAX]; `words` are 4 bytes of a head.
 void gather_keys(const uint8_t *base, const int64_t *offsets, int count, int words, uint8_t *out,
                  Ahead &ahead);
 

@@ -19,6 +19,9 @@ enum Step {
 
 // Tokens in a batch at most for rows to share tiles: of more the partial results grow too large.
 constexpr int SHARING_TOKENS = 64;
+// Query heads in a batch at most that attention has too few products for to wait for anything but
+// memory.
+constexpr int STREAMED_ROWS = 12;
 // Rows whose activations stay in a core's L2 while it goes through the tiles.
 constexpr int GROUP_ROWS = 128;
 
@@ -103,6 +106,7 @@ struct Forward : Job {
     Cut &cut_of(int layer) { return is_narrow(layer) ? narrow : all; }
     void spell_out_ancestors();
     void cut_into_blocks(Cut &cut, bool only_outputs);
+    bool takes_whole_tiles(int tiles, int positions) const;
     void cut_into_splits(Cut &cut);
     int open_attention(int layer);
     Lane lane(int layer, int kv_head) const;
