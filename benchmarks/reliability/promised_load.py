@@ -4,7 +4,7 @@
     python -m benchmarks.reliability.promised_load search [--low 1.5] [--requests 60] [--dtype int8]
 
 One server for each way is started: `none` without `--slo`, and the policies with
-`--slo ttft=1s --slo tpot=50ms`. They are measured in turns, in an order that turns too, while the
+`--slo ttft=1s --slo tpot=50ms`, or `--promise`. They are measured in turns, in an order that turns too, while the
 others are idle. Prompts have 400 tokens and answers 64, both drawn within half of that.
 
 `users` prints, for each run with so many users at once,
@@ -47,9 +47,9 @@ NOTHING: Figures = (0.0,) * 10
 """Of a run in which nobody was answered, as a policy may refuse everybody."""
 
 
-def options_of(way: str, dtype: str) -> list[str]:
+def options_of(way: str, dtype: str, promise: Sequence[str]) -> list[str]:
     """Return a server's options."""
-    promised = [word for each in PROMISE for word in ("--slo", each)]
+    promised = [word for each in promise for word in ("--slo", each)]
     policy = [] if way == "none" else [*promised, "--slo-policy", way]
     return ["--spare", "off", "--dtype", dtype, *policy]
 
@@ -64,7 +64,7 @@ def load_of(given: argparse.Namespace, url: str) -> LoadTestOptions:
         output_spread=0.5,
         ignore_eos=True,
         continuous_usage=True,
-        slo=list(PROMISE),
+        slo=list(given.promise),
         scrape=False,
         progress=False,
         seed=given.seed,
@@ -159,7 +159,7 @@ async def measure(given: argparse.Namespace) -> None:
     async with AsyncExitStack() as servers:
         urls: dict[str, str] = {}
         for way in given.ways:
-            server = draftwerk(*options_of(way, given.dtype))
+            server = draftwerk(*options_of(way, given.dtype, given.promise))
             urls[way] = (await servers.enter_async_context(server)).url
         await (users if given.command == "users" else searches)(given, urls)
 
@@ -170,6 +170,7 @@ def main() -> None:
     )
     parser.add_argument("command", choices=["users", "search"])
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS])
+    parser.add_argument("--promise", nargs="+", default=[*PROMISE], help="to servers and of loads")
     parser.add_argument("--dtype", default="int8")
     parser.add_argument("--prompt", type=int, default=400, help="tokens, the mean")
     parser.add_argument("--answer", type=int, default=64, help="tokens, the mean")
