@@ -4,8 +4,9 @@
     python -m benchmarks.reliability.promised_load search [--low 1.5] [--requests 60] [--dtype int8]
 
 One server for each way is started: `none` without `--slo`, and the policies with
-`--slo ttft=1s --slo tpot=50ms`, or `--promise`. They are measured in turns, in an order that turns too, while the
-others are idle. Prompts have 400 tokens and answers 64, both drawn within half of that.
+`--slo ttft=1s --slo tpot=50ms`, or what `--promise` says. They are measured in turns, in an order
+that turns too, while the others are idle. Prompts have 400 tokens and answers 64, both drawn within
+half of that.
 
 `users` prints, for each run with so many users at once,
 

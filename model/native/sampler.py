@@ -46,9 +46,9 @@ class NativeSampler:
             for (_, _, count), logprob, best, scores in rows
         ]
 
-    def rank(self, logits: Tensor, count: int) -> list[TopTokens]:
-        """Return the `count` best tokens of every row, best first."""
-        _, tokens, values = self._report(logits, [(row, 0, count) for row in range(len(logits))])
+    def rank(self, logits: Tensor, rows: Sequence[int], count: int) -> list[TopTokens]:
+        """Return the `count` best tokens of these rows, best first."""
+        _, tokens, values = self._report(logits, [(row, 0, count) for row in rows])
         return ranked(tokens, values)
 
     def _report(

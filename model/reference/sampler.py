@@ -150,9 +150,9 @@ def logprobs(logits: Tensor, asked: SequenceOf[tuple[int, int, int]]) -> list[Ch
     ]
 
 
-def best_tokens(logits: Tensor, count: int) -> list[TopTokens]:
-    """Return the `count` best tokens of every row, best first; equal ones in any order."""
-    values, tokens = logits.log_softmax(-1).topk(count, dim=-1)
+def best_tokens(logits: Tensor, rows: SequenceOf[int], count: int) -> list[TopTokens]:
+    """Return the `count` best tokens of these rows, best first; equal ones in any order."""
+    values, tokens = logits[list(rows)].log_softmax(-1).topk(count, dim=-1)
     return ranked(tokens, values)
 
 

@@ -43,9 +43,9 @@ class ReportLogprobs(Protocol):
 
 
 class RankTopK(Protocol):
-    """`reference.sampler.best_tokens`: the `count` best tokens of each row, best first."""
+    """`reference.sampler.best_tokens`: the `count` best tokens of some rows, best first."""
 
-    def __call__(self, logits: Tensor, count: int, /) -> list[TopTokens]: ...
+    def __call__(self, logits: Tensor, rows: Sequence[int], count: int, /) -> list[TopTokens]: ...
 
 
 class ListCandidates(Protocol):

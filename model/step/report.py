@@ -89,7 +89,7 @@ def _topk(
     rows = list(topk_rows(walk.plan for walk in walks)) if count else []
     if not rows:
         return [()] * len(walks)
-    known = best or dict(zip(rows, backend.top_tokens(logits[rows], count), strict=True))
+    known = best or dict(zip(rows, backend.top_tokens(logits, rows, count), strict=True))
     return [_named(walk.plan, known) if walk.plan.wants_topk else () for walk in walks]
 
 

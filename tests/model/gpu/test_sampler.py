@@ -118,7 +118,7 @@ def test_what_is_presampled_is_what_would_be_chosen(scores, first, second, wants
     assert found.tokens.keys() == {request.logits_row for request in served}
     sound = [request for request in served if request.logits_row != 2]
     assert [found.tokens[request.logits_row] for request in sound] == choose_many(logits, sound)
-    expected = best_tokens(logits[rows], 4)
+    expected = best_tokens(logits, rows, 4)
     assert [found.best[row][1] for row in rows] == [losses for _, losses in expected]
     for row in rows:
         tokens = list(found.best[row][0])

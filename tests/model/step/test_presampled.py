@@ -50,7 +50,7 @@ class DeviceRequests:
         requests, rows = list(round_requests.requests), list(round_requests.topk_rows)
         self.presampled.append(len(requests))
         tokens = TORCH_BACKEND.choose(logits, requests)
-        best = TORCH_BACKEND.top_tokens(logits[rows], round_requests.best_count) if rows else []
+        best = TORCH_BACKEND.top_tokens(logits, rows, round_requests.best_count) if rows else []
         told = {request.logits_row: token for request, token in zip(requests, tokens, strict=True)}
         return Presampled(broken, told, dict(zip(rows, best, strict=True)))
 
