@@ -11,8 +11,8 @@ from torch import Tensor
 from draftwerk.model.native.gumbel import SEED_MASK
 from draftwerk.model.native.library import LogprobRequest, SamplingArguments
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.reference.sampler import SamplingRequest, TopTokens, candidates, ranked
-from draftwerk.speculative.protocol.rounds import ChosenLogprob
+from draftwerk.model.reference.sampler import LOSS_MAX, SamplingRequest, TopTokens, candidates
+from draftwerk.speculative.protocol.rounds import LOSS_NATS, ChosenLogprob
 
 WORD_MASK = 2**32 - 1
 
@@ -49,30 +49,33 @@ class NativeSampler:
     def rank(self, logits: Tensor, rows: Sequence[int], count: int) -> list[TopTokens]:
         """Return the `count` best tokens of these rows, best first."""
         _, tokens, values = self._report(logits, [(row, 0, count) for row in rows])
-        return ranked(tokens, values)
+        return [
+            (tuple(best), tuple(map(_loss, logprobs)))
+            for best, logprobs in zip(tokens.tolist(), values.tolist(), strict=True)
+        ]
 
     def _report(
         self, logits: Tensor, asked: Sequence[tuple[int, int, int]]
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
         """Return logprobs [n] of the chosen tokens, and the best tokens [n, most] with theirs."""
         _check_logits(logits)
         arguments = (LogprobRequest * len(asked))()
         widest = min(max((count for _, _, count in asked), default=0), logits.shape[1])
-        chosen = torch.empty(len(asked), dtype=torch.float64)
-        tokens = torch.empty(len(asked), widest, dtype=torch.int32)
-        values = torch.empty(len(asked), widest, dtype=torch.float64)
-        # Addresses by arithmetic: slicing three tensors a row would take longer than the kernel.
+        chosen = np.empty(len(asked), np.float64)
+        tokens = np.empty((len(asked), widest), np.int32)
+        values = np.empty((len(asked), widest), np.float64)
+        # Addresses by arithmetic: slicing three arrays a row would take longer than the kernel.
         row_bytes = logits.shape[1] * logits.element_size()
-        here, logprob_at = logits.data_ptr(), chosen.data_ptr()
-        token_at, value_at = tokens.data_ptr(), values.data_ptr()
+        here, logprob_at = logits.data_ptr(), chosen.ctypes.data
+        token_at, value_at = tokens.ctypes.data, values.ctypes.data
         for index, (to, (row, token, count)) in enumerate(zip(arguments, asked, strict=True)):
             _check_range(row, len(logits))
             _check_range(token, logits.shape[1])
             to.logits = here + row * row_bytes
             to.token, to.count = token, min(count, widest)
-            to.logprob = logprob_at + index * chosen.element_size()
-            to.top_tokens = token_at + index * widest * tokens.element_size()
-            to.top_logprobs = value_at + index * widest * values.element_size()
+            to.logprob = logprob_at + index * chosen.itemsize
+            to.top_tokens = token_at + index * widest * tokens.itemsize
+            to.top_logprobs = value_at + index * widest * values.itemsize
         self._pool.library.report_logprobs(
             self._pool.handle, arguments, len(asked), logits.shape[1]
         )
@@ -86,6 +89,11 @@ class NativeSampler:
         other = [one for one in asked if not one[0].is_plain]
         fast, slow = iter(self.logprobs(logits, plain)), iter(candidates(logits, other))
         return [next(fast).top if request.is_plain else next(slow) for request, _ in asked]
+
+
+def _loss(logprob: float) -> int:
+    """Return `losses_of` one log-probability; few are asked for, so arrays would take longer."""
+    return round(min(max(0.0, logprob * (-1 / LOSS_NATS)), LOSS_MAX))
 
 
 def _fill(to: SamplingArguments, logits: Tensor, request: SamplingRequest) -> None:
