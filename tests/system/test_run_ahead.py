@@ -17,7 +17,6 @@ from draftwerk.actors.devices.device import ThreadDevice
 from draftwerk.actors.devices.process import ProcessDevice
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.actors.messages import Delta, Ended, Options, Started
-from draftwerk.child_python import python_command
 from draftwerk.model.process.build import ModelOptions, build_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.proposer import Proposer
@@ -48,6 +47,16 @@ worker.CHECK_S = 0.3
 worker.main(*sys.argv[1:])
 """
 """A model process that loses its sequences while it has no work."""
+ASKING = """
+import sys
+from draftwerk.model.process import worker
+from draftwerk.speculative.drafting import proposer, rationing
+
+proposer.Proposer._now = lambda self: 0.0
+rationing.ASK_MS = 1e-6
+worker.main(*sys.argv[1:])
+"""
+"""A model process that takes drafting for free: a step of so small a model takes no longer."""
 LIMITS = RoundLimits(rows_max=6, tokens_max=64)
 
 
@@ -68,7 +77,7 @@ def words_of(options: ModelOptions) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def target(options: ModelOptions) -> AsyncGenerator[TARGET]:
-    command = python_command("draftwerk.model.process.worker", "target", words_of(options))
+    command = (sys.executable, "-P", "-c", ASKING, "target", words_of(options))
     made = TARGET(partial(spawn, command), Verdict, 60.0)
     try:
         yield made

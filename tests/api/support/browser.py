@@ -134,6 +134,7 @@ async def opened(port: int, url: str) -> AsyncGenerator[Page, None]:
         page = Page(socket)
         for domain in ("Page", "Runtime", "Log"):
             await page.call(f"{domain}.enable")
+        await page.call("Page.bringToFront")  # a tab behind another copies nothing
         await page.call("Page.navigate", url=url)
         await page.until(f"location.href === '{url}/' && document.readyState === 'complete'")
         yield page
