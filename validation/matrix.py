@@ -11,7 +11,7 @@ import argparse
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,10 +36,9 @@ from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.budget import choose_nodes
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
-from draftwerk.speculative.drafting.policy import Estimates, KeyedPolicy, candidate_nodes
+from draftwerk.speculative.drafting.policy import Estimates, candidate_nodes
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.drafting.rationing import Choice, RationedRow
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     Draft,
@@ -52,7 +51,7 @@ from draftwerk.speculative.protocol.rounds import (
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
-from tests.support.proposing import Reckless
+from tests.support.proposing import EveryRow, Reckless
 from tests.support.toy import ToyText
 
 BLOCK_SIZE = 8
@@ -151,18 +150,8 @@ class Oracle:
         return Draft(tuple(tokens), tuple(parents), ("draft",) * len(tokens))
 
 
-class Everything(KeyedPolicy):
+class Everything(EveryRow):
     """Verifies as much as the row's capacity allows, whatever it costs."""
-
-    def choices(
-        self,
-        estimates: Estimates,
-        turn: int,
-        rows: Sequence[tuple[RationedRow, float]],
-        step_ms: float,
-    ) -> list[Choice]:
-        """Run all sources, and report all rows' top-k."""
-        return [Choice(ask=True, wants_topk=True)] * len(rows)
 
     def model_lengths(self, estimates: Estimates, prepared: Prepared) -> list[int]:
         """Ask for all that there is room for."""

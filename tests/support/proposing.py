@@ -18,7 +18,7 @@ def drafts_of(
 
 
 class EveryRow(KeyedPolicy):
-    """Asks every row's sources in every round, however little a virtual step takes."""
+    """Asks every row's sources in every round, and for its top-k, whatever it costs."""
 
     def choices(
         self,

@@ -147,8 +147,8 @@ struct Tile {
         for (int i = 0; i < copies; i++) scratch.value_offsets[i] = i * int64_t{4} * padded;
     }
 
-    // Scores of one row to `count` probabilities (unnormalised), of which `seen` are not zero.
-    void softmax(int row, int seen, int count) const {
+    // Scores of one row to probabilities (unnormalised), of which `seen` are not zero.
+    void softmax(int row, int seen, int positions) const {
         float *scores = scratch.scores + row * COLUMNS_MAX;
         const Floats scale = broadcast(1.0f / std::sqrt(static_cast<float>(shape.head_size)));
         Floats most = broadcast(-INFINITY);
@@ -160,7 +160,7 @@ struct Tile {
         const float largest = reduce_max(most);
         const Floats zero = broadcast(0.0f);
         Floats total = zero;
-        for (int i = 0; i < count; i += LANES) {
+        for (int i = 0; i < positions; i += LANES) {
             Floats p = without_tiny(exponential(load(scores + i) - broadcast(largest)));
             p = keep_first(p, seen - i, zero);
             if (!shape.in_fp32()) p = round_to_bf16(p);
@@ -202,17 +202,18 @@ struct Tile {
         weigh_rows(first, last, scratch.value_offsets, count);
     }
 
-    // Rows first .. last, gathered and scored: of the columns these see `count` alone, in order.
-    void attend_some(int first, int last, const int *columns, int count) const {
+    // Rows first .. last, gathered and scored: each position they see is one of the columns.
+    void attend_some(int first, int last, const int *columns, int positions) const {
         int64_t value_offsets[SPAN];
-        for (int i = 0; i < count; i++) value_offsets[i] = scratch.value_offsets[columns[i]];
-        for (int i = count; i < round_up(count, LANES); i++) value_offsets[i] = value_offsets[0];
+        for (int i = 0; i < round_up(positions, LANES); i++) {
+            value_offsets[i] = scratch.value_offsets[columns[i < positions ? i : 0]];
+        }
         for (int row = first; row < last; row++) {
             float *scores = scratch.scores + row * COLUMNS_MAX;
-            for (int i = 0; i < count; i++) scores[i] = scores[columns[i]];
-            softmax(row, count, count);
+            for (int i = 0; i < positions; i++) scores[i] = scores[columns[i]];
+            softmax(row, positions, positions);
         }
-        weigh_rows(first, last, value_offsets, count);
+        weigh_rows(first, last, value_offsets, positions);
     }
 };
 

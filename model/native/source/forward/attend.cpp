@@ -5,7 +5,7 @@ void Forward::spell_out_ancestors() {
     ancestors.assign(batch.ancestors, batch.ancestors + batch.token_count);
     for (int r = 0; r < batch.row_count; r++) {
         int first = batch.row_starts[r], count = batch.row_starts[r + 1] - first;
-        for (int i = 0; count <= 63 && i < count; i++) {
+        for (int i = 0; count <= NODES_MAX && i < count; i++) {
             if (ancestors[first + i] != -1) continue;
             ancestors[first + i] = static_cast<int64_t>((uint64_t{2} << i) - 1);
         }
@@ -17,7 +17,7 @@ void Forward::cut_into_blocks(Cut &cut, bool only_outputs) {
     for (int r = 0; r < batch.row_count; r++) {
         int first = batch.row_starts[r], count = batch.row_starts[r + 1] - first;
         bool masked = false;
-        for (int i = 0; count <= 63 && i < count; i++) {
+        for (int i = 0; count <= NODES_MAX && i < count; i++) {
             masked |= ancestors[first + i] != static_cast<int64_t>((uint64_t{2} << i) - 1);
         }
         Row row{batch.block_tables + static_cast<size_t>(r) * batch.table_width,
@@ -45,10 +45,10 @@ static bool share(const Block &one, const Block &other, int tile) {
 // Whether an item is all heads of a tile, whose positions lie side by side: what few tokens wait for
 // is memory. With very few query heads reading in order is about 1.5 times as fast, so that threads
 // may even be left with unequal shares.
-bool Forward::takes_whole_tiles(int tiles, int positions) const {
+bool Forward::takes_whole_tiles(int positions) const {
     const int threads = model.pool.size(), kv_heads = attention.kv_heads;
     if (batch.token_count > attention.tokens_per_block()) return false;
-    if (tiles > 2 * threads) return true;
+    if (positions > 2 * threads * SPAN) return true;
     auto turns = [&](int items) { return (items + threads - 1) / threads; };
     const int full = positions / SPAN;
     return batch.token_count * attention.group() <= STREAMED_ROWS &&
@@ -80,7 +80,7 @@ void Forward::cut_into_splits(Cut &cut) {
             rows += static_cast<size_t>(count) * (block.end - block.begin) * attention.group();
         }
     }
-    const int each = takes_whole_tiles(longest, positions) ? attention.kv_heads : 1;
+    const int each = takes_whole_tiles(positions) ? attention.kv_heads : 1;
     for (int kv_head = 0; kv_head < attention.kv_heads; kv_head += each) {
         for (int tile = 0; tile < longest; tile++) {
             for (int first = 0, last; first < static_cast<int>(blocks.size()); first = last) {

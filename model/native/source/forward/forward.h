@@ -106,7 +106,7 @@ struct Forward : Job {
     Cut &cut_of(int layer) { return is_narrow(layer) ? narrow : all; }
     void spell_out_ancestors();
     void cut_into_blocks(Cut &cut, bool only_outputs);
-    bool takes_whole_tiles(int tiles, int positions) const;
+    bool takes_whole_tiles(int positions) const;
     void cut_into_splits(Cut &cut);
     int open_attention(int layer);
     Lane lane(int layer, int kv_head) const;
