@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from draftwerk.speculative.costs.context_cost import ContextCost
+from draftwerk.speculative.costs.context_cost import ContextCost, Features
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.work import StepLoad
 
@@ -59,14 +59,17 @@ class StepCost:
         self._head_share = roofline.shape.head_share if roofline else 0.0
         self._files = [_File() for _ in EDGES]
         self._curve: list[float] = []
+        self._fading, self._pace = 1.0, 1.0
+        """What the steps since the last update do to every file: all are touched at once, then."""
         self._steps_since = 0
         self.seed(measured)
 
     def seed(self, measured: Iterable[MeasuredStep]) -> None:
         """Take in measurements made at start."""
-        for load, ms in measured:
-            self._file(StepLoad(load, load) if isinstance(load, int) else load, ms, WEIGHT_SEED)
-        self._redraw()
+        for known, ms in measured:
+            load = StepLoad(known, known) if isinstance(known, int) else known
+            self._file(self.equal_tokens(load), self.context.features(load), ms, WEIGHT_SEED)
+        self._update()
 
     def known(self, tokens: int) -> bool:
         """Return whether steps of about this size have been seen of late."""
@@ -83,21 +86,19 @@ class StepCost:
         """Take in one step."""
         if load.tokens < 1 or ms <= 0.0:
             return
-        pace = 1.0
-        if self._files[_bin(self.equal_tokens(load))].known:
-            expected = self.ms(load)
+        tokens, features = self.equal_tokens(load), self.context.features(load)
+        if self._files[_bin(tokens)].known:
+            expected = self._on_curve(tokens) + self.context.ms(features)
             ratio = min(max(ms / expected, 1 / SURPRISE_MAX), SURPRISE_MAX)
             ms = expected * ratio
-            pace = ratio**DRIFT
+            self._pace *= ratio**DRIFT
         else:
             self._steps_since = REFRESH_STEPS
-        for file in self._files:
-            file.fade(pace)
-        self.context.fade(FADING, pace)
-        self._file(load, ms, 1.0)
+        self._fading *= FADING
+        self._file(tokens, features, ms, 1.0)
         self._steps_since += 1
         if self._steps_since >= REFRESH_STEPS:
-            self._redraw()
+            self._update()
 
     def equal_tokens(self, load: StepLoad) -> float:
         """Return the tokens with logits whose products amount to those of a step."""
@@ -135,7 +136,6 @@ class StepCost:
         """Return the cost without context by token count, 0 to at least `tokens_max`."""
         if len(self._curve) <= tokens_max:
             self._curve = self._drawn(max(tokens_max, 2 * len(self._curve), 255))
-            self._steps_since = 0
         return self._curve
 
     def check(self) -> None:
@@ -149,12 +149,17 @@ class StepCost:
         table = self.table(below + 1)
         return table[below] + (tokens - below) * (table[below + 1] - table[below])
 
-    def _redraw(self) -> None:
+    def _update(self) -> None:
+        """Fade what was known before, and draw the curve anew when it is next looked at."""
+        for file in self._files:
+            file.fade(self._fading, self._pace)
+        self.context.fade(self._fading, self._pace)
+        self._fading = self._pace = 1.0
+        self._steps_since = 0
         self.context.solve()
         self._curve.clear()
 
-    def _file(self, load: StepLoad, ms: float, weight: float) -> None:
-        tokens, features = self.equal_tokens(load), self.context.features(load)
+    def _file(self, tokens: float, features: Features, ms: float, weight: float) -> None:
         file = self._files[_bin(tokens)]
         old, told = min(file.weight, WEIGHT_MAX), weight
         if file.known:
@@ -205,8 +210,9 @@ class _File:
     def known(self) -> bool:
         return self.weight >= WEIGHT_KNOWN
 
-    def fade(self, pace: float) -> None:
-        self.weight *= FADING
+    def fade(self, share: float, pace: float) -> None:
+        """Keep a share of what was learnt; every step took `pace` times what it had."""
+        self.weight *= share
         self.ms *= pace
 
     def add(
@@ -216,7 +222,7 @@ class _File:
         told: float,
         tokens: float,
         ms: float,
-        features: tuple[float, float],
+        features: Features,
     ) -> None:
         """Take in one step; those before it weigh `old`, and it moves the means as `told` does."""
         self.weight = old + weight
