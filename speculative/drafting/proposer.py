@@ -189,6 +189,7 @@ class Proposer:
     def check(self) -> None:
         """Assert that nothing is kept of what is gone, and that everything kept is sound."""
         self._controller.check()
+        self._rationing.check()
         self._memories.check()
         self._beam_drafts.check()
         for state in self._sequences.values():

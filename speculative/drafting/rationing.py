@@ -32,6 +32,9 @@ class Choice(NamedTuple):
     """Whether the target's top-k, and the draft head's tree, are to be reported of it."""
 
 
+NOT_ASKED = Choice(ask=False, wants_topk=False)
+
+
 class RationedRow(Protocol):
     """A row that could be guessed for."""
 
@@ -50,9 +53,7 @@ class DraftRationing:
         self.head_ms = HEAD_MS
         """Time of the draft head per row, where it takes time of its own; rows share some of it."""
         self._saved_ms = inf
-        """Time saved up for asking rows whose drafts do not pay."""
-        self._saved_head_ms = 0.0
-        """Time saved up for draft-head probes, where the drafts of no row pay."""
+        """Time saved up for rows whose drafts do not pay: for their sources and the draft head."""
 
     def learn(self, rows: int, ms: float) -> None:
         """Record the draft head's time for some rows together."""
@@ -71,44 +72,26 @@ class DraftRationing:
         self, turn: int, rows: Sequence[tuple[RationedRow, float]], step_ms: float
     ) -> list[Choice]:
         """Decide for every row, given its token weight, in a round of `step_ms`."""
-        probe_ms = PROBE_SHARE * step_ms
+        budget_ms = PROBE_SHARE * step_ms
         heads = any(row.head is not None for row, _ in rows)
-        cost_ms = self.ask_ms + self.head_ms if heads else self.ask_ms
-        self._saved_ms = min(self._saved_ms + probe_ms, max(probe_ms, PROBES_SAVED * cost_ms))
-        runs = [False] * len(rows)
+        probe_ms = self.ask_ms + self.head_ms if heads else self.ask_ms
+        self._saved_ms = min(self._saved_ms + budget_ms, max(budget_ms, PROBES_SAVED * probe_ms))
+        choices = [NOT_ASKED] * len(rows)
         for offset in range(len(rows)):
             index = (turn + offset) % len(rows)
             row, weight = rows[index]
             allows = row.breaker.allows()
-            runs[index] = weight > WEIGHT_ALWAYS_ASKED or (
-                allows and (row.breaker.pays or self._saved_ms >= cost_ms)
-            )
-            if runs[index] and not row.breaker.pays:
-                self._saved_ms = max(0.0, self._saved_ms - cost_ms)
-        choices = [_choice(row, run) for (row, _), run in zip(rows, runs, strict=True)]
-        waiting = [
-            index
-            for index, (row, _) in enumerate(rows)
-            if row.head is not None and choices[index].wants_topk
-        ]
-        if not self._affords_heads([rows[index][0] for index in waiting], probe_ms):
-            for index in waiting:
-                choices[index] = choices[index]._replace(wants_topk=False)
+            pays = allows and row.breaker.pays
+            probes = allows and not pays and self._saved_ms >= probe_ms
+            if probes:
+                self._saved_ms -= probe_ms
+            choices[index] = _choice(row, pays or probes, weight > WEIGHT_ALWAYS_ASKED)
         return choices
 
-    def _affords_heads(self, waiting_rows: Sequence[RationedRow], probe_ms: float) -> bool:
-        """Whether the draft head runs now: with all breakers open, as often as saved time allows.
-
-        Takes the time that it is going to take from what was saved.
-        """
-        if not waiting_rows or not all(row.breaker.is_open for row in waiting_rows):
-            return True
-        self._saved_head_ms += probe_ms
-        cost_ms = self.head_ms * len(waiting_rows)
-        if self._saved_head_ms < cost_ms:
-            return False
-        self._saved_head_ms -= cost_ms
-        return True
+    def check(self) -> None:
+        """Assert that prices are prices, and that nothing is spent that was not saved."""
+        assert self.ask_ms > 0.0 < self.head_ms
+        assert self._saved_ms >= 0.0
 
 
 def _learnt(known_ms: float, rows: int, ms: float) -> float:
@@ -118,8 +101,8 @@ def _learnt(known_ms: float, rows: int, ms: float) -> float:
     return known_ms + PACE * (min(ms / rows, SURPRISE_MAX * known_ms) - known_ms)
 
 
-def _choice(row: RationedRow, runs: bool) -> Choice:
+def _choice(row: RationedRow, runs: bool, always_asked: bool) -> Choice:
     if row.head is not None and row.head.head_tree:
         # The head's tree is already computed, so drafting from it is free.
         return Choice(ask=True, wants_topk=runs and not row.breaker.is_open)
-    return Choice(ask=runs, wants_topk=runs)
+    return Choice(ask=runs or always_asked, wants_topk=runs)
