@@ -16,15 +16,16 @@ and for each policy,
     pause     p99 of a text's longest pause, ms
     refused   requests
 
-and, last, the highest rate at which `--attain` of the requests are kept theirs. Promises in small
-rounds cost tokens a second, as each round reads all weights: the more, the larger `--step-ms` is.
+and, last, the highest rate at which `--attain` of the requests are kept theirs, the mean of so many
+`--repeats` with other requests. Promises in small rounds cost tokens a second, as each round reads
+all weights: the more, the larger `--step-ms` is.
 """
 
 import argparse
 from collections.abc import Iterator
 from math import exp
 from random import Random
-from statistics import quantiles
+from statistics import mean, quantiles
 
 from benchmarks.drafting.contexts import ROOFLINE
 from benchmarks.support.virtual_server import VirtualServer, VirtualText
@@ -52,9 +53,9 @@ def step_ms(given: argparse.Namespace, load: StepLoad) -> float:
     return given.step_ms + given.token_ms * equal + given.attention * context
 
 
-def texts(given: argparse.Namespace, rate: float) -> list[VirtualText]:
+def texts(given: argparse.Namespace, rate: float, repeat: int) -> list[VirtualText]:
     """Return requests of log-normal lengths that come so many a second."""
-    rng, now_s = Random(given.seed), 0.0
+    rng, now_s = Random(given.seed + repeat), 0.0
     found: list[VirtualText] = []
     for _ in range(given.requests):
         now_s += rng.expovariate(rate)
@@ -68,11 +69,15 @@ def _length(rng: Random, median: float, spread: float) -> int:
 
 
 def served(
-    given: argparse.Namespace, policy: SloPolicy | None, rate: float, users: int = 0
+    given: argparse.Namespace,
+    policy: SloPolicy | None,
+    rate: float,
+    users: int = 0,
+    repeat: int = 0,
 ) -> tuple[VirtualServer, list[VirtualText]]:
     """Serve the requests; what is returned has their times."""
     promise = NOTHING_PROMISED if policy is None else read_promise(given.slo)
-    requests = texts(given, rate)
+    requests = texts(given, rate, repeat)
     for each in requests:
         each.promise = promise
     measured = [(size, step_ms(given, StepLoad(size, size))) for size in SEEDS]
@@ -121,15 +126,18 @@ def rows(given: argparse.Namespace) -> Iterator[str]:
 
 def highest_rate(given: argparse.Namespace, policy: SloPolicy | None) -> float:
     """Return the highest rate at which enough requests are kept theirs, by halving."""
-    promise, low, high = read_promise(given.slo), 0.0, 2.0 * max(given.rates)
-    for _ in range(HALVINGS):
-        rate = (low + high) / 2
-        _, requests = served(given, policy, rate)
-        if kept(requests, promise) >= given.attain * len(requests):
-            low = rate
-        else:
-            high = rate
-    return low
+    promise, found = read_promise(given.slo), list[float]()
+    for repeat in range(given.repeats):
+        low, high = 0.0, 2.0 * max(given.rates)
+        for _ in range(HALVINGS):
+            rate = (low + high) / 2
+            _, requests = served(given, policy, rate, repeat=repeat)
+            if kept(requests, promise) >= given.attain * len(requests):
+                low = rate
+            else:
+                high = rate
+        found.append(low)
+    return mean(found)
 
 
 def main() -> None:
@@ -148,6 +156,7 @@ def main() -> None:
     parser.add_argument("--attention", type=float, default=0.0)
     parser.add_argument("--attain", type=float, default=0.95)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=1)
     given = parser.parse_args()
     for row in rows(given):
         print(row, flush=True)

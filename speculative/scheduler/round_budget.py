@@ -6,9 +6,9 @@ While texts are decoded, a round is a pause of all of them. So prompts are read 
 
 tokens, drafts among them, where tpot is the strictest of what the rows' readers were promised, less
 what rounds take beside T (`round_times`).
-Reading in small chunks takes longer, as each round reads all weights. Where a first token would be
-late so, and in time with longer rounds that all of the rows can afford, the round is as long as
-they can. A row can afford what its tokens are ahead of their time:
+Reading in small chunks takes longer, as each round reads all weights. Where it takes a third longer
+or more, and a first token would be late so, and in time with longer rounds that all of the rows can
+afford, the round is as long as they can. A row can afford what its tokens are ahead of their time:
 
     T <= tpot + (first token's time + tpot * tokens since) - now
 
@@ -27,6 +27,10 @@ from draftwerk.speculative.scheduler.round_times import RoundTimes
 CHUNK_SHARE = 16
 """Of the largest round, one part in so many is for prompts, however slow steps are: every prompt
 is read in the end."""
+
+LARGE_GAIN_MIN = 4 / 3
+"""How much faster prompts have to be read in longer rounds for texts to be paused by them: less
+saves hardly any first token."""
 
 
 class UnreadPrompt(NamedTuple):
@@ -130,6 +134,8 @@ class RoundBudget:
     ) -> bool:
         """Return whether large rounds keep a promise that small ones would break."""
         slow_s, fast_s = (self._token_s(rows, prompts, chunk) for chunk in (small, large))
+        if slow_s < LARGE_GAIN_MIN * fast_s:
+            return False
         ahead = 0
         for prompt in prompts:
             ahead += prompt.unread

@@ -622,6 +622,11 @@ BUGS = [
         test_round_budget.test_a_first_token_in_danger_takes_as_long_a_round_as_the_texts_can_afford,
     ),
     Bug(
+        "texts are paused for a first token that is hardly sooner so",
+        slip(RoundBudget, "_is_saved", "LARGE_GAIN_MIN * fast_s", "fast_s"),
+        test_round_budget.test_texts_are_not_paused_where_it_saves_little,
+    ),
+    Bug(
         "the mildest promise rules a round",
         slip(scheduler, "decoding_rows", "min(one.promise.tpot for", "max(one.promise.tpot for"),
         test_promises.test_a_round_is_no_longer_than_a_request_of_it_was_promised,
