@@ -124,20 +124,17 @@ def rows(given: argparse.Namespace) -> Iterator[str]:
             )
 
 
-def highest_rate(given: argparse.Namespace, policy: SloPolicy | None) -> float:
+def highest_rate(given: argparse.Namespace, policy: SloPolicy | None, repeat: int) -> float:
     """Return the highest rate at which enough requests are kept theirs, by halving."""
-    promise, found = read_promise(given.slo), list[float]()
-    for repeat in range(given.repeats):
-        low, high = 0.0, 2.0 * max(given.rates)
-        for _ in range(HALVINGS):
-            rate = (low + high) / 2
-            _, requests = served(given, policy, rate, repeat=repeat)
-            if kept(requests, promise) >= given.attain * len(requests):
-                low = rate
-            else:
-                high = rate
-        found.append(low)
-    return mean(found)
+    promise, low, high = read_promise(given.slo), 0.0, 2.0 * max(given.rates)
+    for _ in range(HALVINGS):
+        rate = (low + high) / 2
+        _, requests = served(given, policy, rate, repeat=repeat)
+        if kept(requests, promise) >= given.attain * len(requests):
+            low = rate
+        else:
+            high = rate
+    return low
 
 
 def main() -> None:
@@ -161,7 +158,8 @@ def main() -> None:
     for row in rows(given):
         print(row, flush=True)
     for policy in () if given.users else POLICIES:
-        print(f"{policy or 'none':7s} {highest_rate(given, policy):.2f} requests/s", flush=True)
+        highest = mean(highest_rate(given, policy, repeat) for repeat in range(given.repeats))
+        print(f"{policy or 'none':7s} {highest:.2f} requests/s", flush=True)
 
 
 if __name__ == "__main__":
