@@ -89,7 +89,7 @@ class DraftRationing:
         return choices
 
     def check(self) -> None:
-        """Assert that prices are prices, and that nothing is spent that was not saved."""
+        """Assert that prices are positive, and that no more was spent than had been saved."""
         assert self.ask_ms > 0.0 < self.head_ms
         assert self._saved_ms >= 0.0
 
