@@ -12,10 +12,9 @@ import pytest
 
 PACKAGE = "draftwerk"
 ROOT = Path(__file__).parent.parent
-FOLDERS = (
-    "actors", "api", "benchmarks", "cache", "cluster", "loadtest", "model", "speculative", "tests",
-    "training", "validation",
-)  # fmt: skip
+FOLDERS = (PACKAGE, "benchmarks", "tests", "training", "validation")
+LINKS = ("actors", "api", "cache", "loadtest", "speculative")
+"""Rooms of the package that are shown at the root as well."""
 FILES_MAX = 15
 ARROWS_MAX = {"speculative": 20, "model": 45, "api": 25}
 """Pairs of rooms of which one imports the other; a file outside every room counts as one."""
@@ -72,6 +71,13 @@ def circles(nodes: Iterable[str], after: Callable[[str], Iterable[str]]) -> list
     return found
 
 
+def test_the_links_at_the_root_show_rooms_and_nothing_else_is_a_link() -> None:
+    links = {each.name: each for each in ROOT.iterdir() if each.is_symlink()}
+    assert links.keys() == {*LINKS}
+    assert all(str(links[name].readlink()) == f"{PACKAGE}/{name}" for name in LINKS)
+    assert not [each for each in (ROOT / PACKAGE).rglob("*") if each.is_symlink()]
+
+
 def test_circles_are_found() -> None:
     edges = {"a": "b", "b": "cd", "c": "a", "d": "e", "e": ""}
     assert circles(edges, edges.__getitem__) == [["a", "b", "c"]]
@@ -103,17 +109,12 @@ def test_no_folder_has_more_files_than_one_can_see(top: str) -> None:
 # --- names ----------------------------------------------------------------------------------------
 
 GLOSSARY = ROOT / "docs" / "glossary.md"
-NAMED = ("draftwerk", *(folder for folder in FOLDERS if folder != "tests"))
+NAMED = tuple(folder for folder in FOLDERS if folder != "tests")
 
 
 def sources() -> list[Path]:
-    """Return the Python files outside the tests, without the links to other folders."""
-    return [
-        file
-        for folder in NAMED
-        for file in (ROOT / folder).rglob("*.py")
-        if not any(parent.is_symlink() for parent in file.parents if parent != ROOT)
-    ]
+    """Return the Python files outside the tests."""
+    return [file for folder in NAMED for file in (ROOT / folder).rglob("*.py")]
 
 
 def defined(tree: ast.Module) -> Iterator[str]:
@@ -195,8 +196,8 @@ def exists(mentioned: str) -> bool:
 
 def module_exists(name: str) -> bool:
     """Return whether a module that `python -m` names is there."""
-    path = name.removeprefix("draftwerk.").replace(".", "/")
-    return bool({f"{path}.py", f"{path}/__main__.py"} & tracked()) or name == "draftwerk"
+    path = name.replace(".", "/")
+    return bool({f"{path}.py", f"{path}/__main__.py"} & tracked())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

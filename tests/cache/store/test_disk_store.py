@@ -258,7 +258,7 @@ for number in range(10**9):
 
 
 def test_a_server_killed_while_it_writes_leaves_whole_records(tmp_path: Path) -> None:
-    root = Path(disk.__file__).resolve().parents[2]
+    root = Path(disk.__file__).resolve().parents[3]
     for _ in range(3):
         with subprocess.Popen(
             [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, cwd=root

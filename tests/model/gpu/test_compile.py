@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-MODEL = Path(__file__).parents[3] / "model"
+MODEL = Path(__file__).parents[3] / "draftwerk/model"
 SOURCES = ("gpu", "draft_head", "batch", "reference")
 """Where the kernels are, and the constants that they are compiled for."""
 
