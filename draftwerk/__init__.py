@@ -7,16 +7,16 @@ the names below is used.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from draftwerk.version import __version__
+from draftwerk.machine.version import __version__
 
 if TYPE_CHECKING:
     from draftwerk.actors.messages import Speculation
     from draftwerk.api.core.config import ConfigError
-    from draftwerk.async_llm import AsyncLLM
-    from draftwerk.errors import ClosedError, RequestError, RequestFailedError
-    from draftwerk.llm import LLM
-    from draftwerk.outputs import CompletionOutput, OutputDelta, RequestOutput
-    from draftwerk.sampling_params import SamplingParams
+    from draftwerk.python_api.async_llm import AsyncLLM
+    from draftwerk.python_api.errors import ClosedError, RequestError, RequestFailedError
+    from draftwerk.python_api.llm import LLM
+    from draftwerk.python_api.outputs import CompletionOutput, OutputDelta, RequestOutput
+    from draftwerk.python_api.sampling_params import SamplingParams
 
 __all__ = [
     "LLM",
@@ -34,16 +34,16 @@ __all__ = [
 ]
 
 _MODULES = {
-    "LLM": "llm",
-    "AsyncLLM": "async_llm",
-    "ClosedError": "errors",
-    "CompletionOutput": "outputs",
+    "LLM": "python_api.llm",
+    "AsyncLLM": "python_api.async_llm",
+    "ClosedError": "python_api.errors",
+    "CompletionOutput": "python_api.outputs",
     "ConfigError": "api.core.config",
-    "OutputDelta": "outputs",
-    "RequestError": "errors",
-    "RequestFailedError": "errors",
-    "RequestOutput": "outputs",
-    "SamplingParams": "sampling_params",
+    "OutputDelta": "python_api.outputs",
+    "RequestError": "python_api.errors",
+    "RequestFailedError": "python_api.errors",
+    "RequestOutput": "python_api.outputs",
+    "SamplingParams": "python_api.sampling_params",
     "Speculation": "actors.messages",
 }
 """Where each public name is defined."""

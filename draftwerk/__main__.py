@@ -13,7 +13,7 @@ from draftwerk.api.core.config import ConfigError, Settings
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from draftwerk.build import RunningEngine
+    from draftwerk.assembly.build import RunningEngine
 
 TPOT_MS = 50.0
 """What a report takes as promised unless told."""
@@ -51,7 +51,7 @@ def build(
     settings: Settings, report: Callable[[str], None]
 ) -> AbstractAsyncContextManager["RunningEngine"]:
     """Run the engine; its imports take half a second, in which the socket is already bound."""
-    from draftwerk.build import build_engine
+    from draftwerk.assembly.build import build_engine
 
     return build_engine(settings, report)
 
@@ -76,8 +76,8 @@ def cluster_command(parsed: dict[str, Any]) -> int:
 def doctor_command(parsed: dict[str, Any]) -> int:
     """Look at the machine, and at what the model does on it."""
     from draftwerk.api.cli.doctor import doctor
-    from draftwerk.build import measure
-    from draftwerk.kernels import compare_fingerprints, describe
+    from draftwerk.assembly.build import measure
+    from draftwerk.assembly.kernels import compare_fingerprints, describe
 
     wanted, writes = parsed.pop("fingerprint", False), parsed.pop("write", False)
     target = parsed.pop("report", "")
@@ -86,14 +86,14 @@ def doctor_command(parsed: dict[str, Any]) -> int:
     bound = parsed.pop("kl_max", None), parsed.pop("top1_min", None)
     settings = settings_of(parsed)
     if prompts:
-        from draftwerk.blend_doctor import certify
+        from draftwerk.assembly.blend_doctor import certify
 
         return certify(settings, Path(prompts), *bound)
     if bound != (None, None):
         raise ConfigError("--kl-max and --top1-min go with --blend")
     if target:
         from draftwerk.api.cli.hardware_report import write_report
-        from draftwerk.build import surveyed
+        from draftwerk.assembly.build import surveyed
 
         return write_report(Path(target), settings, surveyed, price, tpot_ms or TPOT_MS)
     if price is not None or tpot_ms is not None:

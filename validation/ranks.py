@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from draftwerk import AsyncLLM, SamplingParams
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.shard import Grid
-from draftwerk.outputs import RequestOutput
+from draftwerk.python_api.outputs import RequestOutput
 from tests.support.thread_ranks import differing
 from tests.support.tiny_models import FAMILIES, save_tiny
 

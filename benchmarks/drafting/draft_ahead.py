@@ -19,7 +19,7 @@ from typing import Any
 import anyio
 
 from draftwerk.api.core.config import Settings
-from draftwerk.build import LoadedModels, load_models
+from draftwerk.assembly.build import LoadedModels, load_models
 from draftwerk.model.process.measuring import StepSize
 from draftwerk.model.process.role import verification
 

@@ -23,7 +23,7 @@ import aiohttp
 from benchmarks.prompts.blend import questions_of
 from benchmarks.support.quiet import quiet
 from benchmarks.support.server import draftwerk
-from draftwerk.blend_doctor import RetrievalLine, prompt_of
+from draftwerk.assembly.blend_doctor import RetrievalLine, prompt_of
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.text.tokenizer import TextTokenizer
 

@@ -29,7 +29,6 @@ import torch
 from torch import Tensor
 
 from benchmarks.support.prompts import by_category
-from draftwerk.llm import LLM
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.loader import load
@@ -37,7 +36,8 @@ from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.text.tokenizer import TextTokenizer
-from draftwerk.sampling_params import SamplingParams
+from draftwerk.python_api.llm import LLM
+from draftwerk.python_api.sampling_params import SamplingParams
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 
 GOAL = 0.4

@@ -32,7 +32,7 @@ from draftwerk.actors.engine import EngineParts, running
 from draftwerk.api.core.config import Settings
 from draftwerk.api.core.ports import RunningServer, ServedModel
 from draftwerk.api.serving.server import serve
-from draftwerk.build import read_infos, read_text
+from draftwerk.assembly.build import read_infos, read_text
 from draftwerk.loadtest.server.launcher import free_port, says_ready, serving
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.drafting.proposer import Proposer

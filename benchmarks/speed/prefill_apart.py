@@ -36,10 +36,10 @@ import anyio
 import msgspec
 
 from benchmarks.support.engine import engine
-from draftwerk import model_processes
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Failed, Options
 from draftwerk.api.core.config import Settings
+from draftwerk.assembly import model_processes
 from draftwerk.speculative.sampling.params import Sampling
 
 WAYS = {

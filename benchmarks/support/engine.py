@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Failed, Options, Prompt
 from draftwerk.api.core.config import Settings
-from draftwerk.build import build_engine
+from draftwerk.assembly.build import build_engine
 
 
 @asynccontextmanager

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
-from draftwerk.slo import NOTHING_PROMISED, Promise
 from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, StepReport, Verdict
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.slo import NOTHING_PROMISED, Promise
 
 STOP = 0
 

@@ -14,7 +14,7 @@ from draftwerk.actors.blend_audit import PREFIX as BLEND_PREFIX
 from draftwerk.actors.idle_queue import LAST, Audited, IdleQueue
 from draftwerk.actors.ledger import Entry
 from draftwerk.actors.messages import Delta, Failed, Options, Speculation
-from draftwerk.slo import NOTHING_PROMISED
+from draftwerk.speculative.slo import NOTHING_PROMISED
 
 PREFIX = "audit-"
 

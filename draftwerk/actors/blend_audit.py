@@ -18,9 +18,9 @@ import msgspec
 from draftwerk.actors.errors import BlendOffError
 from draftwerk.actors.idle_queue import LAST, Audited, IdleQueue
 from draftwerk.actors.messages import Delta, Failed, Options, Prompt, Speculation, Submit
-from draftwerk.slo import NOTHING_PROMISED
 from draftwerk.speculative.blend.switch import BlendBound, BlendMeasure, BlendSwitch
 from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.slo import NOTHING_PROMISED
 
 PREFIX = "blend-audit-"
 BEST = 20

@@ -2,13 +2,13 @@
 
 import msgspec
 
-from draftwerk.slo import Promise
 from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, Draft, Verdict
 from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.replies.parser import ReplyPart
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.sequence import StageTimes
+from draftwerk.speculative.slo import Promise
 
 
 class ActorMessage(msgspec.Struct, frozen=True, tag=True, kw_only=True):

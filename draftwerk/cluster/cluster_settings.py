@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from draftwerk.api.core.config import ConfigError, Seconds, Settings, check, converted, fields_of
-from draftwerk.version import __version__
+from draftwerk.machine.version import __version__
 
 APP_NAME = "draftwerk"
 

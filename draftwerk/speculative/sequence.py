@@ -8,7 +8,6 @@ import msgspec
 from msgspec.structs import replace
 
 from draftwerk.cache.tables import BlockTable
-from draftwerk.slo import NOTHING_PROMISED, Promise
 from draftwerk.speculative.protocol.rounds import (
     NOTHING_LEARNED,
     ChosenLogprob,
@@ -18,6 +17,7 @@ from draftwerk.speculative.protocol.rounds import (
     NewSequence,
     Row,
 )
+from draftwerk.speculative.slo import NOTHING_PROMISED, Promise
 
 if TYPE_CHECKING:
     from draftwerk.speculative.beams.search import BeamSearch

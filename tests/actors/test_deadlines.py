@@ -9,10 +9,10 @@ from draftwerk.actors.cache import Cache
 from draftwerk.actors.engine import running
 from draftwerk.actors.ledger import Entry
 from draftwerk.actors.messages import Cancel, Failed, Options, Started, Submit
-from draftwerk.slo import NOTHING_PROMISED, Promise
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.slo import NOTHING_PROMISED, Promise
 from tests.actors import loops
 from tests.actors.loops import AtOnce, on_both_loops, on_virtual_time, settle
 from tests.actors.test_cache import encoded, make_cache

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from draftwerk.batches import in_order
+from draftwerk.python_api.batches import in_order
 
 
 async def test_results_are_in_the_order_of_the_items_and_few_run_at_once() -> None:

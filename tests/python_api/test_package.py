@@ -13,7 +13,7 @@ import pytest
 import draftwerk
 from draftwerk.__main__ import main
 from draftwerk.api.core.config import EngineSettings
-from draftwerk.engine_settings import EngineKeywords, StrPath
+from draftwerk.python_api.engine_keywords import EngineKeywords, StrPath
 
 HEAVY = {"anyio", "asyncio", "numpy", "starlette", "tokenizers", "torch", "uvicorn", "uvloop"}
 
@@ -43,7 +43,7 @@ def test_importing_it_imports_nothing_heavy(code: str, more: set[str]) -> None:
 
 
 def test_an_engine_imports_no_torch_here() -> None:
-    check = "import sys, draftwerk.llm; print('torch' in sys.modules)"
+    check = "import sys, draftwerk.python_api.llm; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

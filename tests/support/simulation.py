@@ -23,7 +23,6 @@ from draftwerk.actors.messages import Delta, Ended, Failed, Options, Prompt, Spe
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.cache.page_layout import JOURNAL_BYTES
-from draftwerk.slo import NOTHING_PROMISED, Promise, SloPolicy
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.blend.rules import Blend, RuleName
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
@@ -33,6 +32,7 @@ from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.slo import NOTHING_PROMISED, Promise, SloPolicy
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.support.naive_beams import best_candidates
 from tests.support.proposing import EveryRow, Reckless, RecklessBeside

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk import child_python
-from draftwerk.child_python import child_environment, python_command
+from draftwerk.machine import child_python
+from draftwerk.machine.child_python import child_environment, python_command
 
 SAY = "import sys, draftwerk; print(draftwerk.__file__); print(*sys.path, sep='|')"
 

@@ -24,7 +24,7 @@ from draftwerk.actors.messages import (
     Options,
     Started,
 )
-from draftwerk.child_python import python_command
+from draftwerk.machine.child_python import python_command
 from draftwerk.model.process.build import ModelOptions
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sampling.params import Sampling

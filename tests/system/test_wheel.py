@@ -14,8 +14,8 @@ from zipfile import ZipFile
 import httpx
 import pytest
 
+from draftwerk.machine.version import __version__
 from draftwerk.model.native.build import obtain, ready_path
-from draftwerk.version import __version__
 from tests.support.runners import require_kernels
 from tests.support.tiny_models import save_tiny_with_text
 

@@ -10,7 +10,7 @@ import anyio
 from anyio.abc import Process
 
 from draftwerk.actors.devices.frame_pipe import FramePipe
-from draftwerk.child_python import child_environment
+from draftwerk.machine.child_python import child_environment
 
 
 class Child(Protocol):

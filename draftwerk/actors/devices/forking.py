@@ -18,7 +18,7 @@ from anyio.abc import Process
 
 from draftwerk.actors.devices.child import Child, PipedChild
 from draftwerk.actors.devices.frame_pipe import FramePipe
-from draftwerk.child_python import child_environment
+from draftwerk.machine.child_python import child_environment
 from draftwerk.speculative.protocol.forks import ORDER_MAX, Forked, Order
 
 ANSWER_S = 30.0

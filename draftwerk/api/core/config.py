@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from draftwerk.slo import SloPolicy, read_promise
+from draftwerk.speculative.slo import SloPolicy, read_promise
 from draftwerk.speculative.sources.registry import SETTINGS
 
 PREFIX = "DRAFTWERK_"

@@ -31,7 +31,7 @@ from draftwerk.api.core.memory import MemoryGuard
 from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.request_timer import Clock, RequestTimer
 from draftwerk.api.core.response_store import ResponseStore
-from draftwerk.slo import NOTHING_PROMISED, Promise, read_promise
+from draftwerk.speculative.slo import NOTHING_PROMISED, Promise, read_promise
 
 SEED_BITS = 53
 """Of the seeds we choose: as many as a JSON number keeps in every language."""

@@ -32,7 +32,7 @@ from draftwerk.api.openai.translate import check_model
 from draftwerk.api.replying.reply_plan import ReplyPlan
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import JSON_LINES, GenerationResponse
-from draftwerk.version import __version__
+from draftwerk.machine.version import __version__
 
 CHAT = msgspec.json.Decoder(OllamaChatBody)
 GENERATE = msgspec.json.Decoder(GenerateBody)

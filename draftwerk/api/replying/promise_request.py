@@ -2,7 +2,7 @@
 
 from draftwerk.api.core.errors import refused
 from draftwerk.api.replying.promise_schema import SloBody
-from draftwerk.slo import Promise, read_time
+from draftwerk.speculative.slo import Promise, read_time
 
 
 def promise_of(slo: SloBody | None) -> Promise | None:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from draftwerk.slo import TIME_MAX_S
+from draftwerk.speculative.slo import TIME_MAX_S
 
 Time = (
     Annotated[str, Meta(min_length=1, max_length=32)] | Annotated[float, Meta(gt=0, le=TIME_MAX_S)]

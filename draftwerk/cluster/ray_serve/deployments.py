@@ -37,10 +37,10 @@ from draftwerk.cluster.replica_health import stuck
 from draftwerk.cluster.replica_server import ReplicaServer
 from draftwerk.cluster.replica_set import ReplicaSet
 from draftwerk.cluster.scaling import replicas_for
-from draftwerk.version import __version__
+from draftwerk.machine.version import __version__
 
 if TYPE_CHECKING:
-    from draftwerk.build import RunningEngine
+    from draftwerk.assembly.build import RunningEngine
 
 HAND_OVER_S = 20.0
 """For the doors to take a leaving replica's streams elsewhere."""
@@ -96,7 +96,7 @@ class EngineReplica:
 
     async def _host(self) -> None:
         """Run the engine and its listener until Serve, or a command, ends them."""
-        from draftwerk.build import build_engine  # torch: seconds
+        from draftwerk.assembly.build import build_engine  # torch: seconds
 
         settings, directory = self.settings, self.directory
         context = serve.get_replica_context()
@@ -195,7 +195,7 @@ class DoorDeployment:
 
 def text_of(settings: ClusterSettings, report: Callable[[str], None]) -> TextTools:
     """Return the tokenizer and the chat template of a model. Raises ConfigError."""
-    from draftwerk.build import read_infos, read_text
+    from draftwerk.assembly.build import read_infos, read_text
 
     info, _ = read_infos(settings, report)
     return read_text(info, settings.tool_format)

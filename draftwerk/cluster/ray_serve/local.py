@@ -164,7 +164,7 @@ async def on_threads(
 
 def child_variables() -> dict[str, str]:
     """Return the variables with which Ray's workers import this very package, and Serve's own."""
-    from draftwerk.child_python import child_environment
+    from draftwerk.machine.child_python import child_environment
 
     path = child_environment().get("PYTHONPATH")
     found = {name: os.environ.get(name, value) for name, value in SERVE_VARIABLES.items()}

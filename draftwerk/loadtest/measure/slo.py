@@ -1,5 +1,6 @@
 """Service-level objectives: limits a request must keep, all of them, to count."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Literal, cast
 
@@ -7,10 +8,10 @@ from msgspec import Struct
 
 from draftwerk.loadtest.measure.proportion import Proportion, wilson
 from draftwerk.loadtest.results.rows import RequestRow
-from draftwerk.slo import read_objective
 
 Metric = Literal["ttft", "tpot", "e2e", "gap"]
 METRICS: tuple[Metric, ...] = ("ttft", "tpot", "e2e", "gap")
+OBJECTIVE = re.compile(r"\s*(\w+)\s*[=<]\s*(\d+(?:\.\d+)?)\s*(ms|s)?\s*")
 
 
 class Slo(Struct, frozen=True):
@@ -28,9 +29,11 @@ class Goodput(Struct, frozen=True):
 
 
 def parse_slo(text: str) -> Slo:
-    """Read `ttft=500ms`, `e2e=10s` or `tpot<0.05`."""
-    metric, limit_s = read_objective(text, METRICS)
-    return Slo(cast(Metric, metric), limit_s)
+    """Read `ttft=500ms`, `e2e=10s` or `tpot<0.05`. Raises ValueError with a sentence."""
+    found = OBJECTIVE.fullmatch(text)
+    if not found or found[1] not in METRICS:
+        raise ValueError(f"no SLO {text!r}: write {', '.join(METRICS)} = number and ms or s")
+    return Slo(cast(Metric, found[1]), float(found[2]) / (1000 if found[3] == "ms" else 1))
 
 
 def meets(row: RequestRow, slos: Iterable[Slo]) -> bool:

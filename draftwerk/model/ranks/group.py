@@ -21,7 +21,7 @@ from tempfile import mkdtemp
 from threading import Event, Lock, Thread
 from typing import cast
 
-from draftwerk.child_python import child_environment, python_command
+from draftwerk.machine.child_python import child_environment, python_command
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.shard import Grid
 from draftwerk.model.checkpoint.unsupported import Refused

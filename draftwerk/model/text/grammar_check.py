@@ -20,7 +20,7 @@ from threading import Lock
 import msgspec
 import numpy as np
 
-from draftwerk.child_python import child_environment, python_command
+from draftwerk.machine.child_python import child_environment, python_command
 from draftwerk.model.text.grammar import BadGrammar, Grammars, grammars_of
 from draftwerk.speculative.sampling.params import Grammar
 

@@ -15,7 +15,6 @@ from typing import Protocol
 import msgspec
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.slo import NOTHING_PROMISED, Promise, SloPolicy
 from draftwerk.speculative.beams.search import SEARCH_ROOM
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.protocol.rounds import (
@@ -38,6 +37,7 @@ from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSe
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.scheduler.turning_away import LastWord, TurningAway
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
+from draftwerk.speculative.slo import NOTHING_PROMISED, Promise, SloPolicy
 
 READ_MAX = 64
 """Prompt tokens in a round that another is planned behind: beside a longer one the device's wait is

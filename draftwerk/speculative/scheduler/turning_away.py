@@ -4,7 +4,6 @@ from itertools import chain
 from math import inf
 from typing import NamedTuple
 
-from draftwerk.slo import SloPolicy
 from draftwerk.speculative.scheduler.promises import (
     LateText,
     Pace,
@@ -17,6 +16,7 @@ from draftwerk.speculative.scheduler.promises import (
 from draftwerk.speculative.scheduler.round_budget import DecodingRows, RoundBudget
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.slo import SloPolicy
 
 
 class LastWord(NamedTuple):

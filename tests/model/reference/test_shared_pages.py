@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from draftwerk.cache.page_layout import PageLayout, memory_bytes
-from draftwerk.child_python import child_environment, python_command
+from draftwerk.machine.child_python import child_environment, python_command
 from draftwerk.machine.shared_memory import HUGE, SharedMemory
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.process.build import ModelOptions, build

@@ -13,12 +13,12 @@ from random import Random
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
-from draftwerk.slo import NOTHING_PROMISED, Promise, SloPolicy
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Proposal, Round, Row, Verdict
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler, expand
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
+from draftwerk.speculative.slo import NOTHING_PROMISED, Promise, SloPolicy
 from tests.support.simulation import Guesser
 from tests.support.toy import STOP, VOCAB, ToyTarget, plain_text
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.slo import Promise
 from draftwerk.speculative.costs.context_cost import ContextCost
 from draftwerk.speculative.costs.work import NO_LOAD
 from draftwerk.speculative.sampling.params import Sampling
@@ -24,6 +23,7 @@ from draftwerk.speculative.scheduler.promises import (
 from draftwerk.speculative.scheduler.running_set import AGING_ROUNDS
 from draftwerk.speculative.scheduler.scheduler import expand
 from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.slo import Promise
 from tests.speculative.costs.test_step_cost import ROOFLINE
 from tests.speculative.scheduler.scheduler_world import World
 from tests.speculative.scheduler.test_priority import decided, waiting

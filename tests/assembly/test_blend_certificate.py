@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk.blend_certificate import Certificate, read, write
+from draftwerk.assembly.blend_certificate import Certificate, read, write
 from draftwerk.speculative.blend.measured import Quality
 
 

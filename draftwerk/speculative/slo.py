@@ -1,7 +1,7 @@
-"""Service-level objectives, for the server and the load tests: `ttft=1s`, `tpot=50ms`."""
+"""Service-level objectives: `ttft=1s`, `tpot=50ms`."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -50,9 +50,10 @@ def read_time(given: str | float) -> float:
     return seconds
 
 
-def read_objective(text: str, metrics: Sequence[str]) -> tuple[str, float]:
+def read_objective(text: str) -> tuple[str, float]:
     """Return the metric and its limit in seconds. Raises ValueError with a sentence."""
     found = OBJECTIVE.fullmatch(text)
+    metrics = Promise.__struct_fields__
     if not found or found[1] not in metrics:
         raise ValueError(f"no SLO {text!r}: write {', '.join(metrics)} = number and ms or s")
     return found[1], float(found[2]) / (1000 if found[3] == "ms" else 1)
@@ -62,7 +63,7 @@ def read_promise(texts: Iterable[str]) -> Promise:
     """Return what several texts promise; each may hold more than one. Raises ValueError."""
     limits: dict[str, float] = {}
     for text in (part for one in texts for part in one.split(",")):
-        metric, limit_s = read_objective(text, Promise.__struct_fields__)
+        metric, limit_s = read_objective(text)
         if not limit_s or limits.setdefault(metric, limit_s) != limit_s:
             raise ValueError(f"no SLO {text!r}: one limit above 0 for each of ttft and tpot")
     return Promise(**limits)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from draftwerk.slo import Promise, read_objective, read_promise, read_time
+from draftwerk.speculative.slo import Promise, read_objective, read_promise, read_time
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ from draftwerk.slo import Promise, read_objective, read_promise, read_time
     ],
 )
 def test_an_objective_is_a_metric_and_seconds(text: str, found: tuple[str, float]) -> None:
-    assert read_objective(text, ("ttft", "tpot")) == found
+    assert read_objective(text) == found
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_an_objective_is_a_metric_and_seconds(text: str, found: tuple[str, float
 )
 def test_another_word_is_refused_by_name(text: str) -> None:
     with pytest.raises(ValueError, match="no SLO"):
-        read_objective(text, ("ttft", "tpot"))
+        read_objective(text)
 
 
 def test_a_promise_is_read_from_one_text_or_several() -> None:

@@ -14,13 +14,13 @@ from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import Call, ServerState, error_of
 from draftwerk.api.openai.schema import ChatBody
-from draftwerk.batches import in_order
-from draftwerk.build import Report, RunningEngine, build_engine
-from draftwerk.engine_settings import EngineKeywords, settings_of
-from draftwerk.errors import ClosedError, RequestError
-from draftwerk.output_stream import AsyncOutputStream, Take
-from draftwerk.outputs import OutputBuilder, RequestOutput, delta_of
-from draftwerk.requests import (
+from draftwerk.assembly.build import Report, RunningEngine, build_engine
+from draftwerk.python_api.batches import in_order
+from draftwerk.python_api.engine_keywords import EngineKeywords, settings_of
+from draftwerk.python_api.errors import ClosedError, RequestError
+from draftwerk.python_api.output_stream import AsyncOutputStream, Take
+from draftwerk.python_api.outputs import OutputBuilder, RequestOutput, delta_of
+from draftwerk.python_api.requests import (
     AnyPrompt,
     Conversation,
     TextPrompt,
@@ -30,7 +30,7 @@ from draftwerk.requests import (
     conversation,
     error_of_api,
 )
-from draftwerk.sampling_params import SamplingParams
+from draftwerk.python_api.sampling_params import SamplingParams
 
 log = logging.getLogger("draftwerk")
 

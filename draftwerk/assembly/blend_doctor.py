@@ -13,15 +13,15 @@ import msgspec
 
 from draftwerk.actors.messages import ChatMessage
 from draftwerk.api.core.config import ConfigError, EngineSettings
-from draftwerk.blend_certificate import KL_MAX, TOP1_MIN, Certificate, table, write
-from draftwerk.build import read_infos, read_text
+from draftwerk.assembly.blend_certificate import KL_MAX, TOP1_MIN, Certificate, table, write
+from draftwerk.assembly.build import read_infos, read_text
+from draftwerk.assembly.plan import plan
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import ModelOptions, build
 from draftwerk.model.step.blend.blend_quality import RetrievalPrompt, Sample, measure, summaries
 from draftwerk.model.step.blend.blend_trial import BlendTrial
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
-from draftwerk.plan import plan
 from draftwerk.speculative.blend.rules import RuleName
 
 RATIOS = (0.05, 0.15, 0.3, 1.0)

@@ -12,7 +12,7 @@ from draftwerk.api.core.config import (
     converted,
     fields_of,
 )
-from draftwerk.slo import SloPolicy
+from draftwerk.speculative.slo import SloPolicy
 
 QUEUE_MAX = 2**20
 QUEUE_WAIT_S = 86400.0

@@ -6,8 +6,8 @@ from typing import Protocol
 
 from draftwerk.api.core.config import ConfigError, EngineSettings, bytes_of
 from draftwerk.machine.host import free_bytes, gpu_free_bytes, memory_bytes
-from draftwerk.slo import read_promise
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.slo import read_promise
 from draftwerk.speculative.sources.registry import SETTINGS, WITHOUT_MODEL
 
 SUCCESSORS = 16

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from draftwerk.errors import ClosedError
+from draftwerk.python_api.errors import ClosedError
 
 T = TypeVar("T")
 

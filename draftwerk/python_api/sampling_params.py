@@ -11,7 +11,7 @@ from msgspec import Meta
 from draftwerk.actors.messages import Speculation
 from draftwerk.api.openai.schema import OpenAIBody
 from draftwerk.api.replying.text_schema import GrammarText
-from draftwerk.errors import RequestError
+from draftwerk.python_api.errors import RequestError
 
 GRAMMAR_FIELDS = ("json_schema", "json_object", "regex", "grammar")
 

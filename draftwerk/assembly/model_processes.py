@@ -14,16 +14,16 @@ from draftwerk.actors.devices.process import ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.api.core.config import ConfigError, EngineSettings, bytes_of
+from draftwerk.assembly.plan import Plan
 from draftwerk.cache.page_layout import memory_bytes
 from draftwerk.cache.store.block_bytes import BlockBytes
 from draftwerk.cache.store.block_record import FINGERPRINT_BYTES
 from draftwerk.cache.store.disk import DiskStore, name_key
 from draftwerk.cache.store.page_store import PageStore
-from draftwerk.child_python import python_command
+from draftwerk.machine.child_python import python_command
 from draftwerk.machine.host import available_bytes, proportional_bytes
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.info import ModelInfo
-from draftwerk.plan import Plan
 from draftwerk.speculative.protocol.forks import NurseryModel, Order
 from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.protocol.journal import MoveJournal

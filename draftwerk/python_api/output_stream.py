@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from draftwerk.outputs import OutputDelta, RequestOutput
+from draftwerk.python_api.outputs import OutputDelta, RequestOutput
 
 Take = Callable[[OutputDelta], None]
 RequestRun = Callable[[Take], Coroutine[Any, Any, RequestOutput]]

@@ -9,14 +9,14 @@ from weakref import finalize
 
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.async_llm import AsyncLLM, AsyncOutputStream, log
-from draftwerk.build import Report
-from draftwerk.engine_settings import EngineKeywords
-from draftwerk.errors import ClosedError
-from draftwerk.loop_thread import LoopThread
-from draftwerk.outputs import OutputDelta, RequestOutput
-from draftwerk.requests import AnyPrompt, Conversation, TextPrompt, ToolChoice, Tools
-from draftwerk.sampling_params import SamplingParams
+from draftwerk.assembly.build import Report
+from draftwerk.python_api.async_llm import AsyncLLM, AsyncOutputStream, log
+from draftwerk.python_api.engine_keywords import EngineKeywords
+from draftwerk.python_api.errors import ClosedError
+from draftwerk.python_api.loop_thread import LoopThread
+from draftwerk.python_api.outputs import OutputDelta, RequestOutput
+from draftwerk.python_api.requests import AnyPrompt, Conversation, TextPrompt, ToolChoice, Tools
+from draftwerk.python_api.sampling_params import SamplingParams
 
 
 class LLM:

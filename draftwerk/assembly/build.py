@@ -25,16 +25,8 @@ from draftwerk.actors.devices.recovering_target import RecoveringTarget, Recover
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.api.core.config import ConfigError, EngineSettings
 from draftwerk.api.core.ports import RunningServer, ServedModel
-from draftwerk.blend_certificate import read as read_certificate
-from draftwerk.cache.store.disk import KEY_BYTES, name_key
-from draftwerk.machine.shared_memory import SharedMemory
-from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.checkpoint.info import ModelInfo, read_info
-from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.native.gumbel import fastest
-from draftwerk.model.native.servable import check_servable, own_format
-from draftwerk.model.text.tokenizer import TextTokenizer
-from draftwerk.model_processes import (
+from draftwerk.assembly.blend_certificate import read as read_certificate
+from draftwerk.assembly.model_processes import (
     ModelMemory,
     TargetDevice,
     TargetSuccessors,
@@ -46,7 +38,15 @@ from draftwerk.model_processes import (
     successors,
     target_device,
 )
-from draftwerk.plan import Plan, available, plan
+from draftwerk.assembly.plan import Plan, available, plan
+from draftwerk.cache.store.disk import KEY_BYTES, name_key
+from draftwerk.machine.shared_memory import SharedMemory
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.info import ModelInfo, read_info
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.native.gumbel import fastest
+from draftwerk.model.native.servable import check_servable, own_format
+from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.blend.switch import BlendBound
 from draftwerk.speculative.drafting.policy import KEYED, REJECTION
 from draftwerk.speculative.drafting.proposer import Proposer

@@ -17,8 +17,8 @@ from draftwerk.api.replying.grammars import ANY_OBJECT, schema_grammar
 from draftwerk.api.replying.reasoning_request import ReasoningRequest
 from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.replying.tool_request import chat_wish
-from draftwerk.errors import ClosedError, RequestError, RequestFailedError
-from draftwerk.sampling_params import GRAMMAR_FIELDS, ParamsBody, SamplingParams
+from draftwerk.python_api.errors import ClosedError, RequestError, RequestFailedError
+from draftwerk.python_api.sampling_params import GRAMMAR_FIELDS, ParamsBody, SamplingParams
 from draftwerk.speculative.sampling.params import Grammar
 
 Conversation = Sequence[Mapping[str, object]]

@@ -1,0 +1,1 @@
+"""Where models, processes and engine are put together: the only room that sees them all."""
