@@ -14,14 +14,15 @@ from msgspec import Struct, inspect
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.text import TextTools
 from draftwerk.api.cli.arguments import parser
-from draftwerk.api.core.config import PREFIX, SettingField, Settings, fields_of
+from draftwerk.api.core.config import PREFIX, Settings
 from draftwerk.api.core.errors import CLOSE_CODES, CODES, KINDS
-from draftwerk.api.core.field_errors import alternatives, described, items
 from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai import responses_events
 from draftwerk.api.service.metrics import MetricsCollector
 from draftwerk.api.service.openapi import OPERATIONS, Operation
+from draftwerk.settings.field_faults import alternatives, described, items
+from draftwerk.settings.setting_fields import SettingField, fields_of
 from draftwerk.speculative.sources.registry import SOURCES
 
 PATH = Path("docs/reference.md")

@@ -11,12 +11,12 @@ from draftwerk.machine.version import __version__
 
 if TYPE_CHECKING:
     from draftwerk.actors.messages import Speculation
-    from draftwerk.api.core.config import ConfigError
     from draftwerk.python_api.async_llm import AsyncLLM
     from draftwerk.python_api.errors import ClosedError, RequestError, RequestFailedError
     from draftwerk.python_api.llm import LLM
     from draftwerk.python_api.outputs import CompletionOutput, OutputDelta, RequestOutput
     from draftwerk.python_api.sampling_params import SamplingParams
+    from draftwerk.settings.setting_fields import ConfigError
 
 __all__ = [
     "LLM",
@@ -38,7 +38,7 @@ _MODULES = {
     "AsyncLLM": "python_api.async_llm",
     "ClosedError": "python_api.errors",
     "CompletionOutput": "python_api.outputs",
-    "ConfigError": "api.core.config",
+    "ConfigError": "settings.setting_fields",
     "OutputDelta": "python_api.outputs",
     "RequestError": "python_api.errors",
     "RequestFailedError": "python_api.errors",

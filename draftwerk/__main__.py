@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwerk.api.cli.arguments import LOADTEST, chat_command, parser, settings_of
-from draftwerk.api.core.config import ConfigError, Settings
+from draftwerk.api.core.config import Settings
+from draftwerk.settings.setting_fields import ConfigError
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from draftwerk.actors.messages import ChatMessage
-from draftwerk.api.core.config import ConfigError, EngineSettings
 from draftwerk.assembly.blend_certificate import KL_MAX, TOP1_MIN, Certificate, table, write
 from draftwerk.assembly.build import read_infos, read_text
 from draftwerk.assembly.plan import plan
@@ -22,6 +21,8 @@ from draftwerk.model.step.blend.blend_quality import RetrievalPrompt, Sample, me
 from draftwerk.model.step.blend.blend_trial import BlendTrial
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
+from draftwerk.settings.engine_settings import EngineSettings
+from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.blend.rules import RuleName
 
 RATIOS = (0.05, 0.15, 0.3, 1.0)

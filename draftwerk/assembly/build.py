@@ -23,7 +23,6 @@ from draftwerk.actors.devices.forking import Nursery
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget, RecoveryStats
 from draftwerk.actors.engine import Engine, EngineParts, running
-from draftwerk.api.core.config import ConfigError, EngineSettings
 from draftwerk.api.core.ports import RunningServer, ServedModel
 from draftwerk.assembly.blend_certificate import read as read_certificate
 from draftwerk.assembly.model_processes import (
@@ -47,6 +46,8 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.gumbel import fastest
 from draftwerk.model.native.servable import check_servable, own_format
 from draftwerk.model.text.tokenizer import TextTokenizer
+from draftwerk.settings.engine_settings import EngineSettings
+from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.blend.switch import BlendBound
 from draftwerk.speculative.drafting.policy import KEYED, REJECTION
 from draftwerk.speculative.drafting.proposer import Proposer

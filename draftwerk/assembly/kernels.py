@@ -1,9 +1,10 @@
 """What `draftwerk doctor` tells of the native kernels: which run, and whether their bits hold."""
 
 from draftwerk.api.cli.doctor import compare
-from draftwerk.api.core.config import ConfigError, EngineSettings
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import Library, NativeUnavailable, obtain
+from draftwerk.settings.engine_settings import EngineSettings
+from draftwerk.settings.setting_fields import ConfigError
 
 
 def describe() -> str:

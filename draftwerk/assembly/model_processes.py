@@ -13,7 +13,6 @@ from draftwerk.actors.devices.forking import Nursery, can_fork
 from draftwerk.actors.devices.process import ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
-from draftwerk.api.core.config import ConfigError, EngineSettings, bytes_of
 from draftwerk.assembly.plan import Plan
 from draftwerk.cache.page_layout import memory_bytes
 from draftwerk.cache.store.block_bytes import BlockBytes
@@ -24,6 +23,8 @@ from draftwerk.machine.child_python import python_command
 from draftwerk.machine.host import available_bytes, proportional_bytes
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.info import ModelInfo
+from draftwerk.settings.engine_settings import EngineSettings
+from draftwerk.settings.setting_fields import ConfigError, bytes_of
 from draftwerk.speculative.protocol.forks import NurseryModel, Order
 from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.protocol.journal import MoveJournal

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from shutil import which
 from typing import Protocol
 
-from draftwerk.api.core.config import ConfigError, EngineSettings, bytes_of
 from draftwerk.machine.host import free_bytes, gpu_free_bytes, memory_bytes
+from draftwerk.settings.engine_settings import EngineSettings
+from draftwerk.settings.setting_fields import ConfigError, bytes_of
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.slo import read_promise
 from draftwerk.speculative.sources.registry import SETTINGS, WITHOUT_MODEL

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from draftwerk.api.core.config import ConfigError, Seconds, Settings, check, converted, fields_of
+from draftwerk.api.core.config import Settings, check
 from draftwerk.machine.version import __version__
+from draftwerk.settings.setting_fields import ConfigError, Seconds, converted, fields_of
 
 APP_NAME = "draftwerk"
 

@@ -4,14 +4,9 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import Literal, TypedDict, cast
 
-from draftwerk.api.core.config import (
-    ConfigError,
-    EngineSettings,
-    Settings,
-    check_engine,
-    converted,
-    fields_of,
-)
+from draftwerk.api.core.config import Settings
+from draftwerk.settings.engine_settings import EngineSettings, check_engine
+from draftwerk.settings.setting_fields import ConfigError, converted, fields_of
 from draftwerk.speculative.slo import SloPolicy
 
 QUEUE_MAX = 2**20

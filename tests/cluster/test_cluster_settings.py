@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from draftwerk.api.core.config import ConfigError
 from draftwerk.cluster.cluster_settings import (
     cluster_settings,
     deployment_version,
@@ -16,6 +15,7 @@ from draftwerk.cluster.cluster_settings import (
     with_absolute_paths,
 )
 from draftwerk.cluster.scaling import replicas_for
+from draftwerk.settings.setting_fields import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 
 import draftwerk
 from draftwerk.__main__ import main
-from draftwerk.api.core.config import EngineSettings
 from draftwerk.python_api.engine_keywords import EngineKeywords, StrPath
+from draftwerk.settings.engine_settings import EngineSettings
 
 HEAVY = {"anyio", "asyncio", "numpy", "starlette", "tokenizers", "torch", "uvicorn", "uvloop"}
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
 from urllib.parse import urlsplit
 
-from draftwerk.api.core.config import ConfigError, SettingField, Settings, fields_of, load
+from draftwerk.api.core.config import Settings, load
 from draftwerk.machine.version import __version__
+from draftwerk.settings.setting_fields import ConfigError, SettingField, fields_of
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 LOADTEST = "loadtest"

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from draftwerk.api.cli.running_server import is_draftwerk, server_times
-from draftwerk.api.core.config import ConfigError, Settings
+from draftwerk.api.core.config import Settings
 from draftwerk.machine.holders import holders
 from draftwerk.machine.host import affinity, cpu_name, memory_bytes
 from draftwerk.machine.quota import quota_cpus
 from draftwerk.machine.threads import usable_cpus
+from draftwerk.settings.setting_fields import ConfigError
 
 if TYPE_CHECKING:
     from draftwerk.speculative.protocol.frames import Ready

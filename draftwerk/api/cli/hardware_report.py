@@ -10,10 +10,11 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from draftwerk.api.core.config import ConfigError, Settings
+from draftwerk.api.core.config import Settings
 from draftwerk.loadtest.report.chart import PALETTE, Chart, Series
 from draftwerk.loadtest.report.html import cards, heading, page, paragraph, table
 from draftwerk.machine.host import cpu_name
+from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import StepLoad

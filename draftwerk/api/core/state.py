@@ -16,7 +16,7 @@ from draftwerk.actors.errors import BlendOffError, DrainingError, OverloadedErro
 from draftwerk.actors.messages import Failed, Options, Prompt
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.admission import Admission
-from draftwerk.api.core.config import Settings, bytes_of
+from draftwerk.api.core.config import Settings
 from draftwerk.api.core.errors import (
     ApiError,
     deadline_exceeded,
@@ -31,6 +31,7 @@ from draftwerk.api.core.memory import MemoryGuard
 from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.request_timer import Clock, RequestTimer
 from draftwerk.api.core.response_store import ResponseStore
+from draftwerk.settings.setting_fields import bytes_of
 from draftwerk.speculative.slo import NOTHING_PROMISED, Promise, read_promise
 
 SEED_BITS = 53

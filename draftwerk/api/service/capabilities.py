@@ -4,12 +4,12 @@ import msgspec
 from msgspec import Struct, inspect
 
 from draftwerk.api.anthropic.schema import MessagesBody
-from draftwerk.api.core.field_errors import described
 from draftwerk.api.core.ports import BlendCertificate
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.ollama.schema import GenerateBody, OllamaChatBody
 from draftwerk.api.openai.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
+from draftwerk.settings.field_faults import described
 
 ENDPOINTS: dict[str, type[Struct]] = {
     "/v1/chat/completions": ChatBody,

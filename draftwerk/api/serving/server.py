@@ -20,7 +20,7 @@ import uvicorn
 import uvloop
 
 from draftwerk.api.cli.banner import banner
-from draftwerk.api.core.config import ConfigError, Settings
+from draftwerk.api.core.config import Settings
 from draftwerk.api.core.ports import RunningServer
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.http_protocol import protocols
@@ -28,6 +28,7 @@ from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.openai.responses_socket import MESSAGE_MAX
 from draftwerk.api.serving.app import create_app
 from draftwerk.machine.host import proportional_bytes
+from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.protocol.frames import OnProgress
 
 COLLECTOR = (400, 2, 500)

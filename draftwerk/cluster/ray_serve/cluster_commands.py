@@ -11,7 +11,6 @@ import ray
 from ray import serve
 from ray.serve.config import HTTPOptions
 
-from draftwerk.api.core.config import ConfigError
 from draftwerk.cluster.cluster_settings import APP_NAME, cluster_settings
 from draftwerk.cluster.frame_stream import LinkLostError
 from draftwerk.cluster.protocol import LoadReport
@@ -19,6 +18,7 @@ from draftwerk.cluster.ray_serve.deployments import application
 from draftwerk.cluster.ray_serve.directory import Address, Directory
 from draftwerk.cluster.ray_serve.local import serve_replicas as serve_replicas
 from draftwerk.cluster.replica_link import ReplicaLink, connect
+from draftwerk.settings.setting_fields import ConfigError
 
 LOOK_S = 5.0
 POLL_S = 0.5

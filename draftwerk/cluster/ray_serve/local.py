@@ -22,7 +22,7 @@ import ray
 from ray import serve
 from ray.serve.config import HTTPOptions
 
-from draftwerk.api.core.config import Settings, fields_of
+from draftwerk.api.core.config import Settings
 from draftwerk.api.core.ports import RunningServer
 from draftwerk.api.serving.server import SIGNALS
 from draftwerk.api.serving.server import serve as serve_http
@@ -40,6 +40,7 @@ from draftwerk.cluster.ray_serve.deployments import (
 from draftwerk.cluster.ray_serve.directory import Directory
 from draftwerk.cluster.ray_serve.links import keep_links
 from draftwerk.cluster.replica_set import ReplicaSet
+from draftwerk.settings.setting_fields import fields_of
 
 OBJECT_STORE_BYTES = 80 * 2**20
 """The least that Ray takes: nothing of ours is kept there."""

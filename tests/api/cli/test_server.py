@@ -15,9 +15,10 @@ import httpx
 import pytest
 
 from draftwerk.api.cli.banner import banner
-from draftwerk.api.core.config import ConfigError, load
+from draftwerk.api.core.config import load
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.serving.server import HttpServer, bind
+from draftwerk.settings.setting_fields import ConfigError
 from tests.api.support.serve_fake import build
 from tests.support.waiting import DEADLINE_S
 

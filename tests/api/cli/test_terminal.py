@@ -9,8 +9,9 @@ import pytest
 from draftwerk.actors.messages import Chat
 from draftwerk.api.cli import doctor
 from draftwerk.api.cli.chat import ChatSession, command, reason, speed
-from draftwerk.api.core.config import ConfigError, Settings, load
+from draftwerk.api.core.config import Settings, load
 from draftwerk.machine import threads
+from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.frames import Ready
 from tests.api.conftest import Served, serving

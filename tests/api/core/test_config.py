@@ -10,8 +10,9 @@ import pytest
 
 from draftwerk.__main__ import main
 from draftwerk.api.cli.arguments import parser
-from draftwerk.api.core.config import ConfigError, Settings, bytes_of, load
+from draftwerk.api.core.config import Settings, load
 from draftwerk.assembly.plan import auto_kv_bytes, head_bytes, plan
+from draftwerk.settings.setting_fields import ConfigError, bytes_of
 
 
 def test_flags_beat_the_environment_which_beats_the_file(tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 import pytest
 
-from draftwerk.api.core.config import ConfigError, load
+from draftwerk.api.core.config import load
 from draftwerk.assembly.build import read_infos
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native import servable
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.servable import check_servable, own_format
+from draftwerk.settings.setting_fields import ConfigError
 
 
 @pytest.fixture

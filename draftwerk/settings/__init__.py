@@ -1,0 +1,1 @@
+"""Settings of the engine, in words, files and programs alike."""

@@ -1,0 +1,215 @@
+"""The settings of the models and the engine."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from draftwerk.settings.setting_fields import (
+    SIZE_METAVAR,
+    SIZE_PATTERN,
+    Bytes,
+    ConfigError,
+    Strings,
+)
+from draftwerk.speculative.slo import SloPolicy, read_promise
+from draftwerk.speculative.sources.registry import SETTINGS
+
+
+class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the models and the engine need: `serve` and the Python API alike have these."""
+
+    model: Annotated[
+        str, Meta(description="a directory, GGUF file or hub name; without it, the embedded model")
+    ] = ""
+    served_model_name: Annotated[
+        Strings,
+        Meta(
+            description="the name clients use for the model; may be repeated: replies have the "
+            "first, the others are aliases",
+            extra={"metavar": "NAME"},
+        ),
+    ] = ()
+    draft: Annotated[
+        str, Meta(description="a second, smaller model to draft with", extra={"metavar": "MODEL"})
+    ] = ""
+    draft_head: Annotated[
+        str,
+        Meta(
+            description="a draft head: a file, off, or auto for the one that came with the model",
+            extra={"metavar": "FILE"},
+        ),
+    ] = "auto"
+    speculate: Annotated[
+        str,
+        Meta(
+            description=f"auto, off, or a list of {','.join(SETTINGS)}",
+            extra={"metavar": "HOW"},
+        ),
+    ] = "auto"
+    verify: Annotated[
+        Literal["keyed", "ratio", "block"],
+        Meta(
+            description="how drafts are verified: keyed keeps one seed, one text; ratio and block "
+            "keep the distribution alone, and take drafts from the draft model only"
+        ),
+    ] = "keyed"
+    dtype: Annotated[
+        Literal["auto", "bf16", "fp32", "int8", "int4", "fp16", "fp8"],
+        Meta(
+            description="the weights' format; auto: int8 for a GGUF of five to eight bits, where "
+            "the native kernels run, else bf16; fp16 and fp8 on a GPU only"
+        ),
+    ] = "auto"
+    kv_dtype: Annotated[
+        Literal["auto", "int8", "fp8"],
+        Meta(
+            description="the key-value cache's format; auto: as the activations; int8 on a CPU, "
+            "fp8 on a GPU"
+        ),
+    ] = "auto"
+    device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="where the models run")] = (
+        "auto"
+    )
+    pipeline_parallel: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=64,
+            description="stages that the model's layers are divided among, each in a process of "
+            "its own; on a CPU",
+            extra={"metavar": "N"},
+        ),
+    ] = 1
+    tensor_parallel: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=64,
+            description="processes that share the columns of each product, and the CPUs; the text "
+            "stays the same",
+            extra={"metavar": "N"},
+        ),
+    ] = 1
+    attention: Annotated[
+        str, Meta(description="an attention backend by name, or auto", extra={"metavar": "NAME"})
+    ] = "auto"
+    tool_format: Annotated[
+        Literal["auto", "hermes", "smollm", "off"],
+        Meta(
+            description="how the model writes calls of tools: auto reads it off the chat template; "
+            "hermes and smollm describe tools in words to a model whose template has none"
+        ),
+    ] = "auto"
+    exact: Annotated[
+        bool, Meta(description="one seed, one text, on a GPU too (always so on a CPU)")
+    ] = False
+    kv_memory: Annotated[
+        str,
+        Meta(
+            pattern=rf"^auto$|{SIZE_PATTERN}",
+            description="memory for the key-value cache; auto: from what the weights leave free",
+            extra={"metavar": SIZE_METAVAR},
+        ),
+    ] = "640MiB"
+    kv_store: Annotated[
+        str,
+        Meta(
+            description="a folder that keeps blocks of the key-value cache over restarts; without "
+            "it none are kept",
+            extra={"metavar": "DIR"},
+        ),
+    ] = ""
+    kv_store_size: Annotated[Bytes, Meta(description="what that folder may hold")] = "8GiB"
+    block_size: Annotated[
+        int, Meta(ge=0, le=4096, description="tokens per cache block; 0 lets the backend say")
+    ] = 0
+    requests_max: Annotated[
+        int, Meta(ge=1, le=65536, description="requests in the engine at once")
+    ] = 128
+    silence_s: Annotated[
+        float, Meta(ge=2, le=3600, description="without a beat before a model process is replaced")
+    ] = 8.0
+    spare: Annotated[
+        Literal["auto", "on", "imports", "off"],
+        Meta(
+            description="what stands ready to take over: on: a second model process; imports: a "
+            "small process that becomes one in a second or two; auto: the first where memory "
+            "allows, else the second"
+        ),
+    ] = "auto"
+    prefill_processes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=16,
+            description="model processes that compute long prompts alone, so that texts under way "
+            "do not pause for them; 0: prompts are read in the rounds that decode",
+        ),
+    ] = 0
+    run_ahead: Annotated[
+        Literal["on", "off"],
+        Meta(
+            description="whether the next round is planned while one runs; never beside a draft "
+            "model, whose drafts follow the round"
+        ),
+    ] = "on"
+    slo: Annotated[
+        Strings,
+        Meta(
+            description="what readers are promised, such as ttft=1s or tpot=50ms; may be repeated",
+            extra={"metavar": "OBJECTIVE"},
+        ),
+    ] = ()
+    slo_policy: Annotated[
+        SloPolicy,
+        Meta(
+            description="a request that cannot be kept what it was promised is served in its turn, "
+            "last (behind those that can), or refused with the time to come back"
+        ),
+    ] = "last"
+    audit: Annotated[
+        float,
+        Meta(ge=0, le=1, description="share of finished requests to decode again when idle"),
+    ] = 0.0
+    blend_audit: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1,
+            description="share of requests with `blend` whose prompt is read exactly too when "
+            "idle; past the certificate's bound they are refused",
+        ),
+    ] = 0.0
+
+    @property
+    def ranks(self) -> int:
+        """How many processes compute a step of the target together."""
+        return self.pipeline_parallel * self.tensor_parallel
+
+
+def check_engine(settings: EngineSettings) -> None:
+    """Refuse settings of the engine that contradict each other, or name files that are missing."""
+    if settings.audit and settings.verify != "keyed":
+        raise ConfigError(
+            f"audit compares texts, and verify {settings.verify} does not say the same one twice"
+        )
+    if settings.ranks > 1 and settings.device == "cuda":
+        raise ConfigError(
+            "pipeline_parallel and tensor_parallel divide a model on a CPU, not on device cuda"
+        )
+    if settings.kv_store and settings.device == "cuda":
+        raise ConfigError("kv_store: a GPU's blocks cannot be kept; it needs device cpu")
+    if settings.prefill_processes and settings.device == "cuda":
+        raise ConfigError("prefill_processes: a GPU's pages are its process's own; it needs a CPU")
+    if settings.prefill_processes and settings.draft:
+        raise ConfigError(
+            "prefill_processes: a draft model reads prompts in the rounds that decode; take it "
+            "without draft, or prompts with it"
+        )
+    try:
+        read_promise(settings.slo)
+    except ValueError as error:
+        raise ConfigError(f"slo: {error}") from None
+    if settings.draft_head not in ("auto", "off") and not Path(settings.draft_head).is_file():
+        raise ConfigError(f"draft_head: there is no file {settings.draft_head}; or auto, or off")
