@@ -27,8 +27,7 @@ from math import exp
 from random import Random
 from statistics import mean, quantiles
 
-from benchmarks.drafting.contexts import ROOFLINE
-from benchmarks.support.virtual_server import VirtualServer, VirtualText
+from benchmarks.support.virtual_server import ROOFLINE, VirtualServer, VirtualText
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import StepLoad
