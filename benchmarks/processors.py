@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chat_load import Answers, ask_all, question
-from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show
+from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show, user_columns
 from benchmarks.support.llama_cpp import LlamaCpp
 from draftwerk.loadtest.server.launcher import free_port, serving
 from draftwerk.model.native.isa import NONE, VARIABLE, available
@@ -219,7 +219,7 @@ def table(argv: Iterable[str] | None = None) -> ResultTable:
     options.add_argument("--logs", default="results/processors")
     given = options.parse_args(None if argv is None else list(argv))
     columns = ("format", "server", "drafts", "step / floor")
-    found = ResultTable([*columns, *(f"{users} users" for users in given.users)])
+    found = ResultTable([*columns, *user_columns(given.users)])
     for dtype in given.formats:
         add_rows(found, given, dtype, run(measure, given, dtype))
     return found

@@ -15,7 +15,7 @@ from time import perf_counter
 
 import anyio
 
-from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show
+from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show, user_columns
 from benchmarks.support.engine import chat, engine
 from benchmarks.support.prompts import by_category
 from draftwerk.actors.engine import Engine
@@ -106,7 +106,7 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     options.add_argument("--kv-memory", default="2GiB", help="48 long prompts at once take much")
     given = options.parse_args(argv)
     ratios = run(cells, given)
-    found = ResultTable(["category", *(f"{users} users" for users in given.users)])
+    found = ResultTable(["category", *user_columns(given.users)])
     for category in dict.fromkeys(name for name, _ in ratios):
         found.add(category, *(ratios[category, users] for users in given.users))
     found.notes.append(f"mean {geometric_mean(ratios.values()):.2f}")

@@ -61,8 +61,8 @@ class ResultTable:
 
     def markdown(self) -> str:
         """Return the table as a page has it."""
-        lines = [list(self.columns), ["---"] * len(self.columns), *self.rows]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        head, *rows = (f"| {' | '.join(line)} |" for line in [self.columns, *self.rows])
+        return "\n".join([head, "|" + "---|" * len(self.columns), *rows])
 
 
 def cell_text(cell: object) -> str:
@@ -95,6 +95,11 @@ def middle(values: Iterable[float]) -> float:
     """Return the median, or not-a-number of nothing."""
     known = list(values)
     return median(known) if known else float("nan")
+
+
+def user_columns(users: Iterable[int]) -> list[str]:
+    """Return the heads of columns by the number of users."""
+    return ["1 user" if each == 1 else f"{each} users" for each in users]
 
 
 def run(measure: Callable[..., Coroutine[Any, Any, Found]], *arguments: Any) -> Found:
