@@ -21,7 +21,7 @@ from draftwerk.speculative.sources.acceptance import (
 from draftwerk.speculative.sources.registry import PRIORS
 from draftwerk.speculative.sources.tree import DraftTree
 from tests.speculative.costs.test_step_cost import ROOFLINE
-from tests.support.replay import Recording, Replay, ReplayReport
+from tests.speculative.drafting.replay import Recording, Replay, ReplayReport
 
 
 def flat(tokens: int) -> float:

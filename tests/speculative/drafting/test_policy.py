@@ -4,7 +4,7 @@ import random
 
 from draftwerk.speculative.drafting.policy import REJECTION
 from draftwerk.speculative.drafting.proposer import Proposer
-from tests.support.replay import COSTS, Recording, Replay, cost
+from tests.speculative.drafting.replay import COSTS, Recording, Replay, cost
 
 VOCAB = 50
 

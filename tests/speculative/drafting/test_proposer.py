@@ -30,8 +30,8 @@ from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence
 from draftwerk.speculative.sources.ngram_index import GAP, PAD
 from draftwerk.speculative.sources.store import Memories
+from tests.speculative.drafting.replay import Recording, Replay
 from tests.support.proposing import drafts_of
-from tests.support.replay import Recording, Replay
 from tests.support.toy import STOP, TalkativeTarget, plain_text
 
 ALL = ("ngram", "suffix", "store", "recycle")
