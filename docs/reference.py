@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai import responses_events
 from draftwerk.api.service.metrics import MetricsCollector
-from draftwerk.api.service.openapi import OPERATIONS, Operation
+from draftwerk.api.service.openapi import OPERATIONS
 from draftwerk.settings.field_faults import alternatives, described, items
 from draftwerk.settings.setting_fields import SettingField, fields_of
 from draftwerk.speculative.sources.registry import SOURCES
@@ -61,20 +62,20 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[st
 def _settings() -> Iterator[str]:
     yield "## Settings of `draftwerk serve`\n"
     yield "The command line goes before the environment, that before the file named by `--config`"
-    yield f"or `{PREFIX}CONFIG`, that before the defaults. A list is a repeated flag, a variable"
-    yield "with commas, or a TOML list; a switch is also `--no-NAME`, `true` or `false`.\n"
+    yield f"or `{PREFIX}CONFIG`, that before the defaults. `--kv-memory` is `{PREFIX}KV_MEMORY` in"
+    yield "the environment and `kv-memory` or `kv_memory` in a file, and so for all. A list is a"
+    yield "repeated flag, a variable with commas, or a TOML list; a switch is also `--no-NAME`,"
+    yield "`true` or `false`.\n"
     rows = [
         (
             "`MODEL`" if field.name == "model" else f"`--{field.name.replace('_', '-')}`",
-            f"`{PREFIX}{field.name.upper()}`",
-            f"`{field.name}`",
             _values(field),
             "" if field.default in ("", ()) else f"`{field.default}`",
             field.description,
         )
         for field in fields_of(Settings).values()
     ]
-    yield from table(("flag", "variable", "key", "values", "default", "meaning"), rows)
+    yield from table(("flag", "values", "default", "meaning"), rows)
 
 
 def _sources() -> Iterator[str]:
@@ -126,6 +127,10 @@ def _commands() -> Iterator[str]:
     yield "`draftwerk doctor` takes the settings of `serve`.\n"
 
 
+Rows = list[tuple[str, str]]
+"""Fields, and what they may hold."""
+
+
 def _endpoints() -> Iterator[str]:
     yield "## Endpoints\n"
     yield from table(
@@ -134,72 +139,184 @@ def _endpoints() -> Iterator[str]:
     )
     yield "Every field may be `null`, which means absent. Fields that are not listed are ignored."
     yield "A socket at `/v1/responses` takes `response.create` with the body of the POST and, if"
-    yield "wanted, `stream_id`; and `response.cancel` with `response_id` or `stream_id`.\n"
-    for operation in OPERATIONS:
-        if operation.body is not None:
-            yield from _body(operation, operation.body)
-    replies = {each.reply.__name__: each.reply for each in OPERATIONS if each.reply is not None}
-    for name, reply in replies.items():
-        yield f"### The reply {name}\n"
-        yield from table(("field", "what it holds"), fields_in(inspect.type_info(reply)))
+    yield "wanted, `stream_id`; and `response.cancel` with `response_id` or `stream_id`. Names in"
+    yield "capitals are [objects](#objects). A *text* is a string of at most 1,048,576 characters, a"
+    yield "*name* matches `^[a-zA-Z0-9_.-]{1,64}$`, and a string *up to* 256 has so many characters.\n"
+    bodies = {each.path: each.body for each in OPERATIONS if each.body is not None}
+    fields = {path: _fields(inspect.type_info(body)) for path, body in bodies.items()}
+    owners: dict[tuple[str, str], list[str]] = {}
+    for path, rows in fields.items():
+        for row in rows:
+            owners.setdefault(row, []).append(path)
+    yield from _shared({row: paths for row, paths in owners.items() if len(paths) > 1})
+    for path, body in bodies.items():
+        yield from _body(path, body, [row for row in fields[path] if len(owners[row]) == 1])
+    yield from _replies()
+    own = {each.__name__ for each in bodies.values()}
+    sent = _collected(inspect.type_info(each) for each in bodies.values())
+    replied = _collected(inspect.type_info(each) for each in _replied())
+    yield from _objects({name: kind for name, kind in sent.items() if name not in own})
+    yield from _reply_objects(replied)
 
 
-def _body(operation: Operation, body: type[Struct]) -> Iterator[str]:
-    yield f"### `{operation.method.upper()} {operation.path}`\n"
-    raw = [each.encode_name for each in msgspec.structs.fields(body) if each.type is msgspec.Raw]
-    rows = [row for row in fields_in(inspect.type_info(body)) if row[0].strip("`") not in raw]
-    yield from table(("field", "what it may hold"), rows)
-    if raw:
+def _shared(owners: dict[tuple[str, str], list[str]]) -> Iterator[str]:
+    yield "### Fields that endpoints share\n"
+    by_paths: dict[tuple[str, ...], Rows] = {}
+    for row, paths in owners.items():
+        by_paths.setdefault(tuple(paths), []).append(row)
+    for paths, rows in by_paths.items():
+        yield f"In {', '.join(f'`{path}`' for path in paths)}:\n"
+        yield from table(("field", "what it may hold"), rows)
+
+
+def _body(path: str, body: type[Struct], own: Rows) -> Iterator[str]:
+    yield f"### `POST {path}`\n"
+    if own:
+        yield from table(("field", "what it may hold"), own)
+    else:
+        yield "Has the fields above.\n"
+    if raw := _refused(inspect.type_info(body)):
         yield f"Refused by name unless they ask for nothing: {', '.join(f'`{n}`' for n in raw)}.\n"
     instead: dict[str, str] = getattr(body, "instead", {})
     if instead:
-        yield from table(
-            ("refused", "use"), [(f"`{name}`", said) for name, said in instead.items()]
-        )
+        uses = (f"`{name}`: {use}" for name, use in instead.items())
+        yield f"What to use instead: {'; '.join(uses)}.\n"
     hints: dict[str, str] = getattr(body, "hints", {})
     if hints:
-        yield from table(
-            ("taken without effect", "because"),
-            [(f"`{name}`", said) for name, said in hints.items()],
-        )
+        reasons = (f"`{name}` ({reason})" for name, reason in hints.items())
+        yield f"Taken without effect: {', '.join(reasons)}.\n"
 
 
-def fields_in(kind: inspect.Type, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (field, what it may hold) of a type, the fields of objects in it by their path."""
+def _replied() -> list[type[Struct]]:
+    return [*dict.fromkeys(each.reply for each in OPERATIONS if each.reply is not None)]
+
+
+def _replies() -> Iterator[str]:
+    yield "### Replies\n"
+    rows = [
+        (f"`{each.method.upper()} {each.path}`", f"`{each.reply.__name__}`")
+        for each in OPERATIONS
+        if each.reply is not None
+    ]
+    yield from table(("endpoint", "object"), rows)
+
+
+def _objects(kinds: dict[str, inspect.StructType]) -> Iterator[str]:
+    yield "### Objects\n"
+    rows: Rows = []
+    for name, kind in sorted(kinds.items()):
+        cells = [f"{field} {values}" for field, values in _fields(kind)]
+        refused = ", ".join(f"`{each}`" for each in _refused(kind))
+        cells += [f"refused unless they ask for nothing: {refused}"] if refused else []
+        rows.append((f"`{name}`", "; ".join(cells)))
+    yield from table(("object", "fields"), rows)
+
+
+def _reply_objects(kinds: dict[str, inspect.StructType]) -> Iterator[str]:
+    yield "### Objects of replies\n"
+    rows: Rows = []
+    for name, kind in sorted(kinds.items()):
+        cells: list[str] = []
+        for field in kind.fields:
+            inside = _inside(field.type)
+            parts = f" ({', '.join(f'`{each}`' for each in inside)})" if inside else ""
+            cells.append(f"`{field.encode_name}`{parts}")
+        rows.append((f"`{name}`", ", ".join(cells)))
+    yield from table(("object", "fields"), rows)
+
+
+def _inside(kind: inspect.Type) -> list[str]:
+    """Return the names of the objects that a field may hold."""
     match kind:
-        case inspect.StructType(fields=fields):
-            for field in fields:
-                place = f"{path}.{field.encode_name}" if path else field.encode_name
-                refused = field.default_factory is not msgspec.NODEFAULT  # see api/openai/schema.py
-                if path and refused and isinstance(field.type, inspect.RawType):
-                    yield f"`{place}`", "refused unless it asks for nothing"
-                    continue
-                needed = " **required**" if field.required and not path else ""
-                yield f"`{place}`", _short(field.type) + needed
-                yield from fields_in(field.type, place)
+        case inspect.StructType(cls=cls):
+            return [cls.__name__]
+        case inspect.UnionType() | inspect.Metadata():
+            return [name for each in alternatives(kind) for name in _inside(each)]
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
+            return _inside(item)
+        case _:
+            return []
+
+
+def _collected(kinds: Iterable[inspect.Type]) -> dict[str, inspect.StructType]:
+    """Return all objects that types are made of, by name. Raises ValueError for a name of two."""
+    found: dict[str, inspect.StructType] = {}
+    for kind in kinds:
+        _collect(kind, found)
+    return found
+
+
+def _collect(kind: inspect.Type, found: dict[str, inspect.StructType]) -> None:
+    """Add the objects that a type is made of, by name."""
+    match kind:
+        case inspect.StructType(cls=cls, fields=fields):
+            known = found.setdefault(cls.__name__, kind)
+            if known.cls is not cls:
+                raise ValueError(f"two objects are called {cls.__name__}")
+            for field in fields if known is kind else ():
+                _collect(field.type, found)
         case inspect.UnionType() | inspect.Metadata():
             for each in alternatives(kind):
-                yield from fields_in(each, path)
+                _collect(each, found)
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
-            yield from fields_in(item, path + "[]")
+            _collect(item, found)
         case _:
             pass
 
 
+def _fields(kind: inspect.Type) -> Rows:
+    """Return the fields of an object that may be sent."""
+    assert isinstance(kind, inspect.StructType)
+    return [
+        (f"`{field.encode_name}`", _short(field.type) + (" **required**" if field.required else ""))
+        for field in kind.fields
+        if not _asks_nothing(field)
+    ]
+
+
+def _refused(kind: inspect.Type) -> list[str]:
+    """Return the fields of an object that are refused by name."""
+    assert isinstance(kind, inspect.StructType)
+    return [field.encode_name for field in kind.fields if _asks_nothing(field)]
+
+
+def _asks_nothing(field: inspect.Field) -> bool:
+    """Whether a field is there to be refused: see api/openai/schema.py."""
+    made = field.default_factory is not msgspec.NODEFAULT
+    return made and isinstance(field.type, inspect.RawType)
+
+
+SHORT = (
+    (r"a string of at most 1048576 characters", "text"),
+    (r"a string that matches \^\[a-zA-Z0-9_.-\]\{1,64\}\$", "a name"),
+    (r"a non-empty string of at most (\d+) characters", r"a string of 1 to \1"),
+    (r"a string of at most (\d+) characters", r"a string up to \1"),
+    (r"an integer from (\S+) to (\S+)", r"integer \1 to \2"),
+    (r"a number from (\S+) to (\S+)", r"number \1 to \2"),
+    (r"true or false", "boolean"),
+)
+"""Types in fewer words: expressions, and what is said instead."""
+
+
 def _short(kind: inspect.Type) -> str:
-    """Describe a type, leaving to the next rows what is in its objects."""
+    """Describe a type, objects by their names."""
     match kind:
         case inspect.UnionType() | inspect.Metadata():
-            return " or ".join(_short(each) for each in alternatives(kind))
-        case inspect.StructType():
-            return "an object"
+            return " or ".join(dict.fromkeys(_short(each) for each in alternatives(kind)))
+        case inspect.StructType(cls=cls):
+            return f"`{cls.__name__}`"
         case (
             inspect.ListType(item_type=item, min_length=least, max_length=most)
             | inspect.VarTupleType(item_type=item, min_length=least, max_length=most)
         ):
-            return f"a list of {items(least, most)}, each {_short(item)}"
+            return f"a list of {items(least, most)}, each {_short(item)}".replace(
+                "of items, each", "of"
+            )
         case _:
-            return described(kind)
+            words = described(kind)
+            for pattern, shorter in SHORT:
+                words = re.sub(pattern, shorter, words)
+            return words
 
 
 def _events() -> Iterator[str]:
