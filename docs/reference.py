@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast, get_args, get_origin
+from typing import Any, Literal, NamedTuple, cast, get_args, get_origin
 
 import msgspec
 from msgspec import Struct, inspect
@@ -140,17 +140,28 @@ def _endpoints() -> Iterator[str]:
     yield "Every field may be `null`, which means absent. Fields that are not listed are ignored."
     yield "A socket at `/v1/responses` takes `response.create` with the body of the POST and, if"
     yield "wanted, `stream_id`; and `response.cancel` with `response_id` or `stream_id`. Names in"
-    yield "capitals are [objects](#objects). A *text* is a string of at most 1,048,576 characters, a"
-    yield "*name* matches `^[a-zA-Z0-9_.-]{1,64}$`, and a string *up to* 256 has so many characters.\n"
+    yield "capitals are [objects](#objects); a star marks what is required. A *text* is a string of at"
+    yield "most 1,048,576 characters; a *name* matches `^[a-zA-Z0-9_.-]{1,64}$`; a *string to 256* has at"
+    yield "most so many characters. Numbers stand with the least and the greatest value.\n"
     bodies = {each.path: each.body for each in OPERATIONS if each.body is not None}
-    fields = {path: _fields(inspect.type_info(body)) for path, body in bodies.items()}
-    owners: dict[tuple[str, str], list[str]] = {}
-    for path, rows in fields.items():
-        for row in rows:
-            owners.setdefault(row, []).append(path)
-    yield from _shared({row: paths for row, paths in owners.items() if len(paths) > 1})
-    for path, body in bodies.items():
-        yield from _body(path, body, [row for row in fields[path] if len(owners[row]) == 1])
+    entries = {path: _entries(body) for path, body in bodies.items()}
+    owners: dict[Entry, list[str]] = {}
+    for path, found in entries.items():
+        for entry in found:
+            owners.setdefault(entry, []).append(path)
+    by_paths: dict[tuple[str, ...], list[Entry]] = {}
+    for entry, paths in owners.items():
+        by_paths.setdefault(tuple(paths), []).append(entry)
+    yield "### Fields that endpoints share\n"
+    for paths, found in by_paths.items():
+        if len(paths) > 1:
+            yield f"In {', '.join(f'`{path}`' for path in paths)}:\n"
+            yield from _described(found)
+    for path in bodies:
+        yield f"### `POST {path}`\n"
+        yield from _described(by_paths.get((path,), []))
+        if (path,) not in by_paths:
+            yield "Has the fields above.\n"
     yield from _replies()
     own = {each.__name__ for each in bodies.values()}
     sent = _collected(inspect.type_info(each) for each in bodies.values())
@@ -159,32 +170,38 @@ def _endpoints() -> Iterator[str]:
     yield from _reply_objects(replied)
 
 
-def _shared(owners: dict[tuple[str, str], list[str]]) -> Iterator[str]:
-    yield "### Fields that endpoints share\n"
-    by_paths: dict[tuple[str, ...], Rows] = {}
-    for row, paths in owners.items():
-        by_paths.setdefault(tuple(paths), []).append(row)
-    for paths, rows in by_paths.items():
-        yield f"In {', '.join(f'`{path}`' for path in paths)}:\n"
-        yield from table(("field", "what it may hold"), rows)
+class Entry(NamedTuple):
+    """What is said of a field: what it may hold, what to use instead, or why it has no effect."""
+
+    kind: Literal["field", "refused", "hint"]
+    name: str
+    text: str
 
 
-def _body(path: str, body: type[Struct], own: Rows) -> Iterator[str]:
-    yield f"### `POST {path}`\n"
-    if own:
-        yield from table(("field", "what it may hold"), own)
-    else:
-        yield "Has the fields above.\n"
-    if raw := _refused(inspect.type_info(body)):
-        yield f"Refused by name unless they ask for nothing: {', '.join(f'`{n}`' for n in raw)}.\n"
+def _entries(body: type[Struct]) -> list[Entry]:
+    kind = inspect.type_info(body)
     instead: dict[str, str] = getattr(body, "instead", {})
-    if instead:
-        uses = (f"`{name}`: {use}" for name, use in instead.items())
-        yield f"What to use instead: {'; '.join(uses)}.\n"
     hints: dict[str, str] = getattr(body, "hints", {})
+    found = [Entry("field", *row) for row in _fields(kind)]
+    refused = dict.fromkeys([*_refused(kind), *instead])
+    found += [Entry("refused", name, instead.get(name, "")) for name in refused]
+    return found + [Entry("hint", name, reason) for name, reason in hints.items()]
+
+
+def _described(entries: list[Entry]) -> Iterator[str]:
+    """Yield a table of the fields, and sentences on the others."""
+    rows = [(each.name, each.text) for each in entries if each.kind == "field"]
+    if rows:
+        yield from table(("field", "what it may hold"), rows)
+    refused = [each for each in entries if each.kind == "refused"]
+    if refused:
+        names = (
+            f"`{each.name}`" + (f" (use {each.text})" if each.text else "") for each in refused
+        )
+        yield f"Refused by name unless they ask for nothing: {', '.join(names)}.\n"
+    hints = [f"`{each.name}` ({each.text})" for each in entries if each.kind == "hint"]
     if hints:
-        reasons = (f"`{name}` ({reason})" for name, reason in hints.items())
-        yield f"Taken without effect: {', '.join(reasons)}.\n"
+        yield f"Taken without effect: {', '.join(hints)}.\n"
 
 
 def _replied() -> list[type[Struct]]:
@@ -268,7 +285,7 @@ def _fields(kind: inspect.Type) -> Rows:
     """Return the fields of an object that may be sent."""
     assert isinstance(kind, inspect.StructType)
     return [
-        (f"`{field.encode_name}`", _short(field.type) + (" **required**" if field.required else ""))
+        (f"`{field.encode_name}`", _short(field.type) + ("*" if field.required else ""))
         for field in kind.fields
         if not _asks_nothing(field)
     ]
@@ -289,11 +306,14 @@ def _asks_nothing(field: inspect.Field) -> bool:
 SHORT = (
     (r"a string of at most 1048576 characters", "text"),
     (r"a string that matches \^\[a-zA-Z0-9_.-\]\{1,64\}\$", "a name"),
-    (r"a non-empty string of at most (\d+) characters", r"a string of 1 to \1"),
-    (r"a string of at most (\d+) characters", r"a string up to \1"),
+    (r"a non-empty string of at most (\d+) characters", r"string 1 to \1"),
+    (r"a string of at most (\d+) characters", r"string to \1"),
+    (r"an integer from 0 to 2147483647", "an integer"),
     (r"an integer from (\S+) to (\S+)", r"integer \1 to \2"),
-    (r"a number from (\S+) to (\S+)", r"number \1 to \2"),
+    (r"a number from (\S+) to (\S+)", r"\1 to \2"),
+    (r"a number above 0 to (\S+)", r"above 0 to \1"),
     (r"true or false", "boolean"),
+    (r"one of (.*)$", r"\1"),
 )
 """Types in fewer words: expressions, and what is said instead."""
 
@@ -309,9 +329,8 @@ def _short(kind: inspect.Type) -> str:
             inspect.ListType(item_type=item, min_length=least, max_length=most)
             | inspect.VarTupleType(item_type=item, min_length=least, max_length=most)
         ):
-            return f"a list of {items(least, most)}, each {_short(item)}".replace(
-                "of items, each", "of"
-            )
+            count = items(least, most).removesuffix("items").replace("at most", "up to")
+            return f"a list of {count}{_short(item)}"
         case _:
             words = described(kind)
             for pattern, shorter in SHORT:
@@ -362,10 +381,11 @@ async def _metrics() -> list[str]:
     for family in MetricsCollector(state).collect():
         name = family.name + ("_total" if family.type == "counter" else "")
         labels: tuple[str, ...] = getattr(family, "_labelnames", ())
-        shown = ", ".join(f"`{label}`" for label in labels)
+        shown = ", ".join(f"`{label}`" for label in labels if label != "model_name")
         rows.append((f"`{name}`", family.type, shown, family.documentation))
     rows.append(("`process_*`", "", "", "The server's own process, as prometheus-client has it."))
-    return ["## Metrics\n", *table(("metric", "type", "labels", "what it counts"), rows)]
+    head = ["## Metrics\n", "Those of `vllm:` have the label `model_name` too.\n"]
+    return [*head, *table(("metric", "type", "labels", "what it counts"), rows)]
 
 
 def main() -> int:

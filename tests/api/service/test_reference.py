@@ -49,7 +49,7 @@ def test_nothing_in_it_is_left_undescribed() -> None:
     assert "or valid" not in said
     assert "| `--kv-memory` | a size" in said
     assert "| `response_format` | `ResponseFormat` |" in said
-    assert "| `SloBody` | `ttft` a string of 1 to 32" in said
+    assert "| `SloBody` | `ttft` string 1 to 32" in said
     assert "refused unless they ask for nothing: `refusal`, `audio`, `function_call`" in said
     assert "| `FlatFormat` |" in said and "`schema` any JSON" in said
     assert "`draftwerk_mailbox_depth` | gauge | `actor`" in said
