@@ -140,9 +140,9 @@ def _endpoints() -> Iterator[str]:
     yield "Every field may be `null`, which means absent. Fields that are not listed are ignored."
     yield "A socket at `/v1/responses` takes `response.create` with the body of the POST and, if"
     yield "wanted, `stream_id`; and `response.cancel` with `response_id` or `stream_id`. Names in"
-    yield "capitals are [objects](#objects); a star marks what is required. A *text* is a string of at"
-    yield "most 1,048,576 characters; a *name* matches `^[a-zA-Z0-9_.-]{1,64}$`; a *string to 256* has at"
-    yield "most so many characters. Numbers stand with the least and the greatest value.\n"
+    yield "capitals are [objects](#objects); a star marks what is required. A *text* is a string of"
+    yield "at most 1,048,576 characters; a *name* matches `^[a-zA-Z0-9_.-]{1,64}$`; a *string to 256*"
+    yield "has at most so many characters. Numbers stand with the least and the greatest value.\n"
     bodies = {each.path: each.body for each in OPERATIONS if each.body is not None}
     entries = {path: _entries(body) for path, body in bodies.items()}
     owners: dict[Entry, list[str]] = {}
