@@ -19,6 +19,7 @@ from draftwerk.api.core.config import PREFIX, Settings
 from draftwerk.api.core.errors import CLOSE_CODES, CODES, KINDS
 from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.state import ServerState
+from draftwerk.api.core.usage import Usage
 from draftwerk.api.openai import responses_events
 from draftwerk.api.service.metrics import MetricsCollector
 from draftwerk.api.service.openapi import OPERATIONS
@@ -141,8 +142,8 @@ def _endpoints() -> Iterator[str]:
     yield "A socket at `/v1/responses` takes `response.create` with the body of the POST and, if"
     yield "wanted, `stream_id`; and `response.cancel` with `response_id` or `stream_id`. Names in"
     yield "capitals are [objects](#objects); a star marks what is required. A *text* is a string of"
-    yield "at most 1,048,576 characters; a *name* matches `^[a-zA-Z0-9_.-]{1,64}$`; a *string to 256*"
-    yield "has at most so many characters. Numbers stand with the least and the greatest value.\n"
+    yield "at most 1,048,576 characters; a *name* matches `^[a-zA-Z0-9_.-]{1,64}$`; a *string to"
+    yield "256* has at most so many characters. Numbers stand with their least and greatest value.\n"
     bodies = {each.path: each.body for each in OPERATIONS if each.body is not None}
     entries = {path: _entries(body) for path, body in bodies.items()}
     owners: dict[Entry, list[str]] = {}
@@ -162,12 +163,10 @@ def _endpoints() -> Iterator[str]:
         yield from _described(by_paths.get((path,), []))
         if (path,) not in by_paths:
             yield "Has the fields above.\n"
-    yield from _replies()
     own = {each.__name__ for each in bodies.values()}
     sent = _collected(inspect.type_info(each) for each in bodies.values())
-    replied = _collected(inspect.type_info(each) for each in _replied())
     yield from _objects({name: kind for name, kind in sent.items() if name not in own})
-    yield from _reply_objects(replied)
+    yield from _reply_objects()
 
 
 class Entry(NamedTuple):
@@ -208,16 +207,6 @@ def _replied() -> list[type[Struct]]:
     return [*dict.fromkeys(each.reply for each in OPERATIONS if each.reply is not None)]
 
 
-def _replies() -> Iterator[str]:
-    yield "### Replies\n"
-    rows = [
-        (f"`{each.method.upper()} {each.path}`", f"`{each.reply.__name__}`")
-        for each in OPERATIONS
-        if each.reply is not None
-    ]
-    yield from table(("endpoint", "object"), rows)
-
-
 def _objects(kinds: dict[str, inspect.StructType]) -> Iterator[str]:
     yield "### Objects\n"
     rows: Rows = []
@@ -229,17 +218,22 @@ def _objects(kinds: dict[str, inspect.StructType]) -> Iterator[str]:
     yield from table(("object", "fields"), rows)
 
 
-def _reply_objects(kinds: dict[str, inspect.StructType]) -> Iterator[str]:
+def _reply_objects() -> Iterator[str]:
     yield "### Objects of replies\n"
+    yield "Replies are those of OpenAI's, Anthropic's and Ollama's protocols; `/openapi.json` has"
+    yield "all of their fields. Choices have `origins` (the source of each token) besides, and `score`"
+    yield "after a beam search. Of usage and times:\n"
     rows: Rows = []
-    for name, kind in sorted(kinds.items()):
-        cells: list[str] = []
-        for field in kind.fields:
-            inside = _inside(field.type)
-            parts = f" ({', '.join(f'`{each}`' for each in inside)})" if inside else ""
-            cells.append(f"`{field.encode_name}`{parts}")
-        rows.append((f"`{name}`", ", ".join(cells)))
+    for name, kind in sorted(_collected(map(inspect.type_info, _replied())).items()):
+        if kind.cls.__module__ == Usage.__module__:
+            fields = (f"`{each.encode_name}`{_parts(each.type)}" for each in kind.fields)
+            rows.append((f"`{name}`", ", ".join(fields)))
     yield from table(("object", "fields"), rows)
+
+
+def _parts(kind: inspect.Type) -> str:
+    names = ", ".join(f"`{each}`" for each in _inside(kind))
+    return f" ({names})" if names else ""
 
 
 def _inside(kind: inspect.Type) -> list[str]:
