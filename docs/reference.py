@@ -143,7 +143,7 @@ def _endpoints() -> Iterator[str]:
     yield "wanted, `stream_id`; and `response.cancel` with `response_id` or `stream_id`. Names in"
     yield "capitals are [objects](#objects); a star marks what is required. A *text* is a string of"
     yield "at most 1,048,576 characters; a *name* matches `^[a-zA-Z0-9_.-]{1,64}$`; a *string to"
-    yield "256* has at most so many characters. Numbers stand with their least and greatest value.\n"
+    yield "256* has at most so many characters. Numbers have their least and greatest value.\n"
     bodies = {each.path: each.body for each in OPERATIONS if each.body is not None}
     entries = {path: _entries(body) for path, body in bodies.items()}
     owners: dict[Entry, list[str]] = {}
@@ -221,8 +221,8 @@ def _objects(kinds: dict[str, inspect.StructType]) -> Iterator[str]:
 def _reply_objects() -> Iterator[str]:
     yield "### Objects of replies\n"
     yield "Replies are those of OpenAI's, Anthropic's and Ollama's protocols; `/openapi.json` has"
-    yield "all of their fields. Choices have `origins` (the source of each token) besides, and `score`"
-    yield "after a beam search. Of usage and times:\n"
+    yield "all of their fields. Choices have `origins` (the source of each token) besides, and a beam"
+    yield "search's have `score`. Of usage and times:\n"
     rows: Rows = []
     for name, kind in sorted(_collected(map(inspect.type_info, _replied())).items()):
         if kind.cls.__module__ == Usage.__module__:
