@@ -221,8 +221,8 @@ def _objects(kinds: dict[str, inspect.StructType]) -> Iterator[str]:
 def _reply_objects() -> Iterator[str]:
     yield "### Objects of replies\n"
     yield "Replies are those of OpenAI's, Anthropic's and Ollama's protocols; `/openapi.json` has"
-    yield "all of their fields. Choices have `origins` (the source of each token) besides, and a beam"
-    yield "search's have `score`. Of usage and times:\n"
+    yield "all of their fields. Choices have `origins` (the source of each token) and, of a beam"
+    yield "search, `score` besides. Of usage and times:\n"
     rows: Rows = []
     for name, kind in sorted(_collected(map(inspect.type_info, _replied())).items()):
         if kind.cls.__module__ == Usage.__module__:
