@@ -66,7 +66,7 @@ def _settings() -> Iterator[str]:
     yield f"or `{PREFIX}CONFIG`, that before the defaults. `--kv-memory` is `{PREFIX}KV_MEMORY` in"
     yield "the environment and `kv-memory` or `kv_memory` in a file, and so for all. A list is a"
     yield "repeated flag, a variable with commas, or a TOML list; a switch is also `--no-NAME`,"
-    yield "`true` or `false`.\n"
+    yield "`true` or `false`; a size is such as `512MiB`.\n"
     rows = [
         (
             "`MODEL`" if field.name == "model" else f"`--{field.name.replace('_', '-')}`",
@@ -104,9 +104,9 @@ def _values(field: SettingField) -> str:
     if get_origin(field.type) is Literal:
         return ", ".join(f"`{each}`" for each in get_args(field.type))
     if field.metavar == "SIZE":
-        return "a size such as `512MiB`"
+        return "a size"
     (info,) = (each for each in msgspec.structs.fields(Settings) if each.name == field.name)
-    return described(inspect.type_info(info.type))
+    return _short(inspect.type_info(info.type))
 
 
 def _commands() -> Iterator[str]:

@@ -47,7 +47,7 @@ def test_nothing_in_it_is_left_undescribed() -> None:
     said = reference()
     assert "| valid" not in said
     assert "or valid" not in said
-    assert "| `--kv-memory` | a size" in said
+    assert "| `--kv-memory` | a size |" in said
     assert "| `response_format` | `ResponseFormat` |" in said
     assert "| `SloBody` | `ttft` string 1 to 32" in said
     assert "refused unless they ask for nothing: `refusal`, `audio`, `function_call`" in said
