@@ -371,15 +371,21 @@ async def _metrics() -> list[str]:
         model=ServedModel(name="", context_max=1),
         settings=Settings(),
     )
-    rows: list[tuple[str, ...]] = []
+    by_kind: dict[str, Rows] = {}
     for family in MetricsCollector(state).collect():
         name = family.name + ("_total" if family.type == "counter" else "")
-        labels: tuple[str, ...] = getattr(family, "_labelnames", ())
-        shown = ", ".join(f"`{label}`" for label in labels if label != "model_name")
-        rows.append((f"`{name}`", family.type, shown, family.documentation))
-    rows.append(("`process_*`", "", "", "The server's own process, as prometheus-client has it."))
-    head = ["## Metrics\n", "Those of `vllm:` have the label `model_name` too.\n"]
-    return [*head, *table(("metric", "type", "labels", "what it counts"), rows)]
+        given: tuple[str, ...] = getattr(family, "_labelnames", ())
+        labels = ",".join(label for label in given if label != "model_name")
+        shown = f"`{name}{{{labels}}}`" if labels else f"`{name}`"
+        by_kind.setdefault(family.type, []).append((shown, family.documentation))
+    lines = [
+        "## Metrics\n",
+        "Those of `vllm:` have the label `model_name` too; `process_*` is the server's own",
+    ]
+    lines += ["process, as prometheus-client has it.\n"]
+    for kind, rows in by_kind.items():
+        lines += table((kind, "what it counts"), rows)
+    return lines
 
 
 def main() -> int:

@@ -52,8 +52,8 @@ def test_nothing_in_it_is_left_undescribed() -> None:
     assert "| `SloBody` | `ttft` string 1 to 32" in said
     assert "refused unless they ask for nothing: `refusal`, `audio`, `function_call`" in said
     assert "| `FlatFormat` |" in said and "`schema` any JSON" in said
-    assert "`draftwerk_mailbox_depth` | gauge | `actor`" in said
-    assert "`draftwerk_mailbox_wait_seconds` | histogram | `actor`" in said
+    assert "| `draftwerk_mailbox_depth{actor}` |" in said
+    assert "| `draftwerk_mailbox_wait_seconds{actor}` |" in said
     assert "`response.output_text.delta`" in said
 
 
