@@ -68,8 +68,9 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     )
     trial = BlendTrial(TargetRunner(build(made).parts))
     settings: list[tuple[RuleName, float]] = [("none", 0.0), ("modules", 0.0)]
-    settings += [("head", ratio) for ratio in given.ratios]
-    settings += [("hkvd", ratio) for ratio in given.ratios]
+    repairing: tuple[RuleName, ...] = ("head", "hkvd")
+    for rule in repairing:
+        settings += [(rule, float(ratio)) for ratio in given.ratios]
     asked, rng, samples = lines_of(given.questions), random.Random(given.seed), list[Sample]()
     for number in range(given.count):
         prompt = shuffled(text, asked, number, given.length, rng)

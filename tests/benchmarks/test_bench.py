@@ -34,9 +34,7 @@ def test_a_table_is_aligned_on_a_terminal_and_plain_in_a_page() -> None:
     assert str(table) == (
         "way         tok/s\non            134\nboth  0.571, 1.48\nAll texts are equal."
     )
-    assert table.markdown() == (
-        "| way | tok/s |\n|---|---|\n| on | 134 |\n| both | 0.571, 1.48 |"
-    )
+    assert table.markdown() == ("| way | tok/s |\n|---|---|\n| on | 134 |\n| both | 0.571, 1.48 |")
 
 
 def test_cells_have_three_digits_that_count() -> None:
