@@ -9,7 +9,6 @@ from draftwerk.speculative.drafting.rationing import Choice
 from draftwerk.speculative.protocol.rounds import Draft, Round
 from draftwerk.speculative.sources.acceptance import SequenceAcceptance
 from draftwerk.speculative.sources.draft_head import HeadSource
-from draftwerk.speculative.sources.early import EarlySource
 from draftwerk.speculative.sources.grammar import GrammarSource
 from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
@@ -36,7 +35,6 @@ class DraftedSequence:
     """Tokens that the draft model knew when it last drafted."""
     grammar: GrammarSource | None = None
     head: HeadSource | None = None
-    early: EarlySource | None = None
     sequence_acceptance: SequenceAcceptance = field(default_factory=SequenceAcceptance)
     breaker: Breaker = field(default_factory=Breaker)
     tree: DraftTree | None = None

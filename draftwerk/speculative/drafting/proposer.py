@@ -25,7 +25,6 @@ from draftwerk.speculative.protocol.rounds import (
     Row,
 )
 from draftwerk.speculative.sources.draft_head import HeadSource
-from draftwerk.speculative.sources.early import EarlySource
 from draftwerk.speculative.sources.grammar import GrammarSource
 from draftwerk.speculative.sources.ngram_index import INDEX_MAX, Occurrences, SequenceText
 from draftwerk.speculative.sources.registry import SourceInputs, make_sources
@@ -222,8 +221,6 @@ class Proposer:
             state.grammar.jump_forward = feedback.jump_forward
         if state.head is not None:
             state.head.head_tree = feedback.head_tree
-        if state.early is not None:
-            state.early.tokens = row.early
         return state
 
     def _learn(self, state: DraftedSequence, new_token_ids: tuple[int, ...]) -> None:
@@ -273,7 +270,6 @@ class Proposer:
             takes_model="draft" in allowed,
             grammar=next((each for each in sources if isinstance(each, GrammarSource)), None),
             head=next((each for each in sources if isinstance(each, HeadSource)), None),
-            early=next((each for each in sources if isinstance(each, EarlySource)), None),
         )
 
     def _forget(self, sequence_id: int) -> None:

@@ -7,9 +7,9 @@ proposals were right, so nothing is censored and no bandit algorithm is needed.
 
 from collections.abc import Mapping, Sequence
 
-GRAMMAR, PREDICTION, NGRAM, SUFFIX, STORE, RECYCLE, HEAD, DRAFT, EARLY = range(9)
+GRAMMAR, PREDICTION, NGRAM, SUFFIX, STORE, RECYCLE, HEAD, DRAFT = range(8)
 """The numbers of the sources; `registry.SOURCES` has a row for each."""
-SOURCE_COUNT = 9
+SOURCE_COUNT = 8
 
 DEPTHS = 8
 """Depths that have statistics of their own; deeper nodes share the last."""

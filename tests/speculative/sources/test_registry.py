@@ -15,7 +15,6 @@ from draftwerk.speculative.sources.acceptance import (
     kind,
 )
 from draftwerk.speculative.sources.draft_head import HeadSource
-from draftwerk.speculative.sources.early import EarlySource
 from draftwerk.speculative.sources.grammar import GrammarSource
 from draftwerk.speculative.sources.ngram_index import INDEX_MAX, SequenceText
 from draftwerk.speculative.sources.registry import (
@@ -69,8 +68,6 @@ def test_what_a_row_makes_drafts_under_its_name(spec: SourceSpec) -> None:
         source.jump_forward = (4,)
     if isinstance(source, HeadSource):
         source.head_tree = (HeadNode(-1, 3, (4, 7), (0, 9)),)
-    if isinstance(source, EarlySource):
-        source.tokens = (4,)
     tree = DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance())
     source.propose(tree, 4)
     draft = tree.draft(list(range(len(tree.tokens))))
@@ -81,19 +78,18 @@ def test_what_a_row_makes_drafts_under_its_name(spec: SourceSpec) -> None:
 def test_a_sequence_has_the_sources_that_are_allowed_and_can_draft() -> None:
     every = inputs()
     assert len(make_sources(every, SETTINGS)) == SOURCE_COUNT - 1  # the draft model's come later
-    # A prediction is always the client's wish, and so is an early text.
-    assert len(make_sources(every, ())) == 2
+    # A prediction is always the client's wish.
+    assert len(make_sources(every, ())) == 1
     assert [type(each).__name__ for each in make_sources(every, ["ngram"])] == [
         "PredictionSource",
         "NgramSource",
-        "EarlySource",
     ]
     plain = every._replace(new_sequence=NewSequence(TOKENS, len(TOKENS), Sampling(temperature=0.0)))
     assert len(make_sources(plain, SETTINGS)) == SOURCE_COUNT - 3  # no grammar, no prediction
 
 
 def test_names_that_can_be_chosen() -> None:
-    assert set(SETTINGS) == {spec.name for spec in SOURCES} - {"prediction", "early"}
+    assert set(SETTINGS) == {spec.name for spec in SOURCES} - {"prediction"}
     assert set(WITHOUT_MODEL) == set(SETTINGS) - {"draft"}
 
 

@@ -16,7 +16,6 @@ export const MEANINGS = {
   head: "the draft head, a small network over the model's hidden state",
   draft: "the draft model, a second and smaller one",
   prediction: "the answer that the request predicts",
-  early: "the early text, decoded over reused passages while the prompt was read",
 };
 
 const show = (id, value, unit = "") => {
