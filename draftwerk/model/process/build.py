@@ -77,9 +77,8 @@ class Built(NamedTuple):
     """Where the machine's rates were measured."""
     fingerprint: str = ""
     """Of everything that decides the bytes of keys and values beside the tokens."""
-    blends: str = ""
-    """Fingerprint of what decides how far blended texts are from exact ones; empty where segments
-    cannot be reused."""
+    blends: bool = False
+    """Whether segments of prompts can be reused."""
     group: RankGroup | None = None
     """The other ranks of a divided model."""
 
@@ -192,7 +191,7 @@ def _native(options: ModelOptions, progress: OnProgress, grammars: Grammars | No
         measured_s=part.measured_s + perf_counter() - begun,
         roofline=roofline,
         fingerprint=_page_fingerprint(options, model.directory, kernel_words(kernels)),
-        blends=_fingerprint(options, model.directory, ("blend",)) if parts.turn_slots else "",
+        blends=parts.turn_slots is not None,
         group=group,
     )
 
@@ -209,10 +208,6 @@ def _page_fingerprint(options: ModelOptions, directory: Path, words: tuple[str, 
     """Return what tells these pages' bytes from all others; empty where nothing can."""
     if options.pages_descriptor < 0:
         return ""
-    return _fingerprint(options, directory, words)
-
-
-def _fingerprint(options: ModelOptions, directory: Path, words: tuple[str, ...]) -> str:
     words = (options.dtype, options.kv_dtype, str(options.block_size), *words)
     found = weights_fingerprint(directory, cache_directory(), words)
     return "" if found is None else found.hex()
