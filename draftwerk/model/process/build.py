@@ -42,9 +42,6 @@ from draftwerk.model.ranks.share import WHOLE, Share, grid_of, share_of
 from draftwerk.model.reference.draft_head import TorchStep
 from draftwerk.model.reference.kv_pages import private_pages
 from draftwerk.model.step.backend import Backend, BoundHead, LoadedModel
-from draftwerk.model.step.draft_runner import DraftRunner
-from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.model.step.verify import rule_of
 from draftwerk.model.text.grammar import Grammars, grammars_of
 from draftwerk.speculative.blend.rules import CHECK_LAYER
 from draftwerk.speculative.costs.roofline import Roofline
@@ -167,26 +164,6 @@ def build_rank(options: ModelOptions, progress: OnProgress = lambda _: None) -> 
     keys = part.pages.keys
     scratch = private_pages(tuple(keys.shape), keys.dtype)
     return BuiltRank(share.stage(part.forward), part.pages, scratch, part.threads)
-
-
-def build_runner(options: ModelOptions, progress: OnProgress = lambda _: None) -> TargetRunner:
-    """Return a target model. Raises Refused."""
-    return TargetRunner(
-        build(options, progress).parts, options.successor_count, rule=rule_of(options.verify)
-    )
-
-
-def build_draft_runner(
-    options: ModelOptions, target_vocab_size: int, progress: OnProgress = lambda _: None
-) -> DraftRunner:
-    """Return a draft model. Raises Refused, also for another vocabulary than the target's."""
-    parts = build(options, progress, drafts=True).parts
-    if parts.vocab_size != target_vocab_size:
-        raise Refused(
-            f"the draft model's vocabulary has {parts.vocab_size} tokens, the target's has "
-            f"{target_vocab_size}; they must be the same"
-        )
-    return DraftRunner(parts, verify=options.verify)
 
 
 def _native(
