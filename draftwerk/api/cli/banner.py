@@ -3,8 +3,11 @@
 from draftwerk.api.core.ports import ServedModel
 
 
-def banner(model: ServedModel, url: str, elsewhere: str = "") -> str:
-    """Return what is served, where, and how to try it; `elsewhere` is its URL on other machines."""
+def banner(model: ServedModel, url: str, elsewhere: str = "", keyed: bool = False) -> str:
+    """Return what is served, where, and how to try it.
+
+    `elsewhere` is its URL on other machines; `keyed` if requests need a key, which is not shown.
+    """
     facts = [model.name, model.device, model.dtype, model.attention]
     drafts = ", ".join((*model.draft_sources, model.draft_model)).strip(", ") or "none"
     exact = "yes" if model.exact else "up to near-ties"
@@ -15,6 +18,7 @@ def banner(model: ServedModel, url: str, elsewhere: str = "") -> str:
             f"\n  divided among {count} processes: pipeline {model.pipeline_parallel} x "
             f"tensor {model.tensor_parallel}"
         )
+    key = ' \\\n    -H "authorization: Bearer $KEY"' if keyed else ""
     kernels = f"\n  kernels: {model.kernels}" if model.kernels else ""
     return f"""
   {" · ".join(fact for fact in facts if fact)}
@@ -22,7 +26,7 @@ def banner(model: ServedModel, url: str, elsewhere: str = "") -> str:
 
   {url}    a page to try it; any OpenAI client at {url}/v1
 {others}
-  curl -N {url}/v1/chat/completions -H 'content-type: application/json' \\
+  curl -N {url}/v1/chat/completions -H 'content-type: application/json'{key} \\
     -d '{{"stream": true, "messages": [{{"role": "user", "content": "Hello!"}}]}}'
 
   Ctrl-C stops it.
