@@ -174,7 +174,7 @@ PAGES = [
 ]
 """The changelog may name what is gone."""
 PATH = re.compile(r"[\w.*-]+(?:/[\w.*-]+)*(?:/|\.(?:py|md|cpp|h|html|toml|png|json))(?:::\w+…?)?")
-ELSEWHERE = {"config.json", "tokenizer.json", "structured_outputs.json"}
+ELSEWHERE = {"config.json", "generation_config.json", "tokenizer.json", "structured_outputs.json"}
 """Files of models."""
 
 

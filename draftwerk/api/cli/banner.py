@@ -18,11 +18,12 @@ def banner(model: ServedModel, url: str, elsewhere: str = "", keyed: bool = Fals
             f"\n  divided among {count} processes: pipeline {model.pipeline_parallel} x "
             f"tensor {model.tensor_parallel}"
         )
+    sampling = _sampling(model)
     key = ' \\\n    -H "authorization: Bearer $KEY"' if keyed else ""
     kernels = f"\n  kernels: {model.kernels}" if model.kernels else ""
     return f"""
   {" · ".join(fact for fact in facts if fact)}
-  context {model.context_max} tokens · drafts: {drafts} · exact: {exact}{kernels}{ranks}
+  context {model.context_max} tokens · drafts: {drafts} · exact: {exact}{kernels}{ranks}{sampling}
 
   {url}    a page to try it; any OpenAI client at {url}/v1
 {others}
@@ -31,3 +32,12 @@ def banner(model: ServedModel, url: str, elsewhere: str = "", keyed: bool = Fals
 
   Ctrl-C stops it.
 """
+
+
+def _sampling(model: ServedModel) -> str:
+    """Return the line of how tokens are drawn for requests that do not say it."""
+    given = [f"{name} {value:g}" for name, value in model.sampling.given().items()]
+    if not given:
+        return ""
+    words = ", ".join(given).replace("_", " ")
+    return f"\n  sampling: {words} by default, as {model.sampling_source} says"

@@ -10,8 +10,15 @@ from draftwerk.model.checkpoint.files.shards import stored_tensors
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.rope_fields import check_rope
-from draftwerk.model.checkpoint.supported import FORMAT_KEY, Json, check_supported, sizes_of
+from draftwerk.model.checkpoint.supported import (
+    FORMAT_KEY,
+    GENERATION_FILE,
+    Json,
+    check_supported,
+    sizes_of,
+)
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
 QUANTISATION_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
 """Beside weights that GPTQ, AWQ and ModelOpt have quantised."""
@@ -34,6 +41,10 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The weights' own: bf16 for whole numbers of any width, int8 or int4."""
     stored_bytes: int = 0
     """Of the weights as they are read."""
+    sampling: SamplingDefaults = SamplingDefaults()
+    """What its makers recommend, as far as it is obeyed."""
+    sampling_source: str = ""
+    """Where they say so."""
 
 
 def read_info(location: Location) -> ModelInfo:
@@ -79,7 +90,7 @@ def read_supported(directory: Path) -> Json:
 
 def read_generation(directory: Path) -> Json:
     """Return `generation_config.json`, empty where there is none."""
-    return read_json(directory / "generation_config.json") or {}
+    return read_json(directory / GENERATION_FILE) or {}
 
 
 def end_tokens(hf: Json, generation: Json) -> tuple[int, ...]:

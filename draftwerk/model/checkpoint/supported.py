@@ -27,6 +27,7 @@ WINDOW = 4096
 
 Json = Mapping[str, Any]
 
+GENERATION_FILE = "generation_config.json"
 FORMAT_KEY = "draftwerk_format"
 """In `config.json` of a converted GGUF: the served format nearest to the file's own."""
 
