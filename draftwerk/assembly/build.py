@@ -257,6 +257,7 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         vocab_size=models.target_info.vocab_size,
         family=models.target_info.family,
         stored_bytes=models.target_info.stored_bytes,
+        file_format=models.target_info.file_format,
         sampling=models.target_info.sampling,
         sampling_source=models.target_info.sampling_source,
         draft_model="" if models.draft_info is None else models.draft_info.name,

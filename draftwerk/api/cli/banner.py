@@ -18,7 +18,7 @@ def banner(model: ServedModel, url: str, elsewhere: str = "", keyed: bool = Fals
             f"\n  divided among {count} processes: pipeline {model.pipeline_parallel} x "
             f"tensor {model.tensor_parallel}"
         )
-    sampling = _sampling(model)
+    sampling = _file_format(model) + _sampling(model)
     key = ' \\\n    -H "authorization: Bearer $KEY"' if keyed else ""
     kernels = f"\n  kernels: {model.kernels}" if model.kernels else ""
     return f"""
@@ -41,3 +41,13 @@ def _sampling(model: ServedModel) -> str:
         return ""
     words = ", ".join(given).replace("_", " ")
     return f"\n  sampling: {words} by default, as {model.sampling_source} says"
+
+
+def _file_format(model: ServedModel) -> str:
+    """Return the line for a file whose weights are served in another format than its own."""
+    if model.file_format in ("", model.dtype):
+        return ""
+    said = f"\n  format: the file's weights are {model.file_format}, served as {model.dtype}"
+    if (model.file_format, model.dtype, model.attention) != ("int4", "bf16", "native"):
+        return said
+    return f"{said}; --dtype int4 takes less memory and time, with other texts"

@@ -56,6 +56,8 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Its architecture, as its checkpoint calls it."""
     stored_bytes: int = 0
     """Of its weights as they are read."""
+    file_format: str = ""
+    """Nearest to most weights of its GGUF file: bf16, int8 or int4; empty for another file."""
     sampling: SamplingDefaults = SamplingDefaults()
     """What its makers recommend, for requests that do not say it."""
     sampling_source: str = ""

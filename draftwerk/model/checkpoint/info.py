@@ -39,6 +39,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Its architecture, as its configuration calls it."""
     stored_format: str = "bf16"
     """The weights' own: bf16 for whole numbers of any width, int8 or int4."""
+    file_format: str = ""
+    """The same, of a converted GGUF: as its file has it."""
     stored_bytes: int = 0
     """Of the weights as they are read."""
     sampling: SamplingDefaults = SamplingDefaults()
@@ -66,6 +68,7 @@ def read_info(location: Location) -> ModelInfo:
         head_size=head_size,
         family=hf.get("model_type", ""),
         stored_format=_stored_format(hf),
+        file_format=hf.get(FORMAT_KEY, ""),
         stored_bytes=sum(path.stat().st_size for path in {each.path for each in stored.values()}),
     )
 

@@ -246,6 +246,20 @@ def test_the_banner_has_a_key_in_its_command_where_keys_are_needed(keyed: bool) 
     assert ("authorization: Bearer $KEY" in words) == keyed
 
 
+@pytest.mark.parametrize(
+    ("file", "served", "flag"),
+    [("", "bf16", False), ("int8", "int8", False), ("int4", "bf16", True), ("int4", "int8", False)],
+)
+def test_the_banner_says_which_format_is_served_of_which_file(
+    file: str, served: str, flag: bool
+) -> None:
+    card = ServedModel(name="m", context_max=1, file_format=file, dtype=served, attention="native")
+    shown = banner(card, "http://127.0.0.1:1")
+    assert f"· {served}" in shown
+    assert ("--dtype int4" in shown) == flag
+    assert (f"weights are {file}, served as {served}" in shown) == (file not in ("", served))
+
+
 WATCHED = """
 import gc
 from draftwerk.api.serving.server import bound_collections

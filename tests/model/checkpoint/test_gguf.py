@@ -316,7 +316,8 @@ def test_a_converted_file_remembers_its_format(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(gguf_file, "stored_format", lambda tensors: "int4")
     write_gguf(tmp_path / "m.gguf", "llama", "llama")
     gguf_file.convert(tmp_path / "m.gguf", tmp_path, lambda _: None)
-    assert read_info(hub.Location("m", tmp_path)).stored_format == "int4"
+    info = read_info(hub.Location("m", tmp_path))
+    assert (info.stored_format, info.file_format) == ("int4", "int4")
 
 
 def test_the_sampling_that_a_file_recommends_is_kept(
