@@ -65,7 +65,7 @@ def extra_cluster() -> "ModuleType":
         if (error.name or "").partition(".")[0] != "ray":
             raise
         raise ConfigError(
-            "replicas need Ray Serve: install draftwerk with the extra `cluster`"
+            "replicas need Ray Serve: in draftwerk's clone, pip install '.[cluster]'"
         ) from None
 
 

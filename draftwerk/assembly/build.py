@@ -40,6 +40,7 @@ from draftwerk.cache.store.disk import KEY_BYTES, name_key
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
+from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.gumbel import fastest
 from draftwerk.model.native.servable import check_servable, own_format
@@ -243,6 +244,9 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         vocab_size=models.target_info.vocab_size,
         family=models.target_info.family,
         stored_bytes=models.target_info.stored_bytes,
+        file_format=models.target_info.file_format,
+        sampling=models.target_info.sampling,
+        sampling_source=models.target_info.sampling_source,
         draft_model="" if models.draft_info is None else models.draft_info.name,
         draft_sources=models.methods,
         device=models.ready.device,
@@ -292,7 +296,7 @@ def read_infos(settings: EngineSettings, report: Report) -> tuple[ModelInfo, Mod
         check_servable(
             settings.device, settings.attention, settings.dtype, settings.kv_dtype, report
         )
-        target = read_info(locate(settings.model or None, report))
+        target = _sampled(read_info(locate(settings.model or None, report)), settings)
         draft = read_info(locate(settings.draft, report)) if settings.draft else None
     except Refused as error:
         raise ConfigError(str(error)) from None
@@ -303,6 +307,15 @@ def _served(settings: EngineSettings, info: ModelInfo, report: Report) -> ModelI
     """Return a model's card with the format that it is served in unless one is asked for."""
     found = own_format(info.stored_format, settings.device, settings.attention, report)
     return msgspec.structs.replace(info, stored_format=found)
+
+
+def _sampled(info: ModelInfo, settings: EngineSettings) -> ModelInfo:
+    """Return a model's card with the sampling that requests have by default. Raises Refused."""
+    if settings.generation_config == "none":
+        return info
+    built_in = "" if settings.model else info.name
+    sampling, source = recommended(Path(info.directory), built_in)
+    return msgspec.structs.replace(info, sampling=sampling, sampling_source=source)
 
 
 def read_text(info: ModelInfo, tool_format: str = "auto") -> TextTokenizer:

@@ -34,7 +34,7 @@ class SamplingParams:
     """
 
     temperature: float | None = None
-    """0 takes the most likely token; 1 if not given, 0 in a beam search."""
+    """0 takes the most likely token; if not given the model's own or 1, 0 in a beam search."""
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None

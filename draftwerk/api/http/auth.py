@@ -14,6 +14,8 @@ from draftwerk.api.http.page import FOLDER
 
 OPEN = frozenset(("/", "/health", "/ready", "/openapi.json", "/favicon.ico"))
 """Paths that need no key, as do the page's own files: they show nothing of models or requests."""
+SHOWN_MAX = 80
+"""Letters of an address in a refusal."""
 SUBPROTOCOL = "openai-insecure-api-key."
 """How browsers, which cannot set headers on a WebSocket, send the key: OpenAI's own way."""
 
@@ -71,8 +73,9 @@ class AuthMiddleware:
 
     def _check(self, scope: Scope) -> None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        if not self._origin_allowed(headers.get(b"origin"), headers.get(b"host", "")):
-            raise ApiError(403, "Browsers may not come here from that page.", code="origin")
+        origin, host = headers.get(b"origin"), headers.get(b"host", "")
+        if not self._origin_allowed(origin, host):
+            raise ApiError(403, _barred(origin or "", host), code="origin")
         scope["tenant"] = ""
         if not self.keys or (scope["type"] == "http" and is_open(scope["path"])):
             return
@@ -99,6 +102,21 @@ class AuthMiddleware:
             return False
         local = page.hostname in LOOPBACK
         return local or bool(self.keys) or self.settings.host not in LOOPBACK
+
+
+def _barred(origin: str, host: str) -> str:
+    """Return why a page's browser is turned away, and what the operator may do about it."""
+    own = origin.partition("://")[2] == host
+    remedy = (
+        "without API keys only names of this machine are taken for the server's own"
+        if own
+        else f"the request's Host is {host[:SHOWN_MAX]!r}: a proxy in front must pass Host on with "
+        "its port (nginx: proxy_set_header Host $http_host)"
+    )
+    return (
+        f"Browsers may not come here from the page {origin[:SHOWN_MAX]!r}: {remedy}. Pages of "
+        "other sites may where the server was started with --cors-origin and their address."
+    )
 
 
 def _secret(headers: dict[bytes, str], subprotocols: Sequence[str]) -> str | None:

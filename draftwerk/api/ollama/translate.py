@@ -23,11 +23,13 @@ from draftwerk.api.replying.grammars import ANY_OBJECT, schema_grammar
 from draftwerk.api.replying.reasoning_request import ReasoningRequest
 from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.replying.tool_request import call_id_of, tool_wish
+from draftwerk.speculative.sampling.defaults import SamplingDefaults
 from draftwerk.speculative.sampling.params import Grammar
 
 NAMES = {"messages": "messages", "response_format": "format", "max_tokens": "options.num_predict"}
-TEMPERATURE, TOP_K, TOP_P = 0.8, 40, 0.9
-"""Ollama's defaults. Its `repeat_penalty` of 1.1 over 64 tokens has none here that is the same."""
+OLLAMA = SamplingDefaults(temperature=0.8, top_k=40, top_p=0.9)
+"""Ollama's defaults, for what the model does not say. Its `repeat_penalty` of 1.1 over 64 tokens
+has none here that is the same."""
 ANY_SEED = -1
 
 
@@ -153,9 +155,9 @@ def engine_options(
     """Return the engine's options."""
     sampling = SamplingBody(
         model=body.model,
-        temperature=TEMPERATURE if found.temperature is None else found.temperature,
-        top_k=TOP_K if found.top_k is None else found.top_k,
-        top_p=TOP_P if found.top_p is None else found.top_p,
+        temperature=found.temperature,
+        top_k=found.top_k,
+        top_p=found.top_p,
         min_p=found.min_p,
         repetition_penalty=found.repeat_penalty,
         presence_penalty=found.presence_penalty,
@@ -173,6 +175,7 @@ def engine_options(
         grammar=plan.grammar,
         grammar_field=plan.blamed,
         reply=plan.form,
+        protocol=OLLAMA,
     )
     stop = (found.stop,) if isinstance(found.stop, str) else tuple(found.stop or ())
     return msgspec.structs.replace(asked, stop=tuple(each for each in stop if each))

@@ -33,6 +33,7 @@ from draftwerk.api.openai.translate import (
     chat_prompt,
     completion_options,
     completion_prompts,
+    drawn_as,
     grammar_field,
     tier_of,
 )
@@ -205,7 +206,12 @@ def responses_serializer(
         is_parsed=plan.form is not None,
     )
     return ResponsesSerializer(
-        metadata, body, state.now, stream_id, keeps and body.store is not False
+        metadata,
+        body,
+        drawn_as(body, state.model),
+        state.now,
+        stream_id,
+        keeps and body.store is not False,
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from draftwerk.actors.messages import Chat, ChatMessage, Options, Prompt, Scalar, Speculation
 from draftwerk.api.core.errors import ApiError, refused
@@ -28,6 +29,7 @@ from draftwerk.api.replying.segments import blend_of, marked
 from draftwerk.api.replying.tool_request import chat_wish, tool_call
 from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.replies.formats import ReplyFormat
+from draftwerk.speculative.sampling.defaults import SamplingDefaults
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 
 COMPLETION_TOKENS = 16
@@ -41,6 +43,8 @@ SERVED_AS: dict[ServiceTier, ServiceTier] = {
     "auto": "default", "scale": "default", "fast": "priority",
 }  # fmt: skip
 """What a reply calls a tier that is one of the others."""
+NO_DEFAULTS = SamplingDefaults()
+"""Of a protocol that leaves the distribution as it is."""
 TEMPERATURE_MIN = 1e-6
 """Below this, one unit in the last place of a float32 logit outweighs any noise: it is greedy."""
 
@@ -222,22 +226,21 @@ def options(
     grammar_field: str = "response_format",
     reply: ReplyFormat | None = None,
     blend: Blend | None = None,
+    protocol: SamplingDefaults = NO_DEFAULTS,
 ) -> Options:
-    """Return the options of any body; null and absent fields take their neutral values."""
+    """Return the options of any body; null and absent fields take the model's own values.
+
+    Where it has none they take those of the `protocol`.
+    """
     check_model(body.model, model)
     _check_include(body, includes)
     check_conflicts(body, grammar, grammar_field)
     if (body.min_tokens or 0) > (tokens_max or model.context_max):
         raise refused("`min_tokens` is above the token limit.", "min_tokens", "invalid")
     _check_beams(body)
-    temperature = neutral_temperature(body) if body.temperature is None else body.temperature
     return Options(
-        sampling=Sampling(
-            temperature=temperature if temperature >= TEMPERATURE_MIN else 0.0,
-            top_k=max(body.top_k or 0, 0),
-            top_p=1.0 if body.top_p is None else body.top_p,
-            min_p=body.min_p or 0.0,
-            repetition_penalty=body.repetition_penalty or 1.0,
+        sampling=replace(
+            drawn_as(body, model, protocol),
             presence_penalty=body.presence_penalty or 0.0,
             frequency_penalty=body.frequency_penalty or 0.0,
             logit_bias=_bias(body, model),
@@ -273,9 +276,25 @@ def tier_of(body: SamplingBody) -> ServiceTier | UnsetType:
     return SERVED_AS.get(body.service_tier, body.service_tier)
 
 
-def neutral_temperature(body: SamplingBody) -> float:
-    """Return what no temperature means: a beam search does not sample."""
-    return 0.0 if (body.beam_width or 1) > 1 else 1.0
+def drawn_as(
+    body: SamplingBody, model: ServedModel, protocol: SamplingDefaults = NO_DEFAULTS
+) -> Sampling:
+    """Return how the tokens of a body are drawn: as it says, else the model, else its protocol.
+
+    A beam search has nothing of the model's: it does not sample unless asked to.
+    """
+    asked = SamplingDefaults(
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=body.top_k,
+        min_p=body.min_p,
+        repetition_penalty=body.repetition_penalty,
+    )
+    is_search = (body.beam_width or 1) > 1
+    own = SamplingDefaults(temperature=0.0) if is_search else model.sampling
+    found = replace(Sampling(), **asked.over(own.over(protocol)).given())
+    temperature = found.temperature if found.temperature >= TEMPERATURE_MIN else 0.0
+    return replace(found, temperature=temperature, top_k=max(found.top_k, 0))
 
 
 def _check_beams(body: SamplingBody) -> None:

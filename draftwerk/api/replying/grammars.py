@@ -14,6 +14,7 @@ from draftwerk.api.replying.text_schema import (
     StructuredOutputs,
     TextFields,
 )
+from draftwerk.speculative.replies.closed_schemas import closed
 from draftwerk.speculative.replies.literals import escaped_pattern
 from draftwerk.speculative.sampling.params import Grammar
 
@@ -69,13 +70,26 @@ def _simple_grammar(requested: ResponseFormat | FlatFormat) -> Grammar | None:
 
 
 def schema_grammar(schema: msgspec.Raw, path: str) -> Grammar:
-    """Return the grammar of a schema; its properties keep their order, which the text follows."""
+    """Return the grammar of a schema; its properties keep their order, which the text follows.
+
+    Properties that an object does not list are generated only where its schema says so.
+    """
     raw = bytes(schema)
     if not raw.startswith(b"{"):
         raise refused(f"`{path}` must be an object.", path, "invalid")
     if len(raw) > GRAMMAR_MAX:
         raise refused(f"`{path}` is longer than {GRAMMAR_MAX} bytes.", path, "invalid")
-    return Grammar("json_schema", msgspec.json.format(raw, indent=-1).decode())
+    return Grammar("json_schema", _closed_text(msgspec.json.format(raw, indent=-1).decode()))
+
+
+def _closed_text(text: str) -> str:
+    """Return a schema with its objects closed; what Python cannot read the engine refuses."""
+    try:
+        schema = json.loads(text)
+        found = closed(schema)
+    except (ValueError, RecursionError):
+        return text
+    return text if found == schema else json.dumps(found, separators=(",", ":"))
 
 
 def text_grammar(body: TextFields, form: Grammar | None, field: str) -> tuple[Grammar | None, str]:

@@ -188,6 +188,7 @@ def _model(request: Request, name: str) -> dict[str, object]:
         "owned_by": "draftwerk",
         "root": card.name,
         "max_model_len": card.context_max,
+        "sampling": {**card.sampling.given(), "source": card.sampling_source or None},
     }
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from draftwerk.model.text.vocabulary import FILE, read_tokenizer, token_count
+from draftwerk.speculative.replies.argument_schemas import LAYOUT
 from draftwerk.speculative.sampling.params import Grammar
 
 if TYPE_CHECKING:
@@ -32,11 +33,7 @@ LIMITS = LLParserLimits(
 )
 """The other limits, on the work for one token, are the library's: about 20 ms."""
 JSON_OPTIONS: "JsonCompileOptions" = {
-    # What models write, indented or not, but bounded: a small one would write spaces for ever.
-    "whitespace_pattern": r" |\n{1,2}[ \t]{0,20}",
-    "whitespace_flexible": True,
-    "item_separator": ",",
-    "key_separator": ":",
+    **LAYOUT,  # on one line: a small model would write white space for as long as it may
     "coerce_one_of": False,
     "lenient": False,
 }

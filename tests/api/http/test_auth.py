@@ -86,6 +86,20 @@ async def test_pages_of_other_sites_are_turned_away() -> None:
             pass
 
 
+async def test_a_refused_origin_is_told_what_the_operator_may_do() -> None:
+    async with serving(FakeEngine()) as served:
+        portless = {"origin": "http://localhost:9190", "host": "localhost"}
+        rebound = {"origin": "http://evil.example:80", "host": "evil.example:80"}
+        said = []
+        for headers in (portless, rebound):
+            reply = await served.http.post(CHAT, json=BODY, headers=headers)
+            said.append(reply.json()["error"]["message"])
+    assert all("--cors-origin" in each for each in said)
+    assert "'http://localhost:9190'" in said[0]
+    assert "Host is 'localhost'" in said[0] and "$http_host" in said[0]
+    assert "API keys" in said[1] and "$http_host" not in said[1]
+
+
 async def test_cors_is_off_unless_an_origin_is_named() -> None:
     page = "https://app.example"
     preflight = {

@@ -178,7 +178,8 @@ async def test_a_format_is_a_grammar(
     grammar = submitted(served)[1].sampling.grammar
     assert (grammar and grammar.kind) == kind
     if form == SCHEMA:
-        assert grammar is not None and json.loads(grammar.text) == SCHEMA
+        assert grammar is not None
+        assert json.loads(grammar.text) == {**SCHEMA, "additionalProperties": False}
 
 
 async def test_a_loop_of_calls_and_results_reaches_the_prompt(agent: Served) -> None:

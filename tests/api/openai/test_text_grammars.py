@@ -8,7 +8,7 @@ import pytest
 from draftwerk.speculative.sampling.params import Grammar
 from tests.api.conftest import MODEL, Served
 
-SCHEMA = {"type": "object", "properties": {"a": {"type": "null"}}}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "null"}}, "additionalProperties": False}
 COMPACT = json.dumps(SCHEMA, separators=(",", ":"))
 NAMED: list[tuple[dict[str, Any], Grammar]] = [
     ({"guided_json": SCHEMA}, Grammar("json_schema", COMPACT)),

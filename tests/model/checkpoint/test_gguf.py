@@ -19,8 +19,10 @@ from draftwerk.model.checkpoint.files import content
 from draftwerk.model.checkpoint.files.safetensors import bf16_bits
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.info import read_info
+from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.speculative.sampling.defaults import SamplingDefaults
 from tests.support.tiny_models import VOCAB, save_tiny, tiny_model
 
 THETA = 500_000.0
@@ -314,4 +316,26 @@ def test_a_converted_file_remembers_its_format(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(gguf_file, "stored_format", lambda tensors: "int4")
     write_gguf(tmp_path / "m.gguf", "llama", "llama")
     gguf_file.convert(tmp_path / "m.gguf", tmp_path, lambda _: None)
-    assert read_info(hub.Location("m", tmp_path)).stored_format == "int4"
+    info = read_info(hub.Location("m", tmp_path))
+    assert (info.stored_format, info.file_format) == ("int4", "int4")
+
+
+def test_the_sampling_that_a_file_recommends_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    class SamplingWriter(gguf.GGUFWriter):
+        def __init__(self, *arguments) -> None:
+            super().__init__(*arguments)
+            self.add_float32("general.sampling.temp", 0.6)
+            self.add_float32("general.sampling.top_p", 0.95)
+            self.add_int32("general.sampling.top_k", 20)
+
+    write_gguf(tmp_path / "plain.gguf", "llama", "llama")
+    monkeypatch.setattr(gguf, "GGUFWriter", SamplingWriter)
+    write_gguf(tmp_path / "says.gguf", "llama", "llama")
+    plain, says = (hub.locate(str(tmp_path / name)) for name in ("plain.gguf", "says.gguf"))
+    assert recommended(plain.directory)[0] == SamplingDefaults()
+    found = SamplingDefaults(temperature=0.6, top_p=0.95, top_k=20)
+    assert recommended(says.directory)[0] == found
