@@ -37,7 +37,6 @@ from draftwerk.speculative.replies.parser import ReplyPart
 
 EMPTY = msgspec.Raw(b"{}")
 ENDED = Ending("end_turn", None)
-NO_USAGE = AnthropicUsage(0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -45,6 +44,8 @@ class MessageSerializer:
     """The blocks of one message, and the one that grows: "text", "thinking", "tool_use" or none."""
 
     metadata: ReplyMetadata
+    prompt_count: int = 0
+    """Tokens of the prompt."""
     kind: str = ""
     index: int = -1
     call_count: int = 0
@@ -53,7 +54,8 @@ class MessageSerializer:
     def first_chunks(self) -> list[msgspec.Struct]:
         """Return the beginning of the message."""
         metadata = self.metadata
-        return [MessageStart(MessageReply(metadata.id, metadata.model, (), None, None, NO_USAGE))]
+        usage = AnthropicUsage(self.prompt_count, 0, 0)
+        return [MessageStart(MessageReply(metadata.id, metadata.model, (), None, None, usage))]
 
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return what is new, and what closes the last block at the end."""
