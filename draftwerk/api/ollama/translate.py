@@ -17,7 +17,7 @@ from draftwerk.api.ollama.schema import (
     OllamaOptions,
 )
 from draftwerk.api.openai.schema import SamplingBody
-from draftwerk.api.openai.translate import check_message, check_turns, options
+from draftwerk.api.openai.translate import check_message, check_turns, options, penalties_of
 from draftwerk.api.replying.decode import check_served, instead_of
 from draftwerk.api.replying.grammars import ANY_OBJECT, schema_grammar
 from draftwerk.api.replying.reasoning_request import ReasoningRequest
@@ -135,9 +135,6 @@ def checked_options(body: OllamaBody, model: ServedModel) -> OllamaOptions:
     if found.num_predict == 0:
         said = "`options.num_predict` must be at least 1, or below 0 for no bound."
         raise refused(said, "options.num_predict", "invalid")
-    if (found.num_ctx or 0) > model.context_max:
-        said = f"`options.num_ctx` is above {model.context_max}, what this server was started with."
-        raise refused(said, "options.num_ctx", "unsupported")
     return found
 
 
@@ -158,12 +155,14 @@ def engine_options(
         top_p=TOP_P if found.top_p is None else found.top_p,
         min_p=found.min_p,
         repetition_penalty=found.repeat_penalty,
+        repeat_last_n=found.repeat_last_n,
         presence_penalty=found.presence_penalty,
         frequency_penalty=found.frequency_penalty,
         seed=None if found.seed == ANY_SEED else found.seed,
         speculation=body.speculation,
         cache_salt=body.cache_salt,
     )
+    penalties_of(sampling, "options.")
     asked = options(
         sampling,
         model,

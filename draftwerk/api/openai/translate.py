@@ -1,7 +1,7 @@
 """Checked bodies to what the engine is asked: prompts and Options."""
 
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import TypedDict, cast
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -14,6 +14,7 @@ from draftwerk.api.openai.schema import (
     Content,
     Message,
     MessageContent,
+    OpenAIBody,
     Prediction,
     SamplingBody,
     SpeculationBody,
@@ -41,6 +42,9 @@ SERVED_AS: dict[ServiceTier, ServiceTier] = {
     "auto": "default", "scale": "default", "fast": "priority",
 }  # fmt: skip
 """What a reply calls a tier that is one of the others."""
+WHOLE_WINDOWS = (-1, 64)
+"""Values of `repeat_last_n` that are taken for all of the text: that, and what clients send without
+having been asked."""
 TEMPERATURE_MIN = 1e-6
 """Below this, one unit in the last place of a float32 logit outweighs any noise: it is greedy."""
 
@@ -128,6 +132,7 @@ def chat_plan(body: ChatBody, model: ServedModel) -> ReplyPlan:
     wish = chat_wish(body.tools, body.tool_choice, body.parallel_tool_calls)
     reasoning = ReasoningRequest(
         body.reasoning_effort,
+        enabled=body.enable_thinking if model.reasoning is not None else None,
         budget=body.thinking_budget,
         variables=reasoning_of(body.chat_template_kwargs).variables,
     )
@@ -146,18 +151,13 @@ def chat_options(
     plan = plan or chat_plan(body, model)
     if body.top_logprobs is not None and not body.logprobs:
         raise refused("`top_logprobs` needs `logprobs` to be true.", "top_logprobs", "invalid")
-    given = {body.max_tokens, body.max_completion_tokens} - {None}
-    if len(given) > 1:
-        raise refused(
-            "`max_tokens` and `max_completion_tokens` differ.", "max_completion_tokens", "invalid"
-        )
     _check_stream_options(body)
     return options(
         body,
         model,
         tenant,
         new_seed,
-        tokens_max=given.pop() if given else None,
+        tokens_max=_tokens_max(body, ("max_tokens", "max_completion_tokens", "n_predict"), None),
         choices=body.n or 1,
         logprobs=(body.top_logprobs or 0) if body.logprobs else -1,
         grammar=plan.grammar,
@@ -192,7 +192,7 @@ def completion_options(
         model,
         tenant,
         new_seed,
-        tokens_max=body.max_tokens or COMPLETION_TOKENS,
+        tokens_max=_tokens_max(body, ("max_tokens", "n_predict"), COMPLETION_TOKENS),
         choices=choices,
         logprobs=max(wanted, 0) if choices > kept else wanted,
         echo=bool(body.echo),
@@ -200,6 +200,19 @@ def completion_options(
         grammar=grammar,
         grammar_field=field,
     )
+
+
+def _tokens_max(body: OpenAIBody, names: Sequence[str], default: int | None) -> int | None:
+    """Return the bound that some fields give; refuses those that differ, and none at all."""
+    given = {name: getattr(body, name) for name in names if getattr(body, name) is not None}
+    if len(set(given.values())) > 1:
+        first, second = list(given)[:2]
+        raise refused(f"`{first}` and `{second}` differ.", second, "invalid")
+    if body.n_predict == 0:
+        said = "`n_predict` must be at least 1, or -1 for no bound."
+        raise refused(said, "n_predict", "invalid")
+    found = next(iter(given.values()), default)
+    return None if found == -1 else found
 
 
 def grammar_field(body: CompletionBody) -> str:
@@ -237,9 +250,7 @@ def options(
             top_k=max(body.top_k or 0, 0),
             top_p=1.0 if body.top_p is None else body.top_p,
             min_p=body.min_p or 0.0,
-            repetition_penalty=body.repetition_penalty or 1.0,
-            presence_penalty=body.presence_penalty or 0.0,
-            frequency_penalty=body.frequency_penalty or 0.0,
+            **penalties_of(body),
             logit_bias=_bias(body, model),
             tokens_min=body.min_tokens or 0,
             grammar=grammar,
@@ -264,6 +275,37 @@ def options(
         promise=promise_of(body.slo),
         deadline_s=seconds(body.deadline, "deadline"),
     )
+
+
+class Penalties(TypedDict):
+    """The penalties of a text, as `Sampling` has them."""
+
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+
+
+NO_PENALTIES = Penalties(repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0)
+
+
+def penalties_of(body: SamplingBody, path: str = "") -> Penalties:
+    """Return the penalties, which look at all of the text: a window is refused if it matters."""
+    rates = {body.repetition_penalty, body.repeat_penalty} - {None}
+    if len(rates) > 1:
+        said = "`repetition_penalty` and `repeat_penalty` differ."
+        raise refused(said, "repeat_penalty", "invalid")
+    found = Penalties(
+        repetition_penalty=rates.pop() or 1.0 if rates else 1.0,
+        presence_penalty=body.presence_penalty or 0.0,
+        frequency_penalty=body.frequency_penalty or 0.0,
+    )
+    if found == NO_PENALTIES or body.repeat_last_n == 0:
+        return NO_PENALTIES
+    if body.repeat_last_n not in (None, *WHOLE_WINDOWS):
+        field = path + "repeat_last_n"
+        said = f"`{field}` is not supported by this server: penalties look at all of the text."
+        raise refused(said, field, "unsupported")
+    return found
 
 
 def tier_of(body: SamplingBody) -> ServiceTier | UnsetType:
