@@ -42,7 +42,7 @@ def certify(
     """Measure, print and keep; returns 1 if no rule is good enough. Raises ConfigError."""
     lines = read_lines(path)
     info, _ = read_infos(settings, print)
-    text = read_text(info, settings.tool_format)
+    text = read_text(info, settings.tool_format, settings.control_tokens)
     planned = plan(settings, info, None)
     try:
         options = msgspec.convert(planned.target_options, ModelOptions)

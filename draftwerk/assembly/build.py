@@ -148,7 +148,9 @@ async def load_models(
             "draft", planned.draft_options, kind, Round, settings.silence_s, draft_memory
         )
     try:
-        text = await to_thread.run_sync(read_text, target_info, settings.tool_format)
+        text = await to_thread.run_sync(
+            read_text, target_info, settings.tool_format, settings.control_tokens
+        )
         ready = await target.start(report)
         later = await successors(planned, settings, ready, memory, target_info)
         prefill = prefill_devices(settings, ready, later)
@@ -319,9 +321,11 @@ def _served(settings: EngineSettings, info: ModelInfo, report: Report) -> ModelI
     return msgspec.structs.replace(info, stored_format=found)
 
 
-def read_text(info: ModelInfo, tool_format: str = "auto") -> TextTokenizer:
+def read_text(
+    info: ModelInfo, tool_format: str = "auto", control_tokens: str = "text"
+) -> TextTokenizer:
     """Return a model's tokenizer and chat template. Raises ConfigError."""
     try:
-        return TextTokenizer(Path(info.directory), tool_format)
+        return TextTokenizer(Path(info.directory), tool_format, control_tokens)
     except Refused as error:
         raise ConfigError(str(error)) from None

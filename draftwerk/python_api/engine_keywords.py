@@ -29,6 +29,7 @@ class EngineKeywords(TypedDict, total=False):
     tensor_parallel: int
     attention: str
     tool_format: Literal["auto", "hermes", "smollm", "off"]
+    control_tokens: Literal["text", "tokens"]
     exact: bool
     kv_memory: str
     kv_store: StrPath

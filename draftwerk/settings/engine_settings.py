@@ -101,6 +101,12 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "hermes and smollm describe tools in words to a model whose template has none"
         ),
     ] = "auto"
+    control_tokens: Annotated[
+        Literal["text", "tokens"],
+        Meta(
+            description="what a control token's name is where a client writes it in a conversation"
+        ),
+    ] = "text"
     exact: Annotated[
         bool, Meta(description="one seed, one text, on a GPU too (always so on a CPU)")
     ] = False
