@@ -256,6 +256,7 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         variables=models.text.variables,
         context_max=tokens_max,
         vocab_size=models.target_info.vocab_size,
+        created=int(Path(models.target_info.directory).stat().st_mtime),
         family=models.target_info.family,
         stored_bytes=models.target_info.stored_bytes,
         draft_model="" if models.draft_info is None else models.draft_info.name,

@@ -200,7 +200,9 @@ class GenerateBody(OllamaBody, frozen=True, kw_only=True):
 class ShowBody(Struct, frozen=True, kw_only=True):
     """`POST /api/show`."""
 
-    model: Name
+    model: Name | None = None
+    name: Name | None = None
+    """Its older name."""
     verbose: bool | None = None
 
     hints: ClassVar[dict[str, str]] = {"verbose": "everything is told"}

@@ -17,7 +17,13 @@ from draftwerk.api.ollama.schema import (
     OllamaOptions,
 )
 from draftwerk.api.openai.schema import SamplingBody
-from draftwerk.api.openai.translate import check_message, check_turns, options, penalties_of
+from draftwerk.api.openai.translate import (
+    check_message,
+    check_model,
+    check_turns,
+    options,
+    penalties_of,
+)
 from draftwerk.api.replying.decode import check_served, instead_of
 from draftwerk.api.replying.grammars import ANY_OBJECT, schema_grammar
 from draftwerk.api.replying.reasoning_request import ReasoningRequest
@@ -29,6 +35,15 @@ NAMES = {"messages": "messages", "response_format": "format", "max_tokens": "opt
 TEMPERATURE, TOP_K, TOP_P = 0.8, 40, 0.9
 """Ollama's defaults. Its `repeat_penalty` of 1.1 over 64 tokens has none here that is the same."""
 ANY_SEED = -1
+LATEST = ":latest"
+
+
+def check_name(name: str | None, model: ServedModel) -> None:
+    """Refuse a model that is not the one served; the tag "latest" is as good as none."""
+    if name is None:
+        raise refused("`model` is required.", "model", "missing")
+    if name.removesuffix(LATEST) not in [each.removesuffix(LATEST) for each in model.names]:
+        check_model(name, model)
 
 
 def chat_plan(body: OllamaChatBody, model: ServedModel) -> ReplyPlan:
@@ -149,7 +164,6 @@ def engine_options(
 ) -> Options:
     """Return the engine's options."""
     sampling = SamplingBody(
-        model=body.model,
         temperature=TEMPERATURE if found.temperature is None else found.temperature,
         top_k=TOP_K if found.top_k is None else found.top_k,
         top_p=TOP_P if found.top_p is None else found.top_p,

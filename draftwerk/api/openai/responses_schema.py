@@ -305,6 +305,13 @@ class DeletedResponse(Struct, frozen=True):
     deleted: bool = True
 
 
+class InputTokens(Struct, frozen=True):
+    """The length of a prompt."""
+
+    input_tokens: int
+    object: str = "response.input_tokens"
+
+
 class ToolObject(Struct, frozen=True):
     """A function as the request has it."""
 

@@ -297,14 +297,14 @@ class TokenizeBody(Struct, frozen=True, kw_only=True):
     prompt: BodyText | None = None
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MESSAGES_MAX)] | None = None
     add_generation_prompt: RefusedField = NOTHING
-    add_special_tokens: RefusedField = NOTHING
+    add_special_tokens: bool | None = None
+    """Whether the model's own tokens come before a prompt, where it has some; true if absent."""
     return_token_strs: RefusedField = NOTHING
     tools: ChatTools | None = None
     chat_template_kwargs: TemplateVariables | None = None
 
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
         "add_generation_prompt": (b"true",),
-        "add_special_tokens": (b"true",),
     }
 
 
@@ -313,3 +313,5 @@ class DetokenizeBody(Struct, frozen=True, kw_only=True):
 
     model: Name | None = None
     tokens: TokenIds
+    skip_special_tokens: bool | None = None
+    """Whether special tokens are left out of the text; false if absent, so that it is all there."""

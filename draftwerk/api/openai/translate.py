@@ -98,7 +98,8 @@ def _chat_message(message: Message, index: int) -> ChatMessage:
 def check_message(message: Struct, path: str) -> None:
     """Refuse what a message has and no model would see."""
     for name in refused_fields(message):
-        raise refused(f"`{path}.{name}` is not supported.", f"{path}.{name}", "unsupported")
+        said = "are not supported by this model" if name == "images" else "is not supported"
+        raise refused(f"`{path}.{name}` {said}.", f"{path}.{name}", "unsupported")
 
 
 def plain(content: Content | MessageContent | None) -> str:
@@ -333,7 +334,10 @@ def _check_beams(body: SamplingBody) -> None:
 def check_model(name: str | None, model: ServedModel) -> None:
     """Refuse a model that is not the one served; no name means that one."""
     if name is not None and name not in model.names:
-        sentence = f"The model `{name[:80]}` is not served here; see /v1/models."
+        sentence = (
+            f"The model `{name[:80]}` is not served here, only `{model.name}` (see /v1/models); "
+            "--served-model-name gives it other names."
+        )
         raise ApiError(404, sentence, param="model", code="model_not_found")
 
 

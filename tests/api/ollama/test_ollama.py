@@ -337,4 +337,21 @@ async def test_what_clients_ask_about_the_server(agent: Served) -> None:
     family = shown["model_info"]["general.architecture"]
     assert shown["model_info"][f"{family}.context_length"] == 4096
     assert (await agent.http.post("/api/show", json={"model": "other"})).status_code == 404
+    older = await agent.http.post("/api/show", json={"name": MODEL + ":latest"})
+    assert older.json() == shown
+    assert (await agent.http.post("/api/show", json={})).json()["param"] == "model"
     assert (await agent.http.get("/api/version")).json() == {"version": __version__}
+    (loaded,) = (await agent.http.get("/api/ps")).json()["models"]
+    assert loaded.pop("size_vram") == 0 and loaded.pop("expires_at").startswith("9999")
+    assert loaded == listed
+
+
+async def test_the_tag_latest_is_as_good_as_none(served: Served) -> None:
+    assert (await chat(served, model=MODEL + ":latest")).json()["model"] == MODEL
+    assert (await generate(served, model=MODEL + ":latest")).status_code == 200
+    assert (await chat(served, model=MODEL + ":8b")).status_code == 404
+
+
+async def test_images_are_refused_in_words(served: Served) -> None:
+    seen = [{"role": "user", "content": "What?", "images": ["aGk="]}]
+    assert "not supported by this model" in (await chat(served, messages=seen)).json()["error"]
