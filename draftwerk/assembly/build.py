@@ -256,7 +256,7 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         variables=models.text.variables,
         context_max=tokens_max,
         vocab_size=models.target_info.vocab_size,
-        created=int(Path(models.target_info.directory).stat().st_mtime),
+        created=weights_time(Path(models.target_info.directory)),
         family=models.target_info.family,
         stored_bytes=models.target_info.stored_bytes,
         draft_model="" if models.draft_info is None else models.draft_info.name,
@@ -271,6 +271,11 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         blends=None if certificate is None else certificate.served(),
         can_blend=bool(models.ready.blends),
     )
+
+
+def weights_time(directory: Path) -> int:
+    """Return when a checkpoint's newest file was written, in Unix seconds."""
+    return int(max(each.stat().st_mtime for each in (directory, *directory.iterdir())))
 
 
 def measure(settings: EngineSettings) -> Ready:

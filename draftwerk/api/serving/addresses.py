@@ -25,7 +25,7 @@ NOT_SERVED = {
 
 
 def nothing_at(path: str, addresses: Sequence[str]) -> str:
-    """Return what to tell whoever asked for a path that is none of the addresses."""
+    """Return what to tell a client that asked for a path which is none of the addresses."""
     found = [NOT_SERVED[part] for part in path[:PATH_MAX].split("/") if part in NOT_SERVED]
     if found:
         return f"There is nothing at this address: {found[0]} not served here. {WHERE}"
