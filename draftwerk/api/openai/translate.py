@@ -22,7 +22,7 @@ from draftwerk.api.openai.schema import (
 from draftwerk.api.replying.decode import refused_fields
 from draftwerk.api.replying.field_types import PROMPTS_MAX, ServiceTier
 from draftwerk.api.replying.grammars import check_conflicts, grammar_of, text_grammar
-from draftwerk.api.replying.promise_request import promise_of, seconds
+from draftwerk.api.replying.promise_fields import promise_of, seconds
 from draftwerk.api.replying.reasoning_request import ReasoningRequest, reasoning_of
 from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.replying.segments import blend_of, marked
