@@ -67,7 +67,7 @@ class TextTools(Protocol):
         """Raise ValueError, in words for the client, for a grammar that cannot be followed."""
         ...
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
         """Return the text of a prompt, special tokens left out."""
         ...
 

@@ -146,7 +146,9 @@ async def load_models(
             "draft", planned.draft_options, kind, Round, settings.silence_s, draft_memory
         )
     try:
-        text = await to_thread.run_sync(read_text, target_info, settings.tool_format)
+        text = await to_thread.run_sync(
+            read_text, target_info, settings.tool_format, settings.control_tokens
+        )
         ready = await target.start(report)
         later = await successors(planned, settings, ready, memory, target_info)
         prefill = prefill_devices(settings, ready, later)
@@ -242,6 +244,7 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         variables=models.text.variables,
         context_max=tokens_max,
         vocab_size=models.target_info.vocab_size,
+        created=weights_time(Path(models.target_info.directory)),
         family=models.target_info.family,
         stored_bytes=models.target_info.stored_bytes,
         file_format=models.target_info.file_format,
@@ -258,6 +261,11 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         exact=models.ready.exact and settings.verify == "keyed",
         blends=models.ready.blends,
     )
+
+
+def weights_time(directory: Path) -> int:
+    """Return when a checkpoint's newest file was written, in Unix seconds."""
+    return int(max(each.stat().st_mtime for each in (directory, *directory.iterdir())))
 
 
 def measure(settings: EngineSettings) -> Ready:
@@ -318,9 +326,11 @@ def _sampled(info: ModelInfo, settings: EngineSettings) -> ModelInfo:
     return msgspec.structs.replace(info, sampling=sampling, sampling_source=source)
 
 
-def read_text(info: ModelInfo, tool_format: str = "auto") -> TextTokenizer:
+def read_text(
+    info: ModelInfo, tool_format: str = "auto", control_tokens: str = "text"
+) -> TextTokenizer:
     """Return a model's tokenizer and chat template. Raises ConfigError."""
     try:
-        return TextTokenizer(Path(info.directory), tool_format)
+        return TextTokenizer(Path(info.directory), tool_format, control_tokens)
     except Refused as error:
         raise ConfigError(str(error)) from None

@@ -30,6 +30,7 @@ class EngineKeywords(TypedDict, total=False):
     attention: str
     tool_format: Literal["auto", "hermes", "smollm", "off"]
     generation_config: Literal["model", "none"]
+    control_tokens: Literal["text", "tokens"]
     exact: bool
     kv_memory: str
     kv_store: StrPath

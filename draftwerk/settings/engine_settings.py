@@ -108,6 +108,12 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "generation_config.json, GGUF or card recommends; none: temperature 1 and no more"
         ),
     ] = "model"
+    control_tokens: Annotated[
+        Literal["text", "tokens"],
+        Meta(
+            description="what a control token's name is where a client writes it in a conversation"
+        ),
+    ] = "text"
     exact: Annotated[
         bool, Meta(description="one seed, one text, on a GPU too (always so on a CPU)")
     ] = False

@@ -214,6 +214,8 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     """Answer what the framework itself refuses (404, 405) in our shape."""
     assert isinstance(error, HTTPException)
     sentence = SENTENCES.get(error.status_code, "The request cannot be served.")
+    if allowed := (error.headers or {}).get("Allow"):
+        sentence = f"{sentence[:-1]}, only to {', '.join(sorted(allowed.split(', ')))}."
     found = request.scope[REFUSAL] = ApiError(error.status_code, sentence)
     answer = response(found, request.scope)
     answer.headers.update(error.headers or {})

@@ -18,6 +18,7 @@ from draftwerk.speculative.replies.closed_schemas import closed
 from draftwerk.speculative.replies.literals import escaped_pattern
 from draftwerk.speculative.sampling.params import Grammar
 
+NULL = msgspec.Raw(b"null")
 ANY_OBJECT = Grammar("json_schema", '{"type":"object"}')
 
 
@@ -29,10 +30,21 @@ def grammar_of(requested: ResponseFormat | None) -> Grammar | None:
     if requested is None:
         return None
     path = "response_format"
+    schema = requested.schema
+    if schema is not UNSET and schema != NULL and requested.json_schema is None:
+        return _flat_schema_grammar(requested.type, schema, path)
     _check_belongs(requested, {"json_schema": requested.json_schema is not None}, path)
     if requested.json_schema is not None:
         return schema_grammar(requested.json_schema.schema, f"{path}.json_schema.schema")
     return _simple_grammar(requested)
+
+
+def _flat_schema_grammar(kind: str, schema: msgspec.Raw, path: str) -> Grammar:
+    """Return the grammar of a schema beside its type, as llama.cpp has it."""
+    if kind not in ("json_object", "json_schema"):
+        said = f'`{path}.schema` needs the type "json_object" or "json_schema".'
+        raise refused(said, f"{path}.schema", "invalid")
+    return schema_grammar(schema, f"{path}.schema")
 
 
 def flat_grammar_of(requested: FlatFormat | None) -> Grammar | None:
@@ -56,9 +68,11 @@ def _check_belongs(
         ("grammar", "grammar"): requested.grammar is not None,
     }
     for (name, kind), there in given.items():
-        if there != (requested.type == kind):
-            sentence = f"`{path}.{name}` goes with the type {kind!r}, and that with it."
-            raise refused(sentence, f"{path}.{name}", "invalid")
+        if there and requested.type != kind:
+            raise refused(f'`{path}.{name}` needs the type "{kind}".', f"{path}.{name}", "invalid")
+        if not there and requested.type == kind:
+            said = f'`{path}.{name}` is required with the type "{kind}".'
+            raise refused(said, f"{path}.{name}", "missing")
 
 
 def _simple_grammar(requested: ResponseFormat | FlatFormat) -> Grammar | None:
@@ -112,7 +126,10 @@ def _named_grammars(body: TextFields) -> dict[str, Grammar | None]:
     outputs = body.structured_outputs or StructuredOutputs()
     return {
         "guided_json": _any_schema(body.guided_json, "guided_json"),
+        "json_schema": _any_schema(body.json_schema, "json_schema"),
         "guided_regex": _grammar("regex", body.guided_regex),
+        "regex": _grammar("regex", body.regex),
+        "grammar": _grammar("lark", body.grammar or None),
         "guided_grammar": _grammar("lark", body.guided_grammar),
         "guided_choice": _choice(body.guided_choice, "guided_choice"),
         "structured_outputs.json": _any_schema(outputs.json, "structured_outputs.json"),

@@ -12,6 +12,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from draftwerk.model.text.gbnf import GbnfFault, is_gbnf, lark_of
 from draftwerk.model.text.vocabulary import FILE, read_tokenizer, token_count
 from draftwerk.speculative.replies.argument_schemas import LAYOUT
 from draftwerk.speculative.sampling.params import Grammar
@@ -184,6 +185,11 @@ def compiled(grammar: Grammar) -> str:
     """Return the grammar as the library reads it. Raises BadGrammar for what is not JSON."""
     if grammar.kind == "regex":
         return LLMatcher.grammar_from_regex(grammar.text)
+    if grammar.kind == "lark" and is_gbnf(grammar.text):
+        try:
+            return LLMatcher.grammar_from_lark(lark_of(grammar.text))
+        except GbnfFault as error:
+            raise BadGrammar(str(error)) from None
     if grammar.kind == "lark":
         if RULE_TEMPERATURE.search(grammar.text):
             raise BadGrammar("a rule cannot have a temperature of its own")

@@ -88,8 +88,9 @@ class ByteText:
     def encode_continuation(self, text: str) -> list[int]:
         return self.encode(text)
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        return bytes(token for token in tokens if token < END).decode(errors="replace")
+    def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
+        shown = [token for token in tokens if token < END or not skip_special]
+        return b"".join(map(self.token_bytes, shown)).decode(errors="replace")
 
     def token_bytes(self, token: int) -> bytes:
         return bytes([token]) if token < END else b"<end>"
