@@ -24,6 +24,7 @@ from draftwerk.api.core.errors import (
     overloaded,
     refused,
     slo_unmet,
+    unavailable,
 )
 from draftwerk.api.core.generation import Generation, opened
 from draftwerk.api.core.histogram import Histograms
@@ -264,4 +265,6 @@ def error_of(failed: Failed, call: Call) -> ApiError:
         return slo_unmet(failed.retry_after_ms)
     if failed.kind == "draining":
         return draining()
+    if failed.kind == "unavailable":
+        return unavailable(failed.reason, failed.retry_after_ms)
     return ApiError(500, failed.reason, code="failed")
