@@ -108,6 +108,8 @@ def native_part(options: ModelOptions, kernels: Library, progress: OnProgress) -
         shard = shard_of(config, grid, options.rank)
         seats = take_seats(mapped(options.group_descriptor), config, grid, options.rank)
     store = _weight_store(options, kernels)
+    if store is None or not store.is_packed:
+        locate(options.source, progress, reads=True)
     tries_threads = not options.threads and usable_cpus() > ALWAYS_ALL
     has_matrices = store is None or not store.is_packed or tries_threads
     model = load(options.source, None, progress=progress, matrices=has_matrices, shard=shard)
@@ -147,6 +149,7 @@ def torch_part(options: ModelOptions, device: torch.device, progress: OnProgress
         shard = shard_of(config, grid, options.rank)
         connected = connect(Path(options.rendezvous), config, grid, options.rank, dtype)
         gather = connected.gather
+    locate(options.source, progress, reads=True)
     model = load(options.source, dtype, device, progress, shard=shard)
     forward = TorchForward(model.config, model.weights, attention, shard, gather)
     stage = None

@@ -35,11 +35,12 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True, scope="module")
 def _small_chunks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "CHUNK", 16)
+        patch.setattr(module, "CHUNK", 48)
+        patch.setattr(module, "PAGE", 16)
         yield
 
 
-@given(st.binary(max_size=80), st.data())
+@given(st.binary(max_size=200), st.data())
 def test_no_changed_or_lost_byte_passes(path: Path, content: bytes, data: st.DataObject) -> None:
     table = checksums(memoryview(content))
     assert len(table) == table_bytes(len(content))
@@ -52,4 +53,11 @@ def test_no_changed_or_lost_byte_passes(path: Path, content: bytes, data: st.Dat
     path.write_bytes(changed)
     assert check(path, len(content))[:2] == (False, False)
     path.write_bytes(whole[: bit // 8])
+    assert check(path, len(content))[:2] == (False, False)
+
+
+def test_pages_that_changed_places_do_not_pass(path: Path) -> None:
+    content = bytes(range(96))
+    swapped = content[16:32] + content[:16] + content[32:]
+    path.write_bytes(bytes(OFFSET) + swapped + checksums(memoryview(content)))
     assert check(path, len(content))[:2] == (False, False)
