@@ -78,6 +78,7 @@ def doctor_command(parsed: dict[str, Any]) -> int:
     """Look at the machine, and at what the model does on it."""
     from draftwerk.api.cli.doctor import doctor
     from draftwerk.assembly.build import measure
+    from draftwerk.assembly.cached_files import cached_files
     from draftwerk.assembly.kernels import compare_fingerprints, describe
 
     wanted, writes = parsed.pop("fingerprint", False), parsed.pop("write", False)
@@ -100,7 +101,7 @@ def doctor_command(parsed: dict[str, Any]) -> int:
         return compare_fingerprints(settings, writes)
     if writes:
         raise ConfigError("--write goes with --fingerprint")
-    return doctor(settings, describe, measure)
+    return doctor(settings, describe, measure, cached_files)
 
 
 COMMANDS: dict[str, Callable[[dict[str, Any]], int]] = {

@@ -54,6 +54,7 @@ CODES = {
     "too_many_sockets": "This key has too many sockets open.",
     "overloaded": "The server is full; `Retry-After` tells when to come back.",
     "slo_unmet": "What was promised cannot be kept; `Retry-After` tells when it could be.",
+    "unavailable": "What it needs is away for a moment; `Retry-After` tells when to come back.",
     "deadline_exceeded": "The request's `deadline` passed before its text began.",
     "starting": "The models are loading.",
     "draining": "The server is shutting down.",
@@ -166,6 +167,12 @@ def slo_unmet(retry_after_ms: int) -> ApiError:
         code="slo_unmet",
         retry_after_ms=retry_after_ms,
     )
+
+
+def unavailable(reason: str, retry_after_ms: int) -> ApiError:
+    """Return the 503 for a request that needs what is away for a moment."""
+    said = f"{reason[:1].upper()}{reason[1:]}."
+    return ApiError(503, said, code="unavailable", retry_after_ms=retry_after_ms)
 
 
 def deadline_exceeded() -> ApiError:

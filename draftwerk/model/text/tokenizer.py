@@ -296,7 +296,10 @@ class TextTokenizer:
         return self.chat_template.render(messages, **variables)
 
     def check_grammar(self, grammar: Grammar) -> None:
-        """Raise ValueError, in words for the client, for a grammar that cannot be followed."""
+        """Raise ValueError, in words for the client, for a grammar that cannot be followed.
+
+        Raises OSError where that cannot be told now.
+        """
         self._grammar_checker.check(grammar)
 
     def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:

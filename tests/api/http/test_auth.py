@@ -64,6 +64,31 @@ async def test_sockets_need_the_key_before_the_handshake() -> None:
             assert ws.subprotocol == "draftwerk"
 
 
+NAMES = {
+    "localhost:8000": True, "127.0.0.1": True, "[::1]:8000": True, "box": True, "": True,
+    "192.168.1.5:80": True, "page.localhost": True, "good.example": True,
+    "evil.example": False, "evil.example:8000": False, "127.0.0.1.evil.example": False,
+    "localhost.evil.example": False, "evil.example.": False, "[::1": False,
+    "good.example:81": False,
+}  # fmt: skip
+"""Hosts of requests to a local server without keys, and whether it answers."""
+
+
+@pytest.mark.parametrize(("host", "is_known"), NAMES.items())
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/", "/health"])
+async def test_a_name_that_resolves_here_is_not_ours(host: str, is_known: bool, path: str) -> None:
+    async with serving(FakeEngine(), cors_origin=["https://good.example"]) as served:
+        reply = await served.http.get(path, headers={"host": host})
+        assert reply.status_code == (200 if is_known else 403), reply.text
+
+
+@pytest.mark.parametrize("fields", [{"api_key": ["k"]}, {"host": "0.0.0.0", "insecure": True}])
+async def test_with_keys_or_in_public_any_name_will_do(fields: dict[str, object]) -> None:
+    async with serving(FakeEngine(), **fields) as served:
+        headers = {"host": "any.example", "authorization": "Bearer k"}
+        assert (await served.http.get("/v1/models", headers=headers)).status_code == 200
+
+
 async def test_pages_of_other_sites_are_turned_away() -> None:
     async with serving(FakeEngine()) as served:
         own = served.url

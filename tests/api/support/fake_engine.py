@@ -215,6 +215,9 @@ class FakeEngine:
             field_name = "messages" if isinstance(prompt, Chat) else "prompt"
             yield Failed(request_id=request_id, kind="refused", reason="too long", field=field_name)
             return
+        if "!away" in text:
+            yield Failed(request_id=request_id, kind="unavailable", reason="away", retry_after_ms=1)
+            return
         yield Started(request_id=request_id, prompt_count=len(tokens))
         if "!expire" in text or "!unmet" in text:
             kind, ms = ("slo_unmet", 2500) if "!unmet" in text else ("deadline_exceeded", 0)

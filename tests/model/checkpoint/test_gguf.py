@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 
 from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint import hub
-from draftwerk.model.checkpoint.files import content
+from draftwerk.model.checkpoint.files import content, listing
+from draftwerk.model.checkpoint.files.listing import LISTING
 from draftwerk.model.checkpoint.files.safetensors import bf16_bits
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.info import read_info
@@ -182,6 +183,54 @@ def test_a_file_overwritten_in_place_is_converted_again(
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert (path.stat().st_ino, path.stat().st_size) == (status.st_ino, status.st_size)
     assert weights_of(hub.locate(str(path))) != weights_of(first)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", LISTING])
+@pytest.mark.parametrize("how", ["zeroed", "cut", "gone"])
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_damaged_conversion_is_converted_anew(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    how: str,
+    is_seen: bool,
+):
+    """A disk that loses what was written changes no status (`is_seen`): it has to be read."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    if not is_seen:
+        monkeypatch.setattr(listing, "SMALL", 0)
+        monkeypatch.setattr(content.Hashed, "of", lambda path: content.Hashed(0, 0, 0, 0, 0, ""))
+    path = tmp_path / "m.gguf"
+    write_gguf(path, "llama", "llama")
+    directory = hub.locate(str(path)).directory
+    damaged = directory / name
+    whole = damaged.read_bytes()
+    assert hub.locate(str(path)).directory == directory
+    assert [*hub.damaged_models(hub.cache_directory())] == [(directory, False)]
+    assert not caplog.records
+    _damage(damaged, how)
+    assert hub.locate(str(path), reads=not is_seen).directory == directory
+    assert damaged.read_bytes() == whole
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said == f"{damaged} is damaged: m.gguf is converted anew"
+    assert not [*hub.cache_directory().glob(".m-*")]
+
+
+def test_the_doctor_reads_conversions_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_gguf(tmp_path / "m.gguf", "llama", "llama")
+    directory = hub.locate(str(tmp_path / "m.gguf")).directory
+    _damage(directory / "model.safetensors", "zeroed")
+    assert [*hub.damaged_models(hub.cache_directory())] == [(directory, True)]
+
+
+def _damage(path: Path, how: str) -> None:
+    if how == "gone":
+        path.unlink()
+    else:
+        data = path.read_bytes()
+        path.write_bytes(data[: len(data) // 2] + bytes(len(data) // 2 if how == "zeroed" else 0))
 
 
 def test_a_file_is_hashed_once_while_it_stays_itself(
