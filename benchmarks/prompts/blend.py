@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.support.bench import ResultTable, middle, parser, show
-from draftwerk.assembly.blend_doctor import RetrievalLine, prompt_of
+from draftwerk.assembly.blend_doctor import RetrievalLine, asked_settings, prompt_of
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.process.build import ModelOptions, build
 from draftwerk.model.step.blend.blend_quality import RetrievalPrompt, Sample, measure, summaries
 from draftwerk.model.step.blend.blend_trial import BlendTrial
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
-from draftwerk.speculative.blend.rules import RuleName
 
 MADE_UP = tuple(
     RetrievalLine((f"The {name} is {colour}. " * 20,), f"What colour is the {name}?")
@@ -67,10 +66,7 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
         dtype=given.dtype, block_count=given.blocks, measures=False, draft_head="off"
     )
     trial = BlendTrial(TargetRunner(build(made).parts))
-    settings: list[tuple[RuleName, float]] = [("none", 0.0), ("modules", 0.0)]
-    repairing: tuple[RuleName, ...] = ("head", "hkvd")
-    for rule in repairing:
-        settings += [(rule, float(ratio)) for ratio in given.ratios]
+    settings = asked_settings(given.ratios)
     asked, rng, samples = lines_of(given.questions), random.Random(given.seed), list[Sample]()
     for number in range(given.count):
         prompt = shuffled(text, asked, number, given.length, rng)
