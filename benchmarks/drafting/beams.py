@@ -18,8 +18,8 @@ import anyio
 
 from benchmarks.support.engine import chat, engine, generate
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Options, Speculation
 from draftwerk.api.core.config import Settings
+from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 
 

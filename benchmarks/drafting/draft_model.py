@@ -29,8 +29,9 @@ from benchmarks.speed.engine_overhead import spans
 from benchmarks.support.engine import chat, engine
 from benchmarks.support.prompts import by_category
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Delta, Ended, Failed, Options, Speculation
+from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.api.core.config import Settings
+from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 
 HEADING = "users drafts     tok/s  tok/step  right  drafting  step ms"

@@ -23,8 +23,9 @@ import anyio
 
 from benchmarks.support.engine import chat, engine
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Delta, Ended, Failed, Options, Speculation
+from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.api.core.config import Settings
+from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 
 FILES = (

@@ -37,9 +37,10 @@ import msgspec
 
 from benchmarks.support.engine import engine
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Delta, Failed, Options
+from draftwerk.actors.messages import Delta, Failed
 from draftwerk.api.core.config import Settings
 from draftwerk.assembly import model_processes
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
 WAYS = {

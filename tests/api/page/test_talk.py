@@ -4,7 +4,7 @@ import json
 
 import msgspec
 
-from draftwerk.actors.messages import Chat
+from draftwerk.actors.client_prompts import Chat
 from tests.api.conftest import Served, serving
 from tests.api.page.test_page import IDLE, TYPE, set_field
 from tests.api.support import browser
