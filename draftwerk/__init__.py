@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from draftwerk.machine.version import __version__
 
 if TYPE_CHECKING:
-    from draftwerk.actors.messages import Speculation
     from draftwerk.python_api.async_llm import AsyncLLM
     from draftwerk.python_api.errors import ClosedError, RequestError, RequestFailedError
     from draftwerk.python_api.llm import LLM
     from draftwerk.python_api.outputs import CompletionOutput, OutputDelta, RequestOutput
     from draftwerk.python_api.sampling_params import SamplingParams
     from draftwerk.settings.setting_fields import ConfigError
+    from draftwerk.speculative.request import Speculation
 
 __all__ = [
     "LLM",

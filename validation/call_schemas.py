@@ -20,7 +20,7 @@ from time import perf_counter
 import anyio
 
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Delta, Ended, Failed, Options, Speculation
+from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.model.text.own_tools import OWN_FORMATS
 from draftwerk.speculative.replies.argument_schemas import BadSchema, parameters_of
 from draftwerk.speculative.replies.formats import ArgumentFormat, CallFormat, ReplyFormat
@@ -31,6 +31,7 @@ from draftwerk.speculative.replies.grammar import (
     reply_grammar,
 )
 from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_parts
+from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.tiny_models import save_tiny_with_text
 from validation.schemas import AT_ONCE, Schema, altered, arrays, engine, fault, objects

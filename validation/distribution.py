@@ -21,13 +21,9 @@ import msgspec
 from torch import Tensor
 
 from benchmarks.support.runners import build_runner
+from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.engine import EngineParts, running
-from draftwerk.actors.messages import (
-    Delta,
-    Ended,
-    Options,
-    Started,
-)
+from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.process.build import ModelOptions
@@ -39,10 +35,10 @@ from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.chi_square import least, p_value
-from tests.support.thread_device import ThreadDevice
 from tests.support.toy import ToyText
 from validation.matrix import BLOCK_SIZE, SOURCES, DefaultWords, Everything
 

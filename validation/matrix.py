@@ -21,14 +21,9 @@ import anyio
 import msgspec
 
 from benchmarks.support.runners import build_runner
+from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.engine import Engine, EngineParts, running
-from draftwerk.actors.messages import (
-    Delta,
-    Ended,
-    Options,
-    Speculation,
-    Started,
-)
+from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.process.build import ModelOptions
@@ -48,11 +43,11 @@ from draftwerk.speculative.protocol.rounds import (
     Verdict,
     chain,
 )
+from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.support.proposing import EveryRow, Reckless
-from tests.support.thread_device import ThreadDevice
 from tests.support.toy import ToyText
 
 BLOCK_SIZE = 8

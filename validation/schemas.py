@@ -23,8 +23,9 @@ import anyio
 from jsonschema import Draft202012Validator, FormatChecker
 
 from benchmarks.support.runners import build_runner
+from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.engine import Engine, EngineParts, running
-from draftwerk.actors.messages import Delta, Ended, Failed, Options, Speculation
+from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.assembly.plan import SUCCESSORS
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
@@ -32,10 +33,10 @@ from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
-from tests.support.thread_device import ThreadDevice
 
 AT_ONCE = 8
 FLAT = ((1, 1000.0), (64, 1001.0))

@@ -21,11 +21,11 @@ import anyio
 import numpy as np
 
 from benchmarks.support.engine import chat, engine, generate
-from draftwerk.actors.messages import Options
 from draftwerk.api.core.config import Settings
 from draftwerk.speculative.beams.decisions import Beams, Candidate
 from draftwerk.speculative.beams.drafts import GuessedCandidate, Leaf, TreeBuilder
 from draftwerk.speculative.beams.survival import KNOWN, LEAD_MAX, SURENESS, leads
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
 RIDGE = 1e-2

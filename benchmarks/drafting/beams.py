@@ -17,8 +17,8 @@ from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, 
 from benchmarks.support.engine import chat, engine, generate
 from benchmarks.support.prompts import QUESTIONS
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Options, Speculation
 from draftwerk.api.core.config import Settings
+from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 
 

@@ -22,12 +22,13 @@ from benchmarks.gpu.ties import TieProbe, summary
 from benchmarks.gpu.widen import Widener, widened_config
 from benchmarks.speed.speculation import Decoded, decode
 from benchmarks.support.engine import engine
-from draftwerk.actors.messages import ChatMessage, Options, Speculation
+from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.api.core.config import Settings
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.text.tokenizer import TextTokenizer
+from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 
 SHAPE_OF_8B = {

@@ -9,9 +9,11 @@ from time import perf_counter
 
 from benchmarks.support.bench import ResultTable, middle, parser, run, show
 from benchmarks.support.engine import engine
+from draftwerk.actors.client_prompts import Chat, ChatMessage
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Options, SequenceStats
+from draftwerk.actors.messages import Delta, Ended, SequenceStats
 from draftwerk.api.core.config import Settings
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
 RULE = "Rule {}: answer item {} briefly, and only if it was asked for. "

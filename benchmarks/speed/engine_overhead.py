@@ -20,9 +20,10 @@ import anyio
 from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show
 from benchmarks.support.engine import chat, engine
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Delta, Ended, Options
+from draftwerk.actors.messages import Delta, Ended
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.core.config import Settings
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
 TOPICS = (

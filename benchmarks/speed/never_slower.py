@@ -19,8 +19,9 @@ from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, 
 from benchmarks.support.engine import chat, engine
 from benchmarks.support.prompts import by_category
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Failed, Options, Speculation
+from draftwerk.actors.messages import Failed
 from draftwerk.api.core.config import Settings
+from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 
 ADVERSARIAL = "adversarial"

@@ -31,8 +31,9 @@ import msgspec
 from benchmarks.support.bench import ResultTable, parser, run, show
 from benchmarks.support.engine import engine
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Delta, Failed, Options
+from draftwerk.actors.messages import Delta, Failed
 from draftwerk.api.core.config import Settings
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
 WAYS = {

@@ -15,9 +15,11 @@ import msgspec
 from benchmarks.support.bench import ResultTable, parser, run, show
 from benchmarks.support.engine import engine
 from benchmarks.support.prompts import by_category
+from draftwerk.actors.client_prompts import Chat, ChatMessage
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Failed, Options, Speculation
+from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.api.core.config import Settings
+from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 
 LOOP_GRAM = 8

@@ -5,10 +5,12 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
+from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Failed, Options, Prompt
+from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.api.core.config import Settings
 from draftwerk.assembly.build import build_engine
+from draftwerk.speculative.request import Options
 
 
 @asynccontextmanager

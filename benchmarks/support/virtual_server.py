@@ -10,8 +10,8 @@ from draftwerk.speculative.costs.work import NO_LOAD, ModelShape, StepLoad
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, StepReport, Verdict
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import Scheduler
-from draftwerk.speculative.sequence import Sequence
-from draftwerk.speculative.slo import NOTHING_PROMISED, Promise
+from draftwerk.speculative.sequence import Sequence, SequenceRequest
+from draftwerk.speculative.slo import NOTHING_PROMISED, Deadlines, Promise
 
 STOP = 0
 SHAPE = ModelShape(
@@ -106,17 +106,21 @@ class VirtualServer:
         self.scheduler.submit(
             Sequence(
                 sequence_id=self._asked,
-                request_id=str(self._asked),
-                choice=0,
+                request=SequenceRequest(
+                    request_id=str(self._asked),
+                    choice=0,
+                    prompt_count=len(tokens),
+                    sampling=Sampling(stop_token_ids=(STOP,)),
+                    tokens_max=self.context_max - len(tokens),
+                    draft_max=0,
+                    priority=text.priority,
+                ),
                 tokens=tokens,
-                prompt_count=len(tokens),
-                sampling=Sampling(stop_token_ids=(STOP,)),
-                tokens_max=self.context_max - len(tokens),
                 table=BlockTable(self.scheduler.pool, self._namer, ""),
-                draft_max=0,
-                priority=text.priority,
-                promise=text.promise,
-                arrived_s=text.begun_s,
+                deadlines=Deadlines(
+                    promise=text.promise,
+                    arrived_s=text.begun_s,
+                ),
             )
         )
 

@@ -5,8 +5,8 @@ from collections.abc import Container
 import anyio
 
 from draftwerk.actors.errors import DrainingError, OverloadedError
-from draftwerk.actors.messages import CHOICES_MAX, Options
 from draftwerk.actors.monitoring.drain_rate import DrainRate
+from draftwerk.speculative.request import CHOICES_MAX, Options
 
 
 def check_request(

@@ -13,10 +13,12 @@ from typing import Protocol
 import anyio
 import msgspec
 
+from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.ledger import Entry
 from draftwerk.actors.mailbox import Inbox
-from draftwerk.actors.messages import Delta, Event, Failed, Options, Prompt, Speculation
+from draftwerk.actors.messages import Delta, Event, Failed
+from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.slo import NOTHING_PROMISED
 
 PREFIX = "audit-"

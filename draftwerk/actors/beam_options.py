@@ -1,11 +1,7 @@
-"""What a beam search may ask for, and how its request becomes a search."""
+"""What a beam search may ask for."""
 
-from collections.abc import Callable
-
-from draftwerk.actors.messages import Options
-from draftwerk.speculative.beams.decisions import WIDTH_MAX, BeamRules
-from draftwerk.speculative.beams.sampled import new_beams
-from draftwerk.speculative.beams.search import BeamSearch
+from draftwerk.speculative.beams.decisions import WIDTH_MAX
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
 
@@ -52,31 +48,3 @@ def _crowding(
     fits = (count - shared) // width + shared
     room = max(0, fits * size - prompt_count)
     return f"{width} texts of {tokens_max} tokens do not fit; {room} would", "beam_width"
-
-
-def search_of(
-    options: Options,
-    sampling: Sampling,
-    prompt_count: int,
-    tokens_max: int,
-    committed: tuple[tuple[int, ...], ...],
-    new_id: Callable[[], int],
-) -> BeamSearch | None:
-    """Return the search that a request asks for, if it does.
-
-    After a crash it is made anew from the prompt, and sends only what the client has not been sent.
-    """
-    if options.beam_width == 1:
-        return None
-    rules = BeamRules(
-        width=options.beam_width,
-        tokens_max=tokens_max,
-        stop_token_ids=sampling.stop_token_ids,
-        length_penalty=options.length_penalty,
-        early_stopping=options.early_stopping,
-        seed=sampling.seed if sampling.temperature > 0.0 else None,
-        prompt_count=prompt_count,
-    )
-    sent = len(committed[0]) if committed else 0
-    shows = options.shows_hypotheses
-    return BeamSearch(new_beams(rules), new_id, options.choices, sent, shows)

@@ -21,6 +21,7 @@ import anyio
 from draftwerk.actors.admitting import check_request, events_max
 from draftwerk.actors.audit import Audit
 from draftwerk.actors.cache import Cache
+from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.detokenizer import Detokenizer
 from draftwerk.actors.devices.device import (
     Device,
@@ -34,12 +35,9 @@ from draftwerk.actors.draft import Drafter
 from draftwerk.actors.ledger import Ledger
 from draftwerk.actors.mailbox import Inbox, Port, mailbox
 from draftwerk.actors.messages import (
-    CHOICES_MAX,
     CacheMessage,
     DetokenizerMessage,
     Event,
-    Options,
-    Prompt,
     RouterMessage,
     Submit,
     TokenizerMessage,
@@ -61,7 +59,9 @@ from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.opening import Opener
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
+from draftwerk.speculative.request import CHOICES_MAX, Options
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.scheduler.stats import SchedulerStats
@@ -200,14 +200,14 @@ class Pipeline:
             parts.trace,
         )
         self.cache = Cache(
-            self.to_cache.inbox,
-            self.to_draft.outbox,
-            self.to_detokenizer.outbox,
-            scheduler,
-            namer,
-            parts.stop_token_ids,
-            parts.tokens_max,
-            parts.trace,
+            inbox=self.to_cache.inbox,
+            draft=self.to_draft.outbox,
+            detokenizer=self.to_detokenizer.outbox,
+            scheduler=scheduler,
+            opener=Opener(
+                scheduler.pool, namer, parts.limits, parts.stop_token_ids, parts.tokens_max
+            ),
+            trace=parts.trace,
             prefill=self.side.to_prefill,
         )
         self.drafter = Drafter(

@@ -25,8 +25,8 @@ def last_words(words: list[LastWord], decided_s: float) -> Generated | None:
 def _last_piece(word: LastWord) -> Piece:
     expired = word.retry_after_s is None
     return Piece(
-        request_id=word.sequence.request_id,
-        choice=word.sequence.choice,
+        request_id=word.sequence.request.request_id,
+        choice=word.sequence.request.choice,
         tokens=(),
         finish_reason="deadline_exceeded" if expired else "slo_unmet",
         error="its text has not begun in time" if expired else "what was promised cannot be kept",
@@ -38,8 +38,8 @@ def piece(progress: SequenceProgress) -> Piece:
     """Return one sequence's progress for the detokenizer."""
     sequence = progress.sequence
     return Piece(
-        request_id=sequence.request_id,
-        choice=sequence.choice,
+        request_id=sequence.request.request_id,
+        choice=sequence.request.choice,
         tokens=progress.tokens,
         origins=progress.origins,
         logprobs=progress.logprobs,
@@ -47,7 +47,7 @@ def piece(progress: SequenceProgress) -> Piece:
         finish_reason=progress.finish_reason,
         error=progress.error,
         stats=stats(sequence),
-        times=sequence.times,
+        times=sequence.deadlines.times,
     )
 
 
@@ -55,7 +55,7 @@ def stats(sequence: Sequence) -> SequenceStats:
     """Return what the sequence cost so far."""
     tally = sequence.tally
     return SequenceStats(
-        prompt_count=sequence.prompt_count,
+        prompt_count=sequence.request.prompt_count,
         cached_count=tally.cached or 0,
         step_count=tally.steps,
         draft_count=tally.drafted,

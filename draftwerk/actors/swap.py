@@ -95,7 +95,7 @@ class SwapIn:
         blending, tokens = sequence.blending, tuple(sequence.tokens)
         if blending is not None:
             tokens = tokens[: blending.start + 1]  # what follows depends on its segments
-        for name in self.intake.names(tokens, sequence.name_space):
+        for name in self.intake.names(tokens, sequence.request.name_space):
             if pool.find(name) is None:
                 if name not in store and self.write_behind.copy_of(name) is None:
                     return

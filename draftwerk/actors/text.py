@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from draftwerk.actors.messages import ChatMessage, Scalar
+from draftwerk.actors.client_prompts import ChatMessage, Scalar
 from draftwerk.speculative.sampling.params import Grammar
 
 

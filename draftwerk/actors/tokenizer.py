@@ -9,25 +9,23 @@ import anyio
 import msgspec
 
 from draftwerk.actors.beam_options import beam_refusal
+from draftwerk.actors.client_prompts import Chat, Passages, Prompt
 from draftwerk.actors.devices.device import Worker
 from draftwerk.actors.mailbox import Inbox, Outbox
 from draftwerk.actors.messages import (
     CacheMessage,
     Cancel,
-    Chat,
     Encoded,
     Failed,
-    Options,
-    Passages,
-    Prompt,
     Submit,
     TokenizerMessage,
 )
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.text import TextTools
 from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.params import Grammar
-from draftwerk.speculative.sequence import StageTimes
+from draftwerk.speculative.slo import StageTimes
 
 TEXTS_AT_ONCE = 4
 """Requests that are encoded at once: one long text does not delay the others."""

@@ -12,9 +12,11 @@ from hashlib import sha256
 from struct import pack
 from typing import Protocol
 
+from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.mailbox import Inbox
-from draftwerk.actors.messages import Delta, Event, Failed, Options, Prompt, TokenText
+from draftwerk.actors.messages import Delta, Event, Failed, TokenText
 from draftwerk.api.core.ports import ServedModel
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
 PROMPT_TOKENS = 161

@@ -15,9 +15,10 @@ from typing import Protocol
 import anyio
 import msgspec
 
+from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.mailbox import Inbox, receive_all
-from draftwerk.actors.messages import Cancel, Delta, Ended, Event, Failed, Options, Prompt
+from draftwerk.actors.messages import Cancel, Delta, Ended, Event, Failed
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.cluster.frame_stream import FrameStream, LinkLostError
 from draftwerk.cluster.protocol import (
@@ -36,6 +37,7 @@ from draftwerk.cluster.protocol import (
     block_key,
     proof_of,
 )
+from draftwerk.speculative.request import Options
 
 REPORT_S = 0.2
 """Between two reports of the load."""

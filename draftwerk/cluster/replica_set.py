@@ -20,18 +20,10 @@ import anyio
 import msgspec
 
 from draftwerk.actors.admitting import check_request, events_max
+from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.ledger import SUSPICION_MAX, Entry
 from draftwerk.actors.mailbox import Inbox, mailbox
-from draftwerk.actors.messages import (
-    Delta,
-    Ended,
-    Event,
-    Failed,
-    Options,
-    Prompt,
-    Started,
-    Submit,
-)
+from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started, Submit
 from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.monitoring.trace import Trace
@@ -43,6 +35,7 @@ from draftwerk.cluster.prompt_blocks import block_keys
 from draftwerk.cluster.protocol import EventBatch, LoadReport, ReplicaInfo
 from draftwerk.cluster.replica_link import ReplicaLink
 from draftwerk.cluster.router import Reservation
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.scheduler.running_set import ComputedCount
 
 ENCODE_S = 10.0

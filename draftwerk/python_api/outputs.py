@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from draftwerk.actors.messages import Delta, Ended, TokenText, ToolCall
+from draftwerk.actors.client_prompts import ToolCall
+from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.core.request_timer import RequestTimer
 from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.replying.answers import AnswerParts

@@ -5,8 +5,7 @@ from typing import cast
 
 import msgspec
 
-from draftwerk.actors.messages import Options
-from draftwerk.actors.messages import Prompt as EnginePrompt
+from draftwerk.actors.client_prompts import Prompt as EnginePrompt
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import Call
@@ -19,6 +18,7 @@ from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.replying.tool_request import chat_wish
 from draftwerk.python_api.errors import ClosedError, RequestError, RequestFailedError
 from draftwerk.python_api.sampling_params import GRAMMAR_FIELDS, ParamsBody, SamplingParams
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.params import Grammar
 
 Conversation = Sequence[Mapping[str, object]]

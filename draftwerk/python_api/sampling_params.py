@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from draftwerk.actors.messages import Speculation
 from draftwerk.api.openai.schema import OpenAIBody
 from draftwerk.python_api.errors import RequestError
+from draftwerk.speculative.request import Speculation
 
 GRAMMAR_FIELDS = ("json_schema", "json_object", "regex", "grammar")
 

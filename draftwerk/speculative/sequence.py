@@ -1,11 +1,7 @@
 """A sequence: one decoding branch of a request, and its state in the scheduler."""
 
 from dataclasses import dataclass, field
-from math import inf
 from typing import TYPE_CHECKING
-
-import msgspec
-from msgspec.structs import replace
 
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.protocol.rounds import (
@@ -17,21 +13,40 @@ from draftwerk.speculative.protocol.rounds import (
     NewSequence,
     Row,
 )
-from draftwerk.speculative.slo import NOTHING_PROMISED, Promise
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.slo import Deadlines
 
 if TYPE_CHECKING:
     from draftwerk.speculative.beams.search import BeamSearch
     from draftwerk.speculative.blend.blending import Blending
-    from draftwerk.speculative.sampling.params import Sampling
 
 
-class StageTimes(msgspec.Struct, frozen=True):
-    """When the stages of a request began, on the engine's clock; None for those to come."""
+@dataclass(slots=True, frozen=True, kw_only=True)
+class SequenceRequest:
+    """What is asked of a sequence; it never changes."""
 
-    tokenise_s: float
-    queue_s: float
-    prefill_s: float | None = None
-    decode_s: float | None = None
+    request_id: str
+    choice: int = 0
+    """Number of the choice within its request."""
+    prompt_count: int
+    """Tokens of the prompt."""
+    sampling: Sampling
+    tokens_max: int
+    """Generated tokens at most."""
+    draft_max: int
+    """Drafted tokens per round at most; 0 means no speculation."""
+    priority: int = 0
+    """Lower is sooner."""
+    methods: tuple[str, ...] | None = None
+    """Names of draft sources; None means all."""
+    name_space: str = ""
+    """Within what its blocks and its text may be found again."""
+    prediction: tuple[int, ...] = ()
+    """Tokens that the client expects."""
+    had_tokens: bool = False
+    """Whether its client was sent tokens of its request before a crash."""
+    resumed: bool = False
+    """Whether it was submitted before, to actors that failed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,59 +59,28 @@ class Sequence:
     """
 
     sequence_id: int
-    request_id: str
-    choice: int
+    request: SequenceRequest
     tokens: list[int]
-    prompt_count: int
-    sampling: "Sampling"
-    tokens_max: int
-    """Generated tokens at most."""
     table: BlockTable
-    draft_max: int
-    """Drafted tokens per round at most; 0 means no speculation."""
-    priority: int = 0
-    """Lower is sooner."""
-    rank: int = 0
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    queue_key: int = 0
     """Its place among all sequences, set when it is submitted: priority, softened by age."""
-    arrived_s: float = 0.0
-    """On the engine's clock; what is promised is counted from here."""
-    promise: Promise = NOTHING_PROMISED
-    """What its reader was promised."""
-    expires_s: float = inf
-    """When it fails unless its text has begun by then."""
-    had_tokens: bool = False
-    """Whether its client was sent tokens of its request before a crash."""
-    demoted: bool = False
-    """Whether it was put behind others because its first token would be late in any case."""
-    first_s: float = 0.0
-    """When its first tokens here were decided."""
-    first_count: int = 0
-    """How many were generated with those; 0 before them."""
-    times: StageTimes | None = None
-    """None of one that was submitted before: part of its time went by elsewhere."""
-    methods: tuple[str, ...] | None = None
-    name_space: str = ""
-    prediction: tuple[int, ...] = ()
     leader: "Sequence | None" = None
     """The choice that computes the shared prompt; this one waits, then finds it cached."""
     search: "BeamSearch | None" = None
     """What becomes of this sequence once its prompt is read, if it is not to be sampled from."""
-
     blending: "Blending | None" = None
     """What becomes of the segments of its prompt, if some are reused."""
-
     computed: int = 0
     planned: int = 0
     """What of the known tokens is computed once all rounds in flight are."""
     sent_count: int = 0
     """Tokens sent to the devices; 0 means that they must be sent a NewSequence."""
-    feedback: Feedback = NOTHING_LEARNED
-    """Of the newest decision, until it is sent to the draft sources."""
-    resumed: bool = False
-    """Whether it was submitted before, to actors that failed."""
     in_flight: int = 0
     """Rounds under way that have a row of it."""
-    apart: bool = False
+    feedback: Feedback = NOTHING_LEARNED
+    """Of the newest decision, until it is sent to the draft sources."""
+    disaggregated: bool = False
     """Whether its prompt is computed by a process of its own, and not in rounds that decode."""
     fetches: int = 0
     """The preemptions after which its blocks were asked for in a second tier."""
@@ -118,47 +102,34 @@ class Sequence:
 
     @property
     def generated(self) -> int:
-        return len(self.tokens) - self.prompt_count
+        return len(self.tokens) - self.request.prompt_count
 
     @property
     def output(self) -> list[int]:
         """The generated tokens."""
-        return self.tokens[self.prompt_count :]
+        return self.tokens[self.request.prompt_count :]
 
     @property
     def begun(self) -> bool:
         """Whether its request has a token: then it is served to its end, whenever that is."""
-        if self.had_tokens or (self.leader is not None and self.leader.begun):
+        if self.request.had_tokens or (self.leader is not None and self.leader.begun):
             return True
         return self.generated > 0 or (self.search is not None and self.search.has_begun)
 
     @property
-    def due_s(self) -> float:
-        """When its first token is due."""
-        ttft = self.promise.ttft
-        return min(self.arrived_s + ttft, self.expires_s) if ttft else self.expires_s
-
-    def ahead_s(self, now_s: float) -> float:
-        """Return by how much its tokens came before they were due, or after if below 0."""
-        if not self.first_count:
-            return 0.0
-        due_s = self.first_s + self.promise.tpot * (self.generated - self.first_count)
-        return due_s - now_s
-
-    @property
     def prefilled(self) -> bool:
         """Whether the whole prompt is in the pages, so that a sibling can find it there."""
-        return self.ended or self.computed >= self.prompt_count
+        return self.ended or self.computed >= self.request.prompt_count
 
     def new_sequence(self) -> NewSequence:
         """Return everything that the devices need before this sequence's first row."""
         return NewSequence(
             tuple(self.tokens),
-            self.prompt_count,
-            self.sampling,
-            self.methods,
-            self.name_space,
-            self.prediction,
+            self.request.prompt_count,
+            self.request.sampling,
+            self.request.methods,
+            self.request.name_space,
+            self.request.prediction,
         )
 
     def forget(self) -> None:
@@ -184,23 +155,8 @@ class Sequence:
 
     def draft_room(self) -> int:
         """Return how many drafted tokens could still be of use: the target adds one of its own."""
-        left = self.tokens_max - self.generated - self.continues
-        return max(0, min(self.draft_max, left - 1))
-
-    def begin_prefill(self, now_s: float) -> None:
-        """Note that it has blocks, unless it had some before."""
-        if self.times is not None and self.times.prefill_s is None:
-            self.times = replace(self.times, prefill_s=now_s)
-
-    def begin_decode(self, now_s: float) -> None:
-        """Note that tokens were decided, unless some were before."""
-        if self.times is not None and self.times.decode_s is None:
-            self.times = replace(self.times, decode_s=now_s)
-
-    def keep_time(self, now_s: float) -> None:
-        """Note that its first tokens are there; from here on the next ones are due."""
-        if not self.first_count:
-            self.first_s, self.first_count = now_s, self.generated
+        left = self.request.tokens_max - self.generated - self.continues
+        return max(0, min(self.request.draft_max, left - 1))
 
     def extend(self, tokens: tuple[int, ...]) -> tuple[int, str]:
         """Append decided tokens up to the end of the text.
@@ -209,9 +165,9 @@ class Sequence:
         """
         for kept, token in enumerate(tokens, start=1):
             self.tokens.append(token)
-            if token in self.sampling.stop_token_ids:
+            if token in self.request.sampling.stop_token_ids:
                 return kept, "stop"
-            if self.generated >= self.tokens_max:
+            if self.generated >= self.request.tokens_max:
                 return kept, "length"
         return len(tokens), ""
 

@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 OBJECTIVE = re.compile(r"\s*(\w+)\s*[=<]\s*(\d+(?:\.\d+)?)\s*(ms|s)?\s*")
 TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s)?\s*")
@@ -67,3 +70,60 @@ def read_promise(texts: Iterable[str]) -> Promise:
         if not limit_s or limits.setdefault(metric, limit_s) != limit_s:
             raise ValueError(f"no SLO {text!r}: one limit above 0 for each of ttft and tpot")
     return Promise(**limits)
+
+
+class StageTimes(msgspec.Struct, frozen=True):
+    """When the stages of a request began, on the engine's clock; None for those to come."""
+
+    tokenise_s: float
+    queue_s: float
+    prefill_s: float | None = None
+    decode_s: float | None = None
+
+
+@dataclass(slots=True)
+class Deadlines:
+    """Times of one sequence, on the engine's clock."""
+
+    arrived_s: float = 0.0
+    """Its arrival; what is promised is counted from here."""
+    promise: Promise = NOTHING_PROMISED
+    """What its reader was promised."""
+    expires_s: float = inf
+    """When it fails unless its text has begun by then."""
+    demoted: bool = False
+    """Whether it was put behind others because its first token would be late in any case."""
+    first_s: float = 0.0
+    """When its first tokens here were decided."""
+    first_count: int = 0
+    """How many were generated with those; 0 before them."""
+    times: StageTimes | None = None
+    """None of one that was submitted before: part of its time went by elsewhere."""
+
+    @property
+    def due_s(self) -> float:
+        """When its first token is due."""
+        ttft = self.promise.ttft
+        return min(self.arrived_s + ttft, self.expires_s) if ttft else self.expires_s
+
+    def ahead_s(self, generated: int, now_s: float) -> float:
+        """Return by how much its tokens came before they were due, or after if below 0."""
+        if not self.first_count:
+            return 0.0
+        due_s = self.first_s + self.promise.tpot * (generated - self.first_count)
+        return due_s - now_s
+
+    def begin_prefill(self, now_s: float) -> None:
+        """Note that it has blocks, unless it had some before."""
+        if self.times is not None and self.times.prefill_s is None:
+            self.times = replace(self.times, prefill_s=now_s)
+
+    def begin_decode(self, now_s: float) -> None:
+        """Note that tokens were decided, unless some were before."""
+        if self.times is not None and self.times.decode_s is None:
+            self.times = replace(self.times, decode_s=now_s)
+
+    def keep_time(self, generated: int, now_s: float) -> None:
+        """Note that its first tokens are there; from here on the next ones are due."""
+        if not self.first_count:
+            self.first_s, self.first_count = now_s, generated

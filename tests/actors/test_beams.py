@@ -9,7 +9,8 @@ import pytest
 
 from draftwerk.actors.beam_options import beam_refusal
 from draftwerk.actors.engine import running
-from draftwerk.actors.messages import Delta, Ended, Event, Failed, Options, Speculation
+from draftwerk.actors.messages import Delta, Ended, Event, Failed
+from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.actors.loops import on_both_loops, settle

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from draftwerk.actors.cache import Cache, draft_max
+from draftwerk.actors.cache import Cache
 from draftwerk.actors.mailbox import mailbox
 from draftwerk.actors.messages import (
     CacheMessage,
@@ -18,14 +18,13 @@ from draftwerk.actors.messages import (
     Encoded,
     Generated,
     Opened,
-    Options,
     SequenceStats,
-    Speculation,
 )
 from draftwerk.actors.pieces import piece, stats
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.costs.work import StepLoad
+from draftwerk.speculative.opening import Opener, draft_max
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     ChosenLogprob,
@@ -34,6 +33,7 @@ from draftwerk.speculative.protocol.rounds import (
     StepReport,
     Verdict,
 )
+from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
@@ -47,14 +47,13 @@ def encoded(options: Options = PLAIN, **how: object) -> Encoded:
 
 
 def make_cache(inbox: Any = None, draft: Any = None, detokenizer: Any = None, **how: Any) -> Cache:
+    scheduler = Scheduler(BlockPool(16, 4), RoundLimits(draft_max=7))
     return Cache(
         inbox=inbox,
         draft=draft,
         detokenizer=detokenizer,
-        scheduler=Scheduler(BlockPool(16, 4), RoundLimits(draft_max=7)),
-        namer=BlockNamer(b""),
-        stop_token_ids=(0, 9),
-        context_max=20,
+        scheduler=scheduler,
+        opener=Opener(scheduler.pool, BlockNamer(b""), scheduler.limits, (0, 9), 20),
         **{"clock": lambda: 0.0, **how},
     )
 
@@ -129,7 +128,7 @@ async def test_every_choice_has_its_branch_and_its_leader() -> None:
         assert row.new_sequence is not None
         assert row.new_sequence.sampling == Sampling(seed=5, branch=0, stop_token_ids=(0, 9))
         followers = list(desk.scheduler.running_set.waiting)
-        assert [follower.sampling.branch for follower in followers] == [1, 2]
+        assert [follower.request.sampling.branch for follower in followers] == [1, 2]
         assert all(follower.leader is not None for follower in followers)
 
 
@@ -178,7 +177,7 @@ async def test_the_age_of_progress_counts_while_work_is_pending() -> None:
 
 
 def made(options: Options, **how: object) -> Sequence:
-    return make_cache()._sequence(encoded(options, **how), 1)
+    return make_cache().opener._sequence(encoded(options, **how), 1, 0.0)
 
 
 def test_a_sequence_obeys_its_options() -> None:
@@ -192,22 +191,26 @@ def test_a_sequence_obeys_its_options() -> None:
         ),
         prediction=(7, 8),
     )
-    assert (sequence.request_id, sequence.choice) == ("r", 1)
-    assert (sequence.tokens, sequence.prompt_count) == ([1, 2, 3], 3)
-    assert (sequence.tokens_max, sequence.draft_max, sequence.priority) == (4, 2, 3)
-    assert (sequence.methods, sequence.prediction) == (("ngram",), (7, 8))
-    assert sequence.name_space == "tenant t"
+    assert (sequence.request.request_id, sequence.request.choice) == ("r", 1)
+    assert (sequence.tokens, sequence.request.prompt_count) == ([1, 2, 3], 3)
+    assert (sequence.request.tokens_max, sequence.request.draft_max, sequence.request.priority) == (
+        4,
+        2,
+        3,
+    )
+    assert (sequence.request.methods, sequence.request.prediction) == (("ngram",), (7, 8))
+    assert sequence.request.name_space == "tenant t"
 
 
 @pytest.mark.parametrize(("asked", "given"), [(None, 17), (5, 5), (17, 17), (99, 17)])
 def test_a_text_is_as_long_as_asked_for_or_as_the_context_holds(
     asked: int | None, given: int
 ) -> None:
-    assert made(replace(PLAIN, tokens_max=asked)).tokens_max == given
+    assert made(replace(PLAIN, tokens_max=asked)).request.tokens_max == given
 
 
 def test_a_request_that_ignores_the_end_has_no_stop_tokens() -> None:
-    assert made(replace(PLAIN, ignore_eos=True)).sampling.stop_token_ids == ()
+    assert made(replace(PLAIN, ignore_eos=True)).request.sampling.stop_token_ids == ()
 
 
 @pytest.mark.parametrize(
@@ -224,8 +227,8 @@ def test_a_prefix_is_shared_within_a_tenant_or_a_salt(
     one: dict[str, str], other: dict[str, str], shared: bool
 ) -> None:
     cache = make_cache()
-    first = cache._sequence(encoded(replace(PLAIN, **one)), 0).table
-    second = cache._sequence(encoded(replace(PLAIN, **other)), 0).table
+    first = cache.opener._sequence(encoded(replace(PLAIN, **one)), 0, 0.0).table
+    second = cache.opener._sequence(encoded(replace(PLAIN, **other)), 0, 0.0).table
     first.reserve(4)
     first.commit([1, 2, 3, 4], 4)
     assert second.match([1, 2, 3, 4, 5]) == (4 if shared else 0)

@@ -8,7 +8,8 @@ import pytest
 from draftwerk.actors.cache import Cache
 from draftwerk.actors.engine import running
 from draftwerk.actors.ledger import Entry
-from draftwerk.actors.messages import Cancel, Failed, Options, Started, Submit
+from draftwerk.actors.messages import Cancel, Failed, Started, Submit
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sequence import Sequence
@@ -83,9 +84,9 @@ def test_time_is_counted_from_where_the_client_came() -> None:
     cache = make_cache(clock=lambda: 50.0)
     options = Options(sampling=Sampling(), deadline_s=2.0, waited_s=0.5)
     first = sequence(cache, options, arrived_s=40.0)
-    assert (first.arrived_s, first.expires_s) == (39.5, 41.5)
-    assert sequence(cache, options).arrived_s == 49.5
-    assert sequence(cache, Options(sampling=Sampling())).expires_s == inf
+    assert (first.deadlines.arrived_s, first.deadlines.expires_s) == (39.5, 41.5)
+    assert sequence(cache, options).deadlines.arrived_s == 49.5
+    assert sequence(cache, Options(sampling=Sampling())).deadlines.expires_s == inf
 
 
 @pytest.mark.parametrize(
@@ -97,21 +98,24 @@ def test_a_request_that_had_a_token_before_a_crash_has_begun(
 ) -> None:
     options = Options(sampling=Sampling(), deadline_s=2.0, choices=2)
     message = encoded(options, arrived_s=40.0, committed=committed, ended=ended)
-    other = make_cache()._sequence(message, 1)  # pyright: ignore[reportPrivateUsage]
-    assert (other.begun, other.expires_s) == (begun, 42.0)
+    other = make_cache().opener.open(message, 50.0)[-1]
+    assert other.request.had_tokens == other.begun == begun
+    assert other.deadlines.expires_s == 42.0
 
 
 def test_a_request_has_the_servers_promise_unless_it_has_its_own() -> None:
     cache = make_cache(clock=lambda: 50.0)
     server = Promise(ttft=1.0, tpot=0.05)
-    cache.scheduler.limits = RoundLimits(promise=server)
+    cache.opener.limits = RoundLimits(promise=server)
     own = Promise(tpot=0.01)
     for given, wanted in ((None, server), (own, own), (NOTHING_PROMISED, NOTHING_PROMISED)):
-        assert sequence(cache, Options(sampling=Sampling(), promise=given)).promise == wanted
+        assert (
+            sequence(cache, Options(sampling=Sampling(), promise=given)).deadlines.promise == wanted
+        )
 
 
 def sequence(cache: Cache, options: Options, **how: object) -> Sequence:
-    return cache._sequence(encoded(options, **how), 0)  # pyright: ignore[reportPrivateUsage]
+    return cache.opener.open(encoded(options, **how), cache.clock())[0]
 
 
 def test_a_request_keeps_its_time_over_a_crash() -> None:

@@ -11,20 +11,21 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.engine import CHOICES_MAX, Engine, EngineParts, running
 from draftwerk.actors.errors import DrainingError, OverloadedError
-from draftwerk.actors.messages import Delta, Ended, Event, Failed, Options, Started
+from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.store import Memories
 from tests.actors import loops
 from tests.actors.loops import on_both_loops, settle
 from tests.support.simulation import expected
-from tests.support.thread_device import ThreadDevice
 from tests.support.toy import STOP, TalkativeTarget, ToyTarget, ToyText
 
 PROMPT = (1, 2, 3, 4, 5)

@@ -17,12 +17,12 @@ from draftwerk.actors.messages import (
     Ended,
     Event,
     Failed,
-    Options,
     SequenceStats,
     Started,
     Submit,
     TokenizerMessage,
 )
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.running_set import ComputedCount
 

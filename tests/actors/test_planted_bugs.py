@@ -38,6 +38,7 @@ from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.drafting import drafted_rounds
 from draftwerk.speculative.drafting.controller import Controller
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
+from draftwerk.speculative.opening import Opener
 from draftwerk.speculative.protocol.continuations import Continuations, RowEnd
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.sampling import gumbel as noise
@@ -53,6 +54,7 @@ from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 from draftwerk.speculative.scheduler.turning_away import TurningAway
 from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.slo import Deadlines
 from tests.actors import (
     loops,
     test_deadlines,
@@ -358,12 +360,12 @@ BUGS = [
     # the stages of a request
     Bug(
         "prefill begins once more after a preemption",
-        slip(Sequence, "begin_prefill", " and self.times.prefill_s is None", ""),
+        slip(Deadlines, "begin_prefill", " and self.times.prefill_s is None", ""),
         simulations(),
     ),
     Bug(
         "decoding begins with every token",
-        slip(Sequence, "begin_decode", " and self.times.decode_s is None", ""),
+        slip(Deadlines, "begin_decode", " and self.times.decode_s is None", ""),
         test_request_stages.test_the_stages_of_a_request_add_up_to_its_time,
     ),
     Bug(
@@ -520,7 +522,7 @@ BUGS = [
     ),
     Bug(
         "priority is forgotten",
-        slip(RunningSet, "submit", "sequence.priority * AGING_ROUNDS", "0"),
+        slip(RunningSet, "submit", "sequence.request.priority * AGING_ROUNDS", "0"),
         test_priority.test_the_queue_is_in_order_of_priority_and_then_of_arrival,
     ),
     Bug(
@@ -530,12 +532,17 @@ BUGS = [
     ),
     Bug(
         "a preempted sequence goes to the queue's head",
-        slip(RunningSet, "put_back", "bisect_left(self.waiting, sequence.rank, key=rank_of)", "0"),
+        slip(
+            RunningSet,
+            "put_back",
+            "bisect_left(self.waiting, sequence.queue_key, key=queue_key)",
+            "0",
+        ),
         test_priority.test_a_preempted_sequence_does_not_overtake_a_more_urgent_one,
     ),
     Bug(
         "an urgent request preempts its equals",
-        slip(RunningSet, "make_way", "sequence.priority > first.priority and", ""),
+        slip(RunningSet, "make_way", "sequence.request.priority > first.request.priority", "True"),
         test_priority.test_a_choice_that_waited_for_its_sibling_preempts_no_equal,
     ),
     Bug(
@@ -599,8 +606,8 @@ BUGS = [
         slip(
             Scheduler,
             "_reading",
-            "merge(sorted(reading, key=rank_of), self._entering(), key=rank_of)",
-            "chain(sorted(reading, key=rank_of), self._entering())",
+            "merge(sorted(reading, key=queue_key), self._entering(), key=queue_key)",
+            "chain(sorted(reading, key=queue_key), self._entering())",
         ),
         test_promises.test_a_round_is_priced_by_the_prompt_that_is_read_first,
     ),
@@ -621,12 +628,17 @@ BUGS = [
     ),
     Bug(
         "the mildest promise rules a round",
-        slip(scheduler, "decoding_rows", "min(one.promise.tpot for", "max(one.promise.tpot for"),
+        slip(
+            scheduler,
+            "decoding_rows",
+            "min(one.deadlines.promise.tpot for",
+            "max(one.deadlines.promise.tpot for",
+        ),
         test_promises.test_a_round_is_no_longer_than_a_request_of_it_was_promised,
     ),
     Bug(
         "tokens are due from the arrival on",
-        slip(Sequence, "keep_time", "now_s, self.generated", "self.arrived_s, self.generated + 1"),
+        slip(Deadlines, "keep_time", "now_s, generated", "self.arrived_s, generated + 1"),
         test_promises.test_tokens_ahead_of_their_time_can_be_afforded,
     ),
     Bug(
@@ -641,12 +653,17 @@ BUGS = [
     ),
     Bug(
         "a deadline is no reason to hurry",
-        slip_property(Sequence, "due_s", "min(self.arrived_s + ttft, self.expires_s)", "inf"),
+        slip_property(Deadlines, "due_s", "min(self.arrived_s + ttft, self.expires_s)", "inf"),
         test_promises.test_the_first_token_that_is_due_first_comes_first,
     ),
     Bug(
         "a request waits behind its deadline",
-        slip(turning_away, "expired", "one.expires_s <= now_s", "one.expires_s <= now_s - 1.0"),
+        slip(
+            turning_away,
+            "expired",
+            "one.deadlines.expires_s <= now_s",
+            "one.deadlines.expires_s <= now_s - 1.0",
+        ),
         stories,
     ),
     Bug(
@@ -661,7 +678,12 @@ BUGS = [
     ),
     Bug(
         "each choice of a request has a last word",
-        slip(turning_away, "expired", "setdefault(one.request_id", "setdefault(str(one.choice)"),
+        slip(
+            turning_away,
+            "expired",
+            "setdefault(one.request.request_id",
+            "setdefault(str(one.request.choice)",
+        ),
         test_promises.test_all_choices_of_a_request_end_with_one_last_word,
     ),
     Bug(
@@ -671,7 +693,7 @@ BUGS = [
     ),
     Bug(
         "a text that had begun before a crash has a deadline after it",
-        slip(Cache, "_sequence", "any(encoded.committed) or bool(encoded.ended)", "False"),
+        slip(Opener, "_constants", "any(request.committed) or bool(request.ended)", "False"),
         lambda: test_deadlines.test_a_request_that_had_a_token_before_a_crash_has_begun(
             ((7,), ()), (), True
         ),
@@ -683,7 +705,7 @@ BUGS = [
     ),
     Bug(
         "what a client waited before it came here is forgotten",
-        slip(Cache, "_sequence", "came_s - options.waited_s", "came_s"),
+        slip(Opener, "_deadlines", "came_s - options.waited_s", "came_s"),
         test_deadlines.test_time_is_counted_from_where_the_client_came,
     ),
     Bug(
@@ -715,7 +737,7 @@ BUGS = [
     ),
     Bug(
         "a late request is put back again and again",
-        slip(turning_away, "late_texts", "one.demoted or ", ""),
+        slip(turning_away, "late_texts", "one.deadlines.demoted or ", ""),
         test_promises.test_a_late_request_is_put_behind_those_of_its_priority_once,
     ),
     Bug(
@@ -750,17 +772,17 @@ BUGS = [
     ),
     Bug(
         "an opening takes generated tokens for the prompt",
-        slip(Sequence, "new_sequence", "self.prompt_count", "len(self.tokens)"),
+        slip(Sequence, "new_sequence", "self.request.prompt_count", "len(self.tokens)"),
         stories,
     ),
     Bug(
         "a stop token does not end the text",
-        slip(Sequence, "extend", "token in self.sampling.stop_token_ids", "False"),
+        slip(Sequence, "extend", "token in self.request.sampling.stop_token_ids", "False"),
         simulations(),
     ),
     Bug(
         "a token that the request stops at is forgotten",
-        slip(Cache, "_sequence", "*options.stop_token_ids,", ""),
+        slip(Opener, "_constants", ", *options.stop_token_ids)", ",)"),
         simulations(),
     ),
     Bug(
@@ -773,8 +795,8 @@ BUGS = [
         slip(
             Sequence,
             "extend",
-            "self.generated >= self.tokens_max",
-            "self.generated > self.tokens_max",
+            "self.generated >= self.request.tokens_max",
+            "self.generated > self.request.tokens_max",
         ),
         simulations(),
     ),
@@ -966,7 +988,7 @@ BUGS = [
     ),
     Bug(
         "prompts wait for processes that are away",
-        slip(PrefillLane, "note", "sequence.apart = False", "pass"),
+        slip(PrefillLane, "note", "sequence.disaggregated = False", "pass"),
         test_prefill_lane.test_without_a_process_prompts_are_read_where_texts_are_decoded,
     ),
     Bug(

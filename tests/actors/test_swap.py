@@ -10,7 +10,7 @@ from draftwerk.actors.swap import FETCHES_MAX, SwapIn
 from draftwerk.actors.tier_two import LOAD_S
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.sequence import Sequence, Tally
+from draftwerk.speculative.sequence import Sequence, SequenceRequest, Tally
 from tests.actors.loops import on_both_loops, on_virtual_time, settle
 from tests.actors.test_tier_two import SPACE, TOKENS, Desk, desk, kept
 
@@ -29,15 +29,17 @@ async def swap_desk() -> AsyncGenerator[tuple[Desk, SwapIn]]:
 def preempted(made: Desk, sequence_id: int = 1, times: int = 1) -> Sequence:
     return Sequence(
         sequence_id=sequence_id,
-        request_id="r",
-        choice=0,
+        request=SequenceRequest(
+            request_id="r",
+            choice=0,
+            prompt_count=len(TOKENS),
+            sampling=Sampling(seed=5),
+            tokens_max=8,
+            draft_max=0,
+            name_space=SPACE,
+        ),
         tokens=list(TOKENS),
-        prompt_count=len(TOKENS),
-        sampling=Sampling(seed=5),
-        tokens_max=8,
         table=BlockTable(made.pool, made.namer, SPACE),
-        draft_max=0,
-        name_space=SPACE,
         tally=Tally(preemptions=times),
     )
 

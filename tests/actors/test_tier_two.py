@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 import anyio
 
 from draftwerk.actors.mailbox import mailbox
-from draftwerk.actors.messages import CacheMessage, Cancel, Encoded, Options
+from draftwerk.actors.messages import CacheMessage, Cancel, Encoded
 from draftwerk.actors.tier_two import LOAD_S, Intake, LoadCosts, WriteBehind
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.rounds import StepReport
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from tests.actors.loops import on_both_loops, settle

@@ -11,23 +11,20 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
+from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt
 from draftwerk.actors.devices.device import ThreadWorker
 from draftwerk.actors.mailbox import mailbox
 from draftwerk.actors.messages import (
     CacheMessage,
     Cancel,
-    Chat,
-    ChatMessage,
     Encoded,
     Failed,
-    Options,
-    Prompt,
     RouterMessage,
-    Speculation,
     Submit,
     TokenizerMessage,
 )
 from draftwerk.actors.tokenizer import TEXTS_AT_ONCE, TextLimits, Tokenizer, check_fits
+from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from tests.actors.letters import Letters
 from tests.actors.loops import DEADLINE_S, AtOnce

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from draftwerk.actors.client_prompts import Passages
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.mailbox import Inbox, mailbox
-from draftwerk.actors.messages import Delta, Event, Failed, Options, Passages
+from draftwerk.actors.messages import Delta, Event, Failed
 from draftwerk.cluster import replica_server
 from draftwerk.cluster.frame_stream import LinkLostError
 from draftwerk.cluster.protocol import LoadReport
@@ -21,6 +22,7 @@ from draftwerk.cluster.replica_link import ReplicaLink, connect
 from draftwerk.cluster.replica_server import SNAPSHOT_EVERY
 from draftwerk.cluster.replica_set import ReplicaSet
 from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.cluster.small_cluster import CONTEXT, Replica, SmallCluster, small_cluster
 from tests.support.simulation import Outcome, compare, kinds, random_options, read

@@ -1,5 +1,7 @@
 """One sequence by itself: where its text ends, what it may draft, what it counts."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,23 +11,34 @@ from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Draft, NewSequence, chain
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.sequence import Sequence, Tally, origins
+from draftwerk.speculative.sequence import Sequence, SequenceRequest, Tally, origins
 
 
 def sequence(
-    tokens: list[int], prompt_count: int, *, tokens_max: int = 8, draft_max: int = 4, **how: object
+    tokens: list[int],
+    prompt_count: int,
+    *,
+    computed: int = 0,
+    planned: int = 0,
+    tokens_max: int = 8,
+    draft_max: int = 4,
+    **how: Any,
 ) -> Sequence:
     return Sequence(
         sequence_id=1,
-        request_id="r",
-        choice=0,
+        request=SequenceRequest(
+            request_id="r",
+            choice=0,
+            prompt_count=prompt_count,
+            sampling=Sampling(stop_token_ids=(0,)),
+            tokens_max=tokens_max,
+            draft_max=draft_max,
+            **how,
+        ),
         tokens=tokens,
-        prompt_count=prompt_count,
-        sampling=Sampling(stop_token_ids=(0,)),
-        tokens_max=tokens_max,
         table=BlockTable(BlockPool(4, 4), BlockNamer(b""), ""),
-        draft_max=draft_max,
-        **how,  # type: ignore[arg-type]
+        computed=computed,
+        planned=planned,
     )
 
 
@@ -45,7 +58,9 @@ def test_a_prompt_is_prefilled_when_all_of_it_is_computed_or_not_waited_for() ->
 
 def test_a_new_sequence_carries_all_that_a_device_needs() -> None:
     one = sequence([1, 2, 3], 2, methods=("ngram",), name_space="t", prediction=(7, 8))
-    assert one.new_sequence() == NewSequence((1, 2, 3), 2, one.sampling, ("ngram",), "t", (7, 8))
+    assert one.new_sequence() == NewSequence(
+        (1, 2, 3), 2, one.request.sampling, ("ngram",), "t", (7, 8)
+    )
 
 
 @pytest.mark.parametrize(

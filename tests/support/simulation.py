@@ -14,12 +14,13 @@ import msgspec
 import trio.testing
 from trio._core import _run as scheduler
 
+from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.devices.process import LOADING_SILENCE_S, STEP_S, ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget, RecoveryStats
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.actors.errors import OverloadedError
-from draftwerk.actors.messages import Delta, Ended, Failed, Options, Prompt, Speculation
+from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.cache.page_layout import JOURNAL_BYTES
@@ -30,6 +31,7 @@ from draftwerk.speculative.drafting.policy import KEYED, DraftPolicy
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
+from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.slo import NOTHING_PROMISED, Promise, SloPolicy

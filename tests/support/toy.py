@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from math import exp, log
 
-from draftwerk.actors.messages import ChatMessage, Scalar
+from draftwerk.actors.client_prompts import ChatMessage, Scalar
 from draftwerk.speculative.beams.decisions import BeamRules, Candidate
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.blend.rules import Blend, canonical_parts, choose_positions

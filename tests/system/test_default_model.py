@@ -9,25 +9,19 @@ import anyio
 import pytest
 
 from benchmarks.support.runners import build_runner
+from benchmarks.support.thread_device import ThreadDevice
+from draftwerk.actors.client_prompts import Chat, ChatMessage
 from draftwerk.actors.engine import Engine, EngineParts, running
-from draftwerk.actors.messages import (
-    Chat,
-    ChatMessage,
-    Delta,
-    Ended,
-    Options,
-    Speculation,
-    Started,
-)
+from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
 from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
-from tests.support.thread_device import ThreadDevice
 from validation.matrix import Everything
 
 RULES = "You are a careful assistant who answers in short sentences and repeats the question first."

@@ -18,15 +18,11 @@ import pytest_asyncio
 from draftwerk.actors.devices.child import spawn
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
 from draftwerk.actors.engine import Engine, EngineParts, running
-from draftwerk.actors.messages import (
-    Delta,
-    Ended,
-    Options,
-    Started,
-)
+from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.machine.child_python import python_command
 from draftwerk.model.process.build import ModelOptions
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.tiny_models import TinyWords, save_tiny
 

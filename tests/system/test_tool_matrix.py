@@ -19,8 +19,9 @@ import msgspec
 import pytest
 
 from benchmarks.support.runners import build_runner
+from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.engine import Engine, EngineParts, running
-from draftwerk.actors.messages import Delta, Ended, Options, Speculation, Started
+from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
@@ -35,11 +36,11 @@ from draftwerk.speculative.replies.grammar import (
     reply_grammar,
 )
 from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_parts
+from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.pairwise import pairwise
 from tests.support.proposing import Reckless
-from tests.support.thread_device import ThreadDevice
 from tests.support.tiny_models import save_tiny_with_text
 from validation.matrix import Everything, Oracle
 

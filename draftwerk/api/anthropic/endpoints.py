@@ -4,7 +4,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.actors.messages import Prompt
+from draftwerk.actors.client_prompts import Prompt
 from draftwerk.api.anthropic.schema import MessagesBody, PromptBody, TokenCountReply
 from draftwerk.api.anthropic.serializer import MessageSerializer
 from draftwerk.api.anthropic.translate import (

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from draftwerk.actors.messages import Chat, ChatMessage, Options, ToolCall
+from draftwerk.actors.client_prompts import Chat, ChatMessage, ToolCall
 from draftwerk.api.anthropic.schema import (
     AnthropicMessage,
     AnthropicToolChoice,
@@ -27,6 +27,7 @@ from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.replying.tool_request import ToolRequest, tool_wish
 from draftwerk.api.replying.tools_schema import FunctionDefinition
 from draftwerk.speculative.replies.grammar import CallMode
+from draftwerk.speculative.request import Options
 
 PSEUDO_HEADER = re.compile(r"\Ax-anthropic-[a-z-]+:[^\n]*\n*", re.IGNORECASE)
 """Agents put such a line into the system prompt; it differs in every request, and would keep all

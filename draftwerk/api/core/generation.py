@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from draftwerk.actors.messages import Delta, Ended, Event, Failed, Options, Prompt, Started
+from draftwerk.actors.client_prompts import Prompt
+from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started
 from draftwerk.api.core.ports import EngineClient
 from draftwerk.api.core.request_timer import RequestTimer
 from draftwerk.speculative.replies.parser import joined_parts
+from draftwerk.speculative.request import Options
 
 GenerationEvent = Delta | Ended | Failed
 """What a client is told of."""

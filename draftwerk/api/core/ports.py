@@ -6,10 +6,12 @@ from typing import Protocol
 
 import msgspec
 
-from draftwerk.actors.messages import Event, Options, Prompt
+from draftwerk.actors.client_prompts import Prompt
+from draftwerk.actors.messages import Event
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.text import TextTools
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
 

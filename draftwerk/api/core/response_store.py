@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from draftwerk.actors.messages import ChatMessage
+from draftwerk.actors.client_prompts import ChatMessage
 
 BYTES_MAX = 32 * 2**20
 """For one key, by `StoredResponse.size`."""

@@ -12,8 +12,9 @@ from itertools import count
 
 import msgspec
 
+from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.errors import DrainingError, OverloadedError
-from draftwerk.actors.messages import Failed, Options, Prompt
+from draftwerk.actors.messages import Failed
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.admission import Admission
 from draftwerk.api.core.config import Settings
@@ -32,6 +33,7 @@ from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.request_timer import Clock, RequestTimer
 from draftwerk.api.core.response_store import ResponseStore
 from draftwerk.settings.setting_fields import bytes_of
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.slo import NOTHING_PROMISED, Promise, read_promise
 
 SEED_BITS = 53

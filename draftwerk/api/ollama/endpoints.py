@@ -6,7 +6,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.actors.messages import Prompt
+from draftwerk.actors.client_prompts import Prompt
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import Call
 from draftwerk.api.ollama.lines import (

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from draftwerk.actors.messages import Chat, ChatMessage, Options, Prompt, ToolCall
+from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt, ToolCall
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.ollama.schema import (
@@ -28,6 +28,7 @@ from draftwerk.api.replying.grammars import ANY_OBJECT, schema_grammar
 from draftwerk.api.replying.reasoning_request import ReasoningRequest
 from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.replying.tool_request import call_id_of, tool_wish
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 from draftwerk.speculative.sampling.params import Grammar
 

@@ -7,7 +7,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.actors.messages import Chat, ChatMessage, Options, Passages, Prompt
+from draftwerk.actors.client_prompts import Chat, ChatMessage, Passages, Prompt
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.response_store import KeptResponses, StoredResponse
@@ -48,6 +48,7 @@ from draftwerk.api.replying.reply_plan import ReplyPlan
 from draftwerk.api.replying.segments import completion_documents, with_documents
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import GenerationResponse
+from draftwerk.speculative.request import Options
 
 ENCODE_S = 10.0
 """As long as the engine waits for a prompt's tokens."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from draftwerk.actors.messages import ChatMessage
+from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.api.core.errors import refused
 from draftwerk.api.openai.responses_schema import InputMessage, ResponsesBody
 from draftwerk.api.openai.translate import check_message, check_turns, plain

@@ -7,7 +7,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Options, ToolCall
+from draftwerk.actors.client_prompts import Chat, ChatMessage, ToolCall
+from draftwerk.actors.messages import Delta, Ended
 from draftwerk.api.core.errors import OUT_OF_TIME, ApiError, refused
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.usage import PromptDetails, RequestMetrics, Usage
@@ -46,6 +47,7 @@ from draftwerk.api.replying.text_schema import FlatFormat
 from draftwerk.api.replying.tool_request import call_id_of, flat_wish
 from draftwerk.api.replying.tools_schema import FlatTool
 from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
 LOGPROBS = "message.output_text.logprobs"

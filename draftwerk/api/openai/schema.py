@@ -9,7 +9,6 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
-from draftwerk.actors.messages import CHOICES_MAX
 from draftwerk.api.replying.field_types import (
     MESSAGES_MAX,
     NOTHING,
@@ -46,6 +45,7 @@ from draftwerk.api.replying.tools_schema import (
     Mode,
 )
 from draftwerk.speculative.beams.decisions import WIDTH_MAX
+from draftwerk.speculative.request import CHOICES_MAX
 
 TemplateNumber = Annotated[int, Meta(ge=-(2**31), le=2**31)]
 TemplateText = Annotated[str, Meta(max_length=64)]

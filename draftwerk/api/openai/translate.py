@@ -6,7 +6,7 @@ from typing import TypedDict, cast
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from draftwerk.actors.messages import Chat, ChatMessage, Options, Prompt, Scalar, Speculation
+from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt, Scalar
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.openai.schema import (
@@ -30,6 +30,7 @@ from draftwerk.api.replying.segments import blend_of, marked
 from draftwerk.api.replying.tool_request import chat_wish, tool_call
 from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.replies.formats import ReplyFormat
+from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from draftwerk.actors.messages import Scalar
+from draftwerk.actors.client_prompts import Scalar
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.replying.field_types import Effort

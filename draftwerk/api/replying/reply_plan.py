@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import Struct
 
-from draftwerk.actors.messages import Scalar
+from draftwerk.actors.client_prompts import Scalar
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.replying.reasoning_request import ReasoningRequest, reasoning_plan

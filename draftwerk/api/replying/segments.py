@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from draftwerk.actors.messages import Chat, ChatMessage, Passages, Prompt
+from draftwerk.actors.client_prompts import Chat, ChatMessage, Passages, Prompt
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.replying.segments_schema import (

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from draftwerk.actors.messages import ToolCall
+from draftwerk.actors.client_prompts import ToolCall
 from draftwerk.api.core.errors import refused
 from draftwerk.api.replying.tools_schema import (
     CalledFunction,

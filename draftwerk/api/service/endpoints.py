@@ -8,7 +8,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.actors.messages import Prompt
+from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.state import ServerState

@@ -1,6 +1,7 @@
 """From options to a running model: the factory a device process calls."""
 
 from collections.abc import Callable
+from dataclasses import replace as dataclass_replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -150,7 +151,9 @@ def _whole_or_divided(
     division = divide(options, progress)
     share = share_of(division.options, DTYPES.get(options.dtype, torch.float32))
     built = make(division.options, share)
-    return built._replace(parts=division.around(built.parts, share), group=division.group)
+    forward = division.around(built.parts.forward, built.parts.pages, share)
+    parts = dataclass_replace(built.parts, forward=forward)
+    return built._replace(parts=parts, group=division.group)
 
 
 def build_rank(options: ModelOptions, progress: OnProgress = lambda _: None) -> BuiltRank:

@@ -1,6 +1,6 @@
 """A model divided among processes: rank 0 starts the others, and its forward pass leads theirs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from msgspec import structs, to_builtins
@@ -8,6 +8,7 @@ from msgspec import structs, to_builtins
 from draftwerk.cache.page_layout import memory_bytes
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.machine.threads import usable_cpus
+from draftwerk.model.batch.batch import Forward, Pages
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import NATIVE, ModelOptions
@@ -18,7 +19,6 @@ from draftwerk.model.ranks.leading import LeadingForward
 from draftwerk.model.ranks.seats import group_bytes
 from draftwerk.model.ranks.share import Share, grid_of
 from draftwerk.model.reference.kv_pages import page_shape
-from draftwerk.model.step.backend import LoadedModel
 from draftwerk.speculative.protocol.frames import OnProgress
 
 
@@ -31,11 +31,11 @@ class Division:
     group: RankGroup
     """The other ranks."""
 
-    def around(self, parts: LoadedModel, share: Share) -> LoadedModel:
-        """Return the model whose forward pass hands each batch to all ranks. Raises Refused."""
-        forward = LeadingForward(share.stage(parts.forward), self.group, parts.pages)
+    def around(self, forward: Forward, pages: Pages, share: Share) -> LeadingForward:
+        """Return the forward pass that hands each batch to all ranks. Raises Refused."""
+        leading = LeadingForward(share.stage(forward), self.group, pages)
         self.group.wait_until_ready()
-        return replace(parts, forward=forward)
+        return leading
 
 
 def divide(options: ModelOptions, progress: OnProgress) -> Division:

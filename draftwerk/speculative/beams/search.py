@@ -106,7 +106,7 @@ class BeamSearch:
 
     def _fork(self, root: Sequence) -> None:
         """Let every live hypothesis branch off the root, which has read all but its last token."""
-        prompt = root.tokens[: root.prompt_count]
+        prompt = root.tokens[: root.request.prompt_count]
         self.members = [
             Member(
                 self.new_id(),
@@ -129,7 +129,7 @@ class BeamSearch:
         if tokens_left < count:
             return []
         room = self.beams.rules.tokens_max - self.beams.length - 1
-        drafts = min(draft_max, root.draft_max, room, tokens_left // count - 1)
+        drafts = min(draft_max, root.request.draft_max, room, tokens_left // count - 1)
         return [Want(member, len(member.tokens), drafts) for member in self.members]
 
     def _blocks(self, wants: list[Want], pool: BlockPool) -> int:
@@ -154,7 +154,7 @@ class BeamSearch:
         rules = self.beams.rules
         branch = Branch(
             group_id=root.sequence_id,
-            candidates=max(rules.candidates, root.sampling.logprobs),
+            candidates=max(rules.candidates, root.request.sampling.logprobs),
             origin=member.origin,
             score=hypothesis.score,
             width=rules.width,
@@ -206,7 +206,7 @@ class BeamSearch:
     def _advance(self, root: Sequence, parts: list[VerifiedRow]) -> VerifiedRow:
         """Take as many steps as the draft trees cover."""
         self._look(parts)
-        positions, best = take_steps(self.beams, parts, not root.sampling.edits_logits)
+        positions, best = take_steps(self.beams, parts, not root.request.sampling.edits_logits)
         self._replace_members(root, parts, positions)
         return self._summary(parts, best)
 
@@ -225,7 +225,7 @@ class BeamSearch:
     ) -> None:
         """Give each survivor its parent's blocks and, to the first of a parent, its name."""
         old = self.members
-        prompt = root.tokens[: root.prompt_count]
+        prompt = root.tokens[: root.request.prompt_count]
         taken: set[int] = set()
         self.members = []
         survivors = self.beams.live if positions else []
@@ -296,7 +296,8 @@ class BeamSearch:
         text = finished[choice] if choice < len(finished) else Hypothesis()
         tally = root.tally if choice == 0 else Tally(cached=root.tally.cached)
         tally.score = text.score if text.tokens else None
-        carrier = root if choice == 0 else replace(root, choice=choice, tally=tally)
+        request = replace(root.request, choice=choice)
+        carrier = root if choice == 0 else replace(root, request=request, tally=tally)
         start = min(self.sent, len(text.tokens)) if self.choices == 1 else 0
         stopped = not text.tokens or text.tokens[-1] in self.beams.rules.stop_token_ids
         progress = self._progress(carrier, text, start, len(text.tokens))
@@ -306,7 +307,7 @@ class BeamSearch:
         self, root: Sequence, text: Hypothesis, start: int, stop: int
     ) -> SequenceProgress:
         tokens = text.tokens[start:stop]
-        wanted = root.sampling.logprobs
+        wanted = root.request.sampling.logprobs
         logprobs = (
             tuple(
                 ChosenLogprob(dict(chosen_from)[token], chosen_from[:wanted])
@@ -330,7 +331,7 @@ class BeamSearch:
             member.table.release()
         self.members = []
         shared = common_prefix([each.tokens for each in self.beams.live] or [()])
-        root.tokens[root.prompt_count :] = shared
+        root.tokens[root.request.prompt_count :] = shared
         return [*self.take_finished_ids(), *open_ids]
 
     def tables(self) -> Iterable[BlockTable]:

@@ -43,8 +43,8 @@ class TextLengths:
 
     def left(self, sequence: Sequence) -> int:
         """Return how many tokens a sequence will probably still generate, at least 1."""
-        most = sequence.tokens_max - sequence.generated
-        if not sequence.sampling.stop_token_ids:
+        most = sequence.request.tokens_max - sequence.generated
+        if not sequence.request.sampling.stop_token_ids:
             return max(1, most)
         return max(1, min(most, ceil(self._left(sequence.generated))))
 

@@ -41,13 +41,13 @@ class PrefillLane:
     @property
     def members(self) -> list[Sequence]:
         """The sequences in it, those first whose turn is first."""
-        apart = [one for one in self.running_set.running.values() if one.apart]
-        return sorted(apart, key=lambda one: one.rank)
+        apart = [one for one in self.running_set.running.values() if one.disaggregated]
+        return sorted(apart, key=lambda one: one.queue_key)
 
     @property
     def has_all(self) -> bool:
         """Whether nothing is left to those that decode."""
-        return bool(self.up) and all(one.apart for one in self.running_set.running.values())
+        return bool(self.up) and all(one.disaggregated for one in self.running_set.running.values())
 
     def waits(self, sequence: Sequence) -> bool:
         """Return whether a waiting sequence is to wait until there is room here.
@@ -55,7 +55,7 @@ class PrefillLane:
         There is none while there is enough to do first: what enters later finds more in the prefix
         cache.
         """
-        first = [one.pending - 1 for one in self.members if one.rank <= sequence.rank]
+        first = [one.pending - 1 for one in self.members if one.queue_key <= sequence.queue_key]
         if sum(first) < self.tokens_max * len(self.up) or not self.up:
             self._long.clear()
             return False
@@ -77,10 +77,12 @@ class PrefillLane:
         """
         # Segments are read in steps of their own shape, which decoding rounds carry.
         is_free = bool(self.up) and not sequence.in_flight and sequence.blending is None
-        sequence.apart = False
+        sequence.disaggregated = False
         if not is_free or sequence.pending <= max(1, inline_left):
             return True
-        sequence.apart = self._is_long(sequence) or not any(map(self._is_long, self.members))
+        sequence.disaggregated = self._is_long(sequence) or not any(
+            map(self._is_long, self.members)
+        )
         return False
 
     def plan(self, written: Callable[[], Set[int]] = frozenset[int]) -> Round | None:
@@ -128,7 +130,7 @@ class PrefillLane:
                 sequence.computed = row.stop
                 sequence.table.commit(sequence.tokens, sequence.computed)
                 self.running_set.stats.prefilled_apart += row.stop - row.start
-                sequence.apart = sequence.pending > 1
+                sequence.disaggregated = sequence.pending > 1
         return updates
 
     def note(self, process: int, *, up: bool) -> None:
@@ -146,7 +148,7 @@ class PrefillLane:
                     self.running_set.end(sequence)
         if not self.up:
             for sequence in self.members:
-                sequence.apart = False
+                sequence.disaggregated = False
 
     def blocks_in_flight(self) -> set[int]:
         """Return every block that a process may be writing to."""
@@ -165,7 +167,7 @@ class PrefillLane:
             )
             assert self.up or sequence.in_flight, "a sequence is apart with nobody there"
         for sequence in self.in_flight():
-            assert sequence.apart and sequence.in_flight, "a chunk is computed of nobody"
+            assert sequence.disaggregated and sequence.in_flight, "a chunk is computed of nobody"
 
     def _is_long(self, sequence: Sequence) -> bool:
         return sequence.pending > self.inline_max

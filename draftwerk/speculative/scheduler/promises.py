@@ -51,31 +51,37 @@ class Pace(NamedTuple):
 
 def patience(sequence: Text, now_s: float) -> int:
     """Return by how many rounds its first token is due later than one due now."""
-    if sequence.due_s == inf:
+    if sequence.deadlines.due_s == inf:
         return PATIENCE_ROUNDS
-    left_s = sequence.due_s - max(now_s, sequence.arrived_s)
+    left_s = sequence.deadlines.due_s - max(now_s, sequence.deadlines.arrived_s)
     return min(PATIENCE_ROUNDS, max(0, round(left_s / ROUND_S)))
 
 
 def decoding_rows(decoding: Sequence[Text], now_s: float) -> DecodingRows:
     """Return what the rows that decode need, and what their readers were promised."""
     counts = [1 if one.search is None else one.search.row_count for one in decoding]
-    promised = [one for one in decoding if one.promise.tpot]
+    promised = [one for one in decoding if one.deadlines.promise.tpot]
     if not promised:
         return DecodingRows(sum(counts))
     load = NO_LOAD
     for one, count in zip(decoding, counts, strict=True):
         for _ in range(count):
             load = load.with_row(len(one.tokens) - 1, 1, 1)
-    tpot_s = min(one.promise.tpot for one in promised)
-    spare_s = min(one.promise.tpot + max(0.0, one.ahead_s(now_s)) for one in promised) - tpot_s
+    tpot_s = min(one.deadlines.promise.tpot for one in promised)
+    spare_s = (
+        min(
+            one.deadlines.promise.tpot + max(0.0, one.deadlines.ahead_s(one.generated, now_s))
+            for one in promised
+        )
+        - tpot_s
+    )
     return DecodingRows(sum(counts), load, tpot_s, max(0.0, spare_s))
 
 
 def unread_prompts(ordered: Iterable[Text]) -> list[UnreadPrompt]:
     """Return the prompts that are read or wait to be, in the order of reading."""
     return [
-        UnreadPrompt(one.due_s, one.unread, one.planned)
+        UnreadPrompt(one.deadlines.due_s, one.unread, one.planned)
         for one in ordered
         if not one.generated and one.unread > 0
     ]
@@ -85,8 +91,8 @@ def expired(sequences: Iterable[Text], now_s: float) -> list[Text]:
     """Return one sequence of each request that has no token though its deadline has passed."""
     found: dict[str, Text] = {}
     for one in sequences:
-        if one.expires_s <= now_s and not one.cancelled and not one.begun:
-            found.setdefault(one.request_id, one)
+        if one.deadlines.expires_s <= now_s and not one.cancelled and not one.begun:
+            found.setdefault(one.request.request_id, one)
     return list(found.values())
 
 
@@ -102,15 +108,17 @@ def late_texts(
     heapify(rows_s)
     found: list[LateText] = []
     for one in waiting:
-        if one.begun or one.demoted or one.leader is not None:
+        if one.begun or one.deadlines.demoted or one.leader is not None:
             continue
         row_s = rows_s[0] if rows_s else 0.0
         first_s = max(row_s, pace.token_s * ahead) + pace.token_s * one.pending
-        if one.due_s < now_s + first_s:
+        if one.deadlines.due_s < now_s + first_s:
             first_s -= pace.token_s * one.table.known_slots(one.tokens, one.names)
-        if one.due_s < now_s + first_s:
-            is_out_of_reach = one.arrived_s + pace.alone_s * one.pending > one.due_s
-            found.append(LateText(one, now_s + first_s - one.due_s, is_out_of_reach))
+        if one.deadlines.due_s < now_s + first_s:
+            is_out_of_reach = (
+                one.deadlines.arrived_s + pace.alone_s * one.pending > one.deadlines.due_s
+            )
+            found.append(LateText(one, now_s + first_s - one.deadlines.due_s, is_out_of_reach))
             continue
         ahead += one.pending
         if rows_s:

@@ -45,15 +45,15 @@ class RoundCommit:
             elif only_blends(sequence, row, decision):
                 continue
             elif row.samples:
-                sequence.begin_decode(now_s)
+                sequence.deadlines.begin_decode(now_s)
                 updates.append(self._advance(sequence, decision, draft))
-                sequence.keep_time(now_s)
+                sequence.deadlines.keep_time(sequence.generated, now_s)
             else:
                 sequence.computed = row.stop
                 sequence.table.commit(sequence.tokens, sequence.computed)
         for sequence, parts in searches.items():
             sequence.in_flight -= 1
-            sequence.begin_decode(now_s)
+            sequence.deadlines.begin_decode(now_s)
             updates.extend(self._advance_search(sequence, parts))
         return updates
 

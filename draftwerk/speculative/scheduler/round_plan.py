@@ -79,7 +79,7 @@ class RoundPlan:
             blocks=tuple(sequence.table.blocks[: self._running_set.pool.blocks_for(end + fits)]),
             new_token_ids=tuple(sequence.tokens[sent_count:]) if sent_count else (),
             new_sequence=None if sent_count else sequence.new_sequence(),
-            tokens_left=sequence.tokens_max - sequence.generated,
+            tokens_left=sequence.request.tokens_max - sequence.generated,
             feedback=sequence.feedback,
             continues=continues,
             blend=None if step is None else step.row,

@@ -62,16 +62,16 @@ class RunningSet:
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a sequence by its rank."""
-        submitted = sequence.priority * AGING_ROUNDS + self.stats.rounds
-        sequence.rank = submitted + patience(sequence, self.now_s)
+        submitted = sequence.request.priority * AGING_ROUNDS + self.stats.rounds
+        sequence.queue_key = submitted + patience(sequence, self.now_s)
         self._queue(sequence)
 
     def demote(self, sequence: Sequence) -> None:
         """Put a waiting sequence behind those of its priority: once, or it might starve."""
-        assert not sequence.demoted, "put back again"
-        sequence.demoted = True
+        assert not sequence.deadlines.demoted, "put back again"
+        sequence.deadlines.demoted = True
         self.waiting.remove(sequence)
-        sequence.rank += AGING_ROUNDS
+        sequence.queue_key += AGING_ROUNDS
         self._queue(sequence)
 
     def enter(self, sequence: Sequence) -> bool:
@@ -102,12 +102,14 @@ class RunningSet:
         """Count a client's sequence of which `found` tokens were in the prefix cache."""
         self.stats.prefix_queries += len(sequence.tokens)
         self.stats.prefix_hits += found
-        if sequence.resumed or sequence.tally.preemptions:
+        if sequence.request.resumed or sequence.tally.preemptions:
             self.stats.recomputed_tokens += len(sequence.tokens) - found
         if sequence.tally.cached is None:
-            sequence.tally.cached = min(found, sequence.prompt_count)
-            self.stats.prompt_tokens += 0 if sequence.resumed else sequence.prompt_count
-        sequence.begin_prefill(self.now_s)
+            sequence.tally.cached = min(found, sequence.request.prompt_count)
+            self.stats.prompt_tokens += (
+                0 if sequence.request.resumed else sequence.request.prompt_count
+            )
+        sequence.deadlines.begin_prefill(self.now_s)
         self._occupancy.started()
 
     def free(self, sequence: Sequence, count: int) -> bool:
@@ -143,7 +145,8 @@ class RunningSet:
         victims = [
             sequence
             for sequence in self._may_give_way()
-            if sequence.priority > first.priority and sequence.rank > first.rank
+            if sequence.request.priority > first.request.priority
+            and sequence.queue_key > first.queue_key
         ]
         need = self.pool.blocks_for(len(first.tokens))
         if first.search is not None:
@@ -166,7 +169,8 @@ class RunningSet:
     def makes_way(self) -> bool:
         """Whether a sequence waits that may take the place of a running one."""
         return any(
-            running.priority > first.priority and running.rank > first.rank
+            running.request.priority > first.request.priority
+            and running.queue_key > first.queue_key
             for first in [*self.waiting][:1]
             for running in self.running.values()
         )
@@ -174,7 +178,9 @@ class RunningSet:
     def put_back(self, blocked: Iterable[Sequence]) -> None:
         """Return sequences that could not enter, in their order, to their places in the queue."""
         for sequence in reversed([*blocked]):
-            self.waiting.insert(bisect_left(self.waiting, sequence.rank, key=rank_of), sequence)
+            self.waiting.insert(
+                bisect_left(self.waiting, sequence.queue_key, key=queue_key), sequence
+            )
 
     def end(self, sequence: Sequence) -> None:
         """Remove a sequence, running or waiting."""
@@ -202,10 +208,10 @@ class RunningSet:
         """Return how much was computed of each request that runs."""
         found: dict[str, ComputedCount] = {}
         for sequence in self.running.values():
-            tokens, steps = found.get(sequence.request_id, ComputedCount(0))
+            tokens, steps = found.get(sequence.request.request_id, ComputedCount(0))
             if sequence.search is not None:
                 steps += sequence.search.beams.length_max
-            found[sequence.request_id] = ComputedCount(tokens + sequence.computed, steps)
+            found[sequence.request.request_id] = ComputedCount(tokens + sequence.computed, steps)
         return found
 
     def check(self) -> None:
@@ -213,7 +219,7 @@ class RunningSet:
         self.pool.check()
         if self.lengths is not None:
             self.lengths.check()
-        ranks = [sequence.rank for sequence in self.waiting]
+        ranks = [sequence.queue_key for sequence in self.waiting]
         assert ranks == sorted(ranks), "the queue is out of order"
         holders = [0] * self.pool.capacity
         for sequence in self.running.values():
@@ -235,7 +241,7 @@ class RunningSet:
         assert all(self.pool.holders(b) == n for b, n in enumerate(holders)), "a block leaked"
 
     def _queue(self, sequence: Sequence) -> None:
-        self.waiting.insert(bisect_right(self.waiting, sequence.rank, key=rank_of), sequence)
+        self.waiting.insert(bisect_right(self.waiting, sequence.queue_key, key=queue_key), sequence)
 
     def _is_cramped(self, sequence: Sequence) -> bool:
         """Return whether a sequence would have to give way for more blocks of its own.
@@ -283,11 +289,11 @@ class RunningSet:
         """Return the running sequences that are in no round: the last by rank first, and of equal
         ones the last admitted."""
         free = [sequence for sequence in self.running.values() if not sequence.in_flight]
-        return sorted(reversed(free), key=rank_of, reverse=True)
+        return sorted(reversed(free), key=queue_key, reverse=True)
 
     def _leave(self, sequence: Sequence) -> None:
         del self.running[sequence.sequence_id]
-        sequence.apart = False
+        sequence.disaggregated = False
         sequence.table.release()
         if sequence.blending is not None:
             sequence.blending.reset()
@@ -298,8 +304,8 @@ class RunningSet:
             sequence.sent_count = 0
 
 
-def rank_of(sequence: Sequence) -> int:
-    return sequence.rank
+def queue_key(sequence: Sequence) -> int:
+    return sequence.queue_key
 
 
 def _tables(sequence: Sequence) -> list[BlockTable]:

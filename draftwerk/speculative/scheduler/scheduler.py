@@ -32,7 +32,7 @@ from draftwerk.speculative.scheduler.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.round_commit import RoundCommit
 from draftwerk.speculative.scheduler.round_plan import RoundPlan
 from draftwerk.speculative.scheduler.round_times import RoundTimes
-from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet, rank_of
+from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet, queue_key
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.scheduler.turning_away import LastWord, TurningAway
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
@@ -134,7 +134,10 @@ class Scheduler:
     def cancel(self, request_id: str, choice: int | None = None) -> None:
         """Forget a request, or one choice of it; a row in flight is released with its verdict."""
         for sequence in [*self.running_set.waiting, *self.running_set.running.values()]:
-            if sequence.request_id == request_id and choice in (None, sequence.choice):
+            if sequence.request.request_id == request_id and choice in (
+                None,
+                sequence.request.choice,
+            ):
                 sequence.cancelled = True
                 if not (sequence.in_flight or sequence.ended):
                     self.running_set.end(sequence)
@@ -143,7 +146,7 @@ class Scheduler:
         """End what is not to be served any more, and return why; a row in flight is dropped."""
         words = self._turning_away.words(now_s, len(self.prefill.up))
         for word in words:
-            self.cancel(word.sequence.request_id)
+            self.cancel(word.sequence.request.request_id)
         return words
 
     def expires_s(self) -> float:
@@ -168,7 +171,7 @@ class Scheduler:
             before = {row.sequence_id: row for one, _ in self._rounds.values() for row in one.rows}
         else:
             self.running_set.make_way(self.limits.rows_max)
-        running = [s for s in self.running_set.running.values() if not s.apart]
+        running = [s for s in self.running_set.running.values() if not s.disaggregated]
         ready = [s for s in running if not s.in_flight or (before and _goes_on(s))]
         decoding = [s for s in ready if s.pending <= 1]
         rows = decoding_rows(decoding, now_s)
@@ -275,8 +278,8 @@ class Scheduler:
     def _reading(self) -> Iterable[Sequence]:
         """Return those whose prompts are read or wait to be, in the order of reading."""
         running = self.running_set.running.values()
-        reading = [s for s in running if s.unread > 1 and not s.apart]
-        return merge(sorted(reading, key=rank_of), self._entering(), key=rank_of)
+        reading = [s for s in running if s.unread > 1 and not s.disaggregated]
+        return merge(sorted(reading, key=queue_key), self._entering(), key=queue_key)
 
     def _plan_decoding(self, plan: RoundPlan, ready: list[Sequence]) -> None:
         """Give every decoding sequence its row, then share what is left among their drafts."""
@@ -315,7 +318,7 @@ class Scheduler:
         running, wanted, most = self.running_set.running, 0, plan.tokens_max
         enters = self._entering() if len(running) < self.limits.rows_max else ()
         for sequence in chain(running.values(), enters):
-            if sequence.apart:
+            if sequence.disaggregated:
                 continue
             if sequence.pending > 1 and (plan.before or not sequence.in_flight):
                 wanted += sequence.unread
@@ -326,12 +329,16 @@ class Scheduler:
     def _plan_prompts(self, plan: RoundPlan, ready: Iterable[Sequence]) -> None:
         """Read prompts in the order of rank, and let waiting sequences enter in their turn."""
         waiting, running = self.running_set.waiting, self.running_set.running
-        reading = deque(sorted(ready, key=rank_of))
+        reading = deque(sorted(ready, key=queue_key))
         blocked: list[Sequence] = []
         may_enter, inline_left = True, self.limits.inline_max
         while plan.tokens_left > 0:
             may_enter = may_enter and len(running) < self.limits.rows_max
-            if waiting and may_enter and not (reading and reading[0].rank <= waiting[0].rank):
+            if (
+                waiting
+                and may_enter
+                and not (reading and reading[0].queue_key <= waiting[0].queue_key)
+            ):
                 sequence = waiting.popleft()
                 if sequence.leader is not None and not sequence.leader.prefilled:
                     blocked.append(sequence)
@@ -368,7 +375,7 @@ def _goes_on(sequence: Sequence) -> bool:
     """
     if sequence.cancelled or sequence.ended or sequence.blends:
         return False
-    return not sequence.continues or sequence.tokens_max - sequence.generated > 1
+    return not sequence.continues or sequence.request.tokens_max - sequence.generated > 1
 
 
 def _read_count(row: Row) -> int:
@@ -378,11 +385,3 @@ def _read_count(row: Row) -> int:
 
 def _row_count(sequence: Sequence) -> int:
     return 1 if sequence.search is None else sequence.search.row_count
-
-
-def expand(sequences: Iterable[Sequence]) -> list[Sequence]:
-    """Make the first of a request's choices the leader of the others."""
-    leader, *others = sequences
-    for other in others:
-        other.leader = leader
-    return [leader, *others]

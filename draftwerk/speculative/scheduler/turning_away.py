@@ -43,9 +43,9 @@ class TurningAway:
         """Return when the next deadline of a request without a token passes."""
         live = chain(self.running_set.waiting, self.running_set.running.values())
         due = (
-            one.expires_s
+            one.deadlines.expires_s
             for one in live
-            if one.expires_s < inf and not (one.begun or one.cancelled)
+            if one.deadlines.expires_s < inf and not (one.begun or one.cancelled)
         )
         return min(due, default=inf)
 
@@ -55,9 +55,9 @@ class TurningAway:
         words = [LastWord(one) for one in expired(live, now_s)]
         if self.policy == "serve":
             return words
-        gone = {word.sequence.request_id for word in words}
+        gone = {word.sequence.request.request_id for word in words}
         for late in self._late(now_s, prefill_processes):
-            if late.sequence.request_id in gone or late.sequence.cancelled:
+            if late.sequence.request.request_id in gone or late.sequence.cancelled:
                 continue
             if self.policy == "refuse" and not late.is_out_of_reach:
                 words.append(LastWord(late.sequence, late.late_s))
@@ -67,7 +67,7 @@ class TurningAway:
 
     def _late(self, now_s: float, prefill_processes: int) -> list[LateText]:
         waiting, running = self.running_set.waiting, self.running_set.running.values()
-        if all(one.due_s == inf or one.demoted for one in waiting):
+        if all(one.deadlines.due_s == inf or one.deadlines.demoted for one in waiting):
             return []
         decoding = decoding_rows([one for one in running if one.pending <= 1], now_s)
         reading = [one for one in running if one.unread > 1]

@@ -18,7 +18,7 @@ from draftwerk.api.cli.running_server import is_draftwerk, read_times, server_ti
 from draftwerk.api.core.config import Settings, load
 from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.protocol.rounds import StepReport
-from draftwerk.speculative.sequence import StageTimes
+from draftwerk.speculative.slo import StageTimes
 
 OURS = '{"openapi": "3.1.0", "info": {"title": "draftwerk", "version": "1"}}'
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk.actors.messages import Chat
+from draftwerk.actors.client_prompts import Chat
 from draftwerk.api.cli import doctor
 from draftwerk.api.cli.chat import ChatSession, command, reason, speed
 from draftwerk.api.core.config import Settings, load

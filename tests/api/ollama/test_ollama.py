@@ -6,9 +6,10 @@ from typing import Any
 import httpx
 import pytest
 
-from draftwerk.actors.messages import Chat, ChatMessage, Options, Prompt, ToolCall
+from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt, ToolCall
 from draftwerk.machine.version import __version__
 from draftwerk.speculative.replies.formats import written
+from draftwerk.speculative.request import Options
 from tests.api.conftest import MODEL, Served
 from tests.api.support.agents import CALLS
 from tests.api.support.fake_engine import whole_text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from draftwerk.actors.messages import Options
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.api.conftest import MODEL, Served
 from tests.api.openai.test_chat import events

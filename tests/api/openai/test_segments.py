@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from draftwerk.actors.messages import Chat, Options, Passages, Prompt
+from draftwerk.actors.client_prompts import Chat, Passages, Prompt
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.openai.response_input import conversation_of
@@ -20,6 +20,7 @@ from draftwerk.api.openai.translate import (
 )
 from draftwerk.api.replying.segments import completion_documents, with_documents
 from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.request import Options
 
 PLAIN = ServedModel(name="m", context_max=4096, vocab_size=257)
 MODEL = msgspec.structs.replace(PLAIN, blends=True)

@@ -8,7 +8,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from draftwerk.actors.messages import Chat
+from draftwerk.actors.client_prompts import Chat
 from draftwerk.api.http import http_protocol
 from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.openai.responses_socket import REFUSALS_MAX

@@ -10,8 +10,9 @@ import openai
 import pytest
 from websockets.asyncio.client import connect
 
-from draftwerk.actors.messages import Chat, ChatMessage, Options, ToolCall
+from draftwerk.actors.client_prompts import Chat, ChatMessage, ToolCall
 from draftwerk.speculative.replies.formats import written
+from draftwerk.speculative.request import Options
 from tests.api.conftest import MODEL, Served
 from tests.api.support.agents import CALLS
 

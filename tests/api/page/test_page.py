@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from draftwerk.actors.messages import Chat
+from draftwerk.actors.client_prompts import Chat
 from draftwerk.api.cli.chat import COLOURS
 from draftwerk.api.http.page import FILES
 from draftwerk.speculative.sources.registry import SOURCES

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from draftwerk.actors.messages import Chat
+from draftwerk.actors.client_prompts import Chat
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 from tests.api.conftest import Served, serving
 from tests.api.page.test_page import IDLE, TYPE, set_field

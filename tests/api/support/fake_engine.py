@@ -15,24 +15,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt, Scalar
 from draftwerk.actors.errors import DrainingError, OverloadedError
-from draftwerk.actors.messages import (
-    Chat,
-    ChatMessage,
-    Delta,
-    Ended,
-    Event,
-    Failed,
-    Options,
-    Prompt,
-    Scalar,
-    SequenceStats,
-    Started,
-    TokenText,
-)
+from draftwerk.actors.messages import Delta, Ended, Event, Failed, SequenceStats, Started, TokenText
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.speculative.replies.parser import ReplyParser
+from draftwerk.speculative.request import Options
 
 END = 256
 NEWLINE = 10

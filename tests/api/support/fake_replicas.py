@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.mailbox import Inbox, Outbox, mailbox
-from draftwerk.actors.messages import Event, Failed, Options, Prompt
+from draftwerk.actors.messages import Event, Failed
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.cluster.frame_stream import LinkLostError
@@ -21,6 +22,7 @@ from draftwerk.cluster.protocol import ReplicaInfo
 from draftwerk.cluster.replica_link import ReplicaLink, connect
 from draftwerk.cluster.replica_server import ReplicaServer
 from draftwerk.cluster.replica_set import ReplicaSet
+from draftwerk.speculative.request import Options
 from tests.api.support.fake_engine import ByteText, FakeEngine
 from tests.support.waiting import DEADLINE_S
 

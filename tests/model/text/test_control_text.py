@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from draftwerk.actors.messages import ChatMessage, ToolCall
+from draftwerk.actors.client_prompts import ChatMessage, ToolCall
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.text.control_text import MARKS, guard_of
 from draftwerk.model.text.tokenizer import TextTokenizer

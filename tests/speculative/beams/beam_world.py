@@ -20,7 +20,7 @@ from draftwerk.speculative.beams.search import BeamSearch
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
-from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.sequence import Sequence, SequenceRequest
 from tests.support.beams.naive_beams import Text
 from tests.support.simulation import Guesser
 from tests.support.toy import STOP, VOCAB, ToyTarget, head_candidates, plain_beams, plain_text
@@ -165,12 +165,12 @@ class BeamWorld:
             (wanted,) = (
                 each
                 for each in self.wanteds
-                if each.sequence.request_id == progress.sequence.request_id
+                if each.sequence.request.request_id == progress.sequence.request.request_id
             )
-            choice = progress.sequence.choice
+            choice = progress.sequence.request.choice
             assert not wanted.cancelled and not wanted.reasons[choice], "after its last word"
             assert len(progress.origins) == len(progress.tokens)
-            if progress.sequence.sampling.logprobs >= 0:
+            if progress.sequence.request.sampling.logprobs >= 0:
                 assert len(progress.tokens) == len(progress.logprobs)
             wanted.got[choice] += progress.tokens
             wanted.reasons[choice] = progress.finish_reason
@@ -184,7 +184,7 @@ class BeamWorld:
 
     def cancel(self, wanted: WantedText) -> None:
         wanted.cancelled = True
-        self.scheduler.cancel(wanted.sequence.request_id)
+        self.scheduler.cancel(wanted.sequence.request.request_id)
         self.check()
 
     def check(self) -> None:
@@ -220,7 +220,7 @@ class BeamWorld:
 
     def _compare(self, wanted: WantedText, choice: int) -> None:
         text, score = wanted.want[choice]
-        sampling = wanted.sequence.sampling
+        sampling = wanted.sequence.request.sampling
         stopped = text[-1] in sampling.stop_token_ids
         assert tuple(wanted.got[choice]) == text, "not the whole text"
         assert wanted.reasons[choice] == ("stop" if stopped else "length")
@@ -235,14 +235,16 @@ class BeamWorld:
     ) -> Sequence:
         return Sequence(
             sequence_id=len(self.wanteds) + 1,
-            request_id=f"r{len(self.wanteds)}",
-            choice=0,
+            request=SequenceRequest(
+                request_id=f"r{len(self.wanteds)}",
+                choice=0,
+                prompt_count=len(prompt),
+                sampling=sampling,
+                tokens_max=tokens_max,
+                draft_max=draft_max,
+            ),
             tokens=list(prompt),
-            prompt_count=len(prompt),
-            sampling=sampling,
-            tokens_max=tokens_max,
             table=BlockTable(self.scheduler.pool, self.namer, ""),
-            draft_max=draft_max,
         )
 
     def _wish(self, wanted: WantedText) -> WantedText:

@@ -27,7 +27,7 @@ from draftwerk.speculative.protocol.rounds import (
 )
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
-from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.sequence import Sequence, SequenceRequest
 from draftwerk.speculative.sources.ngram_index import GAP, PAD
 from draftwerk.speculative.sources.store import Memories
 from tests.speculative.drafting.replay import Recording, Replay
@@ -58,16 +58,17 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
         scheduler.submit(
             Sequence(
                 number,
-                name,
-                0,
+                SequenceRequest(
+                    request_id=name,
+                    prompt_count=len(prompt),
+                    sampling=sampling,
+                    tokens_max=24,
+                    draft_max=7,
+                    name_space=rng.choice("ab"),
+                    prediction=tuple(want[3:]) if rng.random() < 0.3 else (),
+                ),
                 list(prompt),
-                len(prompt),
-                sampling,
-                24,
                 BlockTable(scheduler.pool, namer, ""),
-                7,
-                name_space=rng.choice("ab"),
-                prediction=tuple(want[3:]) if rng.random() < 0.3 else (),
             )
         )
     cancelled: set[str] = set()
@@ -78,7 +79,7 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
             assert len(draft.tokens) <= row.draft_max
             assert row.samples or not draft.tokens
         for progress in scheduler.commit(target.step(Proposal(round_, drafts)), drafts):
-            got[progress.sequence.request_id] += progress.tokens
+            got[progress.sequence.request.request_id] += progress.tokens
         if rng.random() < 0.03:
             cancelled.add(name := rng.choice(list(wanted)))
             scheduler.cancel(name)

@@ -13,12 +13,13 @@ from random import Random
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
+from draftwerk.speculative.opening import led
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Proposal, Round, Row, Verdict
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.lengths import TextLengths
-from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler, expand
-from draftwerk.speculative.sequence import Sequence, SequenceProgress
-from draftwerk.speculative.slo import NOTHING_PROMISED, Promise, SloPolicy
+from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.sequence import Sequence, SequenceProgress, SequenceRequest
+from draftwerk.speculative.slo import NOTHING_PROMISED, Deadlines, Promise, SloPolicy
 from tests.support.simulation import Guesser
 from tests.support.toy import STOP, VOCAB, ToyTarget, plain_text
 
@@ -108,14 +109,14 @@ class World:
             promise = self.hurry.choice(own)
             expires_s = self.now_s + self.hurry.choice([inf, inf, 0.0, 0.05, 0.5])
         request_id = f"r{len(self.wanteds)}"
-        for sequence in expand(
+        for sequence in led(
             self.sequence(
                 request_id, choice, prompt, sampling, tokens_max, draft_max, priority, space
             )
             for choice in range(choices)
         ):
-            sequence.promise = promise
-            sequence.expires_s = expires_s
+            sequence.deadlines.promise = promise
+            sequence.deadlines.expires_s = expires_s
             self.scheduler.submit(sequence)
         self.check()
 
@@ -139,17 +140,21 @@ class World:
         )
         sequence = Sequence(
             sequence_id=len(self.wanteds) + 1,
-            request_id=request_id,
-            choice=choice,
+            request=SequenceRequest(
+                request_id=request_id,
+                choice=choice,
+                prompt_count=len(prompt),
+                sampling=sampling,
+                tokens_max=tokens_max,
+                draft_max=draft_max,
+                priority=priority,
+            ),
             tokens=list(prompt),
-            prompt_count=len(prompt),
-            sampling=sampling,
-            tokens_max=tokens_max,
             table=BlockTable(self.scheduler.pool, self.namer, space),
-            draft_max=draft_max,
-            priority=priority,
-            arrived_s=self.now_s,
-            promise=self.limits.promise,
+            deadlines=Deadlines(
+                arrived_s=self.now_s,
+                promise=self.limits.promise,
+            ),
         )
         want = plain_text(prompt, sampling, tokens_max)
         reason = "stop" if want[-1] in sampling.stop_token_ids else "length"
@@ -158,17 +163,20 @@ class World:
 
     def cancel(self, sequence: Sequence, whole: bool) -> None:
         """Cancel one choice, or its whole request."""
-        choice = None if whole else sequence.choice
+        choice = None if whole else sequence.request.choice
         for wanted in self.wanteds.values():
             member = wanted.sequence
-            if member.request_id == sequence.request_id and choice in (None, member.choice):
+            if member.request.request_id == sequence.request.request_id and choice in (
+                None,
+                member.request.choice,
+            ):
                 if not wanted.ending:
                     phase = "in flight" if member.in_flight else "running"
                     if any(member is waiting for waiting in self.scheduler.running_set.waiting):
                         phase = "preempted" if member.tally.preemptions else "waiting"
                     self.counters[f"cancelled {phase}"] += 1
                 wanted.ending = wanted.ending or "cancelled"
-        self.scheduler.cancel(sequence.request_id, choice)
+        self.scheduler.cancel(sequence.request.request_id, choice)
         for wanted in self.wanteds.values():
             if wanted.ending == "cancelled" and not wanted.sequence.in_flight:
                 assert wanted.sequence.ended
@@ -180,17 +188,21 @@ class World:
         for word in self.scheduler.turn_away(self.now_s):
             expired = word.retry_after_s is None
             assert expired or self.limits.slo_policy == "refuse", "refused though none is to be"
-            assert expired or word.sequence.due_s < inf, "refused though nothing was promised"
+            assert expired or word.sequence.deadlines.due_s < inf, (
+                "refused though nothing was promised"
+            )
             assert expired or (word.retry_after_s or 0.0) > 0.0
-            assert not expired or word.sequence.expires_s <= self.now_s, "before its deadline"
+            assert not expired or word.sequence.deadlines.expires_s <= self.now_s, (
+                "before its deadline"
+            )
             for wanted in self.wanteds.values():
-                if wanted.sequence.request_id == word.sequence.request_id:
+                if wanted.sequence.request.request_id == word.sequence.request.request_id:
                     assert not wanted.got, "a text broke off"
                     wanted.ending = wanted.ending or ("expired" if expired else "unmet")
                     self.counters[wanted.ending] += 1
         for wanted in self.wanteds.values():
             sequence = wanted.sequence
-            late = sequence.expires_s <= self.now_s and not wanted.ending
+            late = sequence.deadlines.expires_s <= self.now_s and not wanted.ending
             assert not late or sequence.begun, "it waits behind its deadline"
         self.check()
 
@@ -257,7 +269,7 @@ class World:
         else:
             assert progress.tokens
             assert len(progress.origins) == len(progress.tokens)
-            logprobs = progress.sequence.sampling.logprobs >= 0
+            logprobs = progress.sequence.request.sampling.logprobs >= 0
             assert len(progress.logprobs) == (len(progress.tokens) if logprobs else 0)
             wanted.got += progress.tokens
             assert wanted.got == wanted.want[: len(wanted.got)], "another text than the plain one"
@@ -287,7 +299,7 @@ class World:
     def flush(self) -> None:
         """Run one sequence more, so that the devices are sent all finished ids."""
         last = self.sequence("last", 0, [1], Sampling(temperature=0.0), 1)
-        last.promise = NOTHING_PROMISED
+        last.deadlines.promise = NOTHING_PROMISED
         self.scheduler.submit(last)
         assert self.plan()
         assert self.reader.histories.keys() == {last.sequence_id}, "an ended sequence is remembered"
@@ -330,15 +342,15 @@ class World:
         assert 0 <= row.start < row.stop <= len(sequence.tokens)
         assert row.samples == (row.stop == len(sequence.tokens))
         assert len(row.blocks) * size >= row.stop + row.draft_max, "slots without a block"
-        assert row.draft_max <= min(self.limits.draft_max, sequence.draft_max)
+        assert row.draft_max <= min(self.limits.draft_max, sequence.request.draft_max)
         assert row.draft_max == 0 or row.samples
-        generated = len(sequence.tokens) - sequence.prompt_count
-        assert generated + row.draft_max + 1 <= sequence.tokens_max, "drafts beyond the end"
+        generated = len(sequence.tokens) - sequence.request.prompt_count
+        assert generated + row.draft_max + 1 <= sequence.request.tokens_max, "drafts beyond the end"
         if sequence.leader is not None and row.new_sequence is not None:
             assert sequence.leader.prefilled, "a follower started before its leader was ready"
         if row.new_sequence is not None and sequence.tally.preemptions == 0:
             assert row.start % size == 0
-            assert sequence.tally.cached == min(row.start, sequence.prompt_count)
+            assert sequence.tally.cached == min(row.start, sequence.request.prompt_count)
             self.counters["prefix hits"] += row.start > 0
             self.counters["followers' hits"] += row.start > 0 and sequence.leader is not None
         if row.new_sequence is not None and sequence.tally.preemptions > 0:
@@ -351,7 +363,10 @@ class World:
             sequence = self.wanteds[row.sequence_id].sequence
             assert self.reader.histories[row.sequence_id] == sequence.tokens
             prompt_count, sampling = self.target.openings[row.sequence_id]
-            assert (prompt_count, sampling) == (sequence.prompt_count, sequence.sampling)
+            assert (prompt_count, sampling) == (
+                sequence.request.prompt_count,
+                sequence.request.sampling,
+            )
 
     def count(self) -> None:
         """Compare the scheduler's counters with what its clients saw."""

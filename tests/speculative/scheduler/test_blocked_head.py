@@ -8,7 +8,7 @@ from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.stats import SchedulerStats
-from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.sequence import Sequence, SequenceRequest
 
 SIZE = 4
 
@@ -33,14 +33,16 @@ def test_a_blocked_sequence_is_named_once() -> None:
 
     waiting = Sequence(
         sequence_id=1,
-        request_id="r",
-        choice=0,
+        request=SequenceRequest(
+            request_id="r",
+            choice=0,
+            prompt_count=len(prompt),
+            sampling=Sampling(),
+            tokens_max=4,
+            draft_max=0,
+        ),
         tokens=prompt,
-        prompt_count=len(prompt),
-        sampling=Sampling(),
-        tokens_max=4,
         table=BlockTable(pool, namer, ""),
-        draft_max=0,
     )
     running_set = RunningSet(pool, SchedulerStats())
     held = pool.take(4)

@@ -1,5 +1,7 @@
 """How long texts will be, and who enters because of it."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ ENDING = Sampling(temperature=0.0, stop_token_ids=(2,))
 def text(world: World, generated: int, tokens_max: int, sampling: Sampling = ENDING) -> Sequence:
     """Return a sequence that has generated so much."""
     sequence = world.sequence("r", 0, [1], Sampling(temperature=0.0), 3)
-    sequence.sampling, sequence.tokens_max = sampling, tokens_max
+    sequence.request = replace(sequence.request, sampling=sampling, tokens_max=tokens_max)
     sequence.tokens += [1] * generated
     return sequence
 
@@ -86,7 +88,8 @@ def test_a_sequence_waits_where_all_would_not_fit_to_their_ends() -> None:
     world = make_world(block_count=10)  # of four tokens
     world.scheduler.running_set.lengths = lengths_of(*[24] * 200)
     first, second = (submit(world, [n] * 8, tokens_max=24) for n in (1, 2))
-    first.sampling = second.sampling = ENDING
+    for one in (first, second):
+        one.request = replace(one.request, sampling=ENDING)
     round_ = planned(world)
     assert ids(round_) == [first.sequence_id], "two of eight blocks each do not fit into ten"
     decided(world, round_)
@@ -98,7 +101,8 @@ def test_a_sequence_enters_once_the_others_are_near_their_ends() -> None:
     world = make_world(block_count=10)
     world.scheduler.running_set.lengths = lengths_of(*[24] * 200)
     first, second = (submit(world, [n] * 8, tokens_max=24) for n in (1, 2))
-    first.sampling = second.sampling = ENDING
+    for one in (first, second):
+        one.request = replace(one.request, sampling=ENDING)
     for _ in range(22):
         round_ = planned(world)
         if second.sequence_id in ids(round_):

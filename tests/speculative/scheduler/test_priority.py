@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from draftwerk.speculative.opening import led
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, StepReport, Verdict
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.running_set import AGING_ROUNDS
-from draftwerk.speculative.scheduler.scheduler import expand
 from draftwerk.speculative.sequence import Sequence
 from tests.speculative.scheduler.scheduler_world import World
 from tests.speculative.scheduler.test_scheduler import ids, make_world, planned, submit
@@ -89,7 +89,7 @@ def test_equal_priorities_never_preempt_for_one_that_waits() -> None:
 def test_a_choice_that_waited_for_its_sibling_preempts_no_equal() -> None:
     world = make_world(rows_max=2, tokens_max=8)
     sampling = Sampling(temperature=0.0)
-    leader, follower = expand(
+    leader, follower = led(
         world.sequence("pair", choice, [1] * 12, sampling, 9) for choice in (0, 1)
     )
     world.scheduler.submit(leader)
@@ -98,7 +98,7 @@ def test_a_choice_that_waited_for_its_sibling_preempts_no_equal() -> None:
     other = submit(world, [2] * 3, tokens_max=9)
     decided(world, planned(world))
     assert leader.prefilled and other.computed
-    assert follower.rank < other.rank
+    assert follower.queue_key < other.queue_key
     round_ = planned(world)
     assert ids(round_) == [leader.sequence_id, other.sequence_id]
     assert waiting(world) == [follower]
@@ -151,4 +151,6 @@ def test_what_is_ahead_in_the_queue_is_more_urgent_or_older(steps: list[tuple[in
     world.scheduler.check()
     ordered = waiting(world)
     for ahead, behind in pairwise(ordered):
-        assert ahead.priority <= behind.priority or ahead.rank < behind.rank
+        assert (
+            ahead.request.priority <= behind.request.priority or ahead.queue_key < behind.queue_key
+        )

@@ -1,5 +1,6 @@
 """What was promised: who goes first, who is put last, who is refused, and who fails in time."""
 
+import dataclasses
 from math import inf
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from draftwerk.speculative.costs.context_cost import ContextCost
 from draftwerk.speculative.costs.work import NO_LOAD
+from draftwerk.speculative.opening import led
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.promises import (
@@ -21,7 +23,6 @@ from draftwerk.speculative.scheduler.promises import (
     unread_prompts,
 )
 from draftwerk.speculative.scheduler.running_set import AGING_ROUNDS
-from draftwerk.speculative.scheduler.scheduler import expand
 from draftwerk.speculative.sequence import Sequence
 from draftwerk.speculative.slo import Promise
 from tests.speculative.costs.test_step_cost import ROOFLINE
@@ -51,8 +52,8 @@ def submit(
     number = len(world.wanteds)
     prompt = [1 + number % 7, *[2 + number % 5] * (count - 1)]
     sequence = world.sequence(f"r{number}", 0, prompt, GREEDY, tokens_max, **how)
-    sequence.promise = promise or world.limits.promise
-    sequence.expires_s = expires_s
+    sequence.deadlines.promise = promise or world.limits.promise
+    sequence.deadlines.expires_s = expires_s
     world.scheduler.submit(sequence)
     return sequence
 
@@ -102,9 +103,9 @@ def test_patience_is_bounded_and_grows_with_the_time_that_is_left(ttft: float, m
     world = world_of()
     one = world.sequence("r", 0, [1], GREEDY, 1)
     assert patience(one, 0.0) == PATIENCE_ROUNDS
-    one.promise = Promise(ttft=ttft + 0.001)
+    one.deadlines.promise = Promise(ttft=ttft + 0.001)
     first = patience(one, 0.0)
-    one.promise = Promise(ttft=ttft + more + 0.001)
+    one.deadlines.promise = Promise(ttft=ttft + more + 0.001)
     assert 0 <= first <= patience(one, 0.0) <= PATIENCE_ROUNDS
     assert patience(one, 1e4) == 0
     assert PATIENCE_ROUNDS <= AGING_ROUNDS, "a promise goes before a priority"
@@ -128,10 +129,10 @@ def test_tokens_ahead_of_their_time_can_be_afforded() -> None:
     world = world_of()
     (one,) = [submit(world, 8, Promise(tpot=0.05))]
     decided(world, planned(world))
-    assert (one.first_count, one.first_s, one.generated) == (1, 0.0, 1)
+    assert (one.deadlines.first_count, one.deadlines.first_s, one.generated) == (1, 0.0, 1)
     for _ in range(4):
         decided(world, planned(world))
-    assert one.ahead_s(0.12) == pytest.approx(0.08)
+    assert one.deadlines.ahead_s(one.generated, 0.12) == pytest.approx(0.08)
     assert decoding_rows([one], 0.12).spare_s == pytest.approx(0.08)
     assert decoding_rows([one], 0.50).spare_s == 0.0
 
@@ -202,9 +203,9 @@ def test_a_text_that_has_begun_is_finished_whatever_the_time() -> None:
 
 def test_a_choice_whose_sibling_has_begun_is_finished_too() -> None:
     world = world_of(rows_max=1)
-    first, second = expand(world.sequence("pair", n, [1] * 6, GREEDY, 3) for n in (0, 1))
+    first, second = led(world.sequence("pair", n, [1] * 6, GREEDY, 3) for n in (0, 1))
     for one in (first, second):
-        one.expires_s = 1.0
+        one.deadlines.expires_s = 1.0
         world.scheduler.submit(one)
     decided(world, planned(world))
     assert first.generated and not second.generated
@@ -213,8 +214,8 @@ def test_a_choice_whose_sibling_has_begun_is_finished_too() -> None:
 
 def test_all_choices_of_a_request_end_with_one_last_word() -> None:
     world = world_of()
-    for one in expand(world.sequence("pair", n, [1] * 6, GREEDY, 3) for n in (0, 1)):
-        one.expires_s = 1.0
+    for one in led(world.sequence("pair", n, [1] * 6, GREEDY, 3) for n in (0, 1)):
+        one.deadlines.expires_s = 1.0
         world.scheduler.submit(one)
     assert len(world.scheduler.turn_away(1.0)) == 1
     assert world.scheduler.idle
@@ -229,17 +230,17 @@ def test_a_request_is_late_if_what_is_before_it_takes_too_long() -> None:
     world = world_of()
     (one,) = [world.sequence("r", 0, [1] * 20, GREEDY, 4)]
     for ttft, late_s in ((0.31, None), (0.29, 0.01)):
-        one.promise = Promise(ttft=ttft)
+        one.deadlines.promise = Promise(ttft=ttft)
         found = late_texts([one], 0.0, PACE, None)
         assert [each.late_s for each in found] == ([] if late_s is None else [pytest.approx(0.01)])
-    one.promise = Promise(ttft=0.09)
+    one.deadlines.promise = Promise(ttft=0.09)
     assert [each.is_out_of_reach for each in late_texts([one], 0.0, PACE, None)] == [True]
 
 
 def test_who_is_late_delays_nobody() -> None:
     world = world_of()
     big, small = (world.sequence("r", 0, [n] * (100 // n), GREEDY, 4) for n in (1, 5))
-    big.promise, small.promise = Promise(ttft=0.9), Promise(ttft=0.4)
+    big.deadlines.promise, small.deadlines.promise = Promise(ttft=0.9), Promise(ttft=0.4)
     assert [each.sequence for each in late_texts([big, small], 0.0, PACE, None)] == [big]
 
 
@@ -250,12 +251,13 @@ def test_a_request_waits_for_a_row() -> None:
         lengths.learn(8)
     running = [world.sequence("r", 0, [1], GREEDY, 50) for _ in range(2)]
     for one in running:
-        one.sampling = Sampling(temperature=0.0, stop_token_ids=(3,))
+        ends = Sampling(temperature=0.0, stop_token_ids=(3,))
+        one.request = dataclasses.replace(one.request, sampling=ends)
     rows_s = rows_free_s(running, 3, 0.1, lengths)
     assert sorted(rows_s) == [0.0, pytest.approx(0.8, rel=0.5), pytest.approx(0.8, rel=0.5)]
     waits = [world.sequence("r", 0, [2] * 5, GREEDY, 8) for _ in range(3)]
     for one in waits:
-        one.promise = Promise(ttft=0.5)
+        one.deadlines.promise = Promise(ttft=0.5)
     pace = PACE._replace(ahead=0, rows_s=rows_s, round_s=0.1)
     assert [each.sequence for each in late_texts(waits, 0.0, pace, lengths)] == waits[1:]
 
@@ -286,9 +288,9 @@ def test_a_late_request_is_put_behind_those_of_its_priority_once() -> None:
     low = submit(world, priority=2)
     assert world.scheduler.turn_away(0.0) == []
     assert waiting(world) == [first, third, second, low]
-    rank = second.rank
+    rank = second.queue_key
     assert world.scheduler.turn_away(5.0) == []
-    assert second.rank == rank
+    assert second.queue_key == rank
     world.scheduler.check()
 
 
@@ -315,10 +317,10 @@ def test_what_is_cached_need_not_be_read() -> None:
     decided(world, planned(world))
     assert first.ended
     again = world.sequence("again", 0, [*first.tokens[:40], 9], GREEDY, 4)
-    again.promise = Promise(ttft=0.02)
+    again.deadlines.promise = Promise(ttft=0.02)
     assert late_texts([again], 0.0, PACE._replace(ahead=0, token_s=0.002), None) == []
     other = world.sequence("other", 0, [6] * 41, GREEDY, 4)
-    other.promise = Promise(ttft=0.02)
+    other.deadlines.promise = Promise(ttft=0.02)
     assert late_texts([other], 0.0, PACE._replace(ahead=0, token_s=0.002), None)
 
 

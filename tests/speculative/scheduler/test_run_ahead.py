@@ -96,7 +96,7 @@ def test_what_is_decided_after_a_text_has_ended_is_dropped_and_counted() -> None
     world = ahead()
     one = submit(world, [1, 2, 3], tokens_max=9)
     first, second = plan(world), plan(world)
-    world.scheduler.cancel(one.request_id)
+    world.scheduler.cancel(one.request.request_id)
     assert answer(world, first, (7,)) == []
     assert one.ended
     assert world.scheduler.pool.used == 0
@@ -109,7 +109,7 @@ def test_blocks_of_an_ended_row_are_not_free_for_loads_until_it_is_answered() ->
     world = ahead()
     one = submit(world, [1, 2, 3], tokens_max=9)
     first, second = plan(world), plan(world)
-    world.scheduler.cancel(one.request_id)
+    world.scheduler.cancel(one.request.request_id)
     answer(world, first, (7,))
     assert world.scheduler.blocks_in_flight() >= set(second.rows[0].blocks)
 

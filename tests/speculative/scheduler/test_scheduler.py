@@ -170,7 +170,7 @@ def test_a_first_row_carries_the_prompt_and_opens_the_sequence() -> None:
     sequence = submit(world)
     (row,) = planned(world).rows
     assert (row.start, row.stop, row.samples, row.draft_max) == (0, 8, True, 0)
-    assert row.new_sequence == NewSequence(tuple(PROMPT), 8, sequence.sampling)
+    assert row.new_sequence == NewSequence(tuple(PROMPT), 8, sequence.request.sampling)
     assert row.new_token_ids == ()
 
 

@@ -18,7 +18,7 @@ from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Row
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
-from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.sequence import Sequence, SequenceRequest
 from tests.support.proposing import drafts_of
 
 Found = list[tuple[tuple[int, ...], float]]
@@ -89,14 +89,16 @@ class Server:
         width = rules.width if rules else 1
         sequence = Sequence(
             sequence_id=number,
-            request_id=name,
-            choice=0,
+            request=SequenceRequest(
+                request_id=name,
+                choice=0,
+                prompt_count=len(prompt),
+                sampling=sampling,
+                tokens_max=rules.tokens_max if rules else goal,
+                draft_max=16,
+            ),
             tokens=list(prompt),
-            prompt_count=len(prompt),
-            sampling=sampling,
-            tokens_max=rules.tokens_max if rules else goal,
             table=BlockTable(self.scheduler.pool, BlockNamer(b""), ""),
-            draft_max=16,
         )
         if rules is not None:
             sequence.search = BeamSearch(new_beams(rules), lambda: next(self._ids), width)
@@ -118,7 +120,10 @@ class Server:
             verdict = replace(verdict, report=report)
             for progress in self.scheduler.commit(verdict, drafts):
                 assert not progress.error, progress.error
-                name, choice = progress.sequence.request_id, progress.sequence.choice
+                name, choice = (
+                    progress.sequence.request.request_id,
+                    progress.sequence.request.choice,
+                )
                 self.found[name][choice] += progress.tokens
                 self.scores[name][choice] = progress.sequence.tally.score or 0.0
             self.scheduler.check()

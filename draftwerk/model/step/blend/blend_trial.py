@@ -21,7 +21,7 @@ from draftwerk.speculative.blend.rules import Blend, canonical_parts, segment_sp
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Proposal, chain
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
-from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.sequence import Sequence, SequenceRequest
 
 GREEDY = Sampling(temperature=0.0)
 TEXT_MAX = 2**20
@@ -79,14 +79,16 @@ class BlendTrial:
         number = next(self._ids)
         return Sequence(
             sequence_id=number,
-            request_id=str(number),
-            choice=0,
+            request=SequenceRequest(
+                request_id=str(number),
+                choice=0,
+                prompt_count=len(prompt),
+                sampling=GREEDY,
+                tokens_max=tokens_max,
+                draft_max=0,
+            ),
             tokens=list(prompt),
-            prompt_count=len(prompt),
-            sampling=GREEDY,
-            tokens_max=tokens_max,
             table=BlockTable(pool, self.namer, space, place),
-            draft_max=0,
             blending=blending,
         )
 
@@ -116,7 +118,7 @@ class BlendTrial:
 
     def close(self, sequence: Sequence) -> None:
         """Give back what a sequence holds."""
-        self.scheduler.cancel(sequence.request_id)
+        self.scheduler.cancel(sequence.request.request_id)
 
     def answer(self, prompt: Tokens[int], tokens: int) -> list[int]:
         """Return the exact text after a prompt, greedily decoded."""
@@ -126,7 +128,7 @@ class BlendTrial:
 
     def logits(self, sequence: Sequence, answer: Tokens[int]) -> Tensor:
         """Return float32 logits before each token of an answer and after the last, [1 + n, V]."""
-        prompt = sequence.tokens[: sequence.prompt_count]
+        prompt = sequence.tokens[: sequence.request.prompt_count]
         assert sequence.table.reserve(len(prompt) + len(answer))
         builder = BatchBuilder(self.runner.pages.block_size)
         last = len(prompt) - 1

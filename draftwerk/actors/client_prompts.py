@@ -1,0 +1,61 @@
+"""What clients ask to have continued: a conversation, passages, a text, or tokens."""
+
+import msgspec
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A call of a tool in an earlier answer."""
+
+    id: str
+    """What the tool's result names it by."""
+    name: str
+    """The function's name."""
+    arguments: str
+    """One object in JSON."""
+
+
+class ChatMessage(msgspec.Struct, frozen=True):
+    """One turn of a conversation."""
+
+    role: str
+    """"system", "user", "assistant", or another role of the model's template."""
+    content: str
+    """The turn's text."""
+    name: str = ""
+    """Of the participant, for templates that show it."""
+    tokens: tuple[int, ...] = ()
+    """Of an earlier answer: the tokens that it was generated as, where they are known."""
+    calls: tuple[ToolCall, ...] = ()
+    """Of an earlier answer: the tools that it called."""
+    call_id: str = ""
+    """Of a tool's result: the call it belongs to."""
+    reasoning: str = ""
+    """Of an earlier answer: what came before it, for templates that show it."""
+    segments: tuple[tuple[int, int], ...] = ()
+    """(start, stop) in the content of each declared segment, in characters, ascending."""
+
+
+Scalar = bool | int | str
+
+
+class Chat(msgspec.Struct, frozen=True, tag=True):
+    """A conversation, to be rendered by the model's chat template."""
+
+    messages: tuple[ChatMessage, ...]
+    """The turns, oldest first."""
+    tools: tuple[str, ...] = ()
+    """The tools that the model is told of, each in JSON as OpenAI's API has it."""
+    variables: tuple[tuple[str, Scalar], ...] = ()
+    """More of what the chat template is given."""
+
+
+class Passages(msgspec.Struct, frozen=True, tag=True):
+    """Texts that are segments of a prompt, each followed by an empty line, and what follows."""
+
+    documents: tuple[str, ...]
+    """The segments."""
+    text: str
+    """What stands behind them."""
+
+
+Prompt = Chat | Passages | str | tuple[int, ...]
