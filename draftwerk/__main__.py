@@ -76,8 +76,8 @@ def cluster_command(parsed: dict[str, Any]) -> int:
 
 def doctor_command(parsed: dict[str, Any]) -> int:
     """Look at the machine, and at what the model does on it."""
-    from draftwerk.api.cli.doctor import doctor
     from draftwerk.assembly.build import measure
+    from draftwerk.assembly.doctor import doctor
     from draftwerk.assembly.kernels import compare_fingerprints, describe
 
     wanted, writes = parsed.pop("fingerprint", False), parsed.pop("write", False)
@@ -93,8 +93,8 @@ def doctor_command(parsed: dict[str, Any]) -> int:
     if bound != (None, None):
         raise ConfigError("--kl-max and --top1-min go with --blend")
     if target:
-        from draftwerk.api.cli.hardware_report import write_report
         from draftwerk.assembly.build import surveyed
+        from draftwerk.assembly.hardware_report import write_report
 
         return write_report(Path(target), settings, surveyed, price, tpot_ms or TPOT_MS)
     if price is not None or tpot_ms is not None:
