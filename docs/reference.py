@@ -16,11 +16,12 @@ from draftwerk.actors.text import TextTools
 from draftwerk.api.cli.arguments import parser
 from draftwerk.api.core.config import PREFIX, Settings
 from draftwerk.api.core.errors import CLOSE_CODES, CODES, KINDS
+from draftwerk.api.core.handling import Endpoint
 from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai import responses_events
+from draftwerk.api.service.endpoints import ENDPOINTS
 from draftwerk.api.service.metrics import MetricsCollector
-from draftwerk.api.service.openapi import OPERATIONS, Operation
 from draftwerk.settings.field_faults import alternatives, described, items
 from draftwerk.settings.setting_fields import SettingField, fields_of
 from draftwerk.speculative.sources.registry import SOURCES
@@ -130,22 +131,22 @@ def _endpoints() -> Iterator[str]:
     yield "## Endpoints\n"
     yield from table(
         ("endpoint", "what for"),
-        [(f"`{each.method.upper()} {each.path}`", each.summary) for each in OPERATIONS],
+        [(f"`{each.method} {each.address}`", each.sentence) for each in ENDPOINTS],
     )
     yield "Every field may be `null`, which means absent. Fields that are not listed are ignored."
     yield "A socket at `/v1/responses` takes `response.create` with the body of the POST and, if"
     yield "wanted, `stream_id`; and `response.cancel` with `response_id` or `stream_id`.\n"
-    for operation in OPERATIONS:
-        if operation.body is not None:
-            yield from _body(operation, operation.body)
-    replies = {each.reply.__name__: each.reply for each in OPERATIONS if each.reply is not None}
+    for each in ENDPOINTS:
+        if each.body is not None:
+            yield from _body(each, each.body)
+    replies = {each.reply.__name__: each.reply for each in ENDPOINTS if each.reply is not None}
     for name, reply in replies.items():
         yield f"### The reply {name}\n"
         yield from table(("field", "what it holds"), fields_in(inspect.type_info(reply)))
 
 
-def _body(operation: Operation, body: type[Struct]) -> Iterator[str]:
-    yield f"### `{operation.method.upper()} {operation.path}`\n"
+def _body(endpoint: Endpoint, body: type[Struct]) -> Iterator[str]:
+    yield f"### `{endpoint.method} {endpoint.address}`\n"
     raw = [each.encode_name for each in msgspec.structs.fields(body) if each.type is msgspec.Raw]
     rows = [row for row in fields_in(inspect.type_info(body)) if row[0].strip("`") not in raw]
     yield from table(("field", "what it may hold"), rows)
