@@ -84,14 +84,11 @@ def doctor_command(parsed: dict[str, Any]) -> int:
     target = parsed.pop("report", "")
     price, tpot_ms = parsed.pop("price_per_hour", None), parsed.pop("tpot_ms", None)
     prompts = parsed.pop("blend", "")
-    bound = parsed.pop("kl_max", None), parsed.pop("top1_min", None)
     settings = settings_of(parsed)
     if prompts:
-        from draftwerk.assembly.blend_doctor import certify
+        from draftwerk.assembly.blend_doctor import show_blending
 
-        return certify(settings, Path(prompts), *bound)
-    if bound != (None, None):
-        raise ConfigError("--kl-max and --top1-min go with --blend")
+        return show_blending(settings, Path(prompts))
     if target:
         from draftwerk.assembly.build import surveyed
         from draftwerk.assembly.hardware_report import write_report

@@ -116,8 +116,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     early_stopping: bool = False
     """Of a beam search: whether as many finished texts as the beam is wide are enough."""
     shows_hypotheses: bool = False
-    """Whether deltas carry the best text of a beam search so far, or the early text of a lossless
-    blend: none of it is final."""
+    """Whether deltas carry the best text of a beam search so far, which is not final."""
     echo: bool = False
     """Whether the prompt's text comes first in each choice."""
     reply: ReplyFormat | None = None
@@ -289,8 +288,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: tuple[ChosenLogprob, ...] = ()
     """Per token, if the request asks for log-probabilities."""
     hypothesis: tuple[int, ...] = ()
-    """All tokens of the best text of a beam search so far, or of the early text, if the request
-    asks for them."""
+    """All tokens of the best text of a beam search so far, if the request asks for them."""
     finish_reason: str = ""
     """"stop", "length", "error", "deadline_exceeded", or "slo_unmet"; empty while the choice goes
     on."""
@@ -376,8 +374,7 @@ class Delta(ActorMessage, frozen=True):
     logprobs: tuple[TokenText, ...] = ()
     """Per token, if the request asks for log-probabilities."""
     hypothesis: str = ""
-    """The best text of a beam search so far, which may still change behind its final part; or the
-    early text, while there is no final one."""
+    """The best text of a beam search so far, which may still change behind its final part."""
     parts: tuple[ReplyPart, ...] = ()
     """The new text as reasoning, text and calls, if the request has a reply format."""
 

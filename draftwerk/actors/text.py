@@ -53,13 +53,6 @@ class TextTools(Protocol):
         """
         ...
 
-    def locate_segments(
-        self, tokens: Sequence[int], segments: Sequence[str]
-    ) -> list[tuple[int, int]]:
-        """Return (start, stop) of the tokens that are wholly in each of some texts, which come in
-        this order; one that is not found is left out."""
-        ...
-
     def encode_passages(
         self, documents: Sequence[str], text: str
     ) -> tuple[list[int], list[tuple[int, int]]]:

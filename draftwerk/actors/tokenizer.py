@@ -132,8 +132,7 @@ class Tokenizer:
 
     async def _encode(self, submit: Submit, taken_s: float) -> Encoded:
         field = prompt_field(submit.prompt)
-        asked = self.text, submit.prompt, submit.options.blend
-        tokens, spans = await self._on_thread(lambda: tokens_of(*asked), field)
+        tokens, spans = await self._on_thread(lambda: tokens_of(self.text, submit.prompt), field)
         prediction = submit.options.speculation.prediction
         grammar = submit.options.sampling.grammar
         if grammar is not None:
@@ -164,21 +163,14 @@ class Tokenizer:
         raise RefusedError(f"reading it took longer than {self.limits.encode_s:g} s", field)
 
 
-def tokens_of(
-    text: TextTools, prompt: Prompt, blend: Blend | None = None
-) -> tuple[tuple[int, ...], Spans]:
+def tokens_of(text: TextTools, prompt: Prompt) -> tuple[tuple[int, ...], Spans]:
     """Return a prompt's tokens, and where its segments are in them.
 
-    Where the blend is lossless, the tokens are those of a prompt without segments. Raises
-    ValueError for one that the model's template refuses.
+    Raises ValueError for one that the model's template refuses.
     """
     match prompt:
         case Chat():
             asked = prompt.messages, prompt.tools, prompt.variables
-            if blend is not None and blend.lossless:
-                tokens = text.encode_chat(*asked)
-                segments = [each.content[a:b] for each in prompt.messages for a, b in each.segments]
-                return tuple(tokens), tuple(text.locate_segments(tokens, segments))
             if any(message.segments for message in prompt.messages):
                 tokens, spans = text.encode_segments(*asked)
                 return tuple(tokens), tuple(spans)
@@ -224,7 +216,7 @@ def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str
     refusal = beam_refusal(options, count, room, limits.blocks, limits.round_max)
     if refusal is not None:
         raise RefusedError(*refusal)
-    if encoded.blend is not None and not encoded.blend.lossless:
+    if encoded.blend is not None:
         _check_segments(encoded.blend, count + room, limits.blocks)
 
 

@@ -17,14 +17,12 @@ import msgspec
 from anyio import to_thread
 
 from draftwerk.actors.audit import Audit
-from draftwerk.actors.blend_audit import BlendAudit
 from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.forking import Nursery
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget, RecoveryStats
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.api.core.ports import RunningServer, ServedModel
-from draftwerk.assembly.blend_certificate import read as read_certificate
 from draftwerk.assembly.model_processes import (
     ModelMemory,
     TargetDevice,
@@ -48,7 +46,6 @@ from draftwerk.model.native.servable import check_servable, own_format
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
-from draftwerk.speculative.blend.switch import BlendBound
 from draftwerk.speculative.drafting.policy import KEYED, REJECTION
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.frames import Ready
@@ -224,18 +221,9 @@ async def engine_parts(
         step_costs=models.ready.step_costs,
         roofline=models.ready.roofline,
         audit=Audit(settings.audit),
-        blend_audit=blend_audit(models, settings),
         recoveries=models.recoveries,
         processes=models.processes,
     )
-
-
-def blend_audit(models: LoadedModels, settings: EngineSettings) -> BlendAudit:
-    """Return what measures reused segments against the certificate's bound."""
-    certificate = read_certificate(models.ready.blends)
-    if certificate is None:
-        return BlendAudit(0.0)
-    return BlendAudit(settings.blend_audit, BlendBound(certificate.kl_max, certificate.top1_min))
 
 
 def no_proposer() -> None:
@@ -244,7 +232,6 @@ def no_proposer() -> None:
 
 def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int) -> ServedModel:
     """Return what clients are shown of the models."""
-    certificate = read_certificate(models.ready.blends)
     return ServedModel(
         name=(*settings.served_model_name, models.target_info.name)[0],
         aliases=settings.served_model_name[1:],
@@ -265,8 +252,7 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         pipeline_parallel=settings.pipeline_parallel,
         tensor_parallel=settings.tensor_parallel,
         exact=models.ready.exact and settings.verify == "keyed",
-        blends=None if certificate is None else certificate.served(),
-        can_blend=bool(models.ready.blends),
+        blends=models.ready.blends,
     )
 
 

@@ -42,7 +42,6 @@ class EngineKeywords(TypedDict, total=False):
     slo: tuple[str, ...]
     slo_policy: SloPolicy
     audit: float
-    blend_audit: float
 
 
 def settings_of(model: StrPath, keywords: Mapping[str, object]) -> Settings:

@@ -172,15 +172,6 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         float,
         Meta(ge=0, le=1, description="share of finished requests to decode again when idle"),
     ] = 0.0
-    blend_audit: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=1,
-            description="share of requests with `blend` whose prompt is read exactly too when "
-            "idle; past the certificate's bound they are refused",
-        ),
-    ] = 0.0
 
     @property
     def ranks(self) -> int:

@@ -9,7 +9,6 @@ import msgspec
 from draftwerk.actors.messages import Event, Options, Prompt
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.text import TextTools
-from draftwerk.speculative.blend.rules import RuleName
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
 
 
@@ -29,17 +28,6 @@ class EngineClient(Protocol):
         ...
 
     async def drain(self) -> None: ...
-
-
-class BlendCertificate(msgspec.Struct, frozen=True, kw_only=True):
-    """What reusing segments was measured to change, and so what may be asked for."""
-
-    id: str
-    """Digest of the measurement."""
-    rules: dict[RuleName, float]
-    """The least ratio of each rule that stays under the bound."""
-    default: tuple[RuleName, float]
-    """What `blend: true` stands for: a rule and its ratio."""
 
 
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,10 +67,8 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """How it sets its reasoning apart; None where it has no way that is known."""
     variables: tuple[str, ...] = ()
     """What `chat_template_kwargs` may hold."""
-    blends: BlendCertificate | None = None
-    """What may be asked of `blend`; None where nothing was measured to be good enough."""
-    can_blend: bool = False
-    """Whether segments can be reused at all; a lossless blend needs no more."""
+    blends: bool = False
+    """Whether segments can be reused with this model, device and format."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ async def respond(request: Request) -> GenerationResponse:
     conversation = conversation_of(body, earlier_of(body, state.responses.of(tenant)))
     plan = responses_plan(body, state.model)
     streams = bool(body.stream)
-    options = responses_options(body, state.model, tenant, state.new_seed, plan, streams)
+    options = responses_options(body, state.model, tenant, state.new_seed, plan)
     prompts: list[Prompt] = [await fitted_prompt(state, body, conversation, plan)]
     call = call_of(request, "response", prompts, options, responses_names(plan))
     response_id = response_id_of(state, tenant, call.request_id)

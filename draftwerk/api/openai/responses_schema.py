@@ -235,12 +235,12 @@ class InputDetails(Struct, frozen=True):
     """Input tokens whose KV came from the prefix cache."""
     cache_write_tokens: int = 0
     """Always 0: writing to the cache is not charged."""
+    approximate: bool | UnsetType = UNSET
+    """True of requests with `blend`: the text is not the exact one."""
     blended_tokens: int | UnsetType = UNSET
     """Input tokens whose KV was computed as if their segment stood alone; of blended requests."""
     recomputed_share: float | UnsetType = UNSET
     """Share of the segments' tokens that was computed where it stands."""
-    blend_certificate: str | UnsetType = UNSET
-    """Id of the measurement that allows it."""
     segments: tuple[SegmentDetails, ...] | UnsetType = UNSET
     """Of requests with `blend`: each segment, in the order of the input."""
 

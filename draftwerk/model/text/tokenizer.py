@@ -32,7 +32,6 @@ from draftwerk.model.text.turns import (
     marked_segments,
     marks_of,
     short_id,
-    spans_of,
     split_at,
 )
 from draftwerk.model.text.vocabulary import read_tokenizer, token_count
@@ -185,13 +184,6 @@ class TextTokenizer:
         if pieces is None or joined(pieces, texts) != self._render(plain, described, more):
             raise ValueError("the chat template changes a segment: it cannot be reused")
         return self._spans(self.encode_continuation(pieces[0]), texts, pieces[1:])
-
-    def locate_segments(
-        self, tokens: Sequence[int], segments: Sequence[str]
-    ) -> list[tuple[int, int]]:
-        """Return (start, stop) of the tokens that are wholly in each of some texts, in this
-        order; one that is not found is left out."""
-        return spans_of([self.token_bytes(token) for token in tokens], segments)
 
     def encode_passages(
         self, documents: Sequence[str], text: str

@@ -253,29 +253,3 @@ async def test_passages_tell_whether_they_were_read_or_reused(chromium: int) -> 
         await page.until(f"document.readyState === 'complete' && {KNOWN}")
         assert len(await shown(page, ".passages li")) == 2, "it is kept with the answer"
         assert page.complaints == []
-
-
-@needs_browser
-async def test_what_may_come_is_shown_until_the_text_does(chromium: int) -> None:
-    watched = """new MutationObserver(() => {
-      const early = document.querySelector('.hypothesis');
-      if (early && !early.hidden) window.seen = early.textContent;
-    }).observe(document.body, { childList: true, subtree: true, attributes: true })"""
-    async with (
-        serving(FakeEngine()) as served,
-        browser.opened(chromium, served.url) as page,
-    ):
-        await page.run(f"void {watched}")
-        await page.run(set_field("passages", "One passage."))
-        await page.run(set_field("blend", "early"))
-        await page.until(KNOWN)
-        await page.run(f"({TYPE})('And? !held')")
-        await page.until("window.seen === 'perhaps'")
-        served.engine.released.set()
-        await page.until(f"{IDLE} && {FOOTS} > 0")
-        assert await page.run("document.querySelector('.hypothesis').hidden")
-        assert await shown(page, ".passages li") == [
-            "Passage 1: reused (32 of 40 tokens)",
-            "Passage 2: read (40 tokens)",
-        ]
-        assert page.complaints == []

@@ -12,9 +12,8 @@ from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint import packed_weights
 from draftwerk.model.checkpoint.loader import Tensors
 from draftwerk.model.checkpoint.packed_weights import HEADER_BYTES, PREFIX, WeightStore
-from draftwerk.model.process import build
+from draftwerk.model.process import build, parts
 from draftwerk.model.process.build import ModelOptions
-from draftwerk.model.ranks import parts
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, NewSequence, Proposal, Round, Row
 from draftwerk.speculative.sampling.params import Sampling

@@ -31,7 +31,6 @@ export class Reply {
     this.reason = "";
     this.error = "";
     this.metrics = null;
-    this.hypothesis = "";       // what may come, while nothing has
     this.segments = [];         // how each passage was come by
   }
 
