@@ -65,7 +65,7 @@ def extra_cluster() -> "ModuleType":
         if (error.name or "").partition(".")[0] != "ray":
             raise
         raise ConfigError(
-            "replicas need Ray Serve: install draftwerk with the extra `cluster`"
+            "replicas need Ray Serve: in draftwerk's clone, pip install '.[cluster]'"
         ) from None
 
 
@@ -77,6 +77,7 @@ def cluster_command(parsed: dict[str, Any]) -> int:
 def doctor_command(parsed: dict[str, Any]) -> int:
     """Look at the machine, and at what the model does on it."""
     from draftwerk.assembly.build import measure
+    from draftwerk.assembly.cached_files import cached_files
     from draftwerk.assembly.doctor import doctor
     from draftwerk.assembly.kernels import compare_fingerprints, describe
 
@@ -100,7 +101,7 @@ def doctor_command(parsed: dict[str, Any]) -> int:
         return compare_fingerprints(settings, writes)
     if writes:
         raise ConfigError("--write goes with --fingerprint")
-    return doctor(settings, describe, measure)
+    return doctor(settings, describe, measure, cached_files)
 
 
 COMMANDS: dict[str, Callable[[dict[str, Any]], int]] = {

@@ -409,13 +409,15 @@ class Failed(ActorMessage, frozen=True):
     """Of the engine; unique among live requests."""
     kind: str
     """"refused" (the request's fault, HTTP 400), "failed" (ours, HTTP 500), "deadline_exceeded"
-    (HTTP 504), or "slo_unmet" (what it was promised cannot be kept, HTTP 503)."""
+    (HTTP 504), "slo_unmet" (what it was promised cannot be kept, HTTP 503), or "unavailable" (what
+    it needs is away for a moment, HTTP 503)."""
     reason: str
     """One sentence for the client."""
     field: str = ""
     """The request's field that is to blame."""
     retry_after_ms: int = 0
-    """Of one whose promise cannot be kept: when it could have been."""
+    """Of one whose promise cannot be kept: when it could have been; of one that was unavailable:
+    when to try again."""
 
 
 class Closed(ActorMessage, frozen=True):

@@ -64,10 +64,13 @@ class TextTools(Protocol):
         ...
 
     def check_grammar(self, grammar: Grammar) -> None:
-        """Raise ValueError, in words for the client, for a grammar that cannot be followed."""
+        """Raise ValueError, in words for the client, for a grammar that cannot be followed.
+
+        Raises OSError where that cannot be told now.
+        """
         ...
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
         """Return the text of a prompt, special tokens left out."""
         ...
 

@@ -26,11 +26,13 @@ from draftwerk.actors.messages import (
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.text import TextTools
 from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.sampling.params import Grammar
 from draftwerk.speculative.sequence import StageTimes
 
 TEXTS_AT_ONCE = 4
 """Requests that are encoded at once: one long text does not delay the others."""
 GRAMMAR_FIELD = "response_format"
+RETRY_MS = 1000
 R = TypeVar("R")
 Spans = tuple[tuple[int, int], ...]
 
@@ -57,6 +59,10 @@ class RefusedError(Exception):
     def __init__(self, reason: str, field: str) -> None:
         super().__init__(reason)
         self.field = field
+
+
+class UnavailableError(Exception):
+    """The request could be served, but not at this moment."""
 
 
 @dataclass(slots=True)
@@ -116,6 +122,16 @@ class Tokenizer:
                     field=error.field,
                 )
             )
+        except UnavailableError as error:
+            log.warning("request %s: %s", submit.request_id, error)
+            self.refusals.send_nowait(
+                Failed(
+                    request_id=submit.request_id,
+                    kind="unavailable",
+                    reason=str(error),
+                    retry_after_ms=RETRY_MS,
+                )
+            )
         except Exception:
             # A prompt that breaks the tokenizer fails alone; the client is not sent the cause.
             log.exception("request %s: the prompt could not be tokenized", submit.request_id)
@@ -136,7 +152,7 @@ class Tokenizer:
         prediction = submit.options.speculation.prediction
         grammar = submit.options.sampling.grammar
         if grammar is not None:
-            await self._on_thread(lambda: self.text.check_grammar(grammar), GRAMMAR_FIELD)
+            await self._check_grammar(grammar)
         expected: tuple[int, ...] = ()
         if prediction:
             expected = await self._on_thread(
@@ -153,6 +169,18 @@ class Tokenizer:
             committed=submit.committed,
             ended=submit.ended,
         )
+
+    async def _check_grammar(self, grammar: Grammar) -> None:
+        """Raise RefusedError for a bad grammar, UnavailableError where that cannot be told now."""
+        with anyio.move_on_after(self.limits.encode_s):
+            try:
+                await self.worker.run(lambda: self.text.check_grammar(grammar))
+            except ValueError as error:
+                raise RefusedError(str(error), GRAMMAR_FIELD) from error
+            except OSError as error:
+                raise UnavailableError("the grammar cannot be checked now") from error
+            return
+        raise UnavailableError("the grammar cannot be checked now: the server is busy")
 
     async def _on_thread(self, work: Callable[[], R], field: str) -> R:
         with anyio.move_on_after(self.limits.encode_s):

@@ -45,7 +45,7 @@ def show_blending(settings: EngineSettings, path: Path) -> int:
     """Print how far blended texts are from exact ones, by rule and ratio. Raises ConfigError."""
     lines = read_lines(path)
     info, _ = read_infos(settings, print)
-    text = read_text(info, settings.tool_format)
+    text = read_text(info, settings.tool_format, settings.control_tokens)
     planned = plan(settings, info, None)
     try:
         options = msgspec.convert(planned.target_options, ModelOptions)

@@ -40,6 +40,7 @@ from draftwerk.cache.store.disk import KEY_BYTES, name_key
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
+from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.gumbel import fastest
 from draftwerk.model.native.servable import check_servable, own_format
@@ -145,7 +146,9 @@ async def load_models(
             "draft", planned.draft_options, kind, Round, settings.silence_s, draft_memory
         )
     try:
-        text = await to_thread.run_sync(read_text, target_info, settings.tool_format)
+        text = await to_thread.run_sync(
+            read_text, target_info, settings.tool_format, settings.control_tokens
+        )
         ready = await target.start(report)
         later = await successors(planned, settings, ready, memory, target_info)
         prefill = prefill_devices(settings, ready, later)
@@ -241,8 +244,12 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         variables=models.text.variables,
         context_max=tokens_max,
         vocab_size=models.target_info.vocab_size,
+        created=weights_time(Path(models.target_info.directory)),
         family=models.target_info.family,
         stored_bytes=models.target_info.stored_bytes,
+        file_format=models.target_info.file_format,
+        sampling=models.target_info.sampling,
+        sampling_source=models.target_info.sampling_source,
         draft_model="" if models.draft_info is None else models.draft_info.name,
         draft_sources=models.methods,
         device=models.ready.device,
@@ -254,6 +261,11 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         exact=models.ready.exact and settings.verify == "keyed",
         blends=models.ready.blends,
     )
+
+
+def weights_time(directory: Path) -> int:
+    """Return when a checkpoint's newest file was written, in Unix seconds."""
+    return int(max(each.stat().st_mtime for each in (directory, *directory.iterdir())))
 
 
 def measure(settings: EngineSettings) -> Ready:
@@ -292,7 +304,7 @@ def read_infos(settings: EngineSettings, report: Report) -> tuple[ModelInfo, Mod
         check_servable(
             settings.device, settings.attention, settings.dtype, settings.kv_dtype, report
         )
-        target = read_info(locate(settings.model or None, report))
+        target = _sampled(read_info(locate(settings.model or None, report)), settings)
         draft = read_info(locate(settings.draft, report)) if settings.draft else None
     except Refused as error:
         raise ConfigError(str(error)) from None
@@ -305,9 +317,20 @@ def _served(settings: EngineSettings, info: ModelInfo, report: Report) -> ModelI
     return msgspec.structs.replace(info, stored_format=found)
 
 
-def read_text(info: ModelInfo, tool_format: str = "auto") -> TextTokenizer:
+def _sampled(info: ModelInfo, settings: EngineSettings) -> ModelInfo:
+    """Return a model's card with the sampling that requests have by default. Raises Refused."""
+    if settings.generation_config == "none":
+        return info
+    built_in = "" if settings.model else info.name
+    sampling, source = recommended(Path(info.directory), built_in)
+    return msgspec.structs.replace(info, sampling=sampling, sampling_source=source)
+
+
+def read_text(
+    info: ModelInfo, tool_format: str = "auto", control_tokens: str = "text"
+) -> TextTokenizer:
     """Return a model's tokenizer and chat template. Raises ConfigError."""
     try:
-        return TextTokenizer(Path(info.directory), tool_format)
+        return TextTokenizer(Path(info.directory), tool_format, control_tokens)
     except Refused as error:
         raise ConfigError(str(error)) from None

@@ -29,6 +29,8 @@ class EngineKeywords(TypedDict, total=False):
     tensor_parallel: int
     attention: str
     tool_format: Literal["auto", "hermes", "smollm", "off"]
+    generation_config: Literal["model", "none"]
+    control_tokens: Literal["text", "tokens"]
     exact: bool
     kv_memory: str
     kv_store: StrPath

@@ -518,7 +518,7 @@ class ToyText:
             tokens += own
         return tokens + self.encode(text), spans
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
         return "".join(f"w{token} " for token in tokens if token != STOP)
 
     def token_bytes(self, token: int) -> bytes:

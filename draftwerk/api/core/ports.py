@@ -10,6 +10,7 @@ from draftwerk.actors.messages import Event, Options, Prompt
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.text import TextTools
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
+from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
 
 class EngineClient(Protocol):
@@ -43,6 +44,12 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Its architecture, as its checkpoint calls it."""
     stored_bytes: int = 0
     """Of its weights as they are read."""
+    file_format: str = ""
+    """Nearest to most weights of its GGUF file: bf16, int8 or int4; empty for another file."""
+    sampling: SamplingDefaults = SamplingDefaults()
+    """What its makers recommend, for requests that do not say it."""
+    sampling_source: str = ""
+    """Where they say so."""
     draft_model: str = ""
     draft_sources: tuple[str, ...] = ()
     """Names that `speculation.methods` may hold."""

@@ -23,6 +23,7 @@ from draftwerk.api.core.errors import (
     draining,
     overloaded,
     slo_unmet,
+    unavailable,
 )
 from draftwerk.api.core.generation import Generation, opened
 from draftwerk.api.core.histogram import Histograms
@@ -258,4 +259,6 @@ def error_of(failed: Failed, call: Call) -> ApiError:
         return slo_unmet(failed.retry_after_ms)
     if failed.kind == "draining":
         return draining()
+    if failed.kind == "unavailable":
+        return unavailable(failed.reason, failed.retry_after_ms)
     return ApiError(500, failed.reason, code="failed")

@@ -28,6 +28,7 @@ from draftwerk.api.openai.responses import (
 from draftwerk.api.openai.responses_schema import (
     DeletedResponse,
     InputMessage,
+    InputTokens,
     ResponseObject,
     ResponsesBody,
 )
@@ -36,8 +37,10 @@ from draftwerk.api.openai.translate import (
     chat_options,
     chat_plan,
     chat_prompt,
+    check_model,
     completion_options,
     completion_prompts,
+    drawn_as,
     grammar_field,
     tier_of,
 )
@@ -95,6 +98,17 @@ async def respond(request: Request) -> GenerationResponse:
     if serializer.stored:
         serializer.on_over = keeper(serializer, conversation, state.responses.of(tenant))
     return GenerationResponse(state, call, serializer, streams, end=b"")
+
+
+async def input_tokens(request: Request) -> Response:
+    """`POST /v1/responses/input_tokens`: how long a response's prompt is."""
+    state = state_of(request)
+    body = await body_of(request, RESPONSES)
+    check_model(body.model, state.model)
+    kept = state.responses.of(tenant_of(request))
+    plan = responses_plan(body, state.model)
+    prompt = responses_prompt(body, conversation_of(body, earlier_of(body, kept)), plan)
+    return json_reply(InputTokens(await count_tokens(state, [prompt])))
 
 
 async def stored_response(request: Request) -> Response:
@@ -207,7 +221,12 @@ def responses_serializer(
         is_parsed=plan.form is not None,
     )
     return ResponsesSerializer(
-        metadata, body, state.now, stream_id, keeps and body.store is not False
+        metadata,
+        body,
+        drawn_as(body, state.model),
+        state.now,
+        stream_id,
+        keeps and body.store is not False,
     )
 
 
@@ -277,6 +296,14 @@ ENDPOINTS = (
         ResponseObject,
         stream_type=EVENTS,
         parts=(InputMessage,),
+    ),
+    Endpoint(
+        "POST",
+        "/v1/responses/input_tokens",
+        input_tokens,
+        "Count a prompt",
+        ResponsesBody,
+        InputTokens,
     ),
     Endpoint("GET", KEPT, stored_response, "Return a kept response", reply=ResponseObject),
     Endpoint("DELETE", KEPT, stored_response, "Forget a kept response", reply=DeletedResponse),

@@ -32,7 +32,7 @@ from draftwerk.api.openai.responses_schema import (
     TextRequest,
     ToolObject,
 )
-from draftwerk.api.openai.translate import neutral_temperature, options, tier_of
+from draftwerk.api.openai.translate import options, tier_of
 from draftwerk.api.replying.grammars import flat_grammar_of, text_grammar
 from draftwerk.api.replying.reasoning_request import ReasoningRequest, reasoning_of
 from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
@@ -46,6 +46,7 @@ from draftwerk.api.replying.text_schema import FlatFormat
 from draftwerk.api.replying.tool_request import call_id_of, flat_wish
 from draftwerk.api.replying.tools_schema import FlatTool
 from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.sampling.params import Sampling
 
 LOGPROBS = "message.output_text.logprobs"
 ORIGINS = "token_origins"
@@ -144,6 +145,8 @@ class ResponsesSerializer:
 
     metadata: ReplyMetadata
     body: ResponsesBody
+    drawn: Sampling
+    """How its tokens are drawn, which the response repeats."""
     completed_at: Callable[[], float]
     stream_id: str | None = None
     stored: bool = False
@@ -277,8 +280,8 @@ class ResponsesSerializer:
             metadata=body.metadata or {},
             parallel_tool_calls=body.parallel_tool_calls is not False,
             previous_response_id=body.previous_response_id,
-            temperature=neutral_temperature(body) if body.temperature is None else body.temperature,
-            top_p=1.0 if body.top_p is None else body.top_p,
+            temperature=self.drawn.temperature,
+            top_p=self.drawn.top_p,
             top_logprobs=body.top_logprobs or 0,
             text=_text_config(body),
             tools=tuple(map(_tool_object, body.tools or ())),

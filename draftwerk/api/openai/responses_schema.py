@@ -125,6 +125,9 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     logprobs: RefusedField = NOTHING
     max_completion_tokens: RefusedField = NOTHING
     max_tokens: RefusedField = NOTHING
+    n_predict: RefusedField = NOTHING
+    reasoning_effort: RefusedField = NOTHING
+    thinking: RefusedField = NOTHING
     n: RefusedField = NOTHING
     stream_options: RefusedField = NOTHING
     response_format: RefusedField = NOTHING
@@ -146,7 +149,11 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
         "echo": "/v1/completions",
         "logprobs": "`include` with message.output_text.logprobs",
         "max_completion_tokens": "`max_output_tokens`",
+        "max_new_tokens": "`max_output_tokens`",
         "max_tokens": "`max_output_tokens`",
+        "n_predict": "`max_output_tokens`",
+        "reasoning_effort": "`reasoning.effort`",
+        "thinking": "`reasoning.effort` or `thinking_budget`",
         "n": "/v1/chat/completions",
         "prompt": "`input` and `instructions`",
         "response_format": "`text.format`",
@@ -296,6 +303,13 @@ class DeletedResponse(Struct, frozen=True):
     id: str
     object: str = "response"
     deleted: bool = True
+
+
+class InputTokens(Struct, frozen=True):
+    """The length of a prompt."""
+
+    input_tokens: int
+    object: str = "response.input_tokens"
 
 
 class ToolObject(Struct, frozen=True):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from draftwerk.model.batch.batch import Forward, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
-from draftwerk.model.checkpoint.hub import cache_directory
+from draftwerk.model.checkpoint.hub import cache_directory, locate
 from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.model_options import NATIVE, ModelOptions
 from draftwerk.model.checkpoint.packed_weights import weights_fingerprint
@@ -245,6 +245,7 @@ def _gpu(options: ModelOptions, device: torch.device, progress: OnProgress, draf
     from draftwerk.model.gpu.graphs import CudaRecorder
 
     _check_kv_dtype(options, "fp8")
+    locate(options.source, progress, reads=True)
     model = load(options.source, FORMATS[options.dtype].dtype, device, progress)
     settings = GpuSettings(
         options.dtype,

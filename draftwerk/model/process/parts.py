@@ -58,6 +58,8 @@ def native_part(
 ) -> NativePart:
     """Load a share of a model, and make it ready to run on the native kernels."""
     store = _weight_store(options, kernels, share)
+    if store is None or not store.is_packed:
+        locate(options.source, progress, reads=True)
     tries_threads = not options.threads and usable_cpus() > ALWAYS_ALL
     has_matrices = store is None or not store.is_packed or tries_threads
     model = load(options.source, None, progress=progress, matrices=has_matrices, shard=share.shard)
@@ -89,6 +91,7 @@ def torch_part(
         threads = options.threads or usable_cpus()
         torch.set_num_threads(threads)
     attention = choose_attention(options.attention, needs_of(options, device)).attention
+    locate(options.source, progress, reads=True)
     model = load(options.source, dtype, device, progress, shard=share.shard)
     forward = TorchForward(model.config, model.weights, attention, share.shard, share.gather)
     if share.shard is None and not options.exact:

@@ -119,7 +119,7 @@ SOURCES = (
     ),
     SourceSpec(
         "recycle",
-        "the model's own best candidates after the same token before",
+        "what the model ranked best when the same token came before",
         # Eight bands of scores: of the best successor and the others, without noise and with it.
         (
             *(0.05, 0.08, 0.12, 0.19, 0.3, 0.4, 0.5, 0.5),

@@ -88,8 +88,9 @@ class ByteText:
     def encode_continuation(self, text: str) -> list[int]:
         return self.encode(text)
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        return bytes(token for token in tokens if token < END).decode(errors="replace")
+    def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
+        shown = [token for token in tokens if token < END or not skip_special]
+        return b"".join(map(self.token_bytes, shown)).decode(errors="replace")
 
     def token_bytes(self, token: int) -> bytes:
         return bytes([token]) if token < END else b"<end>"
@@ -213,6 +214,9 @@ class FakeEngine:
         if "!refuse" in text or len(tokens) >= self.context_max:
             field_name = "messages" if isinstance(prompt, Chat) else "prompt"
             yield Failed(request_id=request_id, kind="refused", reason="too long", field=field_name)
+            return
+        if "!away" in text:
+            yield Failed(request_id=request_id, kind="unavailable", reason="away", retry_after_ms=1)
             return
         yield Started(request_id=request_id, prompt_count=len(tokens))
         if "!expire" in text or "!unmet" in text:

@@ -12,7 +12,7 @@ export class AnswerView {
     this.title = element("h3", { hidden: true });
     this.before = element("div");
     this.after = element("div");
-    this.passages = element("ul", { class: "passages", hidden: true, "aria-label": "Passages" });
+    this.passages = element("ul", { class: "passages", hidden: true, "aria-label": "Documents" });
     this.foot = element("div", { class: "foot" });
     this.bar = element("div", { class: "bar" });
     this.box = element("article", { class: "answer", "aria-label": label }, this.title,
@@ -27,7 +27,7 @@ export class AnswerView {
     calls.forEach((call, number) => this.#drawCall(call, number));
   }
 
-  /** Show how each passage was come by, in words. */
+  /** Show how each document was read, in words. */
   showPassages(facts = []) {
     this.passages.hidden = !facts.length;
     this.passages.replaceChildren(...facts.map((fact) => element("li", {}, fact)));

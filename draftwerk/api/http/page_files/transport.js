@@ -3,7 +3,8 @@
 import { $ } from "./dom.js";
 import { headers } from "./settings.js";
 
-const failure = (body, fallback) => new Error(body?.error?.message ?? fallback);
+const failure = (body, fallback) =>
+  Object.assign(new Error(body?.error?.message ?? fallback), { isServers: true });
 
 /** Fill a reply from the server; the chosen transport's errors are thrown. */
 export function fill(reply, stop, changed) {
