@@ -21,8 +21,8 @@ from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.core.usage import Usage
 from draftwerk.api.openai import responses_events
+from draftwerk.api.service.endpoints import ENDPOINTS
 from draftwerk.api.service.metrics import MetricsCollector
-from draftwerk.api.service.openapi import OPERATIONS
 from draftwerk.settings.field_faults import alternatives, described, items
 from draftwerk.settings.setting_fields import SettingField, fields_of
 from draftwerk.speculative.sources.registry import SOURCES
@@ -137,7 +137,7 @@ def _endpoints() -> Iterator[str]:
     yield "## Endpoints\n"
     yield from table(
         ("endpoint", "what for"),
-        [(f"`{each.method.upper()} {each.path}`", each.summary) for each in OPERATIONS],
+        [(f"`{each.method} {each.address}`", each.sentence) for each in ENDPOINTS],
     )
     yield "Every field may be `null`, which means absent. Fields that are not listed are ignored."
     yield "A socket at `/v1/responses` takes `response.create` with the body of the POST and, if"
@@ -145,7 +145,7 @@ def _endpoints() -> Iterator[str]:
     yield "capitals are [objects](#objects); a star marks what is required. A *text* is a string of"
     yield "at most 1,048,576 characters; a *name* matches `^[a-zA-Z0-9_.-]{1,64}$`; a *string to"
     yield "256* has at most so many characters. Numbers have their least and greatest value.\n"
-    bodies = {each.path: each.body for each in OPERATIONS if each.body is not None}
+    bodies = {each.address: each.body for each in ENDPOINTS if each.body is not None}
     entries = {path: _entries(body) for path, body in bodies.items()}
     owners: dict[Entry, list[str]] = {}
     for path, found in entries.items():
@@ -205,7 +205,7 @@ def _described(entries: list[Entry]) -> Iterator[str]:
 
 
 def _replied() -> list[type[Struct]]:
-    return [*dict.fromkeys(each.reply for each in OPERATIONS if each.reply is not None)]
+    return [*dict.fromkeys(each.reply for each in ENDPOINTS if each.reply is not None)]
 
 
 def _objects(kinds: dict[str, inspect.StructType]) -> Iterator[str]:

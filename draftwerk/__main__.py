@@ -76,9 +76,9 @@ def cluster_command(parsed: dict[str, Any]) -> int:
 
 def doctor_command(parsed: dict[str, Any]) -> int:
     """Look at the machine, and at what the model does on it."""
-    from draftwerk.api.cli.doctor import doctor
     from draftwerk.assembly.build import measure
     from draftwerk.assembly.cached_files import cached_files
+    from draftwerk.assembly.doctor import doctor
     from draftwerk.assembly.kernels import compare_fingerprints, describe
 
     wanted, writes = parsed.pop("fingerprint", False), parsed.pop("write", False)
@@ -91,8 +91,8 @@ def doctor_command(parsed: dict[str, Any]) -> int:
 
         return show_blending(settings, Path(prompts))
     if target:
-        from draftwerk.api.cli.hardware_report import write_report
         from draftwerk.assembly.build import surveyed
+        from draftwerk.assembly.hardware_report import write_report
 
         return write_report(Path(target), settings, surveyed, price, tpot_ms or TPOT_MS)
     if price is not None or tpot_ms is not None:

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu.timing import GpuClock, GpuLimits
-from draftwerk.model.attention.choice import Needs, choose_attention
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.batch.batch import Batch
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.gpu.choice import Needs, choose_attention
 from draftwerk.model.gpu.kernels.fused import triton_ops
 from draftwerk.model.gpu.kernels.products import dense
 from draftwerk.model.gpu.kernels.quantised import to_int4, to_int8

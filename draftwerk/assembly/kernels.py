@@ -1,6 +1,6 @@
 """What `draftwerk doctor` tells of the native kernels: which run, and whether their bits hold."""
 
-from draftwerk.api.cli.doctor import compare
+from draftwerk.assembly.doctor import compare
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import Library, NativeUnavailable, obtain
 from draftwerk.settings.engine_settings import EngineSettings

@@ -11,8 +11,8 @@ from draftwerk.model.attention.reference import attend
 from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead
+from draftwerk.model.draft_head.torch_step import TorchStep
 from draftwerk.model.native.build import NativeUnavailable, library_path
-from draftwerk.model.reference.draft_head import TorchStep
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.step.backend import BoundHead, LoadedModel

@@ -8,7 +8,7 @@ from torch.nn.functional import kl_div
 
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.draft_head.head import DraftHead, find, save
-from draftwerk.model.reference.draft_head import TorchStep
+from draftwerk.model.draft_head.torch_step import TorchStep
 from tests.support.tiny_models import VOCAB, save_tiny
 from training.head import DEPTHS, PLACES, Course, Distance, Trained, finished, frequent, look
 

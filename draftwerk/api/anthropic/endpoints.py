@@ -5,7 +5,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwerk.actors.client_prompts import Prompt
-from draftwerk.api.anthropic.schema import MessagesBody, PromptBody, TokenCountReply
+from draftwerk.api.anthropic.schema import (
+    MessageReply,
+    MessagesBody,
+    PromptBody,
+    TokenCountReply,
+)
 from draftwerk.api.anthropic.serializer import MessageSerializer
 from draftwerk.api.anthropic.translate import (
     NAMES,
@@ -13,9 +18,10 @@ from draftwerk.api.anthropic.translate import (
     message_plan,
     message_prompt,
 )
-from draftwerk.api.core.state import Call
-from draftwerk.api.openai.endpoints import body_of, count_tokens, state_of, tenant_of
+from draftwerk.api.core.handling import EVENTS, Endpoint, call_of, json_reply, state_of, tenant_of
+from draftwerk.api.core.prompt_tokens import count_tokens
 from draftwerk.api.openai.translate import check_model
+from draftwerk.api.replying.decode import body_of
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import GenerationResponse
 
@@ -34,13 +40,8 @@ async def message(request: Request) -> GenerationResponse:
     prompt_count = await count_tokens(state, prompts)
     tokens_max = max(1, min(body.max_tokens, state.model.context_max - prompt_count))
     options = message_options(body, state.model, tenant, state.new_seed, plan, tokens_max)
-    call = Call(
-        request_id=request.scope["request_id"],
-        kind="message",
-        prompts=prompts,
-        options=options,
-        names={**NAMES, "response_format": plan.blamed or "tools"},
-    )
+    names = {**NAMES, "response_format": plan.blamed or "tools"}
+    call = call_of(request, "message", prompts, options, names)
     metadata = ReplyMetadata(
         id="msg_" + call.request_id,
         created=int(state.now()),
@@ -57,5 +58,25 @@ async def count(request: Request) -> Response:
     body = await body_of(request, COUNT)
     check_model(body.model, state.model)
     prompt = message_prompt(body, message_plan(body, state.model))
-    found = TokenCountReply(await count_tokens(state, [prompt]))
-    return Response(msgspec.json.encode(found), media_type="application/json")
+    return json_reply(TokenCountReply(await count_tokens(state, [prompt])))
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        "/v1/messages",
+        message,
+        "Continue a conversation",
+        MessagesBody,
+        MessageReply,
+        stream_type=EVENTS,
+    ),
+    Endpoint(
+        "POST",
+        "/v1/messages/count_tokens",
+        count,
+        "Count a prompt",
+        PromptBody,
+        TokenCountReply,
+    ),
+)

@@ -7,9 +7,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwerk.actors.client_prompts import Prompt
+from draftwerk.api.core.handling import LINES, Endpoint, call_of, json_reply, state_of, tenant_of
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.state import Call
+from draftwerk.api.core.prompt_tokens import count_tokens
 from draftwerk.api.ollama.lines import (
+    ChatLine,
+    GenerateLine,
     ListedModel,
     ListedModels,
     ModelDetails,
@@ -18,7 +21,14 @@ from draftwerk.api.ollama.lines import (
     ServerVersion,
     ShownModel,
 )
-from draftwerk.api.ollama.schema import GenerateBody, OllamaBody, OllamaChatBody, ShowBody
+from draftwerk.api.ollama.schema import (
+    GenerateBody,
+    OllamaBody,
+    OllamaChatBody,
+    OllamaMessage,
+    OllamaOptions,
+    ShowBody,
+)
 from draftwerk.api.ollama.serializer import OllamaSerializer, timestamp
 from draftwerk.api.ollama.translate import (
     NAMES,
@@ -30,7 +40,7 @@ from draftwerk.api.ollama.translate import (
     generate_plan,
     generate_prompt,
 )
-from draftwerk.api.openai.endpoints import body_of, count_tokens, state_of, tenant_of
+from draftwerk.api.replying.decode import body_of
 from draftwerk.api.replying.reply_plan import ReplyPlan
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import JSON_LINES, GenerationResponse
@@ -71,7 +81,7 @@ async def _answer(
     serializer = OllamaSerializer(metadata, is_chat)
     if not is_asked:
         line = msgspec.structs.replace(serializer.line(), done=True, done_reason="load")
-        return _json(line)
+        return json_reply(line)
     tokens_max = found.num_predict if (found.num_predict or 0) > 0 else None
     if tokens_max is not None:  # a bound, so what is left of the context is one as well
         room = state.model.context_max - await count_tokens(state, [prompt])
@@ -79,13 +89,9 @@ async def _answer(
     options = engine_options(
         body, found, state.model, tenant_of(request), state.new_seed, plan, tokens_max
     )
-    call = Call(
-        request_id=request.scope["request_id"],
-        kind="ollama chat" if is_chat else "ollama generate",
-        prompts=[prompt],
-        options=options,
-        names={**NAMES, "response_format": plan.blamed or "format"},
-    )
+    kind = "ollama chat" if is_chat else "ollama generate"
+    names = {**NAMES, "response_format": plan.blamed or "format"}
+    call = call_of(request, kind, [prompt], options, names)
     return GenerationResponse(
         state, call, serializer, body.stream is not False, end=b"", form=JSON_LINES
     )
@@ -93,7 +99,7 @@ async def _answer(
 
 async def tags(request: Request) -> Response:
     """`GET /api/tags`: the one model served, once for each of its names."""
-    return _json(ListedModels(_listed(state_of(request).model)))
+    return json_reply(ListedModels(_listed(state_of(request).model)))
 
 
 async def running(request: Request) -> Response:
@@ -101,7 +107,9 @@ async def running(request: Request) -> Response:
     model = state_of(request).model
     on_gpu = model.stored_bytes if model.device.startswith("cuda") else 0
     listed = map(msgspec.structs.asdict, _listed(model))
-    return _json(RunningModels(tuple(RunningModel(**each, size_vram=on_gpu) for each in listed)))
+    return json_reply(
+        RunningModels(tuple(RunningModel(**each, size_vram=on_gpu) for each in listed))
+    )
 
 
 def _listed(model: ServedModel) -> tuple[ListedModel, ...]:
@@ -142,12 +150,12 @@ async def show(request: Request) -> Response:
         capabilities=tuple(kind for kind, there in kinds.items() if there),
         modified_at=timestamp(model.created),
     )
-    return _json(shown)
+    return json_reply(shown)
 
 
 async def version(request: Request) -> Response:
     """`GET /api/version`."""
-    return _json(ServerVersion(__version__))
+    return json_reply(ServerVersion(__version__))
 
 
 def _checked_model(request: Request, body: OllamaBody) -> ServedModel:
@@ -161,5 +169,28 @@ def _details(model: ServedModel) -> ModelDetails:
     return ModelDetails(family=model.family, families=families, quantization_level=model.dtype)
 
 
-def _json(value: msgspec.Struct) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        "/api/chat",
+        chat,
+        "Continue a conversation",
+        OllamaChatBody,
+        ChatLine,
+        stream_type=LINES,
+        parts=(OllamaMessage, OllamaOptions),
+    ),
+    Endpoint(
+        "POST",
+        "/api/generate",
+        generate,
+        "Answer a prompt",
+        GenerateBody,
+        GenerateLine,
+        stream_type=LINES,
+    ),
+    Endpoint("POST", "/api/show", show, "Describe the model served", ShowBody, ShownModel),
+    Endpoint("GET", "/api/ps", running, "Tell the model loaded", reply=RunningModels),
+    Endpoint("GET", "/api/tags", tags, "List the model served", reply=ListedModels),
+    Endpoint("GET", "/api/version", version, "Tell the server's version", reply=ServerVersion),
+)

@@ -1,20 +1,20 @@
 """The generating endpoints: a body comes in, an Answer that owns its generation goes out."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage, Passages, Prompt
-from draftwerk.actors.text import TextTools
+from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt
 from draftwerk.api.core.errors import ApiError, refused
+from draftwerk.api.core.handling import EVENTS, Endpoint, call_of, json_reply, state_of, tenant_of
+from draftwerk.api.core.prompt_tokens import count_tokens
 from draftwerk.api.core.response_store import KeptResponses, StoredResponse
 from draftwerk.api.core.state import Call, ServerState
-from draftwerk.api.http.connection import read_body
 from draftwerk.api.openai.chat import ChatSerializer
 from draftwerk.api.openai.completions import CompletionSerializer
+from draftwerk.api.openai.replies import ChatReply, CompletionReply
 from draftwerk.api.openai.response_input import conversation_of
 from draftwerk.api.openai.responses import (
     LOGPROBS,
@@ -27,11 +27,12 @@ from draftwerk.api.openai.responses import (
 )
 from draftwerk.api.openai.responses_schema import (
     DeletedResponse,
+    InputMessage,
     InputTokens,
     ResponseObject,
     ResponsesBody,
 )
-from draftwerk.api.openai.schema import ChatBody, CompletionBody, OpenAIBody
+from draftwerk.api.openai.schema import ChatBody, CompletionBody, Message, OpenAIBody
 from draftwerk.api.openai.translate import (
     chat_options,
     chat_plan,
@@ -43,15 +44,12 @@ from draftwerk.api.openai.translate import (
     grammar_field,
     tier_of,
 )
-from draftwerk.api.replying.decode import Body, decoded
+from draftwerk.api.replying.decode import body_of
 from draftwerk.api.replying.reply_plan import ReplyPlan
 from draftwerk.api.replying.segments import completion_documents, with_documents
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import GenerationResponse
-from draftwerk.speculative.request import Options
 
-ENCODE_S = 10.0
-"""As long as the engine waits for a prompt's tokens."""
 CHAT = msgspec.json.Decoder(ChatBody)
 RESPONSES = msgspec.json.Decoder(ResponsesBody)
 COMPLETION = msgspec.json.Decoder(CompletionBody)
@@ -68,7 +66,7 @@ async def chat(request: Request) -> GenerationResponse:
     metadata = _metadata(request, body, "chatcmpl-", bool(body.logprobs), plan.form is not None)
     names = {"max_tokens": "max_completion_tokens"} if body.max_completion_tokens else {}
     names["response_format"] = plan.blamed or "response_format"
-    call = _call(request, "chat", prompts, options, names)
+    call = call_of(request, "chat", prompts, options, names)
     return await _answer(state, call, ChatSerializer(metadata), body)
 
 
@@ -81,7 +79,7 @@ async def completion(request: Request) -> GenerationResponse:
     metadata = _metadata(request, body, "cmpl-", body.logprobs is not None)
     serializer = CompletionSerializer(metadata, options.choices, body.n or 1)
     names = {"response_format": grammar_field(body)}
-    call = _call(request, "completion", prompts, options, names)
+    call = call_of(request, "completion", prompts, options, names)
     return await _answer(state, call, serializer, body)
 
 
@@ -94,7 +92,7 @@ async def respond(request: Request) -> GenerationResponse:
     streams = bool(body.stream)
     options = responses_options(body, state.model, tenant, state.new_seed, plan)
     prompts: list[Prompt] = [await fitted_prompt(state, body, conversation, plan)]
-    call = _call(request, "response", prompts, options, responses_names(plan))
+    call = call_of(request, "response", prompts, options, responses_names(plan))
     response_id = response_id_of(state, tenant, call.request_id)
     serializer = responses_serializer(state, body, response_id, plan)
     if serializer.stored:
@@ -110,8 +108,7 @@ async def input_tokens(request: Request) -> Response:
     kept = state.responses.of(tenant_of(request))
     plan = responses_plan(body, state.model)
     prompt = responses_prompt(body, conversation_of(body, earlier_of(body, kept)), plan)
-    found = InputTokens(await count_tokens(state, [prompt]))
-    return Response(msgspec.json.encode(found), media_type="application/json")
+    return json_reply(InputTokens(await count_tokens(state, [prompt])))
 
 
 async def stored_response(request: Request) -> Response:
@@ -128,8 +125,7 @@ async def stored_response(request: Request) -> Response:
     if request.method != "DELETE":
         return Response(found.body, media_type="application/json")
     kept.forget(response_id)
-    gone = DeletedResponse(response_id)
-    return Response(msgspec.json.encode(gone), media_type="application/json")
+    return json_reply(DeletedResponse(response_id))
 
 
 def earlier_of(body: ResponsesBody, *places: KeptResponses) -> tuple[ChatMessage, ...]:
@@ -270,65 +266,45 @@ def _metadata(
     )
 
 
-def _call(
-    request: Request,
-    kind: str,
-    prompts: list[Prompt],
-    options: Options,
-    names: dict[str, str] | None = None,
-) -> Call:
-    return Call(
-        request_id=request.scope["request_id"],
-        kind=kind,
-        prompts=prompts,
-        options=options,
-        names=names or {},
-    )
-
-
-async def count_tokens(state: ServerState, prompts: list[Prompt]) -> int:
-    """Return the prompts' length in tokens, counted on a worker thread."""
-    return sum([len(await encoded(state, prompt)) for prompt in prompts])
-
-
-async def encoded(state: ServerState, prompt: Prompt) -> list[int]:
-    """Return a prompt's tokens; encoding is too slow for the event loop."""
-    field = "messages" if isinstance(prompt, Chat) else "prompt"
-    try:
-        async with asyncio.timeout(ENCODE_S):
-            return await asyncio.to_thread(_encode, state.text_tools, prompt)
-    except ValueError as error:
-        raise refused(str(error), field, "invalid") from None
-    except TimeoutError:
-        raise refused(f"Tokenizing took over {ENCODE_S:g} s.", field, "invalid") from None
-
-
-def _encode(tools: TextTools, prompt: Prompt) -> list[int]:
-    match prompt:
-        case Chat():
-            return tools.encode_chat(prompt.messages, prompt.tools, prompt.variables)
-        case str():
-            return tools.encode(prompt)
-        case Passages():
-            return tools.encode_passages(prompt.documents, prompt.text)[0]
-        case _:
-            return list(prompt)
-
-
-async def body_of(request: Request, decoder: msgspec.json.Decoder[Body]) -> Body:
-    """Return the request's checked body."""
-    settings = state_of(request).settings
-    raw = await read_body(
-        request.scope, request.receive, settings.body_bytes, settings.body_deadline_s
-    )
-    return decoded(raw, decoder)
-
-
-def state_of(request: Request) -> ServerState:
-    """Return the server state that the app was made with."""
-    return request.app.state.server
-
-
-def tenant_of(request: Request) -> str:
-    """Return the name of the API key that came with the request; empty where none is needed."""
-    return request.scope.get("tenant", "")
+KEPT = "/v1/responses/{response_id}"
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        "/v1/chat/completions",
+        chat,
+        "Continue a conversation",
+        ChatBody,
+        ChatReply,
+        stream_type=EVENTS,
+        parts=(Message,),
+    ),
+    Endpoint(
+        "POST",
+        "/v1/completions",
+        completion,
+        "Continue a text",
+        CompletionBody,
+        CompletionReply,
+        stream_type=EVENTS,
+    ),
+    Endpoint(
+        "POST",
+        "/v1/responses",
+        respond,
+        "Create a response",
+        ResponsesBody,
+        ResponseObject,
+        stream_type=EVENTS,
+        parts=(InputMessage,),
+    ),
+    Endpoint(
+        "POST",
+        "/v1/responses/input_tokens",
+        input_tokens,
+        "Count a prompt",
+        ResponsesBody,
+        InputTokens,
+    ),
+    Endpoint("GET", KEPT, stored_response, "Return a kept response", reply=ResponseObject),
+    Endpoint("DELETE", KEPT, stored_response, "Forget a kept response", reply=DeletedResponse),
+)

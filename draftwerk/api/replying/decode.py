@@ -10,9 +10,12 @@ from functools import cache
 from typing import TypeVar
 
 import msgspec
+from starlette.requests import Request
 
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.field_errors import invalid
+from draftwerk.api.core.handling import state_of
+from draftwerk.api.http.connection import read_body
 from draftwerk.api.replying.field_types import RAW_HARMLESS_MAX, SAYS_NOTHING, UNSENT, RefusedField
 
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -23,6 +26,15 @@ STRINGS_MAX = 2**16
 """Strings in a body, names of fields among them."""
 
 BYTE = re.compile(r"\(byte (\d+)\)")
+
+
+async def body_of(request: Request, decoder: msgspec.json.Decoder[Body]) -> Body:
+    """Return the request's checked body."""
+    settings = state_of(request).settings
+    raw = await read_body(
+        request.scope, request.receive, settings.body_bytes, settings.body_deadline_s
+    )
+    return decoded(raw, decoder)
 
 
 def decoded(raw: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:

@@ -1,28 +1,18 @@
 """What this server obeys and what it refuses, read from the Structs that check the requests."""
 
+from collections.abc import Iterable
+
 import msgspec
 from msgspec import Struct, inspect
 
-from draftwerk.api.anthropic.schema import MessagesBody
+from draftwerk.api.core.handling import Endpoint
 from draftwerk.api.core.state import ServerState
-from draftwerk.api.ollama.schema import GenerateBody, OllamaChatBody
-from draftwerk.api.openai.responses_schema import ResponsesBody
-from draftwerk.api.openai.schema import ChatBody, CompletionBody
 from draftwerk.settings.field_faults import described
 from draftwerk.speculative.blend.rules import RATIO, RULE, RULES
 from draftwerk.speculative.sources.registry import SOURCES, SourceSpec
 
-ENDPOINTS: dict[str, type[Struct]] = {
-    "/v1/chat/completions": ChatBody,
-    "/v1/completions": CompletionBody,
-    "/v1/responses": ResponsesBody,
-    "/v1/messages": MessagesBody,
-    "/api/chat": OllamaChatBody,
-    "/api/generate": GenerateBody,
-}
 
-
-def capabilities(state: ServerState) -> dict[str, object]:
+def capabilities(state: ServerState, endpoints: Iterable[Endpoint]) -> dict[str, object]:
     """Return the document of `/v1/capabilities`."""
     card = state.model
     return {
@@ -42,7 +32,11 @@ def capabilities(state: ServerState) -> dict[str, object]:
         "draft_sources": card.draft_sources,
         "origins": [_legend(spec) for spec in SOURCES],
         "blend": _blend() if card.blends else None,
-        "endpoints": {path: _fields(body) for path, body in ENDPOINTS.items()},
+        "endpoints": {
+            each.path: _fields(each.body)
+            for each in endpoints
+            if each.stream_type and each.body is not None
+        },
     }
 
 

@@ -10,11 +10,16 @@ from starlette.responses import Response
 
 from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.api.anthropic import endpoints as anthropic
 from draftwerk.api.core.errors import ApiError, refused
+from draftwerk.api.core.handling import Endpoint, json_reply, state_of
+from draftwerk.api.core.prompt_tokens import encoded
 from draftwerk.api.core.state import ServerState
-from draftwerk.api.openai.endpoints import body_of, encoded, state_of
+from draftwerk.api.ollama import endpoints as ollama
+from draftwerk.api.openai import endpoints as openai
 from draftwerk.api.openai.schema import DetokenizeBody, TokenizeBody
 from draftwerk.api.openai.translate import chat_prompt, check_model
+from draftwerk.api.replying.decode import body_of
 from draftwerk.api.replying.reasoning_request import reasoning_of
 from draftwerk.api.replying.reply_plan import plan_reply
 from draftwerk.api.replying.segments import check_unmarked
@@ -23,7 +28,6 @@ from draftwerk.api.service.capabilities import capabilities
 from draftwerk.api.service.metrics import registry
 from draftwerk.api.service.openapi import document
 
-OPENAPI = msgspec.json.encode(document())
 DETOKENIZE = msgspec.json.Decoder(DetokenizeBody)
 TOKENIZE = msgspec.json.Decoder(TokenizeBody)
 READY = "ready"
@@ -33,19 +37,19 @@ CLOSED = "It takes no new requests: it leaves, or computes other bits than most.
 async def models(request: Request) -> Response:
     """`GET /v1/models`: the one model served, once for each of its names."""
     names = state_of(request).model.names
-    return _json({"object": "list", "data": [_model(request, name) for name in names]})
+    return json_reply({"object": "list", "data": [_model(request, name) for name in names]})
 
 
 async def model(request: Request) -> Response:
     """`GET /v1/models/{name}`."""
     name = request.path_params["name"]
     check_model(name, state_of(request).model)
-    return _json(_model(request, name))
+    return json_reply(_model(request, name))
 
 
 async def health(request: Request) -> Response:
     """`GET /health`: the event loop answers, no more."""
-    return _json({"status": "ok"})
+    return json_reply({"status": "ok"})
 
 
 async def ready(request: Request) -> Response:
@@ -67,7 +71,7 @@ def ready_reply(state: ServerState, snapshot: Snapshot) -> Response:
         error = ApiError(503, reason, code="not_ready", retry_after_ms=1000)
         body = {**msgspec.to_builtins(error.reply), **msgspec.to_builtins(health)}
         return Response(msgspec.json.encode(body), 503, error.headers, "application/json")
-    return _json({"status": "ready", **msgspec.to_builtins(health)})
+    return json_reply({"status": "ready", **msgspec.to_builtins(health)})
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,12 +138,12 @@ async def metrics(request: Request) -> Response:
 
 async def trace(request: Request) -> Response:
     """`GET /debug/trace`: what the actors did lately, for Chrome's tracing page or Perfetto."""
-    return _json({"traceEvents": state_of(request).engine.trace()})
+    return json_reply({"traceEvents": state_of(request).engine.trace()})
 
 
 async def abilities(request: Request) -> Response:
     """`GET /v1/capabilities`: what is obeyed and what is refused."""
-    return _json(capabilities(state_of(request)))
+    return json_reply(capabilities(state_of(request), ENDPOINTS))
 
 
 async def openapi(request: Request) -> Response:
@@ -165,7 +169,7 @@ async def tokenize(request: Request) -> Response:
         prompt = tuple(await asyncio.to_thread(tools.encode_continuation, body.prompt or ""))
     tokens = await encoded(state, prompt)
     most = state.model.context_max
-    return _json({"tokens": tokens, "count": len(tokens), "max_model_len": most})
+    return json_reply({"tokens": tokens, "count": len(tokens), "max_model_len": most})
 
 
 async def detokenize(request: Request) -> Response:
@@ -181,7 +185,7 @@ async def detokenize(request: Request) -> Response:
         )
     except ValueError:
         raise refused("`tokens` names unknown tokens.", "tokens", "invalid") from None
-    return _json({"prompt": text})
+    return json_reply({"prompt": text})
 
 
 def _model(request: Request, name: str) -> dict[str, object]:
@@ -197,5 +201,18 @@ def _model(request: Request, name: str) -> dict[str, object]:
     }
 
 
-def _json(value: object) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")
+ENDPOINTS = (
+    *openai.ENDPOINTS,
+    *anthropic.ENDPOINTS,
+    *ollama.ENDPOINTS,
+    Endpoint("POST", "/tokenize", tokenize, "Turn text into tokens", TokenizeBody),
+    Endpoint("POST", "/detokenize", detokenize, "Turn tokens into text", DetokenizeBody),
+    Endpoint("GET", "/v1/models", models, "List the model served"),
+    Endpoint("GET", "/v1/models/{name:path}", model, "Describe the model served"),
+    Endpoint("GET", "/v1/capabilities", abilities, "Tell which fields are obeyed"),
+    Endpoint("GET", "/health", health, "Tell whether the event loop answers"),
+    Endpoint("GET", "/ready", ready, "Tell whether requests are taken and make progress"),
+    Endpoint("GET", "/metrics", metrics, "Metrics for Prometheus", media_type="text/plain"),
+)
+"""All that is documented; the page and `--debug` add addresses of their own."""
+OPENAPI = msgspec.json.encode(document(ENDPOINTS))

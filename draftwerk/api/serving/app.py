@@ -10,7 +10,6 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from draftwerk.api.anthropic import endpoints as anthropic
 from draftwerk.api.core.errors import (
     ApiError,
     on_api_error,
@@ -18,14 +17,13 @@ from draftwerk.api.core.errors import (
     on_http_exception,
     turned_away,
 )
+from draftwerk.api.core.handling import routes_of
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.auth import AuthMiddleware
 from draftwerk.api.http.connection import ClientGoneError
 from draftwerk.api.http.page import FOLDER, page
 from draftwerk.api.http.refusal_log import RefusalLog
 from draftwerk.api.http.request_id import RequestIdMiddleware
-from draftwerk.api.ollama import endpoints as ollama
-from draftwerk.api.openai import endpoints as generate
 from draftwerk.api.openai.responses_socket import ResponsesSocket
 from draftwerk.api.service import endpoints as service
 from draftwerk.api.serving.addresses import nothing_at
@@ -37,29 +35,9 @@ async def unserved(request: Request) -> Response:
 
 
 ROUTES = [
-    Route("/v1/chat/completions", generate.chat, methods=["POST"]),
-    Route("/v1/completions", generate.completion, methods=["POST"]),
-    Route("/v1/responses", generate.respond, methods=["POST"]),
-    WebSocketRoute("/v1/responses", ResponsesSocket()),
-    Route("/v1/responses/input_tokens", generate.input_tokens, methods=["POST"]),
     Route("/v1/responses/compact", unserved, methods=["POST"]),
-    Route("/v1/responses/{response_id}", generate.stored_response, methods=["GET", "DELETE"]),
-    Route("/v1/messages", anthropic.message, methods=["POST"]),
-    Route("/v1/messages/count_tokens", anthropic.count, methods=["POST"]),
-    Route("/api/chat", ollama.chat, methods=["POST"]),
-    Route("/api/generate", ollama.generate, methods=["POST"]),
-    Route("/api/ps", ollama.running),
-    Route("/api/show", ollama.show, methods=["POST"]),
-    Route("/api/tags", ollama.tags),
-    Route("/api/version", ollama.version),
-    Route("/v1/models", service.models),
-    Route("/v1/models/{name:path}", service.model),
-    Route("/v1/capabilities", service.abilities),
-    Route("/tokenize", service.tokenize, methods=["POST"]),
-    Route("/detokenize", service.detokenize, methods=["POST"]),
-    Route("/health", service.health),
-    Route("/ready", service.ready),
-    Route("/metrics", service.metrics),
+    *routes_of(service.ENDPOINTS),
+    WebSocketRoute("/v1/responses", ResponsesSocket()),
     Route("/openapi.json", service.openapi),
     Route("/", page),
     Route(FOLDER + "{name}", page),

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from draftwerk.model.attention.choice import Chosen, Needs, choose_attention
 from draftwerk.model.checkpoint.loader import Checkpoint
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.gpu import sampler
 from draftwerk.model.gpu.chains import GpuChains
+from draftwerk.model.gpu.choice import Chosen, Needs, choose_attention
 from draftwerk.model.gpu.draft_tree import GpuDraftTree
 from draftwerk.model.gpu.forward import GpuForward
 from draftwerk.model.gpu.graphs import ROWS, GraphedForward, Recorder, buckets, row_counts

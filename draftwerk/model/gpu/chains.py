@@ -27,7 +27,7 @@ from draftwerk.model.gpu.sampler import (
     queue_choice,
     unpacked_requests,
 )
-from draftwerk.model.gpu.transfer import to_device, to_host
+from draftwerk.model.reference.transfer import to_device, to_host
 from draftwerk.speculative.protocol.frames import OnProgress
 
 BROKEN = -1

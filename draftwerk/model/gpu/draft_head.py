@@ -6,7 +6,7 @@ from torch.nn.functional import linear
 
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead, Steps, advance
-from draftwerk.model.gpu.transfer import to_device, to_host
+from draftwerk.model.reference.transfer import to_device, to_host
 
 
 class GpuDraftHead:

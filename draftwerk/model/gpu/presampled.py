@@ -22,8 +22,8 @@ from draftwerk.model.gpu.sampler import (
     queue_choice,
     unpacked_requests,
 )
-from draftwerk.model.gpu.transfer import to_device, to_host
 from draftwerk.model.reference.sampler import SamplingRequest, losses_of
+from draftwerk.model.reference.transfer import to_device, to_host
 from draftwerk.model.step.backend import BoundHead
 from draftwerk.model.step.presampled import PackedTree, Presampled, RoundRequests
 from draftwerk.speculative.sampling.params import Sampling

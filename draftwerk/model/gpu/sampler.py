@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from draftwerk.model.gpu.kernels.launch import ceil_div, launch, power_of_two
-from draftwerk.model.gpu.transfer import to_device, to_host
 from draftwerk.model.reference import sampler
 from draftwerk.model.reference.sampler import SamplingRequest
+from draftwerk.model.reference.transfer import to_device, to_host
 from draftwerk.speculative.sampling.gumbel import MASK, MULTIPLIERS, ROUNDS, WEYL
 from draftwerk.speculative.sampling.params import WINDOW_NATS, Sampling
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 from msgspec.structs import replace
 
-from draftwerk.model.attention.choice import choose_attention
 from draftwerk.model.batch.batch import Forward, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.hub import cache_directory, locate
@@ -21,6 +20,8 @@ from draftwerk.model.checkpoint.packed_weights import weights_fingerprint
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead, find
+from draftwerk.model.draft_head.torch_step import TorchStep
+from draftwerk.model.gpu.choice import choose_attention
 from draftwerk.model.native.build import Library, NativeUnavailable, obtain
 from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.kv_pages import NativeTurn, copy_blocks, move_slots
@@ -40,7 +41,6 @@ from draftwerk.model.ranks.division import divide
 from draftwerk.model.ranks.group import RankGroup
 from draftwerk.model.ranks.rank_round import RankRound, batch_of
 from draftwerk.model.ranks.share import WHOLE, Share, grid_of, share_of
-from draftwerk.model.reference.draft_head import TorchStep
 from draftwerk.model.reference.kv_pages import private_pages
 from draftwerk.model.step.backend import Backend, BoundHead, LoadedModel
 from draftwerk.model.text.grammar import Grammars, grammars_of

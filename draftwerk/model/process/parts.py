@@ -9,13 +9,13 @@ from torch import Tensor
 
 from draftwerk.machine.host import memory_bytes as machine_bytes
 from draftwerk.machine.threads import ALWAYS_ALL, fastest_count, usable_cpus
-from draftwerk.model.attention.choice import Needs, choose_attention
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.checkpoint.hub import cache_directory, locate
 from draftwerk.model.checkpoint.loader import Checkpoint, load, load_vocabulary
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.packed_weights import WeightStore, weights_fingerprint
 from draftwerk.model.checkpoint.weights import Weights
+from draftwerk.model.gpu.choice import Needs, choose_attention
 from draftwerk.model.native.build import Library, source_key
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool

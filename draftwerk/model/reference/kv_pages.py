@@ -8,7 +8,7 @@ from torch import Tensor
 
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.checkpoint.config import ModelConfig
-from draftwerk.model.gpu.transfer import to_device
+from draftwerk.model.reference.transfer import to_device
 
 
 def allocate(

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from draftwerk.actors.client_prompts import Chat
-from draftwerk.api.cli import doctor
 from draftwerk.api.cli.chat import ChatSession, command, reason, speed
 from draftwerk.api.core.config import Settings, load
+from draftwerk.assembly import doctor
 from draftwerk.machine import threads
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.costs.work import StepLoad

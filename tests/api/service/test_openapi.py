@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from draftwerk.api.service.openapi import OPERATIONS, document
+from draftwerk.api.service.endpoints import ENDPOINTS, OPENAPI
 from tests.api.conftest import Served
 
 
@@ -20,14 +20,23 @@ async def test_it_is_served_and_complete(served: Served) -> None:
 
 async def test_every_operation_is_there_under_its_method(served: Served) -> None:
     made = (await served.http.post("/v1/responses", json={"input": "Hello"})).json()["id"]
-    for operation in OPERATIONS:
-        path = operation.path.replace("{name}", "fake-model").replace("{response_id}", made)
-        reply = await served.http.request(operation.method, path, content=b"{}")
-        assert reply.status_code not in (404, 405), operation.path
+    for endpoint in ENDPOINTS:
+        path = endpoint.address.replace("{name}", "fake-model").replace("{response_id}", made)
+        reply = await served.http.request(endpoint.method, path, content=b"{}")
+        assert reply.status_code not in (404, 405), endpoint.address
 
 
 def test_bounds_are_in_the_document_and_refused_fields_are_not() -> None:
-    chat = document()["components"]["schemas"]["ChatBody"]["properties"]
+    chat = json.loads(OPENAPI)["components"]["schemas"]["ChatBody"]["properties"]
     assert {"minimum": 1, "maximum": 16, "type": "integer"} in chat["n"]["anyOf"]
     assert "functions" not in chat
     assert "seed" in chat
+
+
+async def test_a_path_answers_all_its_methods_and_names_them(served: Served) -> None:
+    for path in {endpoint.path for endpoint in ENDPOINTS}:
+        address = re.sub(r"\{\w+(:\w+)?\}", "x", path)
+        allowed = {endpoint.method for endpoint in ENDPOINTS if endpoint.path == path}
+        reply = await served.http.request("PATCH", address)
+        assert reply.status_code == 405
+        assert {*reply.headers["allow"].split(", ")} - {"HEAD"} == allowed

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from draftwerk.model.attention.choice import Needs, choose_attention
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.gpu.choice import Needs, choose_attention
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 from tests.support.model_driver import random_tree
 from tests.support.runners import CPU

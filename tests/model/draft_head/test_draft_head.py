@@ -11,6 +11,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head import head as draft_head
 from draftwerk.model.draft_head.head import DraftHead, find
+from draftwerk.model.draft_head.torch_step import TorchStep
 from draftwerk.model.draft_head.tree import (
     BEST,
     EXPANDED,
@@ -21,7 +22,6 @@ from draftwerk.model.draft_head.tree import (
     build_trees,
 )
 from draftwerk.model.native.build import NativeUnavailable
-from draftwerk.model.reference.draft_head import TorchStep
 from draftwerk.speculative.protocol.rounds import (
     LOSS_NATS,
     NO_DRAFT,

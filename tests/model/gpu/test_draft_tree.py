@@ -9,8 +9,8 @@ import torch
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead
+from draftwerk.model.draft_head.torch_step import TorchStep
 from draftwerk.model.draft_head.tree import EXPANDED, LEVELS, Start, build_trees
-from draftwerk.model.reference.draft_head import TorchStep
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 from draftwerk.speculative.sampling.params import Sampling

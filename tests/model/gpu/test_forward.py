@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwerk.model.attention.choice import Needs, choose_attention
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.gpu.choice import Needs, choose_attention
 from draftwerk.model.gpu.forward import GpuForward
 from draftwerk.model.gpu.inputs import Inputs, shape_of
 from draftwerk.model.gpu.kernels.products import dense, tiled

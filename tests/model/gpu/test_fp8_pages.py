@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwerk.model.attention.choice import Needs, choose_attention
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.gpu.choice import Needs, choose_attention
 from draftwerk.model.gpu.forward import GpuForward
 from draftwerk.model.gpu.kernels.products import FP8, FP8_MAX, saturated
 from draftwerk.model.gpu.ops import TORCH_OPS, HeadNorms

@@ -13,9 +13,9 @@ from prometheus_client.registry import Collector
 from draftwerk.actors.monitoring.device_clock import DeviceClock
 from draftwerk.actors.monitoring.request_stages import RequestStages
 from draftwerk.actors.monitoring.trace import Trace
-from draftwerk.api.cli import doctor
-from draftwerk.api.cli.running_server import is_draftwerk, read_times, server_times
 from draftwerk.api.core.config import Settings, load
+from draftwerk.assembly import doctor
+from draftwerk.assembly.running_server import is_draftwerk, read_times, server_times
 from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.protocol.rounds import StepReport
 from draftwerk.speculative.slo import StageTimes

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk.api.cli.hardware_report import Surveyed, report_page, write_report
 from draftwerk.api.core.config import Settings, load
+from draftwerk.assembly.hardware_report import Surveyed, report_page, write_report
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.costs.roofline import MachineRates, Roofline
 from draftwerk.speculative.costs.step_cost import StepCost

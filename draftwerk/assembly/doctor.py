@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from draftwerk.api.cli.running_server import is_draftwerk, server_times
 from draftwerk.api.core.config import Settings
+from draftwerk.assembly.running_server import is_draftwerk, server_times
 from draftwerk.machine.holders import holders
 from draftwerk.machine.host import affinity, cpu_name, memory_bytes
 from draftwerk.machine.quota import quota_cpus

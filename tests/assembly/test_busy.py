@@ -1,6 +1,6 @@
 """The doctor reports a busy machine: what it measures then is too slow."""
 
-from draftwerk.api.cli.doctor import busy
+from draftwerk.assembly.doctor import busy
 
 
 def test_a_quiet_machine_is_fine_and_a_busy_one_is_reported() -> None:

@@ -1,0 +1,78 @@
+"""What every handler needs, and the rows that routes and `/openapi.json` are made from."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from draftwerk.actors.client_prompts import Prompt
+from draftwerk.api.core.state import Call, ServerState
+from draftwerk.speculative.request import Options
+
+EVENTS, LINES = "text/event-stream", "application/x-ndjson"
+EndpointHandler = Callable[[Request], Awaitable[ASGIApp]]
+
+
+class Endpoint(NamedTuple):
+    """One method of one address: who answers, what goes in, what comes out."""
+
+    method: str
+    path: str
+    handler: EndpointHandler
+    sentence: str
+    """What it does, for the reference."""
+    body: type[Struct] | None = None
+    reply: type[Struct] | None = None
+    """None is any JSON."""
+    media_type: str = "application/json"
+    stream_type: str = ""
+    """Type of a reply that comes bit by bit; empty where it comes whole."""
+    parts: tuple[type[Struct], ...] = ()
+    """Structs inside the body that know fields only to refuse them."""
+
+    @property
+    def address(self) -> str:
+        """The path as OpenAPI writes it: parameters without converters."""
+        return re.sub(r":\w+\}", "}", self.path)
+
+
+def routes_of(endpoints: Iterable[Endpoint]) -> list[Route]:
+    """Return a route for each path and handler, with all its methods."""
+    methods: dict[tuple[str, EndpointHandler], list[str]] = {}
+    for each in endpoints:
+        methods.setdefault((each.path, each.handler), []).append(each.method)
+    return [Route(path, handler, methods=names) for (path, handler), names in methods.items()]
+
+
+def state_of(request: Request) -> ServerState:
+    """Return the server state that the app was made with."""
+    return request.app.state.server
+
+
+def tenant_of(request: Request) -> str:
+    """Return the name of the API key that came with the request; empty where none is needed."""
+    return request.scope.get("tenant", "")
+
+
+def call_of(
+    request: Request, kind: str, prompts: list[Prompt], options: Options, names: dict[str, str]
+) -> Call:
+    """Return what is asked of the engine, under the request's own id."""
+    return Call(
+        request_id=request.scope["request_id"],
+        kind=kind,
+        prompts=prompts,
+        options=options,
+        names=names,
+    )
+
+
+def json_reply(value: object) -> Response:
+    """Return a whole reply."""
+    return Response(msgspec.json.encode(value), media_type="application/json")

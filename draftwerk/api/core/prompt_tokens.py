@@ -1,0 +1,40 @@
+"""Prompts to tokens on a worker thread: encoding is too slow for the event loop."""
+
+import asyncio
+
+from draftwerk.actors.client_prompts import Chat, Passages, Prompt
+from draftwerk.actors.text import TextTools
+from draftwerk.api.core.errors import refused
+from draftwerk.api.core.state import ServerState
+
+ENCODE_S = 10.0
+"""As long as the engine waits for a prompt's tokens."""
+
+
+async def count_tokens(state: ServerState, prompts: list[Prompt]) -> int:
+    """Return the prompts' length in tokens, counted on a worker thread."""
+    return sum([len(await encoded(state, prompt)) for prompt in prompts])
+
+
+async def encoded(state: ServerState, prompt: Prompt) -> list[int]:
+    """Return a prompt's tokens. Raises ApiError."""
+    field = "messages" if isinstance(prompt, Chat) else "prompt"
+    try:
+        async with asyncio.timeout(ENCODE_S):
+            return await asyncio.to_thread(_encode, state.text_tools, prompt)
+    except ValueError as error:
+        raise refused(str(error), field, "invalid") from None
+    except TimeoutError:
+        raise refused(f"Tokenizing took over {ENCODE_S:g} s.", field, "invalid") from None
+
+
+def _encode(tools: TextTools, prompt: Prompt) -> list[int]:
+    match prompt:
+        case Chat():
+            return tools.encode_chat(prompt.messages, prompt.tools, prompt.variables)
+        case str():
+            return tools.encode(prompt)
+        case Passages():
+            return tools.encode_passages(prompt.documents, prompt.text)[0]
+        case _:
+            return list(prompt)
