@@ -78,8 +78,9 @@ struct StoredPacking : Job {
             if (part.rows) row = part.rows[row];
             auto *panel = const_cast<uint8_t *>(tile.data) + i / STORED_PANEL * tile.panel_bytes;
             with_layout(static_cast<Kind>(tile.kind), [&](auto of) {
-                pack_row<decltype(of)>(part.data + row * part.row_bytes, part.row_bytes,
-                                       i % STORED_PANEL, panel);
+                using Of = decltype(of);
+                size_t bytes = static_cast<size_t>(matrix.k) * Of::FILE_BYTES / Of::INPUTS;
+                pack_row<Of>(part.data + row * part.row_bytes, bytes, i % STORED_PANEL, panel);
             });
         }
     }
