@@ -14,6 +14,7 @@ from gguf import GGUFReader
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 
+from draftwerk.model.checkpoint import architectures
 from draftwerk.model.checkpoint.files.safetensors import write_bf16
 from draftwerk.model.checkpoint.files.shards import StoredTensor
 from draftwerk.model.checkpoint.inventory import check_tensors
@@ -23,11 +24,7 @@ from draftwerk.model.checkpoint.supported import FORMAT_KEY, check_supported
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
 
-ARCHITECTURES = {
-    "llama": "LlamaForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-}
+ARCHITECTURES = {row.gguf_name: row.hf_name for row in architectures.ARCHITECTURES if row.gguf_name}
 NAMES = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",

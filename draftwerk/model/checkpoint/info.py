@@ -5,12 +5,13 @@ from typing import Any
 
 import msgspec
 
+from draftwerk.model.checkpoint.architectures import Json
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.files.shards import stored_tensors
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.rope_fields import check_rope
-from draftwerk.model.checkpoint.supported import FORMAT_KEY, Json, check_supported, sizes_of
+from draftwerk.model.checkpoint.supported import FORMAT_KEY, check_supported, sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
 QUANTISATION_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
