@@ -172,10 +172,11 @@ SIGNATURES = {
     ),
     "stored_matrix_bytes": (c_int64, [c_int, c_int, c_int]),
     "dequantise_rows": (None, [c_int, c_void_p, c_int64, c_int, c_int, c_void_p]),
-    "multiply_parts": (
-        None,
-        [c_void_p, POINTER(StoredPart), c_int, c_int, c_void_p, c_int, c_void_p, c_void_p],
-    ),
+    "stored_create": (c_void_p, [c_void_p, POINTER(StoredPart), c_int, c_int]),
+    "stored_destroy": (None, [c_void_p]),
+    "stored_multiply": (None, [c_void_p, c_void_p, c_int, c_void_p]),
+    "stored_unpack": (None, [c_void_p, c_int, c_int, c_void_p]),
+    "stored_time": (None, [c_void_p, POINTER(c_int32), c_int, POINTER(c_double)]),
     "model_set_vector": (None, [c_void_p, c_int, c_int, c_void_p, c_int]),
     "model_set_embedding": (None, [c_void_p, c_void_p, c_int]),
     "draft_head_create": (

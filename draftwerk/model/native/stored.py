@@ -1,7 +1,8 @@
 """Matrices that a file has quantised already, on their way to the kernels."""
 
+import weakref
 from collections.abc import Sequence
-from ctypes import Array
+from ctypes import Array, c_double, c_int32
 
 import numpy as np
 import torch
@@ -75,23 +76,37 @@ def dequantised(matrix: StoredMatrix) -> Tensor:
     return values
 
 
-def products(
-    parts: Sequence[StoredMatrix], inputs: Tensor, pool: Pool
-) -> tuple[Tensor, Tensor]:
-    """Return inputs [n, k] times the parts' rows, and the values that unpacking gives back."""
-    rows, columns = sum(part.shape[0] for part in parts), parts[0].shape[1]
-    found, values = torch.empty(len(inputs), rows), torch.empty(rows, columns)
-    pool.library.multiply_parts(
-        pool.handle,
-        parts_of(parts),
-        len(parts),
-        columns,
-        inputs.data_ptr(),
-        len(inputs),
-        found.data_ptr(),
-        values.data_ptr(),
-    )
-    return found, values
+class PackedMatrix:
+    """A matrix of parts in the kernels' panels."""
+
+    def __init__(self, parts: Sequence[StoredMatrix], pool: Pool) -> None:
+        self.shape = sum(part.shape[0] for part in parts), parts[0].shape[1]
+        self._pool = pool
+        self._library = pool.library
+        self._handle: int = self._library.stored_create(
+            pool.handle, parts_of(parts), len(parts), self.shape[1]
+        )
+        weakref.finalize(self, self._library.stored_destroy, self._handle)
+
+    def products(self, inputs: Tensor) -> Tensor:
+        """Return float32 inputs [n, k] times the rows [m, k], as [n, m]."""
+        found = torch.empty(len(inputs), self.shape[0])
+        self._library.stored_multiply(
+            self._handle, inputs.data_ptr(), len(inputs), found.data_ptr()
+        )
+        return found
+
+    def values(self) -> Tensor:
+        """Return the float32 values that the panels hold."""
+        found = torch.empty(self.shape)
+        self._library.stored_unpack(self._handle, 0, self.shape[0], found.data_ptr())
+        return found
+
+    def times(self, rows: Sequence[int]) -> list[float]:
+        """Return a thread's seconds for reading all once, then for the products of so many rows."""
+        seconds = (c_double * (1 + len(rows)))()
+        self._library.stored_time(self._handle, (c_int32 * len(rows))(*rows), len(rows), seconds)
+        return list(seconds)
 
 
 def _check(part: StoredMatrix) -> None:

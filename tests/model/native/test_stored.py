@@ -12,7 +12,7 @@ from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import KINDS, dequantised, products
+from draftwerk.model.native.stored import KINDS, PackedMatrix, dequantised
 from tests.support import stored_twin as twin
 
 ISAS = ("avx2", "avx2-vnni", "avx512", "avx512-vnni", "neon", "neon-dotprod")
@@ -38,6 +38,11 @@ def activations(rows: int, inputs: int, seed: int = 1) -> torch.Tensor:
     found[rows // 2, : inputs // 2] = 0
     found[-1] = found[-1].sign()
     return found
+
+
+def products(parts: list[StoredMatrix], x: torch.Tensor, pool: Pool) -> tuple[torch.Tensor, ...]:
+    packed = PackedMatrix(parts, pool)
+    return packed.products(x), packed.values()
 
 
 def reference(kind: str, blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
