@@ -418,15 +418,17 @@ void multiply_panel(const uint8_t *rows, size_t stride, int k, const uint8_t *pa
 
 using Kernel = void (*)(const uint8_t *, size_t, int, const uint8_t *, const uint8_t *, float *);
 
-// By rows; of those not listed two kernels share the rows.
+// By rows; of numbers that are not listed several kernels share the rows.
 struct Kernels {
     Kernel of[native::STORED_ROWS + 1];
 };
-template <Kind KIND>
+// Types that are met OFTEN have kernels for more numbers of rows: each takes seconds to compile.
+template <Kind KIND, bool OFTEN>
 constexpr Kernels kernels_of() {
     Kernels found = {{nullptr, multiply_panel<KIND, 1, false>, multiply_panel<KIND, 2, true>,
-                      multiply_panel<KIND, 3, true>, multiply_panel<KIND, 4, true>}};
-    if constexpr (native::STORED_ROWS > 4) {
+                      nullptr, multiply_panel<KIND, 4, true>}};
+    if constexpr (OFTEN) found.of[3] = multiply_panel<KIND, 3, true>;
+    if constexpr (OFTEN && native::STORED_ROWS > 4) {
         found.of[6] = multiply_panel<KIND, 6, true>;
         found.of[8] = multiply_panel<KIND, 8, true>;
     }
