@@ -18,7 +18,6 @@ SOURCES = 64
 """Different rows; the matrix repeats them."""
 
 
-
 def matrix_of(kind: str, columns: int, size: int) -> StoredMatrix:
     """Return random blocks of about `size` bytes."""
     one = packed_size([StoredMatrix(kind, (16, columns), np.zeros((16, 1), np.uint8))]) / 16

@@ -183,6 +183,7 @@ SIGNATURES = {
         c_void_p,
         [c_void_p, c_int, c_int, c_void_p, c_int, c_void_p, c_int],
     ),
+    "draft_head_use_model": (None, [c_void_p, c_void_p]),
     "draft_head_destroy": (None, [c_void_p]),
     "draft_head_set_matrix": (None, [c_void_p, c_int, c_void_p, c_int, c_int, c_int, c_int]),
     "draft_head_set_vector": (None, [c_void_p, c_int, c_void_p]),

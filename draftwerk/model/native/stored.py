@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
+from draftwerk.model.checkpoint.weights import Matrix
 from draftwerk.model.native.library import StoredPart, library
 from draftwerk.model.native.pool import Pool
 
@@ -74,6 +75,22 @@ def dequantised(matrix: StoredMatrix) -> Tensor:
         values.data_ptr(),
     )
     return values
+
+
+def rows_of(matrix: Matrix, rows: Tensor) -> Tensor:
+    """Return these rows of a matrix; those of parts as float32."""
+    if isinstance(matrix, Tensor):
+        return matrix[rows.long()]
+    first, wanted = 0, rows.long().numpy()
+    found = torch.empty(len(rows), matrix[0].shape[1])
+    for part in matrix:
+        inside = np.flatnonzero((wanted >= first) & (wanted < first + part.shape[0]))
+        at = wanted[inside] - first
+        at = at if part.rows is None else part.rows[at]
+        some = part._replace(shape=(len(at), part.shape[1]), rows=at)
+        found[torch.from_numpy(inside)] = dequantised(some)
+        first += part.shape[0]
+    return found
 
 
 class PackedMatrix:

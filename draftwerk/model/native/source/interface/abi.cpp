@@ -108,6 +108,10 @@ void *draft_head_create(void *pool, int hidden, int inner, const int32_t *vocabu
     return new DraftHead(*static_cast<Pool *>(pool), hidden, inner, tokens, embedding,
                          embedding_is_bf16 != 0);
 }
+// Has tokens embedded by a model, whose embedding is stored and which outlives the head.
+void draft_head_use_model(void *head, const void *model) {
+    static_cast<DraftHead *>(head)->use_model(static_cast<const Model *>(model));
+}
 void draft_head_destroy(void *head) { delete static_cast<DraftHead *>(head); }
 
 void draft_head_set_matrix(void *head, int which, const void *data, int is_bf16, int n, int k,
