@@ -171,6 +171,7 @@ SIGNATURES = {
         [c_void_p, c_int, c_int, POINTER(StoredPart), c_int, c_int, c_void_p],
     ),
     "stored_matrix_bytes": (c_int64, [c_int, c_int, c_int]),
+    "stored_file_bytes": (c_int64, [c_int, c_int]),
     "dequantise_rows": (None, [c_int, c_void_p, c_int64, c_int, c_int, c_void_p]),
     "stored_create": (c_void_p, [c_void_p, POINTER(StoredPart), c_int, c_int]),
     "stored_destroy": (None, [c_void_p]),

@@ -32,6 +32,14 @@ KINDS = {
 }
 """GGUF's numbers; mirrors `Kind` in source/matrix/kinds.h."""
 
+OF_256 = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
+"""Types whose blocks have 256 inputs, not 32."""
+
+
+def file_bytes(kind: str, inputs: int) -> int:
+    """Return the bytes of a row of so many inputs in a file."""
+    return library().stored_file_bytes(KINDS[kind], inputs)
+
 
 def packed_size(parts: Sequence[StoredMatrix]) -> int:
     """Return the bytes that a matrix of parts takes in memory."""
@@ -132,9 +140,12 @@ def _check(part: StoredMatrix) -> None:
         raise ValueError(f"{part.kind} is none of {', '.join(KINDS)}")
     if part.data.dtype != np.uint8 or part.data.ndim != 2 or part.data.strides[1] != 1:
         raise ValueError(f"blocks of {part.kind} must be bytes, [rows, bytes a row]")
+    if columns % (256 if part.kind in OF_256 else 32):
+        raise ValueError(f"{part.kind}: {columns} inputs are no whole blocks")
+    least = file_bytes(part.kind, columns)
+    if part.data.shape[1] < least:
+        raise ValueError(f"{part.kind}: rows of {part.data.shape[1]} bytes, not {least}")
     if part.rows is not None and (part.rows.dtype != np.int64 or len(part.rows) != rows):
         raise ValueError(f"{part.kind}: {rows} rows have another number of sources")
     if part.rows is None and len(part.data) != rows:
         raise ValueError(f"{part.kind}: {len(part.data)} rows, not {rows}")
-    if columns % 32:
-        raise ValueError(f"{part.kind}: {columns} inputs are no whole blocks of 32")

@@ -141,6 +141,7 @@ def test_refuses_what_is_no_such_matrix(pool: Pool):
         (of._replace(data=of.data.astype(np.int32)), "must be bytes"),
         (of._replace(rows=np.arange(3)), "another number of sources"),
         (of._replace(shape=(16, 65)), "no whole blocks"),
+        (of._replace(shape=(16, 96)), "rows of 36 bytes, not 54"),
     ):
         with pytest.raises(ValueError, match=says):
             products([wrong], torch.zeros(1, 64), pool)

@@ -66,6 +66,14 @@ int64_t stored_matrix_bytes(int kind, int rows, int k) {
     return static_cast<int64_t>(stored_bytes(static_cast<Kind>(kind), rows, k));
 }
 
+// What a row takes in a file.
+int64_t stored_file_bytes(int kind, int k) {
+    return with_layout(static_cast<Kind>(kind), [&](auto of) {
+        using Of = decltype(of);
+        return static_cast<int64_t>(k) * Of::FILE_BYTES / Of::INPUTS;
+    });
+}
+
 // products[rows][columns] of inputs[rows][k].
 void stored_multiply(void *matrix, const float *inputs, int rows, float *products) {
     const Matrix &of = *static_cast<Matrix *>(matrix);
