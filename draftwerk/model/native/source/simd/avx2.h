@@ -254,7 +254,9 @@ struct QuadSum {
     // Two products of at most 128 * 127 fit into sixteen bits, and sixteen of at most 16 * 127.
     void add(const QuadWeights<NIBBLES> &weights, Ints operand) {
         if (NIBBLES) {
-            sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(weights.bytes, operand));
+            // Not the intrinsic: GCC would add up in a tree, of more sums than there are registers.
+            Ints pairs = _mm256_maddubs_epi16(weights.bytes, operand);
+            asm("vpaddw %1, %0, %0" : "+x"(sum) : "x"(pairs));
             return;
         }
         Ints pairs = _mm256_maddubs_epi16(weights.magnitudes,
