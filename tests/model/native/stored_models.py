@@ -1,6 +1,7 @@
 """Small models of a GGUF's own blocks, and the same weights as floats."""
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import gguf
 import numpy as np
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
-from draftwerk.model.checkpoint.weights import AnyWeights, LayerWeights, Weights
+from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.model.native.stored import dequantised
 from tests.model.native.models import random_weights, tiny_config
 from tests.support import stored_twin as twin
@@ -42,13 +43,13 @@ class Kinds:
 
     @classmethod
     def all(cls, kind: str, embedding: str | None = None) -> "Kinds":
-        return cls(*[kind] * 8, embedding)
+        return cls(kind, kind, kind, kind, kind, kind, kind, kind, embedding)
 
 
 MIXED = Kinds("Q4_K", "Q5_K", "Q6_K", "Q3_K", "IQ4_XS", "Q2_K", "Q6_K", "Q8_0", "Q4_K")
 
 
-def stored_weights(config: ModelConfig, kinds: Kinds, seed: int = 0) -> AnyWeights:
+def stored_weights(config: ModelConfig, kinds: Kinds, seed: int = 0) -> Weights[Blocks]:
     """Return a model in these types; its values are of a model's ordinary size."""
     plain = random_weights(config, biases=True, seed=seed)
     heads, kv = (count * config.head_size for count in (config.num_heads, config.num_kv_heads))
@@ -57,21 +58,20 @@ def stored_weights(config: ModelConfig, kinds: Kinds, seed: int = 0) -> AnyWeigh
     def layer(of: LayerWeights) -> LayerWeights[Blocks]:
         q, k, v = of.qkv.split([heads, kv, kv])
         gate, up = of.gate_up.split([ffn, ffn])
-        return replace(
+        blocks = replace(
             of,
             qkv=(stored(q, kinds.q), stored(k, kinds.k), stored(v, kinds.v)),
             output=(stored(of.output, kinds.output),),
             gate_up=(stored(gate, kinds.gate), stored(up, kinds.up)),
             down=(stored(of.down, kinds.down),),
         )
+        return cast(LayerWeights[Blocks], blocks)
 
     head = (stored(plain.lm_head, kinds.head),)
     embedding = head
     if kinds.embedding is not None:
         embedding = (stored(plain.embedding, kinds.embedding),)
-    return replace(
-        plain, embedding=embedding, lm_head=head, layers=[layer(of) for of in plain.layers]
-    )
+    return Weights(embedding, [layer(of) for of in plain.layers], plain.norm, head)
 
 
 def stored(matrix: Tensor, kind: str) -> StoredMatrix:
@@ -86,16 +86,15 @@ def stored(matrix: Tensor, kind: str) -> StoredMatrix:
     return StoredMatrix(kind, (rows, columns), data)
 
 
-def values_of(weights: AnyWeights) -> Weights:
+def values_of(weights: Weights[Blocks]) -> Weights:
     """Return the same model as floats."""
 
-    def whole(parts: object) -> Tensor:
-        assert isinstance(parts, tuple)
+    def whole(parts: Blocks) -> Tensor:
         return torch.cat([dequantised(part) for part in parts])
 
     layers = [
         replace(
-            layer,
+            cast(LayerWeights, layer),
             qkv=whole(layer.qkv),
             output=whole(layer.output),
             gate_up=whole(layer.gate_up),

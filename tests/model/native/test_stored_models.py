@@ -13,7 +13,7 @@ from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint import packed_weights
 from draftwerk.model.checkpoint.packed_weights import WeightStore
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
-from draftwerk.model.checkpoint.weights import AnyWeights
+from draftwerk.model.checkpoint.weights import AnyWeights, Weights
 from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.forward import NativeForward, matrices_of
 from draftwerk.model.native.pool import Pool
@@ -22,6 +22,7 @@ from tests.model.native.models import part, random_pages, random_tokens, round_o
 from tests.model.native.stored_models import (
     MIXED,
     QUANTISED_HERE,
+    Blocks,
     Kinds,
     reordered,
     stored_weights,
@@ -50,7 +51,7 @@ def of_model(model: NativeForward, config=CONFIG, bounds=(0, COUNT)) -> Tensor:
     return torch.cat([model(batch, pages) for batch in rounds])
 
 
-def stored(weights: AnyWeights) -> list[tuple[StoredMatrix, ...]]:
+def stored(weights: Weights[Blocks]) -> list[tuple[StoredMatrix, ...]]:
     found = [matrix for layer in weights.layers for matrix in matrices_of(layer)]
     return [matrix for matrix in [*found, weights.lm_head] if not isinstance(matrix, Tensor)]
 
