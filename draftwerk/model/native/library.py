@@ -109,6 +109,18 @@ class TreeStart(Structure):
     ]
 
 
+class StoredPart(Structure):
+    """Mirrors `StoredPart` in source/matrix/stored.h."""
+
+    _fields_: ClassVar = [
+        ("data", c_void_p),
+        ("rows", c_void_p),
+        ("row_bytes", c_int64),
+        ("kind", c_int32),
+        ("count", c_int32),
+    ]
+
+
 class TreeShape(Structure):
     """Mirrors `TreeShape` in source/draft_head/draft_tree.h."""
 
@@ -138,6 +150,7 @@ STRUCTS = {
     "TreeStart": TreeStart,
     "TreeShape": TreeShape,
     "TurnedKeys": TurnedKeys,
+    "StoredPart": StoredPart,
 }
 """By the names of the C++ structs that they mirror."""
 SIGNATURES = {
@@ -156,12 +169,25 @@ SIGNATURES = {
         None,
         [c_void_p, c_int, c_int, c_void_p, c_int, c_int, c_int, c_void_p],
     ),
+    "model_set_stored": (
+        None,
+        [c_void_p, c_int, c_int, POINTER(StoredPart), c_int, c_int, c_void_p],
+    ),
+    "stored_matrix_bytes": (c_int64, [c_int, c_int, c_int]),
+    "stored_file_bytes": (c_int64, [c_int, c_int]),
+    "dequantise_rows": (None, [c_int, c_void_p, c_int64, c_int, c_int, c_void_p]),
+    "stored_create": (c_void_p, [c_void_p, POINTER(StoredPart), c_int, c_int]),
+    "stored_destroy": (None, [c_void_p]),
+    "stored_multiply": (None, [c_void_p, c_void_p, c_int, c_void_p]),
+    "stored_unpack": (None, [c_void_p, c_int, c_int, c_void_p]),
+    "stored_time": (None, [c_void_p, POINTER(c_int32), c_int, POINTER(c_double)]),
     "model_set_vector": (None, [c_void_p, c_int, c_int, c_void_p, c_int]),
     "model_set_embedding": (None, [c_void_p, c_void_p, c_int]),
     "draft_head_create": (
         c_void_p,
         [c_void_p, c_int, c_int, c_void_p, c_int, c_void_p, c_int],
     ),
+    "draft_head_use_model": (None, [c_void_p, c_void_p]),
     "draft_head_destroy": (None, [c_void_p]),
     "draft_head_set_matrix": (None, [c_void_p, c_int, c_void_p, c_int, c_int, c_int, c_int]),
     "draft_head_set_vector": (None, [c_void_p, c_int, c_void_p]),

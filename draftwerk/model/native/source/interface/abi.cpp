@@ -63,6 +63,13 @@ void model_set_matrix(void *model, int layer, int part, const void *data, int is
     static_cast<Model *>(model)->set_matrix(layer, static_cast<Part>(part), source);
 }
 
+// Parts of a matrix as a file has them; where the arena is packed, they may be without data.
+void model_set_stored(void *model, int layer, int part, const StoredPart *parts, int count, int k,
+                      const float *bias) {
+    static_cast<Model *>(model)->set_stored(layer, static_cast<Part>(part), {parts, parts + count},
+                                            k, bias);
+}
+
 void model_set_vector(void *model, int layer, int which, const float *values, int size) {
     static_cast<Model *>(model)->set_vector(layer, static_cast<Vector>(which), values, size);
 }
@@ -100,6 +107,10 @@ void *draft_head_create(void *pool, int hidden, int inner, const int32_t *vocabu
     std::vector<int32_t> tokens(vocabulary, vocabulary + size);
     return new DraftHead(*static_cast<Pool *>(pool), hidden, inner, tokens, embedding,
                          embedding_is_bf16 != 0);
+}
+// Has tokens embedded by a model, whose embedding is stored and which outlives the head.
+void draft_head_use_model(void *head, const void *model) {
+    static_cast<DraftHead *>(head)->use_model(static_cast<const Model *>(model));
 }
 void draft_head_destroy(void *head) { delete static_cast<DraftHead *>(head); }
 
@@ -180,6 +191,7 @@ int64_t struct_bytes(const char *name) {
         {"TreeStart", sizeof(TreeStart)},
         {"TreeShape", sizeof(TreeShape)},
         {"TurnedKeys", sizeof(TurnedKeys)},
+        {"StoredPart", sizeof(StoredPart)},
     };
     for (const auto &one : sizes) {
         if (strcmp(one.name, name) == 0) return static_cast<int64_t>(one.bytes);
