@@ -2,12 +2,14 @@
 
 import os
 import shutil
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import NamedTuple
 
-from draftwerk.model.checkpoint.files.content import content_name
+from draftwerk.model.checkpoint.files.content import DIGITS, content_name
+from draftwerk.model.checkpoint.files.gguf_shards import model_name, shard_paths
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -42,7 +44,7 @@ def locate(source: str | None, progress: OnProgress = lambda _: None) -> Locatio
     if path.is_file():
         if path.suffix != ".gguf":
             raise Refused(f"{path}: not a GGUF file, nor a directory of safetensors")
-        return _converted(path.stem, path.resolve(), progress)
+        return _converted(model_name(path), path.resolve(), progress)
     return _fetched(source, progress)
 
 
@@ -71,7 +73,7 @@ def _converted(name: str, gguf: Path, progress: OnProgress) -> Location:
     cache = cache_directory()
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        content = content_name(gguf, cache)
+        content = _content(gguf, cache)
         target = cache / f"{name}-{CONVERSION}-{content}"
         if not target.is_dir():
             _convert(gguf, content, target, progress)
@@ -87,11 +89,17 @@ def _convert(gguf: Path, content: str, target: Path, progress: OnProgress) -> No
         from draftwerk.model.checkpoint.gguf import convert
 
         convert(gguf, working, progress)
-        if content_name(gguf, target.parent) != content:
+        if _content(gguf, target.parent) != content:
             raise Refused(f"{gguf}: it was written while it was read; try again")
         _rename(working, target)
     finally:
         shutil.rmtree(working, ignore_errors=True)
+
+
+def _content(gguf: Path, cache: Path) -> str:
+    """Return a name that only files of the same bytes have."""
+    names = [content_name(each, cache) for each in shard_paths(gguf)]
+    return names[0] if len(names) == 1 else sha256("".join(names).encode()).hexdigest()[:DIGITS]
 
 
 def _sentence(error: OSError, gguf: Path, cache: Path) -> str:
