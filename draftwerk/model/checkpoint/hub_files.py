@@ -9,6 +9,7 @@ A process that ends midway leaves `.incomplete` files, with which the next one g
 is that of huggingface_hub, so that what other programs have fetched is found, and the reverse.
 """
 
+import logging
 import os
 import shutil
 from collections.abc import Generator
@@ -35,7 +36,9 @@ from huggingface_hub.utils import (
     build_hf_headers,
     disable_progress_bars,
     enable_progress_bars,
-    logging,
+)
+from huggingface_hub.utils import (
+    logging as hub_logging,
 )
 
 from draftwerk.model.checkpoint.files.meter import Meter, size_text
@@ -204,13 +207,15 @@ def _size(path: Path) -> int:
 @contextmanager
 def _without_bars() -> Generator[None]:
     """Keep huggingface_hub from drawing bars of its own, and from warning of each new attempt."""
-    before, verbosity = are_progress_bars_disabled(), logging.get_verbosity()
+    before, verbosity = are_progress_bars_disabled(), hub_logging.get_verbosity()
     disable_progress_bars()
-    logging.set_verbosity_error()
+    hub_logging.set_verbosity_error()
+    for each in ("httpx", "httpx2"):  # one line a request
+        logging.getLogger(each).setLevel(logging.WARNING)
     try:
         yield
     finally:
-        logging.set_verbosity(verbosity)
+        hub_logging.set_verbosity(verbosity)
         if not before:
             enable_progress_bars()
 
