@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from draftwerk.api.cli.progress_line import ProgressLine
-from draftwerk.model.checkpoint.files.meter import size_text
+from draftwerk.model.checkpoint.files.byte_progress import size_text
 from draftwerk.model.checkpoint.hub import DEFAULT_NAME, embedded
 from draftwerk.model.checkpoint.hub_files import fetch
 from draftwerk.model.checkpoint.hub_name import hub_name

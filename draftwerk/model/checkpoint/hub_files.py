@@ -41,7 +41,7 @@ from huggingface_hub.utils import (
     logging as hub_logging,
 )
 
-from draftwerk.model.checkpoint.files.meter import Meter, size_text
+from draftwerk.model.checkpoint.files.byte_progress import ByteProgress, size_text
 from draftwerk.model.checkpoint.hub_name import HubName, is_gguf, wanted_files
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
@@ -142,14 +142,14 @@ def _fetch_all(name: HubName, files: list[HubFile], folder: Path, progress: OnPr
             f"{name}: it takes {size_text(total - here)} more in {folder}, and "
             f"{size_text(free)} are free; HF_HUB_CACHE names another place"
         )
-    meter = Meter(progress, f"pulling {name}", total)
+    meter = ByteProgress(progress, f"pulling {name}", total)
     for file in sorted(files, key=lambda each: each.size):
         with WeakFileLock(locks / f"{file.digest}.lock"):
             if not (folder / file.digest).is_file():  # another process may have been first
                 _fetch_blob(name, file, folder, meter)
 
 
-def _fetch_blob(name: HubName, file: HubFile, folder: Path, meter: Meter) -> None:
+def _fetch_blob(name: HubName, file: HubFile, folder: Path, meter: ByteProgress) -> None:
     """Fetch what is missing of a file, and keep it if it is what the hub says it is."""
     part = folder / (file.digest + INCOMPLETE)
     if _size(part) > file.size:
@@ -176,9 +176,9 @@ def _fetch_blob(name: HubName, file: HubFile, folder: Path, meter: Meter) -> Non
 
 
 class _CountedFile(FileIO):
-    """A file that tells a meter of its size."""
+    """A file that tells of its size."""
 
-    def __init__(self, path: Path, meter: Meter, before: int) -> None:
+    def __init__(self, path: Path, meter: ByteProgress, before: int) -> None:
         super().__init__(path, "r+" if path.exists() else "w+")
         self._meter = meter
         self._before = before

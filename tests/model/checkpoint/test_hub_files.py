@@ -11,7 +11,7 @@ from huggingface_hub import constants, file_download
 
 from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint import hub_files
-from draftwerk.model.checkpoint.files.meter import Meter, size_text
+from draftwerk.model.checkpoint.files.byte_progress import ByteProgress, size_text
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.hub_files import fetch, find_local
 from draftwerk.model.checkpoint.hub_name import HubName
@@ -176,7 +176,7 @@ def test_a_copy_of_which_files_are_missing_is_not_whole(hub: StandInHub):
 
 def test_a_meter_tells_what_is_left_by_the_rate_of_the_last_seconds():
     now, lines = [0.0], list[str]()
-    meter = Meter(lines.append, "loading m", 4_600_000_000, clock=lambda: now[0])
+    meter = ByteProgress(lines.append, "loading m", 4_600_000_000, clock=lambda: now[0])
     for second in range(4):
         now[0] = second
         meter.reach(500_000_000 * second)

@@ -12,7 +12,7 @@ WINDOW_S = 5.0
 """What is looked back on for the rate."""
 
 
-class Meter:
+class ByteProgress:
     """Tells of bytes as they are done, a few times a second."""
 
     def __init__(
