@@ -1,36 +1,47 @@
 """The tensors of a Llama-family model, with query, key and value fused, and gate and up fused."""
 
 from dataclasses import dataclass
+from typing import Generic, TypeAlias
 
 from torch import Tensor
+from typing_extensions import TypeVar
+
+from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
+
+Matrix: TypeAlias = Tensor | tuple[StoredMatrix, ...]
+"""A matrix [out, in], or the parts of it that a file has quantised, one above the other."""
+M = TypeVar("M", bound=Matrix, covariant=True, default=Tensor)
 
 
 @dataclass(slots=True)
-class LayerWeights:
+class LayerWeights(Generic[M]):
     """One decoder layer; matrices are [out, in] as in `torch.nn.functional.linear`."""
 
     attention_norm: Tensor
-    qkv: Tensor
+    qkv: M
     """[(heads + 2 * kv_heads) * head_size, hidden]: all query rows, then key, then value."""
     qkv_bias: Tensor | None
     query_norm: Tensor | None
     """[head_size], Qwen3's per-head norm, applied before rope."""
     key_norm: Tensor | None
-    output: Tensor
+    output: M
     output_bias: Tensor | None
     ffn_norm: Tensor
-    gate_up: Tensor
+    gate_up: M
     """[2 * ffn, hidden]: all gate rows, then all up rows."""
     gate_up_bias: Tensor | None
-    down: Tensor
+    down: M
     down_bias: Tensor | None
 
 
 @dataclass(slots=True)
-class Weights:
-    """A whole model; `lm_head` is the same tensor as `embedding` when they are tied."""
+class Weights(Generic[M]):
+    """A whole model; `lm_head` is the same object as `embedding` when they are tied."""
 
-    embedding: Tensor
-    layers: list[LayerWeights]
+    embedding: M
+    layers: list[LayerWeights[M]]
     norm: Tensor
-    lm_head: Tensor
+    lm_head: M
+
+
+AnyWeights: TypeAlias = Weights[Matrix]

@@ -15,12 +15,16 @@ from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.packed_weights import WeightStore
 from draftwerk.model.checkpoint.shard import Shard, whole
-from draftwerk.model.checkpoint.weights import LayerWeights, Weights
+from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
+from draftwerk.model.checkpoint.weights import AnyWeights, LayerWeights, Matrix
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.library import RoundArrays, Shape, ShardColumns
 from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.stored import STORED, halved, packed_size, parts_of
 
 FORMATS = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 3}
+"""What weights that are not quantised can be served as."""
+STORED_FORMAT = 4
 PAGE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 SCALE_BYTES = 4
 HIDDEN_MAX = 16384
@@ -36,6 +40,7 @@ class Part(IntEnum):
     GATE_UP = 2
     DOWN = 3
     HEAD = 4
+    EMBEDDING = 5
 
 
 class Vector(IntEnum):
@@ -52,8 +57,9 @@ class NativeForward:
     """A `Forward` for Llama-family models on a CPU; not for two threads at once.
 
     `dtype` names the weights' format: fp32, bf16 (every intermediate value rounded where Hugging
-    Face's bf16 model rounds it), int8 (W8A8) or int4 (Q4_1 blocks, 8-bit activations). Matrices are
-    repacked; of `weights` only the embedding is kept.
+    Face's bf16 model rounds it), int8 (W8A8), int4 (Q4_1 blocks, 8-bit activations), or stored:
+    quantised by the file already, each part in its own type (8-bit activations). Matrices are
+    repacked; of `weights` only an embedding that is not stored is kept.
 
     `kv_dtype` names the format of keys and values: as the activations, or int8, a scale a head.
     Pages are [layers, blocks, slots, KV heads, `page_width`] of `page_dtype`.
@@ -68,7 +74,7 @@ class NativeForward:
     def __init__(
         self,
         config: ModelConfig,
-        weights: Weights,
+        weights: AnyWeights,
         dtype: str = "bf16",
         pool: Pool | None = None,
         kv_dtype: str = "auto",
@@ -79,7 +85,7 @@ class NativeForward:
         _check(config, dtype)
         kv_dtype = kv_format(dtype, kv_dtype)
         self.page_dtype, self.page_width = page_format(config, dtype, kv_dtype)
-        self.format = FORMATS[dtype]
+        self.format = _format(dtype)
         self._shard = shard or whole(config)
         config = msgspec.structs.replace(config, layer_count=len(self._shard.layers))
         self._config = config
@@ -94,38 +100,62 @@ class NativeForward:
             self._library.model_split(self.handle, columns_of(shard), meeting)
         self.states: Tensor | None = None
         """What the head read in the latest call, float32 [S, hidden]."""
-        is_bf16 = weights.embedding.dtype != torch.float32 or dtype == "bf16"
-        embedding_dtype = torch.bfloat16 if is_bf16 else torch.float32
-        place = self._use(store, weights.embedding.shape, embedding_dtype)
         self._is_packed = store is not None and store.is_packed
+        self.embedding: Tensor | None = None
+        """[vocab, hidden]; None where it is stored."""
+        if isinstance(weights.embedding, Tensor):
+            self._set_all(weights, weights.embedding, store, dtype)
+        else:
+            self._set_all_stored(weights, weights.embedding, store)
+        if store is not None:
+            store.finish()
+
+    def _set_all(
+        self, weights: AnyWeights, embedding: Tensor, store: WeightStore | None, dtype: str
+    ) -> None:
+        is_bf16 = embedding.dtype != torch.float32 or dtype == "bf16"
+        embedding_dtype = torch.bfloat16 if is_bf16 else torch.float32
+        size = self._library.model_arena_bytes(self.handle)
+        more = embedding.numel() * embedding_dtype.itemsize
+        address = self._use(store, size, more)
+        self._set_matrices(weights)
+        # A view of a mapped file would keep all of it mapped.
+        kept = torch.empty_like(embedding, dtype=embedding_dtype)
+        if address and more:
+            place = (ctypes.c_char * more).from_address(address + size)
+            kept = torch.frombuffer(place, dtype=embedding_dtype).view(embedding.shape)
+        if not self._is_packed:
+            kept.copy_(embedding)
+        self.embedding = kept
+        self._library.model_set_embedding(self.handle, kept.data_ptr(), is_bf16)
+
+    def _set_all_stored(
+        self, weights: AnyWeights, embedding: tuple[StoredMatrix, ...], store: WeightStore | None
+    ) -> None:
+        """Set matrices in the file's own blocks; a tied head's rows are the embedding's."""
+        matrices = [matrix for layer in weights.layers for matrix in matrices_of(layer)]
+        matrices.append(weights.lm_head)
+        if weights.lm_head is not embedding:
+            matrices.append(embedding)
+        self._use(store, sum(packed_size(_stored(matrix)) for matrix in matrices), 0)
+        self._set_matrices(weights)
+        if weights.lm_head is not embedding:
+            self._set_matrix(0, Part.EMBEDDING, embedding)
+
+    def _use(self, store: WeightStore | None, size: int, more: int) -> int | None:
+        """Have matrices in a store's memory; returns the address of it all."""
+        if store is None:
+            return None
+        address = store.open(size + more)
+        self._is_packed = store.is_packed
+        self._library.model_use_arena(self.handle, address, size, store.is_packed)
+        return address
+
+    def _set_matrices(self, weights: AnyWeights) -> None:
         for index, layer in enumerate(weights.layers):
             self._set_layer(index, layer)
         self._set_matrix(0, Part.HEAD, weights.lm_head)
         self._set_vector(0, Vector.NORM, weights.norm)
-        # A view of a mapped file would keep all of it mapped.
-        self.embedding = (
-            torch.empty_like(weights.embedding, dtype=embedding_dtype) if place is None else place
-        )
-        if not self._is_packed:
-            self.embedding.copy_(weights.embedding)
-        if store is not None:
-            store.finish()
-        self._library.model_set_embedding(self.handle, self.embedding.data_ptr(), is_bf16)
-
-    def _use(
-        self, store: WeightStore | None, shape: torch.Size, dtype: torch.dtype
-    ) -> Tensor | None:
-        """Have matrices in a store's memory; returns the place of the embedding behind them."""
-        if store is None:
-            return None
-        size = self._library.model_arena_bytes(self.handle)
-        more = shape.numel() * dtype.itemsize
-        address = store.open(size + more)
-        self._library.model_use_arena(self.handle, address, size, store.is_packed)
-        if not more:
-            return torch.empty(shape, dtype=dtype)
-        place = (ctypes.c_char * more).from_address(address + size)
-        return torch.frombuffer(place, dtype=dtype).view(shape)
 
     def reading(self, limit_s: float = inf) -> tuple[int, float]:
         """Return the bytes of all matrices, and the milliseconds that reading them takes."""
@@ -180,7 +210,7 @@ class NativeForward:
             ):
                 raise ValueError(f"{name} are pages of another model: {tuple(tensor.shape)}")
 
-    def _set_layer(self, index: int, layer: LayerWeights) -> None:
+    def _set_layer(self, index: int, layer: LayerWeights[Matrix]) -> None:
         self._set_matrix(index, Part.QKV, layer.qkv, layer.qkv_bias)
         self._set_matrix(index, Part.OUTPUT, layer.output, layer.output_bias)
         self._set_matrix(index, Part.GATE_UP, layer.gate_up, layer.gate_up_bias)
@@ -192,8 +222,12 @@ class NativeForward:
             self._set_vector(index, Vector.KEY_NORM, layer.key_norm)
 
     def _set_matrix(
-        self, layer: int, part: Part, matrix: Tensor, bias: Tensor | None = None
+        self, layer: int, part: Part, matrix: Matrix, bias: Tensor | None = None
     ) -> None:
+        if self.format == STORED_FORMAT:
+            return self._set_stored(layer, part, _stored(matrix), bias)
+        if not isinstance(matrix, Tensor):
+            raise ValueError(f"a matrix of {matrix[0].kind} can only be served as it is stored")
         is_bf16 = matrix.dtype == torch.bfloat16
         source = matrix
         if not self._is_packed:
@@ -209,16 +243,49 @@ class NativeForward:
             None if bias is None else bias.data_ptr(),
         )
 
+    def _set_stored(
+        self, layer: int, part: Part, parts: tuple[StoredMatrix, ...], bias: Tensor | None
+    ) -> None:
+        if part is Part.GATE_UP:
+            parts = halved(parts)
+        bias = None if bias is None else bias.float().contiguous()
+        self._library.model_set_stored(
+            self.handle,
+            layer,
+            part,
+            parts_of(parts),
+            len(parts),
+            parts[0].shape[1],
+            None if bias is None else bias.data_ptr(),
+        )
+
     def _set_vector(self, layer: int, which: Vector, values: Tensor) -> None:
         source = values.float().contiguous()
         self._library.model_set_vector(self.handle, layer, which, source.data_ptr(), len(source))
 
 
 def _check(config: ModelConfig, dtype: str) -> None:
-    if dtype not in FORMATS:
-        raise ValueError(f"dtype {dtype!r} is none of {', '.join(FORMATS)}")
+    _format(dtype)
     if config.hidden_size > HIDDEN_MAX or config.num_heads // config.num_kv_heads > GROUP_MAX:
         raise NativeUnavailable("the model is too wide for the native kernels")
+
+
+def _format(dtype: str) -> int:
+    if dtype == STORED:
+        return STORED_FORMAT
+    if dtype not in FORMATS:
+        raise ValueError(f"dtype {dtype!r} is none of {', '.join(FORMATS)}, {STORED}")
+    return FORMATS[dtype]
+
+
+def matrices_of(layer: LayerWeights[Matrix]) -> tuple[Matrix, ...]:
+    return layer.qkv, layer.output, layer.gate_up, layer.down
+
+
+def _stored(matrix: Matrix) -> tuple[StoredMatrix, ...]:
+    if isinstance(matrix, Tensor):
+        raise ValueError(f"a matrix {tuple(matrix.shape)} is not quantised, as the others are")
+    return matrix
 
 
 def columns_of(shard: Shard) -> ShardColumns:
@@ -249,7 +316,7 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         kv_heads=config.num_kv_heads,
         head_size=config.head_size,
         ffn=config.ffn_size,
-        format=FORMATS[dtype],
+        format=_format(dtype),
         in_bf16=dtype == "bf16",
         kv_format=FORMATS[kv_dtype],
         norm_epsilon=config.norm_eps,

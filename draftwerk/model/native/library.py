@@ -106,6 +106,18 @@ class TreeStart(Structure):
     ]
 
 
+class StoredPart(Structure):
+    """Mirrors `StoredPart` in source/matrix/stored.h."""
+
+    _fields_: ClassVar = [
+        ("data", c_void_p),
+        ("rows", c_void_p),
+        ("row_bytes", c_int64),
+        ("kind", c_int32),
+        ("count", c_int32),
+    ]
+
+
 class TreeShape(Structure):
     """Mirrors `TreeShape` in source/draft_head/draft_tree.h."""
 
@@ -135,6 +147,7 @@ STRUCTS = {
     "TreeStart": TreeStart,
     "TreeShape": TreeShape,
     "TurnedKeys": TurnedKeys,
+    "StoredPart": StoredPart,
 }
 """By the names of the C++ structs that they mirror."""
 SIGNATURES = {
@@ -152,6 +165,16 @@ SIGNATURES = {
     "model_set_matrix": (
         None,
         [c_void_p, c_int, c_int, c_void_p, c_int, c_int, c_int, c_void_p],
+    ),
+    "model_set_stored": (
+        None,
+        [c_void_p, c_int, c_int, POINTER(StoredPart), c_int, c_int, c_void_p],
+    ),
+    "stored_matrix_bytes": (c_int64, [c_int, c_int, c_int]),
+    "dequantise_rows": (None, [c_int, c_void_p, c_int64, c_int, c_int, c_void_p]),
+    "multiply_parts": (
+        None,
+        [c_void_p, POINTER(StoredPart), c_int, c_int, c_void_p, c_int, c_void_p, c_void_p],
     ),
     "model_set_vector": (None, [c_void_p, c_int, c_int, c_void_p, c_int]),
     "model_set_embedding": (None, [c_void_p, c_void_p, c_int]),

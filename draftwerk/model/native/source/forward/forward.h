@@ -72,7 +72,8 @@ struct Forward : Job {
 
     // products.cpp: what is done to 48 columns
     Upcoming upcoming(const Matrix &matrix, int tile) const;
-    // Calls `each(row, column, 48 results of that row)` for an item of a product, bias added.
+    // Calls `each(row, columns, results of that row)` for an item of a product, bias added; there
+    // are 48 results, and of a stored matrix's last columns fewer.
     template <class Each>
     void products(const Matrix &matrix, const Operand &operand, int rows, int item, Each each,
                   int first_tile = 0);

@@ -38,15 +38,30 @@ size_t Model::arena_bytes() const {
 }
 
 void Model::set_matrix(int layer, Part part, const Source &source) {
-    Matrix matrix = packed(pool, part == Part::head ? head_format() : format(), source,
-                           part == Part::gate_up ? 2 : 1, &arena);
-    if (part == Part::head) {
-        head = std::move(matrix);
-        return;
-    }
+    place(layer, part) = packed(pool, part == Part::head ? head_format() : format(), source,
+                                part == Part::gate_up ? 2 : 1, &arena);
+}
+
+void Model::set_stored(int layer, Part part, const std::vector<StoredPart> &parts, int k,
+                       const float *bias) {
+    place(layer, part) = stored(pool, parts, k, part == Part::gate_up, bias, &arena);
+}
+
+Matrix &Model::place(int layer, Part part) {
+    if (part == Part::head) return head;
+    if (part == Part::embedding) return stored_embedding;
     Layer &of = layers[layer];
     Matrix *parts[] = {&of.qkv, &of.output, &of.gate_up, &of.down};
-    *parts[static_cast<int>(part)] = std::move(matrix);
+    return *parts[static_cast<int>(part)];
+}
+
+void Model::embed(int token, float *values) const {
+    if (!embedding) return unpack_row(stored_embedding.tiles ? stored_embedding : head, token, values);
+    size_t begin = static_cast<size_t>(token) * shape.hidden;
+    for (int i = 0; i < shape.hidden; i++) {
+        values[i] = embedding_is_bf16 ? widen(static_cast<const bf16 *>(embedding)[begin + i])
+                                      : static_cast<const float *>(embedding)[begin + i];
+    }
 }
 
 void Model::set_vector(int layer, Vector which, const float *values, int size) {

@@ -7,6 +7,7 @@
 
 #include "attention/attention.h"
 #include "matrix/packing.h"
+#include "matrix/stored.h"
 #include "threads/meeting.h"
 #include "threads/pool.h"
 
@@ -40,7 +41,7 @@ struct Batch {
     int32_t layers;                      // to run; of fewer than all no logits are computed
 };
 
-enum class Part { qkv = 0, output = 1, gate_up = 2, down = 3, head = 4 };
+enum class Part { qkv = 0, output = 1, gate_up = 2, down = 3, head = 4, embedding = 5 };
 enum class Vector { attention_norm = 0, ffn_norm = 1, query_norm = 2, key_norm = 3, norm = 4 };
 
 struct Layer {
@@ -65,8 +66,9 @@ struct Model {
     std::vector<Layer> layers;
     std::vector<float> norm;
     Matrix head;
-    const void *embedding = nullptr;     // [vocab, hidden], the caller's
+    const void *embedding = nullptr;     // [vocab, hidden], the caller's; null: it is stored
     bool embedding_is_bf16 = false;
+    Matrix stored_embedding;             // empty where it is the head
     Workspace workspace;
     std::vector<std::unique_ptr<AttentionScratch>> scratch;
 
@@ -84,7 +86,12 @@ struct Model {
     // What all matrices take in an arena.
     size_t arena_bytes() const;
     void set_matrix(int layer, Part part, const Source &source);
+    // Of parts one above the other, as files have them.
+    void set_stored(int layer, Part part, const std::vector<StoredPart> &parts, int k,
+                    const float *bias);
     void set_vector(int layer, Vector which, const float *values, int size);
+    Matrix &place(int layer, Part part);
+    void embed(int token, float *values) const;
     void reserve(int rows, int outputs);
     // Returns null, or why the batch cannot be run.
     const char *refusal(const Batch &batch) const;

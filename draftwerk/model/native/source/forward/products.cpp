@@ -21,10 +21,10 @@ void add_bias(const Matrix &matrix, int tile, float *out) {
 
 }  // namespace
 
-// Left to itself, the hardware fetches too late, even for one row of activations.
+// Left to itself, the hardware fetches too late: of panels of 48 even for one row of activations.
 Upcoming Forward::upcoming(const Matrix &matrix, int tile) const {
     if (tile >= matrix.tiles) return {};
-    return {matrix.tile(tile), FETCH_LINES};
+    return {matrix.tile(tile), FETCH_LINES, matrix.format == Format::stored};
 }
 
 template <class Each>
@@ -37,21 +37,27 @@ void Forward::products(const Matrix &matrix, const Operand &operand, int rows, i
         multiply(matrix, operand, first, count, tile, next.share(pass, passes), out);
         for (int r = 0; r < count; r++) {
             add_bias(matrix, tile, out + r * TILE);
-            each(first + r, tile * TILE, out + r * TILE);
+            each(first + r, Span{matrix.first_column(tile), matrix.column_count(tile)},
+                 out + r * TILE);
         }
     });
 }
 
+// The first tile that has columns of keys or values.
 int Forward::first_qkv_tile(int layer) const {
-    return is_unread(layer) ? attention.heads * shape.head_size / TILE : 0;
+    const Matrix &matrix = model.layers[layer].qkv;
+    int queries = is_unread(layer) ? attention.heads * shape.head_size : 0, tile = 0;
+    while (matrix.first_column(tile) + matrix.column_count(tile) <= queries) tile++;
+    return tile;
 }
 
 void Forward::multiply_qkv(int layer, int item) {
     products(model.layers[layer].qkv, space.normal, batch.token_count, item,
-             [&](int row, int column, const float *out) {
-                 for (int i = 0; i < TILE; i += LANES) {
+             [&](int row, Span columns, const float *out) {
+                 for (int i = 0; i < columns.count; i += LANES) {
                      Floats value = load(out + i);
-                     store(qkv(row) + column + i, in_bf16 ? round_to_bf16(value) : value);
+                     store_first(qkv(row) + columns.first + i,
+                                 in_bf16 ? round_to_bf16(value) : value, columns.count - i);
                  }
              },
              first_qkv_tile(layer));
@@ -61,11 +67,11 @@ void Forward::multiply_into_hidden(int layer, const Matrix &matrix, const Operan
                                    int item) {
     const Span own = model.shard.hidden;
     products(matrix, operand, count_at(layer), item,
-             [&](int row, int column, const float *out) {
+             [&](int row, Span columns, const float *out) {
                  // Beyond this rank's columns are another's, or the next row.
-                 int count = model.meeting ? own.count - column : TILE;
-                 float *to = hidden(token_at(layer, row)) + own.first + column;
-                 (in_bf16 ? add_to<true> : add_to<false>)(out, std::min(TILE, count), to);
+                 int count = model.meeting ? own.count - columns.first : columns.count;
+                 float *to = hidden(token_at(layer, row)) + own.first + columns.first;
+                 (in_bf16 ? add_to<true> : add_to<false>)(out, std::min(columns.count, count), to);
              });
 }
 
@@ -97,11 +103,11 @@ void Forward::multiply_gate_up(int layer, int item) {
 void Forward::multiply_head(int item) {
     const Span own = model.shard.vocab;
     products(model.head, space.last, batch.output_count, item,
-             [&](int row, int column, const float *out) {
+             [&](int row, Span columns, const float *out) {
                  size_t begin = static_cast<size_t>(row) * shape.vocab + own.first;
-                 float *logits = batch.logits + begin + column;
+                 float *logits = batch.logits + begin + columns.first;
                  for (int i = 0; i < TILE; i += LANES) {
-                     store_first(logits + i, load(out + i), own.count - column - i);
+                     store_first(logits + i, load(out + i), own.count - columns.first - i);
                  }
              });
 }

@@ -59,12 +59,8 @@ void Forward::embed(int row) {
     if (batch.hidden_in) {
         const float *from = batch.hidden_in + static_cast<size_t>(row) * shape.hidden;
         memcpy(x, from, shape.hidden * sizeof(float));
-    }
-    size_t begin = static_cast<size_t>(batch.tokens[row]) * shape.hidden;
-    for (int i = 0; i < shape.hidden && !batch.hidden_in; i++) {
-        x[i] = model.embedding_is_bf16
-                   ? widen(static_cast<const bf16 *>(model.embedding)[begin + i])
-                   : static_cast<const float *>(model.embedding)[begin + i];
+    } else {
+        model.embed(batch.tokens[row], x);
     }
     const int half = shape.head_size / 2;
     for (int i = 0; i < half; i++) {

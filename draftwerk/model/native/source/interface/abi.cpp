@@ -1,4 +1,5 @@
 // The C interface that library.py loads. Handles are plain pointers; failures come back as text.
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -61,6 +62,53 @@ void model_set_matrix(void *model, int layer, int part, const void *data, int is
                       const float *bias) {
     Source source{data, is_bf16 != 0, n, k, bias};
     static_cast<Model *>(model)->set_matrix(layer, static_cast<Part>(part), source);
+}
+
+// Parts of a matrix as a file has them; where the arena is packed, they may be without data.
+void model_set_stored(void *model, int layer, int part, const StoredPart *parts, int count, int k,
+                      const float *bias) {
+    static_cast<Model *>(model)->set_stored(layer, static_cast<Part>(part), {parts, parts + count},
+                                            k, bias);
+}
+
+int64_t stored_matrix_bytes(int kind, int rows, int k) {
+    return static_cast<int64_t>(stored_bytes(static_cast<Kind>(kind), rows, k));
+}
+
+// The values of rows of a matrix of blocks, as the file's format defines them.
+void dequantise_rows(int kind, const uint8_t *blocks, int64_t row_bytes, int rows, int k,
+                     float *values) {
+    for (int row = 0; row < rows; row++) {
+        dequantise(static_cast<Kind>(kind), blocks + row * row_bytes, k,
+                   values + static_cast<size_t>(row) * k);
+    }
+}
+
+// The product of rows with a matrix of parts, and the matrix's values out of its panels: for tests.
+void multiply_parts(void *pool, const StoredPart *parts, int count, int k, const float *inputs,
+                    int rows, float *products, float *values) {
+    Pool &on = *static_cast<Pool *>(pool);
+    const Matrix matrix = stored(on, {parts, parts + count}, k, false, nullptr, nullptr);
+    Operand operand;
+    operand.reserve(Format::stored, rows, k);
+    for (int row = 0; row < rows; row++) operand.put_row(row, inputs + static_cast<size_t>(row) * k);
+    const StoredTile &last = matrix.stored.back();
+    const int columns = last.first + last.count;
+    for (int tile = 0; tile < matrix.tiles; tile++) {
+        const StoredTile &of = matrix.stored[tile];
+        for (int row = 0, now; row < rows; row += now) {
+            alignas(64) float out[ROWS_MAX * TILE];
+            now = std::min(native::STORED_ROWS, rows - row);
+            multiply(matrix, operand, row, now, tile, {}, out);
+            for (int r = 0; r < now; r++) {
+                memcpy(products + static_cast<size_t>(row + r) * columns + of.first, out + r * TILE,
+                       of.count * sizeof(float));
+            }
+        }
+    }
+    for (int row = 0; row < columns && values; row++) {
+        unpack_row(matrix, row, values + static_cast<size_t>(row) * k);
+    }
 }
 
 void model_set_vector(void *model, int layer, int which, const float *values, int size) {
@@ -180,6 +228,7 @@ int64_t struct_bytes(const char *name) {
         {"TreeStart", sizeof(TreeStart)},
         {"TreeShape", sizeof(TreeShape)},
         {"TurnedKeys", sizeof(TurnedKeys)},
+        {"StoredPart", sizeof(StoredPart)},
     };
     for (const auto &one : sizes) {
         if (strcmp(one.name, name) == 0) return static_cast<int64_t>(one.bytes);

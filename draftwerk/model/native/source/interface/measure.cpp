@@ -43,7 +43,7 @@ struct Peak : Job {
     int open(int stage) override { return stage == 0 ? threads : -1; }
     void run(int, int, int) override {
         if (format == Format::int8) return run_quads<false>(steps);
-        if (format == Format::int4) return run_quads<true>(steps);
+        if (in_blocks(format)) return run_quads<true>(steps);
         if (format == Format::bf16) {
             const uint8_t zeros[64] = {};
             const PairElement pair[2] = {};
@@ -102,8 +102,8 @@ size_t stream(Model &model) {
     size_t total = 0;
     each_matrix(model, [&](const Matrix &matrix, const Operand &) {
         for (int tile = 0; tile < matrix.tiles; tile++) {
-            streaming.parts.push_back({matrix.tile(tile), matrix.tile_bytes});
-            total += matrix.tile_bytes;
+            streaming.parts.push_back({matrix.tile(tile), matrix.bytes_of(tile)});
+            total += matrix.bytes_of(tile);
         }
     });
     model.pool.run(streaming);

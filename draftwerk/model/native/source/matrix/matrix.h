@@ -11,6 +11,8 @@
 // The blocks are those of GGUF: int8 is Q8_0 (weight = scale * q) and int4 is Q4_1 (weight =
 // scale * q + minimum, q in 0 .. 15), and tensors that were so quantised are represented exactly.
 //
+// What a file has quantised already is stored as it is (stored.h), in tiles of up to 48 columns.
+//
 // An output is one chain of additions over k in ascending order whatever the number of rows and
 // the shape of panels: its bits depend on its own row and column only.
 #pragma once
@@ -20,19 +22,22 @@
 #include "simd/simd.h"
 #include "threads/memory.h"
 
-enum class Format { fp32 = 0, bf16 = 1, int8 = 2, int4 = 3 };
+enum class Format { fp32 = 0, bf16 = 1, int8 = 2, int4 = 3, stored = 4 };
 
 using native::PANEL;
 constexpr int TILE = 48;
 constexpr int PANELS = TILE / PANEL;
 constexpr int BLOCK = 32;
-constexpr int ROWS_MAX = native::ROWS > native::BLOCK_ROWS ? native::ROWS : native::BLOCK_ROWS;
+constexpr int ROWS_MAX = 8;
+static_assert(native::ROWS <= ROWS_MAX && native::BLOCK_ROWS <= ROWS_MAX &&
+              native::STORED_ROWS <= ROWS_MAX);
 
 inline int block_count(int k) { return round_up(k, BLOCK) / BLOCK; }
-inline bool in_blocks(Format format) { return format == Format::int8 || format == Format::int4; }
+inline bool in_blocks(Format format) { return format >= Format::int8; }
 
 // How many rows a kernel takes at once: in blocks, each row has integers and floats in registers.
 inline int rows_at_once(Format format) {
+    if (format == Format::stored) return native::STORED_ROWS;
     return in_blocks(format) ? native::BLOCK_ROWS : native::ROWS;
 }
 
@@ -59,21 +64,49 @@ struct Source {
     const float *bias;
 };
 
+// Up to three panels of one type.
+struct StoredTile {
+    const uint8_t *data;
+    size_t panel_bytes;
+    int kind;
+    int first, count;               // columns
+};
+
 struct Matrix {
     Format format = Format::fp32;
     int tiles = 0, k = 0;
     size_t panel_bytes = 0, tile_bytes = 0;
     Memory data;
-    std::vector<float> bias;        // empty without
+    std::vector<float> bias;        // empty without, else of 48 columns a tile
+    std::vector<StoredTile> stored; // by tile, of that format
 
     Matrix() = default;
     Matrix(Format format, int tiles, int k, Memory data);
     Matrix(Format format, int tiles, int k);
     // What `data` of a matrix takes.
     static size_t data_bytes(Format format, int tiles, int k);
-    const uint8_t *tile(int index) const { return data.as<uint8_t>() + index * tile_bytes; }
+    const uint8_t *tile(int index) const {
+        return stored.empty() ? data.as<uint8_t>() + index * tile_bytes : stored[index].data;
+    }
+    size_t bytes_of(int tile) const {
+        return stored.empty() ? tile_bytes
+                              : stored[tile].panel_bytes * ((stored[tile].count + 15) / 16);
+    }
+    int first_column(int tile) const { return stored.empty() ? tile * TILE : stored[tile].first; }
+    int column_count(int tile) const { return stored.empty() ? TILE : stored[tile].count; }
     // Packs one tile; `columns[j]` is the source row of column j, or -1 for a column of zeros.
     void pack(int tile, const Source &source, const int *columns);
+};
+
+// Thirty-two inputs of a row for products with stored matrices: all their types read the same.
+struct StoredGroup {
+    int8_t bytes[BLOCK];
+    float scale, weighed;           // scale times the sum of the bytes
+    float weighed_halves[2];        // of sixteen bytes each
+    // Where the products of centred weights begin, -centre times the sum of the bytes; where
+    // products are summed in sixteen bits, those of each word's lower and upper pairs of bytes.
+    int32_t start8, start_wide;     // wide: centre 128, in sixteen bits 16
+    int32_t start32[2];             // of sixteen bytes each
 };
 
 // Rows of activations in the form a format's kernel reads: float, bf16 (or the same values as
@@ -84,7 +117,7 @@ struct Operand {
     int k = 0;
     size_t stride = 0;              // bytes from row to row
     Memory data;
-    Memory scales;                  // [rows][k / 32] float
+    Memory scales;                  // [rows][k / 32] float; not of stored groups
     Memory sums;                    // [rows][k / 32], of the block's bytes: int8 -offset * sum, an
                                     // integer; int4 scale * sum, a float
 
@@ -100,9 +133,11 @@ struct Operand {
 struct Upcoming {
     const uint8_t *tile = nullptr;
     int lines = 0;
+    bool whole = false;             // in the first pass
 
     // The share of pass `pass` of `passes` over the rows: spread, because memory has a pace.
     Upcoming share(int pass, int passes) const {
+        if (whole) return pass ? Upcoming{} : *this;
         int first = lines * pass / passes, last = lines * (pass + 1) / passes;
         return {tile + 64 * first, last - first};
     }

@@ -2,7 +2,7 @@
 #include <array>
 #include <utility>
 
-#include "matrix/matrix.h"
+#include "matrix/stored.h"
 #include "simd/tile.h"
 
 namespace {
@@ -202,6 +202,9 @@ const Kernels &kernels(Format format, int count) {
 
 void multiply(const Matrix &matrix, const Operand &operand, int row, int count, int tile,
               const Upcoming &upcoming, float *out) {
+    if (matrix.format == Format::stored) {
+        return multiply_stored(matrix, operand, row, count, tile, upcoming, out);
+    }
     size_t first = static_cast<size_t>(row) * block_count(matrix.k);
     Rows rows{operand.data.as<uint8_t>() + row * operand.stride, operand.stride,
               operand.scales.as<float>() + first, operand.sums.as<float>() + first, matrix.k};

@@ -1,5 +1,5 @@
 // Activations on their way into a matrix product.
-#include "matrix/matrix.h"
+#include "matrix/stored.h"
 
 namespace {
 
@@ -41,6 +41,12 @@ void put_blocks(Format format, const float *values, int k, uint8_t *bytes, float
 void Operand::reserve(Format new_format, int rows, int new_k) {
     format = new_format;
     k = new_k;
+    if (format == Format::stored) {
+        // Beyond k are zeros, to the end of the largest unit.
+        stride = static_cast<size_t>(round_up(k, 256)) / BLOCK * sizeof(StoredGroup);
+        data = Memory(rows * stride);
+        return;
+    }
     stride = static_cast<size_t>(round_up(k, 64)) * element_bytes(format);
     data = Memory(rows * stride);
     if (elementwise()) return;
@@ -51,6 +57,10 @@ void Operand::reserve(Format new_format, int rows, int new_k) {
 
 void Operand::put_row(int row, const float *values) {
     if (elementwise()) return put_columns(row, 0, k, values);
+    if (format == Format::stored) {
+        uint8_t *to = data.as<uint8_t>() + row * stride;
+        return put_stored_row(values, k, reinterpret_cast<StoredGroup *>(to));
+    }
     size_t block = static_cast<size_t>(row) * block_count(k);
     put_blocks(format, values, k, data.as<uint8_t>() + row * stride, scales.as<float>() + block,
                sums.as<float>() + block);

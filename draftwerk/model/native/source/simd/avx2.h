@@ -69,12 +69,16 @@ inline void store(void *to, Ints value) {
     _mm256_storeu_si256(static_cast<__m256i *>(to), value);
 }
 inline Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+inline Ints multiply(Ints a, Ints b) { return _mm256_mullo_epi32(a, b); }
 inline Ints bit_and(Ints a, Ints b) { return _mm256_and_si256(a, b); }
+inline Ints bit_or(Ints a, Ints b) { return _mm256_or_si256(a, b); }
 inline Ints bit_xor(Ints a, Ints b) { return _mm256_xor_si256(a, b); }
 template <int N>
 inline Ints shift_left(Ints a) { return _mm256_slli_epi32(a, N); }
 template <int N>
 inline Ints shift_right(Ints a) { return _mm256_srli_epi32(a, N); }
+template <int N>
+inline Ints shift_right_signed(Ints a) { return _mm256_srai_epi32(a, N); }
 inline Mask equal(Ints a, Ints b) { return {_mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b))}; }
 inline Ints select(Mask mask, Ints yes, Ints no) {
     return _mm256_blendv_epi8(no, yes, _mm256_castps_si256(mask.lanes));
@@ -112,6 +116,15 @@ inline Floats times_power_of_two(Floats a, Floats power) {
 inline Floats load_halves(const uint16_t *from) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from)));
 }
+
+// The lower or the upper halves of lanes.
+inline Floats low_halves(Ints a) {
+    const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 0, 1, 4, 5, 8, 9, 12, 13, 0, 1,
+                                           4, 5, 8, 9, 12, 13, 0, 1, 4, 5, 8, 9, 12, 13);
+    __m256i halves = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(a, order), 0x08);
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+}
+inline Floats high_halves(Ints a) { return low_halves(_mm256_srli_epi32(a, 16)); }
 
 // The first lanes only. Masked moves of AVX are slow on many processors; odd ends are few.
 inline Floats load_first(const float *from, int count) {
@@ -192,9 +205,16 @@ using PairElement = float;
 inline Floats load_pairs(const uint8_t *from, int half) { return half_of_pairs(from, half); }
 inline Floats broadcast_pair(const PairElement *from, int half) { return broadcast(from[half]); }
 
+inline Ints broadcast_quad(const int8_t *quad) {
+    int32_t four;
+    memcpy(&four, quad, sizeof four);
+    return _mm256_set1_epi32(four);
+}
+
 // Integer products of four weights (of eight bits, or nibbles) with four signed bytes.
 #if defined(__AVXVNNI__) || (defined(__AVX512VNNI__) && defined(__AVX512VL__))
 constexpr int WEIGHT_OFFSET = 128;  // weights are unsigned
+constexpr bool PAIR_SUMS = false;
 template <bool NIBBLES>
 struct QuadWeights {
     Ints bytes;
@@ -211,10 +231,17 @@ struct QuadSum {
         sum = _mm256_dpbusd_epi32(sum, weights.bytes, operand);
 #endif
     }
+    void add(const QuadWeights<NIBBLES> &weights, const int8_t *quad) {
+        add(weights, broadcast_quad(quad));
+    }
     Ints total() const { return sum; }
+    static Ints scale(Ints lanes) { return lanes; }
+    Ints total(Ints scale) const { return multiply(sum, scale); }
 };
+inline Ints eighth(Ints start) { return _mm256_srai_epi32(start, 3); }
 #else
 constexpr int WEIGHT_OFFSET = 0;    // weights are signed
+constexpr bool PAIR_SUMS = true;    // of unsigned ones sums are of sixteen bits, two a lane
 template <bool NIBBLES>
 struct QuadWeights {
     Ints bytes, magnitudes;
@@ -223,8 +250,8 @@ struct QuadWeights {
 template <bool NIBBLES>
 struct QuadSum {
     Ints sum;
-    void begin(int start) { sum = _mm256_set1_epi32(NIBBLES ? 0 : start); }
-    // Two products of at most 127 * 127 fit into sixteen bits, and sixteen of at most 15 * 127.
+    void begin(int start) { sum = _mm256_set1_epi32(start); }
+    // Two products of at most 128 * 127 fit into sixteen bits, and sixteen of at most 16 * 127.
     void add(const QuadWeights<NIBBLES> &weights, Ints operand) {
         if (NIBBLES) {
             sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(weights.bytes, operand));
@@ -234,11 +261,30 @@ struct QuadSum {
                                           _mm256_sign_epi8(operand, weights.bytes));
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
     }
+    void add(const QuadWeights<NIBBLES> &weights, const int8_t *quad) {
+        add(weights, broadcast_quad(quad));
+    }
     Ints total() const {
         return NIBBLES ? _mm256_madd_epi16(sum, _mm256_set1_epi16(1)) : sum;
     }
+    // What `total` takes of whole numbers, of sixteen bits each.
+    static Ints scale(Ints lanes) {
+        return NIBBLES ? _mm256_blend_epi16(lanes, _mm256_slli_epi32(lanes, 16), 0xaa) : lanes;
+    }
+    Ints total(Ints scale) const {
+        return NIBBLES ? _mm256_madd_epi16(sum, scale) : multiply(sum, scale);
+    }
 };
+inline Ints eighth(Ints start) { return _mm256_srai_epi16(start, 3); }
 #endif
+inline Ints with_offset(Ints bytes) {
+    return WEIGHT_OFFSET ? bit_xor(bytes, _mm256_set1_epi8(-128)) : bytes;
+}
+// Of each byte, below 16, what the table has.
+inline Ints look_up(const int8_t *table, Ints bytes) {
+    __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i *>(table));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), bytes);
+}
 template <int SHIFT>
 inline Ints nibbles(Ints bytes) {
     return _mm256_and_si256(SHIFT ? _mm256_srli_epi16(bytes, SHIFT) : bytes,
@@ -289,5 +335,6 @@ constexpr int ROWS = 6, BLOCK_ROWS = 4;
 constexpr int WIDE_ROWS = 2;          // up to here a kernel takes all panels of a tile at once
 constexpr int ATTENTION_ROWS = 6, ATTENTION_COLUMNS = 16;
 constexpr int PEAK_CHAINS = 12;
+constexpr int STORED_ROWS = 4, STORED_DOTS = 4;
 
 }  // namespace native

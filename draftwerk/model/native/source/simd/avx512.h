@@ -69,12 +69,16 @@ inline Ints load_words(const void *from, int count) {
 }
 inline void store(void *to, Ints value) { _mm512_storeu_si512(to, value); }
 inline Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+inline Ints multiply(Ints a, Ints b) { return _mm512_mullo_epi32(a, b); }
+inline Ints bit_or(Ints a, Ints b) { return _mm512_or_si512(a, b); }
 inline Ints bit_and(Ints a, Ints b) { return _mm512_and_si512(a, b); }
 inline Ints bit_xor(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
 template <int N>
 inline Ints shift_left(Ints a) { return _mm512_slli_epi32(a, N); }
 template <int N>
 inline Ints shift_right(Ints a) { return _mm512_srli_epi32(a, N); }
+template <int N>
+inline Ints shift_right_signed(Ints a) { return _mm512_srai_epi32(a, N); }
 inline Mask equal(Ints a, Ints b) { return {_mm512_cmpeq_epi32_mask(a, b)}; }
 inline Ints select(Mask mask, Ints yes, Ints no) {
     return _mm512_mask_mov_epi32(no, mask.bits, yes);
@@ -98,6 +102,9 @@ inline Floats unsigned_to_floats(Ints a) { return _mm512_cvtepu32_ps(a); }
 inline Floats load_halves(const uint16_t *from) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(from)));
 }
+// The lower or the upper halves of lanes.
+inline Floats low_halves(Ints a) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a)); }
+inline Floats high_halves(Ints a) { return low_halves(_mm512_srli_epi32(a, 16)); }
 inline Ints load_bytes(const uint8_t *from, int count) {
     return _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first(count), from));
 }
@@ -167,9 +174,16 @@ inline Floats load_pairs(const uint8_t *from, int half) { return half_of_pairs(f
 inline Floats broadcast_pair(const PairElement *from, int half) { return broadcast(from[half]); }
 #endif
 
+inline Ints broadcast_quad(const int8_t *quad) {
+    int32_t four;
+    memcpy(&four, quad, sizeof four);
+    return _mm512_set1_epi32(four);
+}
+
 // Integer products of four weights (of eight bits, or nibbles) with four signed bytes.
 #ifdef __AVX512VNNI__
 constexpr int WEIGHT_OFFSET = 128;  // weights are unsigned
+constexpr bool PAIR_SUMS = false;
 template <bool NIBBLES>
 struct QuadWeights {
     Ints bytes;
@@ -183,10 +197,20 @@ struct QuadSum {
         // Not the intrinsic: with it GCC 12 moves two dozen accumulators to the stack and back.
         asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(weights.bytes), "v"(operand));
     }
+    // The same with the operand's quad read from memory by the instruction itself.
+    void add(const QuadWeights<NIBBLES> &weights, const int8_t *quad) {
+        asm("vpdpbusd %2%{1to16%}, %1, %0"
+            : "+v"(sum)
+            : "v"(weights.bytes), "m"(*reinterpret_cast<const int(*)[1]>(quad)));
+    }
     Ints total() const { return sum; }
+    static Ints scale(Ints lanes) { return lanes; }
+    Ints total(Ints scale) const { return multiply(sum, scale); }
 };
+inline Ints eighth(Ints start) { return _mm512_srai_epi32(start, 3); }
 #else
 constexpr int WEIGHT_OFFSET = 0;    // weights are signed
+constexpr bool PAIR_SUMS = true;    // of unsigned ones sums are of sixteen bits, two a lane
 template <bool NIBBLES>
 struct QuadWeights {
     Ints bytes;
@@ -198,8 +222,8 @@ struct QuadWeights {
 template <bool NIBBLES>
 struct QuadSum {
     Ints sum;
-    void begin(int start) { sum = _mm512_set1_epi32(NIBBLES ? 0 : start); }
-    // Two products of at most 127 * 127 fit into sixteen bits, and sixteen of at most 15 * 127.
+    void begin(int start) { sum = _mm512_set1_epi32(start); }
+    // Two products of at most 128 * 127 fit into sixteen bits, and sixteen of at most 16 * 127.
     void add(const QuadWeights<NIBBLES> &weights, Ints operand) {
         if (NIBBLES) {
             sum = _mm512_add_epi16(sum, _mm512_maddubs_epi16(weights.bytes, operand));
@@ -210,11 +234,30 @@ struct QuadSum {
         Ints pairs = _mm512_maddubs_epi16(weights.bytes, turned);
         sum = _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
     }
+    void add(const QuadWeights<NIBBLES> &weights, const int8_t *quad) {
+        add(weights, broadcast_quad(quad));
+    }
     Ints total() const {
         return NIBBLES ? _mm512_madd_epi16(sum, _mm512_set1_epi16(1)) : sum;
     }
+    // What `total` takes of whole numbers, of sixteen bits each.
+    static Ints scale(Ints lanes) {
+        return NIBBLES ? _mm512_mask_mov_epi16(lanes, 0xaaaaaaaa, _mm512_slli_epi32(lanes, 16)) : lanes;
+    }
+    Ints total(Ints scale) const {
+        return NIBBLES ? _mm512_madd_epi16(sum, scale) : multiply(sum, scale);
+    }
 };
+inline Ints eighth(Ints start) { return _mm512_srai_epi16(start, 3); }
 #endif
+inline Ints with_offset(Ints bytes) {
+    return WEIGHT_OFFSET ? bit_xor(bytes, _mm512_set1_epi8(-128)) : bytes;
+}
+// Of each byte, below 16, what the table has.
+inline Ints look_up(const int8_t *table, Ints bytes) {
+    __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i *>(table));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), bytes);
+}
 template <int SHIFT>
 inline Ints nibbles(Ints bytes) {
     return _mm512_and_si512(SHIFT ? _mm512_srli_epi16(bytes, SHIFT) : bytes,
@@ -273,5 +316,6 @@ constexpr int ROWS = 8, BLOCK_ROWS = 4;
 constexpr int WIDE_ROWS = 8;          // up to here a kernel takes all panels of a tile at once
 constexpr int ATTENTION_ROWS = 6, ATTENTION_COLUMNS = 64;
 constexpr int PEAK_CHAINS = 16;
+constexpr int STORED_ROWS = 8, STORED_DOTS = 8;
 
 }  // namespace native

@@ -57,6 +57,8 @@ inline Ints broadcast(int32_t value) { return vdupq_n_s32(value); }
 inline Ints load_ints(const void *from) { return vld1q_s32(static_cast<const int32_t *>(from)); }
 inline void store(void *to, Ints value) { vst1q_s32(static_cast<int32_t *>(to), value); }
 inline Ints add(Ints a, Ints b) { return vaddq_s32(a, b); }
+inline Ints multiply(Ints a, Ints b) { return vmulq_s32(a, b); }
+inline Ints bit_or(Ints a, Ints b) { return vorrq_s32(a, b); }
 inline Ints bit_and(Ints a, Ints b) { return vandq_s32(a, b); }
 inline Ints bit_xor(Ints a, Ints b) { return veorq_s32(a, b); }
 template <int N>
@@ -65,6 +67,8 @@ template <int N>
 inline Ints shift_right(Ints a) {
     return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(a), N));
 }
+template <int N>
+inline Ints shift_right_signed(Ints a) { return vshrq_n_s32(a, N); }
 inline Mask equal(Ints a, Ints b) { return {vceqq_s32(a, b)}; }
 inline Ints select(Mask mask, Ints yes, Ints no) { return vbslq_s32(mask.lanes, yes, no); }
 inline int reduce_add(Ints a) { return vaddvq_s32(a); }
@@ -91,6 +95,14 @@ inline Floats times_power_of_two(Floats a, Floats power) {
 }
 inline Floats load_halves(const uint16_t *from) {
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
+}
+
+// The lower or the upper halves of lanes.
+inline Floats low_halves(Ints a) {
+    return vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32(vreinterpretq_u32_s32(a))));
+}
+inline Floats high_halves(Ints a) {
+    return vcvt_f32_f16(vreinterpret_f16_u16(vshrn_n_u32(vreinterpretq_u32_s32(a), 16)));
 }
 
 // The first lanes only.
@@ -168,8 +180,15 @@ using PairElement = float;
 inline Floats load_pairs(const uint8_t *from, int half) { return half_of_pairs(from, half); }
 inline Floats broadcast_pair(const PairElement *from, int half) { return broadcast(from[half]); }
 
+inline Ints broadcast_quad(const int8_t *quad) {
+    int32_t four;
+    memcpy(&four, quad, sizeof four);
+    return vdupq_n_s32(four);
+}
+
 // Integer products of four weights (of eight bits, or nibbles) with four signed bytes.
 constexpr int WEIGHT_OFFSET = 0;    // weights are signed
+constexpr bool PAIR_SUMS = false;
 template <bool NIBBLES>
 struct QuadWeights {
     int8x16_t bytes;
@@ -189,8 +208,19 @@ struct QuadSum {
         sum = vaddq_s32(sum, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
 #endif
     }
+    void add(const QuadWeights<NIBBLES> &weights, const int8_t *quad) {
+        add(weights, broadcast_quad(quad));
+    }
     Ints total() const { return sum; }
+    static Ints scale(Ints lanes) { return lanes; }
+    Ints total(Ints scale) const { return multiply(sum, scale); }
 };
+inline Ints eighth(Ints start) { return vshrq_n_s32(start, 3); }
+inline Ints with_offset(Ints bytes) { return bytes; }
+// Of each byte, below 16, what the table has.
+inline Ints look_up(const int8_t *table, Ints bytes) {
+    return vreinterpretq_s32_s8(vqtbl1q_s8(vld1q_s8(table), vreinterpretq_u8_s32(bytes)));
+}
 template <int SHIFT>
 inline Ints nibbles(Ints bytes) {
     uint8x16_t of = vreinterpretq_u8_s32(bytes);
@@ -225,5 +255,6 @@ constexpr int ROWS = 6, BLOCK_ROWS = 4;
 constexpr int WIDE_ROWS = 2;          // up to here a kernel takes all panels of a tile at once
 constexpr int ATTENTION_ROWS = 6, ATTENTION_COLUMNS = 16;
 constexpr int PEAK_CHAINS = 16;
+constexpr int STORED_ROWS = 4, STORED_DOTS = 8;
 
 }  // namespace native

@@ -1,0 +1,147 @@
+// Where a GGUF block's bytes are in its file, and where in a panel of sixteen rows.
+//
+// A panel is sixteen rows transposed by words of four bytes, one unit of inputs after the other:
+// lane c of a line of 64 bytes is a word of row c, and the lines are in the order in which a kernel
+// reads them. Where blocks are an odd number of halves, a half of each goes into a line that two
+// units share, in front of both. So a panel takes what the file takes, and nothing is computed.
+//
+//            lines     content ("low" and "high" are nibbles; word t has inputs 4 t .. 4 t + 3)
+//     Q4_0   ½ + 4     d; word t low: inputs 4 t .., high: 16 + 4 t ..; so are IQ4_NL and MXFP4
+//     Q4_1   1 + 4     d, m
+//     Q5_0   ½ + 1 + 4 d; fifth bits: bit t of byte b is that of input 4 t + b
+//     Q5_1   1 + 1 + 4 d, m; fifth bits
+//     Q8_0   ½ + 8     d
+//     Q2_K   1 + 4 + 16        d, dmin; scale low, minimum high; two bits of each quarter of a half
+//     Q3_K   ½ + 3 + 8 + 16    d; scales; bit j of word t is the third of input 32 j + 4 t ..
+//     Q4_K   1 + 3 + 32        d, dmin; scales; word 8 i + t low: inputs 64 i .., high: 32 later
+//     Q5_K   1 + 3 + 8 + 32    d, dmin; scales; fifth bits as Q3_K's third
+//     Q6_K   ½ + 4 + 2 x 8 x 3 d; scales; of a half low bits of quarters 0 and 2, 1 and 3, high bits
+//     IQ4_XS 1 + 1 + 32        d and two bits of each scale; four bits of each; blocks as IQ4_NL
+//     MXFP4  1 + 4 x 4         exponents of four blocks
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// As GGUF numbers them.
+enum class Kind : int32_t {
+    q4_0 = 2, q4_1 = 3, q5_0 = 6, q5_1 = 7, q8_0 = 8, q2_k = 10, q3_k = 11, q4_k = 12, q5_k = 13,
+    q6_k = 14, iq4_nl = 20, iq4_xs = 23, mxfp4 = 39
+};
+
+// A unit: of FILE_BYTES in the file, INPUTS of them, LINES of a panel. `byte_of(line, i)` is where
+// in the file's block byte i of that line's word is; HALF the place of the half that is in a line
+// of its own, -1 without. FIFTH is the line whose bits are moved, -1 without.
+template <Kind KIND, int BYTES, int INPUTS_, int LINES_, int HALF_ = -1, int FIFTH_ = -1>
+struct Unit {
+    static constexpr Kind kind = KIND;
+    static constexpr int FILE_BYTES = BYTES, INPUTS = INPUTS_, LINES = LINES_;
+    static constexpr int HALF = HALF_, FIFTH = FIFTH_;
+    static constexpr bool PAIRED = HALF >= 0;
+};
+
+template <Kind KIND>
+struct Layout;
+template <>
+struct Layout<Kind::q4_0> : Unit<Kind::q4_0, 18, 32, 4, 0> {
+    static constexpr int byte_of(int line, int i) { return 2 + 4 * line + i; }
+};
+template <>
+struct Layout<Kind::iq4_nl> : Unit<Kind::iq4_nl, 18, 32, 4, 0> {
+    static constexpr int byte_of(int line, int i) { return 2 + 4 * line + i; }
+};
+template <>
+struct Layout<Kind::q4_1> : Unit<Kind::q4_1, 20, 32, 5> {
+    static constexpr int byte_of(int line, int i) { return 4 * line + i; }
+};
+template <>
+struct Layout<Kind::q5_0> : Unit<Kind::q5_0, 22, 32, 5, 0, 0> {
+    static constexpr int byte_of(int line, int i) { return 2 + 4 * line + i; }
+};
+template <>
+struct Layout<Kind::q5_1> : Unit<Kind::q5_1, 24, 32, 6, -1, 1> {
+    static constexpr int byte_of(int line, int i) { return 4 * line + i; }
+};
+template <>
+struct Layout<Kind::q8_0> : Unit<Kind::q8_0, 34, 32, 8, 0> {
+    static constexpr int byte_of(int line, int i) { return 2 + 4 * line + i; }
+};
+template <>
+struct Layout<Kind::q2_k> : Unit<Kind::q2_k, 84, 256, 21> {
+    static constexpr int byte_of(int line, int i) { return (line ? 4 * line - 4 : 80) + i; }
+};
+template <>
+struct Layout<Kind::q3_k> : Unit<Kind::q3_k, 110, 256, 27, 108> {
+    static constexpr int byte_of(int line, int i) {
+        return (line < 3 ? 96 + 4 * line : 4 * (line - 3)) + i;
+    }
+};
+template <>
+struct Layout<Kind::q4_k> : Unit<Kind::q4_k, 144, 256, 36> {
+    static constexpr int byte_of(int line, int i) { return 4 * line + i; }
+};
+template <>
+struct Layout<Kind::q5_k> : Unit<Kind::q5_k, 176, 256, 44> {
+    static constexpr int byte_of(int line, int i) { return 4 * line + i; }
+};
+template <>
+struct Layout<Kind::q6_k> : Unit<Kind::q6_k, 210, 256, 52, 208> {
+    static constexpr int byte_of(int line, int i) {
+        int at = line - 4, half = at / 24, word = at % 24 / 3;
+        if (line < 4) return 192 + 4 * line + i;
+        if (at % 3 == 2) return 128 + 32 * half + 4 * word + i;
+        return 64 * half + 32 * (at % 3) + 4 * word + i;
+    }
+};
+template <>
+struct Layout<Kind::iq4_xs> : Unit<Kind::iq4_xs, 136, 256, 34> {
+    static constexpr int byte_of(int line, int i) { return 4 * line + i; }
+};
+template <>
+struct Layout<Kind::mxfp4> : Unit<Kind::mxfp4, 68, 128, 17> {
+    static constexpr int byte_of(int line, int i) {
+        return line ? (line - 1) / 4 * 17 + 1 + (line - 1) % 4 * 4 + i : 17 * i;
+    }
+};
+
+constexpr int8_t IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                   1,    13,   25,  38,  53,  69,  89,  113};
+constexpr int8_t MXFP4_VALUES[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+// Calls `each` with the layout of a kind.
+template <class Each>
+auto with_layout(Kind kind, Each each) {
+    switch (kind) {
+        case Kind::q4_0: return each(Layout<Kind::q4_0>());
+        case Kind::q4_1: return each(Layout<Kind::q4_1>());
+        case Kind::q5_0: return each(Layout<Kind::q5_0>());
+        case Kind::q5_1: return each(Layout<Kind::q5_1>());
+        case Kind::q8_0: return each(Layout<Kind::q8_0>());
+        case Kind::q2_k: return each(Layout<Kind::q2_k>());
+        case Kind::q3_k: return each(Layout<Kind::q3_k>());
+        case Kind::q4_k: return each(Layout<Kind::q4_k>());
+        case Kind::q5_k: return each(Layout<Kind::q5_k>());
+        case Kind::q6_k: return each(Layout<Kind::q6_k>());
+        case Kind::iq4_nl: return each(Layout<Kind::iq4_nl>());
+        case Kind::iq4_xs: return each(Layout<Kind::iq4_xs>());
+        default: return each(Layout<Kind::mxfp4>());
+    }
+}
+
+constexpr int LINE = 64;
+
+// Where unit `index` of a panel begins, and the halves of its rows.
+template <class Of>
+constexpr size_t unit_at(int index) {
+    size_t lines = static_cast<size_t>(index) * Of::LINES;
+    return LINE * (lines + (Of::PAIRED ? index / 2 + 1 : 0));
+}
+template <class Of>
+constexpr size_t halves_at(int index) {
+    return static_cast<size_t>(index / 2) * (2 * Of::LINES + 1) * LINE + index % 2 * (LINE / 2);
+}
+template <class Of>
+constexpr size_t stored_panel_bytes(int k) {
+    int units = (k + Of::INPUTS - 1) / Of::INPUTS;
+    return LINE * (static_cast<size_t>(units) * Of::LINES + (Of::PAIRED ? (units + 1) / 2 : 0));
+}

@@ -1,0 +1,91 @@
+// The products of stored matrices: operands, and the kernel of each type.
+#include "matrix/stored.h"
+#include "matrix/stored_kernel.h"
+
+namespace {
+
+using stored_kernel::Kernels;
+
+const Kernels &kernels(Kind kind) {
+    switch (kind) {
+        case Kind::q4_0: return stored_kernel::Q4_0;
+        case Kind::q4_1: return stored_kernel::Q4_1;
+        case Kind::q5_0: return stored_kernel::Q5_0;
+        case Kind::q5_1: return stored_kernel::Q5_1;
+        case Kind::q8_0: return stored_kernel::Q8_0;
+        case Kind::q2_k: return stored_kernel::Q2_K;
+        case Kind::q3_k: return stored_kernel::Q3_K;
+        case Kind::q4_k: return stored_kernel::Q4_K;
+        case Kind::q5_k: return stored_kernel::Q5_K;
+        case Kind::q6_k: return stored_kernel::Q6_K;
+        case Kind::iq4_nl: return stored_kernel::IQ4_NL;
+        case Kind::iq4_xs: return stored_kernel::IQ4_XS;
+        default: return stored_kernel::MXFP4;
+    }
+}
+
+// Sixteen bytes' sums: of all, and of the bytes at 0 and 1, or 2 and 3, of each word.
+struct Sums16 {
+    int all, pairs[2];
+};
+Sums16 sums_of(const int8_t *bytes) {
+    int lower = 0, upper = 0;
+    for (int i = 0; i < 16; i += 4) {
+        lower += bytes[i] + bytes[i + 1], upper += bytes[i + 2] + bytes[i + 3];
+    }
+    return {lower + upper, {lower, upper}};
+}
+
+// -centre times a sum, as products are summed here.
+int32_t start_of(int centre, const Sums16 &sums) {
+    if (!native::PAIR_SUMS) return -centre * sums.all;
+    uint32_t lower = static_cast<uint16_t>(-centre * sums.pairs[0]);
+    return static_cast<int32_t>(lower | static_cast<uint32_t>(-centre * sums.pairs[1]) << 16);
+}
+
+void put_group(const float *values, int count, StoredGroup &to) {
+    Floats first = load_first(values, count), second = load_first(values + LANES, count - LANES);
+    float most = reduce_max(max(absolute(first), absolute(second)));
+    float scale = most < TINY ? 0.0f : most / 127.0f;
+    Floats inverse = broadcast(scale > 0 ? 1.0f / scale : 0.0f);
+    auto *bytes = reinterpret_cast<uint8_t *>(to.bytes);
+    store_bytes(bytes, to_ints(first * inverse), LANES);
+    store_bytes(bytes + LANES, to_ints(second * inverse), LANES);
+    Sums16 half[2] = {sums_of(to.bytes), sums_of(to.bytes + 16)};
+    Sums16 all = {half[0].all + half[1].all,
+                  {half[0].pairs[0] + half[1].pairs[0], half[0].pairs[1] + half[1].pairs[1]}};
+    to.scale = scale, to.weighed = scale * static_cast<float>(all.all);
+    to.start8 = start_of(8, all);
+    to.start_wide = start_of(native::PAIR_SUMS ? 16 : 128, all);
+    for (int i = 0; i < 2; i++) {
+        to.weighed_halves[i] = scale * static_cast<float>(half[i].all);
+        to.start32[i] = start_of(32, half[i]);
+    }
+}
+
+}  // namespace
+
+void put_stored_row(const float *values, int k, StoredGroup *groups) {
+    for (int begin = 0; begin < k; begin += BLOCK) {
+        put_group(values + begin, k - begin < BLOCK ? k - begin : BLOCK, groups[begin / BLOCK]);
+    }
+}
+
+void multiply_stored(const Matrix &matrix, const Operand &operand, int row, int count, int tile,
+                     const Upcoming &upcoming, float *out) {
+    const StoredTile &of = matrix.stored[tile];
+    const Kernels &by_rows = kernels(static_cast<Kind>(of.kind));
+    for (int begin = 0, now; begin < count; begin += now) {
+        now = count - begin;
+        if (!by_rows.of[now]) now = (now + 1) / 2;
+        const uint8_t *rows = operand.data.as<uint8_t>() + (row + begin) * operand.stride;
+        for (int panel = 0; panel * STORED_PANEL < of.count; panel++) {
+            const uint8_t *at = of.data + panel * of.panel_bytes;
+            // What has nothing to fetch goes over its own lines: they are there.
+            const uint8_t *next = at;
+            if (begin == 0 && upcoming.lines) next = upcoming.tile + panel * of.panel_bytes;
+            by_rows.of[now](rows, operand.stride, matrix.k, at, next,
+                            out + begin * TILE + panel * STORED_PANEL);
+        }
+    }
+}
