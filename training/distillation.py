@@ -25,7 +25,6 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.checkpoint.supported import FORMAT_KEY
 from training.head import HELD_OUT, Distance, frequent, read
 
 STATE_WEIGHT = 1.0
@@ -216,7 +215,6 @@ def write(student: Any, source: Path, directory: Path) -> None:
         for path in source.glob(pattern):
             shutil.copy(path, directory / path.name)
     described = json.loads((source / "config.json").read_text())
-    described.pop(FORMAT_KEY, None)
     described |= {"num_hidden_layers": len(student.layers), "tie_word_embeddings": True}
     (directory / "config.json").write_text(json.dumps(described, indent=1))
     tensors = {

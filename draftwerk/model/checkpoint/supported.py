@@ -27,9 +27,6 @@ WINDOW = 4096
 
 Json = Mapping[str, Any]
 
-FORMAT_KEY = "draftwerk_format"
-"""In `config.json` of a converted GGUF: the served format nearest to the file's own."""
-
 
 class Sizes(NamedTuple):
     """The attention heads of a config, defaults filled in."""

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from draftwerk.model.checkpoint.gguf_tensors import plain_values
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.native.library import StoredPart, library
 from draftwerk.model.native.pool import Pool
@@ -61,6 +62,8 @@ def halved(parts: Sequence[StoredMatrix]) -> tuple[StoredMatrix, ...]:
 
 def dequantised(matrix: StoredMatrix) -> Tensor:
     """Return the float32 values that the format defines, rows in the order of `matrix.rows`."""
+    if matrix.kind not in KINDS:  # numbers of 16 bits and more
+        return plain_values(matrix)
     rows, columns = matrix.shape
     data = matrix.data if matrix.rows is None else matrix.data[matrix.rows]
     values = torch.empty(rows, columns)
@@ -75,9 +78,7 @@ def dequantised(matrix: StoredMatrix) -> Tensor:
     return values
 
 
-def products(
-    parts: Sequence[StoredMatrix], inputs: Tensor, pool: Pool
-) -> tuple[Tensor, Tensor]:
+def products(parts: Sequence[StoredMatrix], inputs: Tensor, pool: Pool) -> tuple[Tensor, Tensor]:
     """Return inputs [n, k] times the parts' rows, and the values that unpacking gives back."""
     rows, columns = sum(part.shape[0] for part in parts), parts[0].shape[1]
     found, values = torch.empty(len(inputs), rows), torch.empty(rows, columns)

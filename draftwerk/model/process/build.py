@@ -23,6 +23,7 @@ from draftwerk.model.native.kv_pages import NativeTurn, copy_blocks, move_slots
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.native.servable import check_formats
+from draftwerk.model.native.stored import STORED
 from draftwerk.model.native.trials import native_roofline
 from draftwerk.model.ranks.group import RankGroup
 from draftwerk.model.ranks.leading import LeadingForward
@@ -49,7 +50,7 @@ from draftwerk.speculative.protocol.forks import NurseryModel
 from draftwerk.speculative.protocol.frames import OnProgress
 
 DEVICE_DTYPES = {
-    "cpu": (*DTYPES, "int8", "int4"),
+    "cpu": (*DTYPES, "int8", "int4", STORED),
     "cuda": (*DTYPES, "int8", "int4", "fp16", "fp8"),
 }
 KV_DTYPES = ("auto", "int8", "fp8")

@@ -17,16 +17,23 @@ from draftwerk.machine.shared_memory import SharedMemory, mapped
 from draftwerk.machine.threads import ALWAYS_ALL, fastest_count, usable_cpus
 from draftwerk.model.attention.choice import Needs, choose_attention
 from draftwerk.model.batch.batch import Forward, Pages
+from draftwerk.model.checkpoint.gguf_card import read_card
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import cache_directory, locate
 from draftwerk.model.checkpoint.loader import Checkpoint, load, load_vocabulary
 from draftwerk.model.checkpoint.model_options import ModelOptions
-from draftwerk.model.checkpoint.packed_weights import WeightStore, weights_fingerprint
+from draftwerk.model.checkpoint.packed_weights import (
+    WeightStore,
+    identity_fingerprint,
+    weights_fingerprint,
+)
 from draftwerk.model.checkpoint.shard import Grid, shard_of
-from draftwerk.model.checkpoint.weights import Weights
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.weights import AnyWeights, Weights
 from draftwerk.model.native.build import Library, obtain, source_key
 from draftwerk.model.native.forward import NativeForward, page_format
 from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.stored import STORED, dequantised
 from draftwerk.model.native.trials import trial_s
 from draftwerk.model.ranks.group import RankGroup
 from draftwerk.model.ranks.leading import Stage
@@ -110,7 +117,16 @@ def native_part(options: ModelOptions, kernels: Library, progress: OnProgress) -
     store = _weight_store(options, kernels)
     tries_threads = not options.threads and usable_cpus() > ALWAYS_ALL
     has_matrices = store is None or not store.is_packed or tries_threads
-    model = load(options.source, None, progress=progress, matrices=has_matrices, shard=shard)
+    model = load(
+        options.source,
+        None,
+        progress=progress,
+        matrices=has_matrices,
+        shard=shard,
+        keeps_blocks=options.dtype == STORED,
+        dequantise=dequantised,
+    )
+    _check_blocks(options, model.weights)
     begun = perf_counter()
     threads = options.threads or _threads(model, options.dtype)
     measured_s = perf_counter() - begun
@@ -124,7 +140,10 @@ def native_part(options: ModelOptions, kernels: Library, progress: OnProgress) -
         store,
         shard,
         seats.columns_handle,
+        on_layer=model.layer_done,
     )
+    if has_matrices:
+        model.all_done()
     shape = page_shape(model.config, options.block_count, options.block_size, forward.page_width)
     shared, pages = page_memory(shape, forward.page_dtype, options.pages_descriptor)
     stage = None if shard is None else NativeStage(forward, shard, seats)
@@ -163,6 +182,12 @@ def torch_part(options: ModelOptions, device: torch.device, progress: OnProgress
         shared = None
         pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
     return TorchPart(model, forward, stage, pages, shared, threads)
+
+
+def _check_blocks(options: ModelOptions, weights: AnyWeights) -> None:
+    """Refuse to serve as stored what its file has not quantised."""
+    if options.dtype == STORED and isinstance(weights.lm_head, Tensor):
+        raise Refused(f"dtype {STORED!r} is the blocks of a quantised GGUF, which this is not")
 
 
 def needs_of(options: ModelOptions, device: torch.device) -> Needs:
@@ -208,14 +233,19 @@ def lead(options: ModelOptions, progress: OnProgress) -> tuple[ModelOptions, Ran
 
 
 def vocabulary_of(
-    options: ModelOptions, weights: Weights, embedding: Tensor, dtype: torch.dtype | None = None
+    options: ModelOptions,
+    weights: Weights,
+    embedding: Tensor | None,
+    dtype: torch.dtype | None = None,
 ) -> Weights:
     """Return the weights that a draft head reads of its target, whole, and this embedding's."""
-    if grid_of(options).size == 1:
+    if grid_of(options).size == 1 and embedding is not None:
         return replace_weights(weights, embedding=embedding)
     if options.draft_head == "off":
         return weights
     vocabulary = load_vocabulary(options.source, dtype)
+    if embedding is None:
+        return vocabulary
     return replace_weights(vocabulary, embedding=vocabulary.embedding.to(embedding.dtype))
 
 
@@ -228,10 +258,16 @@ def _weight_store(options: ModelOptions, kernels: Library) -> WeightStore | None
     grid = grid_of(options)
     share = (f"rank {options.rank} of {grid}",) if grid.size > 1 else ()
     words = (options.dtype, *kernel_words(kernels), *share)
-    fingerprint = weights_fingerprint(directory, cache, words)
+    # A GGUF is dequantised or packed about as quickly as a file of the same weights is read.
+    card = read_card(directory)
+    keeps = card is None or options.dtype not in (*DTYPES, STORED)
+    if keeps:
+        fingerprint = weights_fingerprint(directory, cache, words)
+    else:
+        fingerprint = identity_fingerprint(directory, words)
     if fingerprint is None:
         return None
-    return WeightStore(options.weights_descriptor, fingerprint, cache)
+    return WeightStore(options.weights_descriptor, fingerprint, cache, keeps)
 
 
 def kernel_words(kernels: Library) -> tuple[str, str]:

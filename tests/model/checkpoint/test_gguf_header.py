@@ -11,7 +11,8 @@ import pytest
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from draftwerk.model.checkpoint.files.gguf_header import read_gguf_header, row_bytes, tensor_bytes
-from draftwerk.model.checkpoint.files.gguf_shards import model_name, read_gguf
+from draftwerk.model.checkpoint.files.gguf_shards import read_gguf
+from draftwerk.model.checkpoint.files.shard_names import model_name
 from draftwerk.model.checkpoint.unsupported import Refused
 
 pytestmark = pytest.mark.fast

@@ -44,6 +44,11 @@ class ByteProgress:
             self._seen.popleft()
         self._progress(f"{self._subject}: {self.text()}")
 
+    def finish(self) -> None:
+        """Say that all is done, if it was not said."""
+        if self.done < self._total:
+            self.reach(self._total)
+
     def text(self) -> str:
         """Return for example `1.9 of 4.6 GB, 3 s left`."""
         size = f"{number_of(self.done, self._total)} of {size_text(self._total)}"

@@ -4,14 +4,13 @@ NAME-00001-of-00003.gguf   all metadata, some tensors    split.no 0, split.count
 NAME-00002-of-00003.gguf   the next tensors              split.tensors.count of all together
 """
 
-import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from draftwerk.model.checkpoint.files.gguf_header import GgufHeader, GgufTensor, read_gguf_header
+from draftwerk.model.checkpoint.files.shard_names import shard_paths
 from draftwerk.model.checkpoint.unsupported import Refused
 
-SHARD_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 NUMBER, COUNT, TENSOR_COUNT = "split.no", "split.count", "split.tensors.count"
 
 
@@ -21,26 +20,6 @@ class GgufModel(NamedTuple):
     paths: tuple[Path, ...]
     fields: dict[str, Any]
     tensors: dict[str, GgufTensor]
-
-
-def model_name(path: Path) -> str:
-    """Return what a file's model is called, without which part of it the file is."""
-    found = SHARD_NAME.fullmatch(path.name)
-    return path.stem if found is None else found["stem"]
-
-
-def shard_paths(path: Path) -> tuple[Path, ...]:
-    """Return all files of the model that a file is one of. Raises Refused for one missing."""
-    found = SHARD_NAME.fullmatch(path.name)
-    if found is None:
-        return (path,)
-    count = found["count"]
-    names = [f"{found['stem']}-{number:05}-of-{count}.gguf" for number in range(1, int(count) + 1)]
-    paths = tuple(path.with_name(name) for name in names)
-    for number, each in enumerate(paths, 1):
-        if not each.is_file():
-            raise Refused(f"{each}: it is missing, part {number} of {len(paths)}")
-    return paths
 
 
 def read_gguf(path: Path) -> GgufModel:
