@@ -9,7 +9,7 @@ from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.slo import read_promise
-from draftwerk.speculative.sources.registry import SETTINGS, WITHOUT_MODEL
+from draftwerk.speculative.sources.registry import SETTINGS, WITHOUT_MODEL, need_topk
 
 SUCCESSORS = 16
 """Best next tokens that the target reports of each node, for token recycling."""
@@ -115,7 +115,7 @@ def plan(
         target_options={
             "source": settings.model or None,
             "draft_head": settings.draft_head if "head" in methods else "off",
-            "successor_count": SUCCESSORS if "recycle" in methods else 0,
+            "successor_count": SUCCESSORS if need_topk(methods) else 0,
             "dtype": dtype,
             "sources": methods if runs_ahead else None,
             "pipeline_parallel": settings.pipeline_parallel,

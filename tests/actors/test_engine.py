@@ -293,6 +293,9 @@ async def test_a_draining_engine_finishes_what_it_has_and_takes_nothing_new() ->
 async def test_an_empty_engine_drains_at_once() -> None:
     async with running(Bench().parts()) as engine:
         await engine.drain()
+        assert engine.snapshot().draining
+        with pytest.raises(DrainingError):
+            await events(engine, request_id="late")
 
 
 @on_both_loops

@@ -273,19 +273,27 @@ HALVES = {
 
 
 def random_blocks(
-    kind: str, rows: int, inputs: int, seed: int = 0, fill: int | None = None
+    kind: str,
+    rows: int,
+    inputs: int,
+    seed: int = 0,
+    fill: int | None = None,
+    size: float = 1.0,
 ) -> NDArray[np.uint8]:
-    """Return blocks [rows, bytes a row] of random bytes, or of one, with scales as models have."""
+    """Return blocks [rows, bytes a row] of random bytes, or of one, with scales about 0.01 * size.
+
+    Among the scales are zeros and denormal numbers.
+    """
     generator = np.random.default_rng(seed)
     count = inputs // INPUTS[kind]
     blocks = generator.integers(0, 256, (rows, count, BYTES[kind]), dtype=np.uint8)
     if fill is not None:
         blocks[:] = fill
     if kind == "MXFP4":
-        blocks[..., 0] = generator.integers(110, 130, (rows, count))
+        blocks[..., 0] = generator.integers(115, 125, (rows, count)) + round(np.log2(size))
         return blocks.reshape(rows, -1)
     for at in HALVES.get(kind, (0,)):
-        halves = generator.normal(0, 0.01, (rows, count, 1)).astype(np.float16)
+        halves = generator.normal(0, 0.01 * size, (rows, count, 1)).astype(np.float16)
         halves[0, 0] = 0
         halves[-1, 0] = np.float16(6e-8)  # denormal
         blocks[..., at : at + 2] = halves.view(np.uint8)

@@ -5,30 +5,20 @@ from shutil import copy
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import PreTrainedModel
 
+from draftwerk.model.checkpoint.architectures import ARCHITECTURES
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
 from tests.support.toy import ToyText
 
 VOCAB = 97
-FAMILIES: dict[str, tuple[Any, Any]] = {
-    "llama": (LlamaConfig, LlamaForCausalLM),
-    "mistral": (MistralConfig, MistralForCausalLM),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+FAMILIES: dict[str, Any] = {
+    row.model_type: getattr(transformers, row.hf_name) for row in ARCHITECTURES
 }
+"""Their classes, by `model_type`: whatever is served is compared."""
 ROPES: dict[str, dict[str, Any]] = {
     "linear": {"rope_type": "linear", "factor": 4.0},
     "llama3": {
@@ -54,7 +44,7 @@ class TinyWords(ToyText):
 
 def tiny_model(family: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
     """Return a two-layer model in float32, every parameter random: norms and biases too."""
-    config_class, model_class = FAMILIES[family]
+    model_class = FAMILIES[family]
     settings: dict[str, Any] = {
         "vocab_size": VOCAB,
         "hidden_size": 32,
@@ -70,7 +60,7 @@ def tiny_model(family: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
     }
     if "rope" in changes:
         changes["rope_parameters"] = {"rope_theta": 10_000.0, **ROPES[changes.pop("rope")]}
-    model = model_class(config_class(**settings | changes)).eval()
+    model = model_class(model_class.config_class(**settings | changes)).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

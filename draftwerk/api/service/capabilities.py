@@ -10,6 +10,7 @@ from draftwerk.api.ollama.schema import GenerateBody, OllamaChatBody
 from draftwerk.api.openai.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
 from draftwerk.settings.field_faults import described
+from draftwerk.speculative.sources.registry import SOURCES, SourceSpec
 
 ENDPOINTS: dict[str, type[Struct]] = {
     "/v1/chat/completions": ChatBody,
@@ -39,8 +40,20 @@ def capabilities(state: ServerState) -> dict[str, object]:
         "tensor_parallel": card.tensor_parallel,
         "draft_model": card.draft_model or None,
         "draft_sources": card.draft_sources,
+        "origins": [_legend(spec) for spec in SOURCES],
         "blend": _blend(card.blends) if card.can_blend or card.blends else None,
         "endpoints": {path: _fields(body) for path, body in ENDPOINTS.items()},
+    }
+
+
+def _legend(spec: SourceSpec) -> dict[str, str]:
+    """Return how tokens of a source are shown: what it drafts, and its colours on a page."""
+    colour = spec.colour
+    return {
+        "name": spec.name,
+        "meaning": spec.meaning,
+        "light": colour.light,
+        "dark": colour.dark,
     }
 
 

@@ -10,6 +10,7 @@ from gguf.constants import GGMLQuantizationType, LlamaFileType
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 
+from draftwerk.model.checkpoint import architectures
 from draftwerk.model.checkpoint.files.content import Hashed
 from draftwerk.model.checkpoint.files.gguf_header import GgufTensor, tensor_bytes
 from draftwerk.model.checkpoint.files.gguf_shards import GgufModel, read_gguf
@@ -24,11 +25,7 @@ from draftwerk.model.checkpoint.supported import check_supported
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
 
-ARCHITECTURES = {
-    "llama": "LlamaForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-}
+ARCHITECTURES = {row.gguf_name: row.hf_name for row in architectures.ARCHITECTURES if row.gguf_name}
 NAMES = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+from draftwerk.model.checkpoint.architectures import Json, architecture_of
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.info import end_tokens, read_generation, read_supported
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.rope_fields import rope_of
-from draftwerk.model.checkpoint.supported import Json, check_supported, sizes_of
+from draftwerk.model.checkpoint.supported import check_supported, sizes_of
 
 
 def read_config(directory: Path) -> ModelConfig:
@@ -18,12 +19,13 @@ def read_config(directory: Path) -> ModelConfig:
 def model_config(hf: Json, generation: Json) -> ModelConfig:
     """Translate, refusing by name whatever the forward would not obey."""
     check_supported(hf)
+    architecture = architecture_of(hf)
     heads, kv_heads, head_size = sizes_of(hf)
     context_max = hf["max_position_embeddings"]
     theta, scaling = rope_of(hf)
     frequencies, magnitude = rotary(head_size, theta, scaling, context_max)
     return ModelConfig(
-        architecture=hf["architectures"][0],
+        architecture=architecture.hf_name,
         vocab_size=hf["vocab_size"],
         hidden_size=hf["hidden_size"],
         layer_count=hf["num_hidden_layers"],
@@ -36,6 +38,6 @@ def model_config(hf: Json, generation: Json) -> ModelConfig:
         rope_inverse_frequencies=frequencies,
         rope_magnitude=magnitude,
         tied_embeddings=bool(hf.get("tie_word_embeddings", False)),
-        query_key_norm=hf["architectures"][0] == "Qwen3ForCausalLM",
+        query_key_norm=architecture.query_key_norm,
         eos_token_ids=end_tokens(hf, generation),
     )

@@ -5,13 +5,14 @@ from typing import Any
 
 import msgspec
 
+from draftwerk.model.checkpoint.architectures import Json
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.files.shards import stored_tensors
 from draftwerk.model.checkpoint.gguf_card import GgufCard, read_card
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.rope_fields import check_rope
-from draftwerk.model.checkpoint.supported import Json, check_supported, sizes_of
+from draftwerk.model.checkpoint.supported import check_supported, sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
 STORED = "stored"

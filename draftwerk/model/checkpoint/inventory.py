@@ -3,15 +3,12 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from draftwerk.model.checkpoint.architectures import Json, architecture_of
 from draftwerk.model.checkpoint.files.shards import BYTES, StoredTensor
-from draftwerk.model.checkpoint.supported import Json, sizes_of
+from draftwerk.model.checkpoint.supported import sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
-QKV_BIASED = ("Qwen2ForCausalLM",)
-"""Architectures whose queries, keys and values have biases, whatever is in the config."""
-CONFIGURED_BIAS = ("LlamaForCausalLM", "Qwen3ForCausalLM")
-"""Those with biases if `attention_bias` is set; the others have none."""
 TensorShape = tuple[int, ...]
 
 
@@ -24,7 +21,7 @@ class Inventory(NamedTuple):
 
 def inventory(hf: Json) -> Inventory:
     """Return what a config calls for; the config has passed `check_supported`."""
-    sizes = sizes_of(hf)
+    sizes, architecture = sizes_of(hf), architecture_of(hf)
     hidden = hf["hidden_size"]
     required: dict[str, TensorShape] = {
         EMBEDDING: (hf["vocab_size"], hidden),
@@ -36,7 +33,7 @@ def inventory(hf: Json) -> Inventory:
         layer = f"model.layers.{index}."
         for name in ("input_layernorm", "post_attention_layernorm"):
             required[f"{layer}{name}.weight"] = (hidden,)
-        if hf["architectures"][0] == "Qwen3ForCausalLM":
+        if architecture.query_key_norm:
             for name in ("q_norm", "k_norm"):
                 required[f"{layer}self_attn.{name}.weight"] = (sizes.head_size,)
         _add_attention(hf, layer + "self_attn.", required, optional)
@@ -52,9 +49,10 @@ def _add_attention(
     rows = {"q_proj": query, "k_proj": key, "v_proj": key}
     required |= {f"{prefix}{name}.weight": (count, hidden) for name, count in rows.items()}
     required[f"{prefix}o_proj.weight"] = (hidden, query)
-    if hf["architectures"][0] in QKV_BIASED or _says(hf, "attention_bias", CONFIGURED_BIAS):
+    architecture = architecture_of(hf)
+    if architecture.has_qkv_bias or _says(hf, architecture.qkv_bias):
         required |= {f"{prefix}{name}.bias": (count,) for name, count in rows.items()}
-    if _says(hf, "attention_bias", CONFIGURED_BIAS):
+    if _says(hf, architecture.output_bias):
         # Transformers fills in zeros where a checkpoint has biases for the other three alone.
         optional[f"{prefix}o_proj.bias"] = (hidden,)
 
@@ -63,12 +61,12 @@ def _add_ffn(hf: Json, prefix: str, required: dict[str, TensorShape]) -> None:
     hidden, ffn = hf["hidden_size"], hf["intermediate_size"]
     rows = {"gate_proj": (ffn, hidden), "up_proj": (ffn, hidden), "down_proj": (hidden, ffn)}
     required |= {f"{prefix}{name}.weight": shape for name, shape in rows.items()}
-    if _says(hf, "mlp_bias", ("LlamaForCausalLM",)):
+    if _says(hf, architecture_of(hf).ffn_bias):
         required |= {f"{prefix}{name}.bias": shape[:1] for name, shape in rows.items()}
 
 
-def _says(hf: Json, field: str, architectures: tuple[str, ...]) -> bool:
-    return hf["architectures"][0] in architectures and bool(hf.get(field))
+def _says(hf: Json, field: str | None) -> bool:
+    return field is not None and bool(hf.get(field))
 
 
 def check_tensors(hf: Json, stored: Mapping[str, StoredTensor]) -> None:

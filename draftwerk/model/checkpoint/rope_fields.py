@@ -5,7 +5,7 @@ Where both generations are there, Transformers lets one of them win; here they m
 
 from typing import Any
 
-from draftwerk.model.checkpoint.supported import Json
+from draftwerk.model.checkpoint.architectures import Json
 from draftwerk.model.checkpoint.unsupported import Refused
 
 ROPE_THETA = 10_000.0

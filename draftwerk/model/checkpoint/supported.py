@@ -1,17 +1,10 @@
 """Which `config.json` files are served, decided without torch."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from draftwerk.model.checkpoint.architectures import Architecture, Json, architecture_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
-ARCHITECTURES = {
-    "LlamaForCausalLM": "llama",
-    "MistralForCausalLM": "mistral",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-}
-"""With what `model_type` calls each."""
 COUNTS = (
     "vocab_size",
     "hidden_size",
@@ -22,10 +15,6 @@ COUNTS = (
 )
 REQUIRED = (*COUNTS, "rms_norm_eps")
 DTYPES = ("float32", "float16", "bfloat16", "float64")
-WINDOW = 4096
-"""What Transformers takes where a config names none, other than a Llama's."""
-
-Json = Mapping[str, Any]
 
 
 class Sizes(NamedTuple):
@@ -48,12 +37,11 @@ def sizes_of(hf: Json) -> Sizes:
 
 def check_supported(hf: Json) -> None:
     """Raise Refused, naming what the forward would not obey, or two facts of which one is wrong."""
-    architecture = _architecture(hf)
-    missing = [key for key in REQUIRED if hf.get(key) is None]
-    if architecture != "LlamaForCausalLM" and hf.get("num_key_value_heads") is None:
-        missing.append("num_key_value_heads")  # each has its own default; only Llama's is plain
-    if architecture == "Qwen3ForCausalLM" and hf.get("head_dim") is None:
-        missing.append("head_dim")
+    architecture = architecture_of(hf)
+    kind = hf.get("model_type", architecture.model_type)
+    if kind != architecture.model_type:
+        raise Refused(f"model_type {kind!r} contradicts architectures {architecture.hf_name!r}")
+    missing = [key for key in (*REQUIRED, *architecture.required) if hf.get(key) is None]
     if missing:
         raise Refused(f"config.json lacks {', '.join(missing)}")
     _check_sizes(hf)
@@ -61,18 +49,6 @@ def check_supported(hf: Json) -> None:
     if hf.get("hidden_act", "silu") != "silu":
         raise Refused(f"hidden_act {hf['hidden_act']!r} is not supported (only 'silu')")
     _refuse_sliding_window(architecture, hf)
-
-
-def _architecture(hf: Json) -> str:
-    named = hf.get("architectures") or ["no architecture"]
-    architecture = named[0] if isinstance(named, list) else named
-    if architecture not in ARCHITECTURES:
-        served = ", ".join(ARCHITECTURES)
-        raise Refused(f"{architecture} is not supported (only {served})")
-    kind = hf.get("model_type", ARCHITECTURES[architecture])
-    if kind != ARCHITECTURES[architecture]:
-        raise Refused(f"model_type {kind!r} contradicts architectures {architecture!r}")
-    return architecture
 
 
 def _check_sizes(hf: Json) -> None:
@@ -112,14 +88,12 @@ def _refuse_quantisation(hf: Json) -> None:
         raise Refused(f"dtype {hf['dtype']!r} contradicts torch_dtype {hf['torch_dtype']!r}")
 
 
-def _refuse_sliding_window(architecture: str, hf: Json) -> None:
-    """Refuse a window only where it would hide a token that full attention sees.
-
-    Transformers ignores a Llama's, other servers do not: the model's owner decides.
-    """
+def _refuse_sliding_window(architecture: Architecture, hf: Json) -> None:
+    """Refuse a window only where it would hide a token that full attention sees."""
+    default, slides = architecture.window
     _check_layer_types(hf)
-    window = hf.get("sliding_window", None if architecture == "LlamaForCausalLM" else WINDOW)
-    if window is None or not _slides(architecture, hf):
+    window = hf.get("sliding_window", default)
+    if window is None or not slides(hf):
         return
     if not isinstance(window, int) or window < 1:
         raise Refused(f"sliding_window {window!r} is not a count")
@@ -136,17 +110,5 @@ def _check_layer_types(hf: Json) -> None:
     for kind in types:
         if kind not in ("full_attention", "sliding_attention"):
             raise Refused(f"layer_types {kind!r} is not supported (only full attention)")
-    if "sliding_attention" in types and hf.get("sliding_window", WINDOW) is None:
+    if "sliding_attention" in types and "sliding_window" in hf and hf["sliding_window"] is None:
         raise Refused("layer_types 'sliding_attention' contradicts sliding_window null")
-
-
-def _slides(architecture: str, hf: Json) -> bool:
-    """Whether some layer has the window, if there is one."""
-    if architecture == "MistralForCausalLM":
-        return True
-    if hf.get("layer_types") is not None:
-        return "sliding_attention" in hf["layer_types"]
-    if architecture == "LlamaForCausalLM":
-        return hf.get("use_sliding_window") is not False
-    first = hf.get("max_window_layers", 28)
-    return bool(hf.get("use_sliding_window")) and first < hf["num_hidden_layers"]

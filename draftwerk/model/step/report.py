@@ -12,16 +12,20 @@ from draftwerk.model.step.row_plan import RowPlan, candidate_requests
 from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.model.text.grammar import BadGrammar
 from draftwerk.speculative.beams.decisions import Candidate
-from draftwerk.speculative.protocol.rounds import ChosenLogprob, TokenTopK
+from draftwerk.speculative.protocol.rounds import (
+    NOTHING_LEARNED,
+    ChosenLogprob,
+    Feedback,
+    TokenTopK,
+)
 
 
 class RowReport(NamedTuple):
     """As in `Decision`."""
 
     logprobs: tuple[ChosenLogprob, ...] = ()
-    topk: tuple[TokenTopK, ...] = ()
     candidates: tuple[tuple[Candidate, ...], ...] = ()
-    jump_forward: tuple[int, ...] = ()
+    feedback: Feedback = NOTHING_LEARNED
 
 
 def report_rows(
@@ -35,11 +39,17 @@ def report_rows(
 
     `best` holds the `topk_count` best tokens by row of logits, if they are known already.
     """
+    topk = _topk(backend, logits, walks, best, topk_count)
     columns = (
         _logprobs(backend, logits, walks),
-        _topk(backend, logits, walks, best, topk_count),
         _candidates(backend, logits, walks),
-        [_jump_forward(walk) if walk.plan.row.draft_max else () for walk in walks],
+        [
+            Feedback(
+                topk=best_tokens,
+                jump_forward=_jump_forward(walk) if walk.plan.row.draft_max else (),
+            )
+            for walk, best_tokens in zip(walks, topk, strict=True)
+        ],
     )
     return [RowReport(*parts) for parts in zip(*columns, strict=True)]
 

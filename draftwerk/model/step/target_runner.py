@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.blend.blend_rows import check_blend, copy_segments, lay_out, probe_rows
@@ -19,7 +21,6 @@ from draftwerk.speculative.protocol.journal import has_moves
 from draftwerk.speculative.protocol.rounds import (
     Decision,
     Draft,
-    Feedback,
     Proposal,
     Row,
     StepReport,
@@ -203,9 +204,7 @@ def _decision(row: WalkedRow, ahead: HeadDraft) -> Decision:
         logprobs=report.logprobs,
         candidates=report.candidates,
         head_candidates=tuple(ahead.head_candidates),
-        feedback=Feedback(
-            topk=report.topk, jump_forward=report.jump_forward, head_tree=ahead.head_tree
-        ),
+        feedback=replace(report.feedback, head_tree=ahead.head_tree),
     )
 
 

@@ -10,14 +10,12 @@ from draftwerk.speculative.drafting.budget import BudgetChoice, CandidateNodes, 
 from draftwerk.speculative.drafting.token_weights import token_weights
 from draftwerk.speculative.sources.acceptance import (
     DEPTHS,
-    DRAFT,
     PER_SOURCE,
-    SOURCE_COUNT,
     AcceptanceStats,
     SequenceAcceptance,
     kind,
 )
-from draftwerk.speculative.sources.registry import PRIORS
+from draftwerk.speculative.sources.registry import NUMBERS, PRIORS
 from draftwerk.speculative.sources.tree import DraftTree
 
 MODEL_MAX = 8
@@ -90,9 +88,8 @@ class Controller:
         truths = dict(
             zip([-1, *path], new_token_ids, strict=False)
         )  # what followed each right node
-        expected = [0.0] * SOURCE_COUNT
-        hits = [0] * SOURCE_COUNT
         acceptance, parents, tokens = tree.acceptance, tree.parents, tree.tokens
+        expected, hits = [0.0] * len(acceptance.names), [0] * len(acceptance.names)
         for node, cell in zip(tree.credit_nodes, tree.credit_cells, strict=True):
             truth = truths.get(parents[node])
             if truth is not None:
@@ -212,7 +209,8 @@ class Controller:
         for depth, chance in zip(row_tree.tree.depths, row_tree.tree.chances(), strict=True):
             if depth < MODEL_MAX and chance > others[depth]:
                 others[depth] = chance
-        first, factor = kind(DRAFT, 0), row_tree.sequence_acceptance.factors[DRAFT]
+        draft = NUMBERS["draft"]
+        first, factor = kind(draft, 0), row_tree.sequence_acceptance.factors[draft]
         chances = row_tree.tree.acceptance.chances
         gains: list[float] = []
         path = 1.0

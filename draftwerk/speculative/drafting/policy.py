@@ -8,7 +8,8 @@ from draftwerk.speculative.drafting.controller import Controller
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.rationing import Choice, DraftRationing, RationedRow
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
-from draftwerk.speculative.sources.acceptance import DRAFT, kind
+from draftwerk.speculative.sources.acceptance import kind
+from draftwerk.speculative.sources.registry import NUMBERS
 from draftwerk.speculative.sources.tree import DraftTree
 
 
@@ -112,10 +113,11 @@ class RejectionPolicy(KeyedPolicy):
         for row in prepared.rows:
             drafts[row.place] = model_drafts[row.place]
             # To learn from:
-            row.row_tree.tree.add_chain(-1, model_drafts[row.place].tokens, kind(DRAFT, 0))
+            row.row_tree.tree.add_chain(-1, model_drafts[row.place].tokens, DRAFT_KIND)
         return drafts
 
 
+DRAFT_KIND = kind(NUMBERS["draft"], 0)
 KEYED, REJECTION = KeyedPolicy(), RejectionPolicy()
 
 
@@ -129,9 +131,8 @@ def candidate_nodes(prepared: Prepared, model_drafts: tuple[Draft, ...]) -> list
 
 def _add_draft(tree: DraftTree, draft: Draft) -> None:
     """Merge the draft model's guesses into a tree."""
-    first = kind(DRAFT, 0)
     indices = [-1]  # of each drafted node in the tree, from the root on; -2 where it found no room
     for token, parent in zip(draft.tokens, draft.parents, strict=True):
         above = indices[parent + 1]
-        node = tree.add(above, token, first) if above >= -1 else -1
+        node = tree.add(above, token, DRAFT_KIND) if above >= -1 else -1
         indices.append(node if node >= 0 else -2)

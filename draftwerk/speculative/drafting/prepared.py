@@ -9,8 +9,6 @@ from draftwerk.speculative.drafting.rationing import Choice
 from draftwerk.speculative.protocol.rounds import Draft, Round
 from draftwerk.speculative.sources.acceptance import SequenceAcceptance
 from draftwerk.speculative.sources.draft_head import HeadSource
-from draftwerk.speculative.sources.early import EarlySource
-from draftwerk.speculative.sources.grammar import GrammarSource
 from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from draftwerk.speculative.sources.source import DraftSource
@@ -34,9 +32,8 @@ class DraftedSequence:
     takes_model: bool
     model_read: int = 0
     """Tokens that the draft model knew when it last drafted."""
-    grammar: GrammarSource | None = None
     head: HeadSource | None = None
-    early: EarlySource | None = None
+    """The one source that the device works for: its time is rationed."""
     sequence_acceptance: SequenceAcceptance = field(default_factory=SequenceAcceptance)
     breaker: Breaker = field(default_factory=Breaker)
     tree: DraftTree | None = None

@@ -25,8 +25,6 @@ from draftwerk.speculative.protocol.rounds import (
     Row,
 )
 from draftwerk.speculative.sources.draft_head import HeadSource
-from draftwerk.speculative.sources.early import EarlySource
-from draftwerk.speculative.sources.grammar import GrammarSource
 from draftwerk.speculative.sources.ngram_index import INDEX_MAX, Occurrences, SequenceText
 from draftwerk.speculative.sources.registry import SourceInputs, make_sources
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
@@ -209,21 +207,15 @@ class Proposer:
         return self._sequences[sequence_id].text.occurrences
 
     def _read(self, row: Row) -> DraftedSequence:
-        """Record a row: its new sequence, the committed tokens, the target's top-k."""
+        """Record a row: its new sequence, the committed tokens, what else came with it."""
         if row.new_sequence is not None:
             self._sequences[row.sequence_id] = self._open(row.new_sequence)
         state = self._sequences[row.sequence_id]
-        feedback = row.feedback
-        if feedback.topk:
-            state.memory.successors.learn(feedback.topk)
+        state.memory.read(row)
         if row.new_token_ids:
             self._learn(state, row.new_token_ids)
-        if state.grammar is not None:
-            state.grammar.jump_forward = feedback.jump_forward
-        if state.head is not None:
-            state.head.head_tree = feedback.head_tree
-        if state.early is not None:
-            state.early.tokens = row.early
+        for source in state.sources:
+            source.read(row)
         return state
 
     def _learn(self, state: DraftedSequence, new_token_ids: tuple[int, ...]) -> None:
@@ -271,9 +263,7 @@ class Proposer:
             memory,
             opened=len(new_sequence.tokens),
             takes_model="draft" in allowed,
-            grammar=next((each for each in sources if isinstance(each, GrammarSource)), None),
             head=next((each for each in sources if isinstance(each, HeadSource)), None),
-            early=next((each for each in sources if isinstance(each, EarlySource)), None),
         )
 
     def _forget(self, sequence_id: int) -> None:

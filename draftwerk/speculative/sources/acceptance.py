@@ -7,10 +7,8 @@ proposals were right, so nothing is censored and no bandit algorithm is needed.
 
 from collections.abc import Mapping, Sequence
 
-GRAMMAR, PREDICTION, NGRAM, SUFFIX, STORE, RECYCLE, HEAD, DRAFT, EARLY = range(9)
-"""The numbers of the sources; `registry.SOURCES` has a row for each."""
-SOURCE_COUNT = 9
-
+SOURCES_MAX = 16
+"""Rows that `registry.SOURCES` may have; a source's number is its row."""
 DEPTHS = 8
 """Depths that have statistics of their own; deeper nodes share the last."""
 BUCKETS = 32
@@ -47,8 +45,8 @@ class AcceptanceStats:
         """Start from these chances by source name, in the order of source numbers, and bucket."""
         self.names = tuple(priors)
         """By source number."""
-        assert len(self.names) == SOURCE_COUNT
-        self.chances = [UNKNOWN] * (SOURCE_COUNT * PER_SOURCE)
+        assert len(self.names) <= SOURCES_MAX
+        self.chances = [UNKNOWN] * (len(self.names) * PER_SOURCE)
         for source, chances in enumerate(priors.values()):
             for bucket, chance in enumerate(chances):
                 first = kind(source, bucket)
@@ -74,9 +72,9 @@ class SequenceAcceptance:
     __slots__ = ("_expected", "_hits", "factors")
 
     def __init__(self) -> None:
-        self.factors = [1.0] * SOURCE_COUNT
-        self._hits = [SEQUENCE_WEIGHT] * SOURCE_COUNT
-        self._expected = [SEQUENCE_WEIGHT] * SOURCE_COUNT
+        self.factors = [1.0] * SOURCES_MAX
+        self._hits = [SEQUENCE_WEIGHT] * SOURCES_MAX
+        self._expected = [SEQUENCE_WEIGHT] * SOURCES_MAX
 
     def learn(self, source: int, expected: float, hits: int) -> None:
         """Take in one round: hits, and what the chances that all sequences share had promised."""

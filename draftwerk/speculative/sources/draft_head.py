@@ -1,29 +1,29 @@
 """The draft head's tree (as in EAGLE, Medusa, Hydra) as a draft source."""
 
-from draftwerk.speculative.protocol.rounds import HeadNode
-from draftwerk.speculative.sources.acceptance import HEAD
+from draftwerk.speculative.protocol.rounds import HeadNode, Row
 from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.ranking import Ranking
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
+from draftwerk.speculative.sources.source import DraftSource
 from draftwerk.speculative.sources.tree import DraftTree
 
 WIDTHS = (6, 4, 3, 2)
 """Most children of a node, by depth; none beyond."""
 
 
-class HeadSource:
+class HeadSource(DraftSource):
     """Proposes the nodes of the draft head's newest tree, which came with the row."""
 
     __slots__ = ("_ranking", "_text", "head_tree")
 
-    def __init__(self, text: SequenceText, noise: SequenceNoise) -> None:
+    def __init__(self, number: int, text: SequenceText, noise: SequenceNoise) -> None:
+        super().__init__(number)
         self._text = text
-        self._ranking = Ranking(HEAD, noise)
+        self._ranking = Ranking(number, noise)
         self.head_tree: tuple[HeadNode, ...] = ()
 
-    def learn(self, new_token_ids: tuple[int, ...]) -> None:
-        """Drop the tree: it was computed before these tokens."""
-        self.head_tree = ()
+    def read(self, row: Row) -> None:
+        self.head_tree = row.feedback.head_tree
 
     def propose(self, tree: DraftTree, depth_max: int) -> None:
         position = self._text.length

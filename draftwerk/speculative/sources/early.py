@@ -1,22 +1,24 @@
 """The early text as a draft source: what was decoded over reused segments for the same prompt."""
 
-from draftwerk.speculative.sources.acceptance import EARLY, kind
+from draftwerk.speculative.protocol.rounds import Row
+from draftwerk.speculative.sources.acceptance import kind
+from draftwerk.speculative.sources.source import DraftSource
 from draftwerk.speculative.sources.tree import DraftTree
 
 
-class EarlySource:
+class EarlySource(DraftSource):
     """One chain, which comes with the row that it is for."""
 
     __slots__ = ("tokens",)
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
         self.tokens: tuple[int, ...] = ()
         """After the newest known token."""
 
-    def learn(self, new_token_ids: tuple[int, ...]) -> None:
-        """Drop the tokens: the next row brings those that still fit."""
-        self.tokens = ()
+    def read(self, row: Row) -> None:
+        self.tokens = row.early
 
     def propose(self, tree: DraftTree, depth_max: int) -> None:
         """Add the tokens, even beyond `depth_max`: they were decoded, not guessed."""
-        tree.add_chain(-1, self.tokens, kind(EARLY, 0))
+        tree.add_chain(-1, self.tokens, kind(self._number, 0))

@@ -4,21 +4,20 @@ Saxena, "Prompt lookup decoding" (2023); here over prompt and output, the longes
 the newest of those.
 """
 
-from draftwerk.speculative.sources.acceptance import NGRAM, kind
+from draftwerk.speculative.sources.acceptance import kind
 from draftwerk.speculative.sources.ngram_index import SequenceText
+from draftwerk.speculative.sources.source import DraftSource
 from draftwerk.speculative.sources.tree import DraftTree
 
 
-class NgramSource:
+class NgramSource(DraftSource):
     """One chain from the text's own past."""
 
     __slots__ = ("_text",)
 
-    def __init__(self, text: SequenceText) -> None:
+    def __init__(self, number: int, text: SequenceText) -> None:
+        super().__init__(number)
         self._text = text
-
-    def learn(self, new_token_ids: tuple[int, ...]) -> None:
-        """Nothing: the text is the memory."""
 
     def propose(self, tree: DraftTree, depth_max: int) -> None:
         """Copy from the best match; past the end the copy reads itself, so loops unroll."""
@@ -31,7 +30,7 @@ class NgramSource:
         period = len(copy)
         while len(copy) < depth_max:
             copy.extend(copy[: min(period, depth_max - len(copy))])
-        tree.add_chain(-1, copy, kind(NGRAM, level))
+        tree.add_chain(-1, copy, kind(self._number, level))
 
 
 def best(matches: list[tuple[int, int]]) -> tuple[int, int]:

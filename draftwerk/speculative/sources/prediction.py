@@ -5,8 +5,9 @@ the rest is copied from there; where the output departs, every plausible place i
 those that the next tokens contradict are dropped.
 """
 
-from draftwerk.speculative.sources.acceptance import PREDICTION, kind
+from draftwerk.speculative.sources.acceptance import kind
 from draftwerk.speculative.sources.ngram_index import GAP, PAD, Occurrences, SequenceText
+from draftwerk.speculative.sources.source import DraftSource
 from draftwerk.speculative.sources.tree import DraftTree
 
 INSERTED, REPLACED, SKIPPED, MATCHED = range(4)
@@ -23,14 +24,19 @@ UNSURE_DEPTH = 6
 """Path length for a hypothesis that nothing confirms yet."""
 
 
-class PredictionSource:
+class PredictionSource(DraftSource):
     """Where in the prediction the output may be."""
 
     __slots__ = ("_home", "_hypotheses", "_lost", "_predicted", "_text")
 
     def __init__(
-        self, text: SequenceText, prediction: tuple[int, ...], output: tuple[int, ...]
+        self,
+        number: int,
+        text: SequenceText,
+        prediction: tuple[int, ...],
+        output: tuple[int, ...],
     ) -> None:
+        super().__init__(number)
         self._text = text
         self._predicted = Occurrences(prediction)
         self._predicted.index(len(prediction))
@@ -68,7 +74,7 @@ class PredictionSource:
             if agreed:
                 bucket = CONFIRMED - 1 + sum(agreed >= count for count in AGREED)
             length = depth_max if agreed or bucket == BEGUN else min(depth_max, UNSURE_DEPTH)
-            tree.add_chain(-1, predicted[position : position + length], kind(PREDICTION, bucket))
+            tree.add_chain(-1, predicted[position : position + length], kind(self._number, bucket))
 
     def _reanchor(self, previous: int, token: int) -> list[tuple[int, int, int]]:
         """Return the places where the prediction may go on after an unexpected token."""

@@ -8,10 +8,11 @@ the noise that the target will draw with, and the score says how good a guess is
 from collections.abc import Iterable
 
 from draftwerk.speculative.protocol.rounds import TokenTopK
-from draftwerk.speculative.sources.acceptance import DEPTHS, RECYCLE
+from draftwerk.speculative.sources.acceptance import DEPTHS
 from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.ranking import Ranking
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
+from draftwerk.speculative.sources.source import DraftSource
 from draftwerk.speculative.sources.tree import DraftTree
 
 RANKS = 16
@@ -56,18 +57,18 @@ class Successors:
             assert len(entry.best) == len(entry.losses)
 
 
-class RecycleSource:
+class RecycleSource(DraftSource):
     """A tree over the name space's successors, below the sequence's last token."""
 
     __slots__ = ("_ranking", "_successors", "_text")
 
-    def __init__(self, text: SequenceText, successors: Successors, noise: SequenceNoise) -> None:
+    def __init__(
+        self, number: int, text: SequenceText, successors: Successors, noise: SequenceNoise
+    ) -> None:
+        super().__init__(number)
         self._text = text
         self._successors = successors
-        self._ranking = Ranking(RECYCLE, noise)
-
-    def learn(self, new_token_ids: tuple[int, ...]) -> None:
-        """Nothing: the successors come with the rows."""
+        self._ranking = Ranking(number, noise)
 
     def propose(self, tree: DraftTree, depth_max: int) -> None:
         if max(tree.scores[:1], default=0.0) >= SURE:

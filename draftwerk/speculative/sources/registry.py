@@ -1,7 +1,7 @@
-"""The table of draft sources: a new one is a file that guesses, a number, and a row here.
+"""The table of draft sources: a new one is a file that guesses, and a row here.
 
 Settings, `--help`, requests, origins of tokens, the proposer, acceptance statistics, the colours of
-`draftwerk chat` and the page's legend all follow the table, or are compared with it by a test.
+`draftwerk chat` and the page's legend all follow the table.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,6 +31,8 @@ class SourceInputs(NamedTuple):
     noise: SequenceNoise
     memory: Memory
     """Of the sequence's name space."""
+    number: int = 0
+    """The source's row in the table."""
 
 
 class Colour(NamedTuple):
@@ -58,10 +60,12 @@ class SourceSpec:
     """Returns a sequence's source, or None where it has nothing to draft from."""
     is_setting: bool = True
     """Whether settings and requests choose it by name."""
+    needs_topk: bool = False
+    """Whether it lives on the target's top-k, which takes a pass over every logit."""
 
 
 def _grammar(inputs: SourceInputs) -> GrammarSource | None:
-    return None if inputs.new_sequence.sampling.grammar is None else GrammarSource()
+    return None if inputs.new_sequence.sampling.grammar is None else GrammarSource(inputs.number)
 
 
 def _prediction(inputs: SourceInputs) -> PredictionSource | None:
@@ -69,7 +73,7 @@ def _prediction(inputs: SourceInputs) -> PredictionSource | None:
     if not new_sequence.prediction:
         return None
     output = new_sequence.tokens[new_sequence.prompt_count :]
-    return PredictionSource(inputs.text, new_sequence.prediction, output)
+    return PredictionSource(inputs.number, inputs.text, new_sequence.prediction, output)
 
 
 def _votes(*by_length: float) -> tuple[float, ...]:
@@ -98,21 +102,21 @@ SOURCES = (
         "what followed the longest match earlier in the text",
         (0.3, 0.4, 0.5, 0.7, 0.85),
         Colour("#2f6fde", "#7aa7ff", 34),
-        lambda inputs: NgramSource(inputs.text),
+        lambda inputs: NgramSource(inputs.number, inputs.text),
     ),
     SourceSpec(
         "suffix",
         "what followed most of the matches earlier in the text",
         _votes(0.5, 0.6, 0.7, 0.85, 0.95),
         Colour("#1f9d61", "#5fd49a", 32),
-        lambda inputs: SuffixSource(inputs.text, inputs.noise),
+        lambda inputs: SuffixSource(inputs.number, inputs.text, inputs.noise),
     ),
     SourceSpec(
         "store",
         "what followed in finished answers to the same API key or cache salt",
         _votes(0.4, 0.5, 0.7, 0.85, 0.95),
         Colour("#0d9488", "#4fd1c5", 92),
-        lambda inputs: StoreSource(inputs.text, inputs.memory.store, inputs.noise),
+        lambda inputs: StoreSource(inputs.number, inputs.text, inputs.memory.store, inputs.noise),
     ),
     SourceSpec(
         "recycle",
@@ -125,7 +129,10 @@ SOURCES = (
             *(0.02, 0.045, 0.075, 0.1, 0.13, 0.13, 0.13, 0.13),
         ),
         Colour("#d97706", "#fbb454", 33),
-        lambda inputs: RecycleSource(inputs.text, inputs.memory.successors, inputs.noise),
+        lambda inputs: RecycleSource(
+            inputs.number, inputs.text, inputs.memory.successors, inputs.noise
+        ),
+        needs_topk=True,
     ),
     SourceSpec(
         "head",
@@ -138,7 +145,7 @@ SOURCES = (
             *(0.03, 0.05, 0.08, 0.12, 0.15, 0.18, 0.2, 0.2),
         ),
         Colour("#7c8a00", "#d3dc5a", 96),
-        lambda inputs: HeadSource(inputs.text, inputs.noise),
+        lambda inputs: HeadSource(inputs.number, inputs.text, inputs.noise),
     ),
     SourceSpec(
         "draft",
@@ -152,12 +159,13 @@ SOURCES = (
         "the early text, decoded over reused passages while the prompt was read",
         (0.7,),
         Colour("#be185d", "#f9a8d4", 95),
-        lambda _: EarlySource(),
+        lambda inputs: EarlySource(inputs.number),
         is_setting=False,
     ),
 )
 """By source number, which is also the order in which sources add their guesses to a tree."""
 
+NUMBERS = {spec.name: number for number, spec in enumerate(SOURCES)}
 PRIORS = {spec.name: spec.priors for spec in SOURCES}
 SETTINGS = tuple(spec.name for spec in SOURCES if spec.is_setting)
 """The sources that a server may be told to use, and a request may choose from."""
@@ -168,5 +176,15 @@ WITHOUT_MODEL = tuple(name for name in SETTINGS if name != "draft")
 def make_sources(inputs: SourceInputs, allowed: Iterable[str]) -> list[DraftSource]:
     """Return the sources of a new sequence, in the order of the table."""
     names = frozenset(allowed)
-    made = (spec.make(inputs) for spec in SOURCES if spec.name in names or not spec.is_setting)
+    made = (
+        spec.make(inputs._replace(number=number))
+        for number, spec in enumerate(SOURCES)
+        if spec.name in names or not spec.is_setting
+    )
     return [source for source in made if source is not None]
+
+
+def need_topk(names: Iterable[str]) -> bool:
+    """Whether one of these sources lives on the target's top-k."""
+    allowed = frozenset(names)
+    return any(spec.needs_topk and spec.name in allowed for spec in SOURCES)

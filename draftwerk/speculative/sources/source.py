@@ -1,17 +1,24 @@
 """What a draft source is: one sequence's view of one place that guesses come from."""
 
-from typing import Protocol
-
+from draftwerk.speculative.protocol.rounds import Row
 from draftwerk.speculative.sources.tree import DraftTree
 
 
-class DraftSource(Protocol):
+class DraftSource:
     """Guesses one sequence's next tokens; `registry.SOURCES` lists the sources."""
+
+    __slots__ = ("_number",)
+
+    def __init__(self, number: int) -> None:
+        """Draft as this row of the table."""
+        self._number = number
 
     def learn(self, new_token_ids: tuple[int, ...]) -> None:
         """Take in committed tokens; the sequence's `SequenceText` has them already."""
-        ...
+
+    def read(self, row: Row) -> None:
+        """Take in what came with the sequence's newest row, after its committed tokens."""
 
     def propose(self, tree: DraftTree, depth_max: int) -> None:
         """Add guesses to the tree, in paths of at most `depth_max` tokens."""
-        ...
+        raise NotImplementedError

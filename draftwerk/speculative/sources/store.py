@@ -8,10 +8,11 @@ of the old.
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from draftwerk.speculative.sources.acceptance import STORE
+from draftwerk.speculative.protocol.rounds import Row
 from draftwerk.speculative.sources.ngram_index import GAP, Occurrences, SequenceText
 from draftwerk.speculative.sources.recycle import Successors
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
+from draftwerk.speculative.sources.source import DraftSource
 from draftwerk.speculative.sources.suffix import Ballot, grow
 from draftwerk.speculative.sources.tree import DraftTree
 
@@ -39,17 +40,6 @@ class Store:
         young.append(kept)
         young.index(len(kept))
 
-    def propose(
-        self, tree: DraftTree, text: SequenceText, noise: SequenceNoise, depth_max: int
-    ) -> None:
-        """Let the younger generation that knows the text's end vote."""
-        tail = text.tail()
-        for generation in self.generations:
-            matches = generation.matches(tail, False)
-            if matches:
-                grow(tree, Ballot(noise, text.length, generation.tokens, STORE), matches, depth_max)
-                return
-
     @property
     def size(self) -> int:
         """Return how many tokens are held, padding included."""
@@ -64,6 +54,11 @@ class Memory:
     def __init__(self) -> None:
         self.store = Store()
         self.successors = Successors()
+
+    def read(self, row: Row) -> None:
+        """Take in what a row of one of the sequences brings, whatever sources it has."""
+        if row.feedback.topk:
+            self.successors.learn(row.feedback.topk)
 
 
 class Memories:
@@ -91,18 +86,23 @@ class Memories:
             memory.successors.check()
 
 
-class StoreSource:
+class StoreSource(DraftSource):
     """A sequence's view of its name space's finished outputs."""
 
     __slots__ = ("_noise", "_store", "_text")
 
-    def __init__(self, text: SequenceText, store: Store, noise: SequenceNoise) -> None:
+    def __init__(self, number: int, text: SequenceText, store: Store, noise: SequenceNoise) -> None:
+        super().__init__(number)
         self._text = text
         self._store = store
         self._noise = noise
 
-    def learn(self, new_token_ids: tuple[int, ...]) -> None:
-        """Nothing: the store learns a text when it is closed."""
-
     def propose(self, tree: DraftTree, depth_max: int) -> None:
-        self._store.propose(tree, self._text, self._noise, depth_max)
+        """Let the younger generation that knows the text's end vote."""
+        tail = self._text.tail()
+        for generation in self._store.generations:
+            matches = generation.matches(tail, False)
+            if matches:
+                ballot = Ballot(self._noise, self._text.length, generation.tokens, self._number)
+                grow(tree, ballot, matches, depth_max)
+                return

@@ -8,9 +8,10 @@ will draw with has a voice too.
 from math import log
 from typing import NamedTuple
 
-from draftwerk.speculative.sources.acceptance import DEPTHS, SUFFIX, kind
+from draftwerk.speculative.sources.acceptance import DEPTHS, kind
 from draftwerk.speculative.sources.ngram_index import GAP, LEVELS, Match, SequenceText
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
+from draftwerk.speculative.sources.source import DraftSource
 from draftwerk.speculative.sources.tree import DraftTree
 
 VOTERS_MAX = 8
@@ -21,21 +22,19 @@ AGREEMENTS = 4
 """Buckets for the share of voters that agree on a token."""
 
 
-class SuffixSource:
+class SuffixSource(DraftSource):
     """The votes of the text's own past."""
 
     __slots__ = ("_noise", "_text")
 
-    def __init__(self, text: SequenceText, noise: SequenceNoise) -> None:
+    def __init__(self, number: int, text: SequenceText, noise: SequenceNoise) -> None:
+        super().__init__(number)
         self._text = text
         self._noise = noise
 
-    def learn(self, new_token_ids: tuple[int, ...]) -> None:
-        """Nothing: the text is the memory."""
-
     def propose(self, tree: DraftTree, depth_max: int) -> None:
         """Add what followed the longest matches, and below them the second longest."""
-        ballot = Ballot(self._noise, self._text.length, self._text.tokens, SUFFIX)
+        ballot = Ballot(self._noise, self._text.length, self._text.tokens, self._number)
         grow(tree, ballot, self._text.matches(), depth_max)
 
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, NO_FEEDBACK, Draft
 from draftwerk.speculative.sources.acceptance import (
     DEPTHS,
-    PREDICTION,
     AcceptanceStats,
     SequenceAcceptance,
     source_of,
 )
 
+PREDICTION = "prediction"
 NODES_MAX = 63
 """A row's ancestor masks are 64-bit words, and the last committed token takes one bit."""
 CHANCE_MAX = 0.98
@@ -78,7 +78,7 @@ class DraftTree:
             self.owners.append(source)
         elif chance > self.scores[node]:
             self.scores[node] = chance
-            if self.owners[node] != PREDICTION:
+            if self.acceptance.names[self.owners[node]] != PREDICTION:
                 self.owners[node] = source
         self.credit_nodes.append(node)
         self.credit_cells.append(cell)

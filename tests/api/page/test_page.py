@@ -2,7 +2,6 @@
 
 import ast
 import json
-import re
 import shlex
 
 import pytest
@@ -23,11 +22,6 @@ TYPE = """(text) => {
 }"""
 IDLE = "document.getElementById('go').textContent === 'Send'"
 ANSWER = "[...document.querySelectorAll('.answer .token')].map((t) => t.textContent).join('')"
-
-
-STYLE = FILES["style.css"].decode()
-TALK_STYLE = FILES["talk.css"].decode()
-FIGURES = FILES["figures.js"].decode()
 
 
 async def test_the_page_may_run_its_own_scripts_and_nothing_else() -> None:
@@ -56,22 +50,32 @@ async def test_the_page_may_run_its_own_scripts_and_nothing_else() -> None:
             assert forbidden not in reply.text, (name, forbidden)
 
 
-def test_the_page_knows_every_source_of_the_table() -> None:
-    legend = re.search(r"const MEANINGS = \{(.*?)\};", FIGURES, re.S)
-    assert legend is not None
-    meanings = dict(re.findall(r'^  (\w+): "(.*)",$', legend[1], re.M))
-    for spec in SOURCES:
-        assert f"[data-origin={spec.name}] {{ --c: var(--{spec.name}); }}" in TALK_STYLE
-        found = re.findall(rf"--{spec.name}: light-dark\((#\w+), (#\w+)\);", STYLE)
-        assert found == [(spec.colour.light, spec.colour.dark)]
-        assert meanings.pop(spec.name) == spec.meaning
-    assert meanings.keys() == {"target", "bonus", "corrected"}
-
-
 def test_every_source_has_a_colour_of_its_own() -> None:
-    for spec in SOURCES:
-        assert STYLE.count(spec.colour.light) == STYLE.count(spec.colour.dark) == 1
-    assert len(set(COLOURS.values())) == len(COLOURS) == len(SOURCES)
+    colours = [(spec.colour.light, spec.colour.dark) for spec in SOURCES]
+    assert len({*colours}) == len({*COLOURS.values()}) == len(COLOURS) == len(SOURCES)
+
+
+SHOWN_COLOUR = """(name) => {
+  const mark = document.createElement("i");
+  mark.dataset.origin = name;
+  mark.style.color = "var(--c)";
+  document.body.append(mark);
+  return getComputedStyle(mark).color;
+}"""
+
+
+@needs_browser
+@pytest.mark.parametrize("dark", [False, True])
+async def test_colours_come_from_the_table_of_sources(chromium: int, dark: bool) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await page.look(600, 800, dark=dark)
+        await page.until("document.getElementById('model').textContent.includes('fake-model')")
+        for spec in SOURCES:
+            colour = spec.colour.dark if dark else spec.colour.light
+            parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+            shown = await page.run(f"({SHOWN_COLOUR})('{spec.name}')")
+            assert shown == f"rgb({', '.join(map(str, parts))})"
+        assert page.complaints == []
 
 
 @needs_browser
@@ -390,6 +394,7 @@ async def test_a_system_prompt_may_have_several_lines(chromium: int) -> None:
 @needs_browser
 async def test_the_legend_explains_every_origin(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await page.until("document.getElementById('model').textContent.includes('fake-model')")
         known = set(
             await page.run(
                 "import('/page/figures.js').then((figures) => Object.keys(figures.MEANINGS))"

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.service.endpoints import ready_reply
 from draftwerk.cluster.merging import merged
+from draftwerk.speculative.sources.registry import SOURCES
 from tests.api.conftest import MODEL, Served, serving
 from tests.api.support.fake_engine import FakeEngine
 
@@ -184,6 +185,7 @@ async def test_capabilities_separate_obeyed_from_refused(served: Served) -> None
     assert {"functions", "audio"} <= set(chat["unsupported"])
     assert "`json_schema`" in chat["supported"]["response_format"]
     assert found["draft_sources"] == ["ngram", "suffix"]
+    assert [each["name"] for each in found["origins"]] == [spec.name for spec in SOURCES]
     assert found["model"] == MODEL
 
 

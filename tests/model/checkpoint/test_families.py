@@ -11,7 +11,7 @@ from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.model_driver import Driver, Live, random_tree
 from tests.support.runners import make_runner
-from tests.support.tiny_models import VOCAB, oracle_greedy, oracle_logits, save_tiny
+from tests.support.tiny_models import FAMILIES, VOCAB, oracle_greedy, oracle_logits, save_tiny
 
 GREEDY = Sampling(temperature=0.0)
 CASES = {
@@ -30,6 +30,7 @@ CASES = {
     "qwen3, query and key norms": ("qwen3", {}),
     "qwen3, biases, yarn": ("qwen3", {"attention_bias": True, "rope": "yarn"}),
 }
+CASES |= {family: (family, {}) for family in FAMILIES.keys() - {of for of, _ in CASES.values()}}
 cases = pytest.mark.parametrize(("family", "changes"), CASES.values(), ids=CASES)
 
 

@@ -7,7 +7,7 @@ from draftwerk.assembly.build import read_infos
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native import servable
 from draftwerk.model.native.build import NativeUnavailable
-from draftwerk.model.native.servable import check_servable, own_format
+from draftwerk.model.native.servable import check_servable, may_use_gpu, own_format
 from draftwerk.settings.setting_fields import ConfigError
 
 
@@ -42,13 +42,16 @@ def test_a_format_of_the_kernels_is_refused_without_them(
 def test_what_torch_serves_is_not_refused() -> None:
     for dtype in ("auto", "bf16", "fp32"):
         check_servable("cpu", "auto", dtype, "auto", print)
+    assert own_format("int8", "cpu", "auto", print) == "bf16"
 
 
 @pytest.mark.usefixtures("without_kernels")
 def test_where_a_gpu_may_serve_the_model_process_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     check_servable("cuda", "auto", "int8", "auto", print)
+    assert may_use_gpu("cuda") and not may_use_gpu("auto")
     monkeypatch.setattr(servable.shutil, "which", lambda name: "/usr/bin/nvidia-smi")
     check_servable("auto", "auto", "int8", "auto", print)
+    assert may_use_gpu("auto") and not may_use_gpu("cpu")
 
 
 @pytest.mark.usefixtures("without_kernels")

@@ -357,6 +357,7 @@ def test_the_check_refuses_in_words_and_goes_on(grammar: Grammar, checker: Gramm
 @pytest.mark.parametrize("grammar", HEAVY.values(), ids=HEAVY)
 def test_heavy_grammars_are_taken(grammar: Grammar, checker: GrammarChecker) -> None:
     checker.check(grammar)
+    assert list(checker._checked.values())[-1] == ""
 
 
 def test_a_machine_that_is_busy_refuses_for_once() -> None:

@@ -1,6 +1,7 @@
 """What a step costs, learnt from noisy steps."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -55,6 +56,9 @@ def test_what_is_unknown_costs_a_little_more_with_every_token() -> None:
 
 def test_a_larger_step_never_seems_cheaper() -> None:
     cost = StepCost([(1, 10.0), (8, 30.0), (16, 12.0), (64, 11.0)])
+    table = cost.table(64)
+    assert all(less <= more for less, more in pairwise(table[1:]))
+    assert 10.0 <= table[1] <= table[64] < 30.0
     cost.check()
 
 

@@ -14,12 +14,11 @@ from draftwerk.speculative.drafting.breaker import PATIENCE, PERIOD_MAX, Breaker
 from draftwerk.speculative.drafting.controller import Controller, RoundLoad, RowTree
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.sources.acceptance import (
-    NGRAM,
     AcceptanceStats,
     SequenceAcceptance,
     kind,
 )
-from draftwerk.speculative.sources.registry import PRIORS
+from draftwerk.speculative.sources.registry import NUMBERS, PRIORS
 from draftwerk.speculative.sources.tree import DraftTree
 from tests.speculative.costs.test_step_cost import ROOFLINE
 
@@ -220,7 +219,7 @@ def test_a_token_is_worth_the_time_that_its_row_would_have_taken(
 def test_survival_finds_the_true_chance(chance: float) -> None:
     rng = random.Random(0)
     acceptance = AcceptanceStats(PRIORS)
-    cell = kind(NGRAM, 2) + 3
+    cell = kind(NUMBERS["ngram"], 2) + 3
     for _ in range(600):
         acceptance.learn(cell, rng.random() < chance)
     assert acceptance.chances[cell] == pytest.approx(chance, abs=0.1)
@@ -228,11 +227,11 @@ def test_survival_finds_the_true_chance(chance: float) -> None:
 
 
 def test_acceptance_of_one_source_leaves_another_alone() -> None:
-    sequence_acceptance = SequenceAcceptance()
+    sequence_acceptance, ngram = SequenceAcceptance(), NUMBERS["ngram"]
     for _ in range(60):
-        sequence_acceptance.learn(NGRAM, 0.8, 0)
-    assert sequence_acceptance.factors[NGRAM] < 0.2
-    assert all(factor == 1.0 for n, factor in enumerate(sequence_acceptance.factors) if n != NGRAM)
+        sequence_acceptance.learn(ngram, 0.8, 0)
+    assert sequence_acceptance.factors[ngram] < 0.2
+    assert all(factor == 1.0 for n, factor in enumerate(sequence_acceptance.factors) if n != ngram)
     for _ in range(60):
-        sequence_acceptance.learn(NGRAM, 0.8, 1)
-    assert sequence_acceptance.factors[NGRAM] > 0.9
+        sequence_acceptance.learn(ngram, 0.8, 1)
+    assert sequence_acceptance.factors[ngram] > 0.9

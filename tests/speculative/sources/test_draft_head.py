@@ -3,14 +3,13 @@
 from draftwerk.speculative.protocol.rounds import HeadNode
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.sources.acceptance import (
-    HEAD,
     AcceptanceStats,
     SequenceAcceptance,
     source_of,
 )
 from draftwerk.speculative.sources.draft_head import WIDTHS, HeadSource
 from draftwerk.speculative.sources.ngram_index import SequenceText
-from draftwerk.speculative.sources.registry import PRIORS
+from draftwerk.speculative.sources.registry import NUMBERS, PRIORS
 from draftwerk.speculative.sources.sequence_noise import GREEDY, SequenceNoise
 from draftwerk.speculative.sources.tree import DraftTree
 
@@ -26,7 +25,7 @@ def proposed(
     head_tree: tuple[HeadNode, ...], depth_max: int = 8, key: SequenceNoise = GREEDY
 ) -> DraftTree:
     source, tree = (
-        HeadSource(SequenceText([3, 9]), key),
+        HeadSource(NUMBERS["head"], SequenceText([3, 9]), key),
         DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance()),
     )
     source.head_tree = head_tree
@@ -45,7 +44,7 @@ def paths(tree: DraftTree) -> set[tuple[int, ...]]:
 def test_each_head_node_names_the_children_of_its_own_node():
     tree = proposed(HEAD_TREE)
     assert paths(tree) == {(4,), (5,), (6,), (4, 7), (4, 8), (5, 8), (4, 8, 1)}
-    assert {source_of(cell) for cell in tree.credit_cells} == {HEAD}
+    assert {source_of(cell) for cell in tree.credit_cells} == {NUMBERS["head"]}
     assert tree.scores[tree.child(-1, 4)] > tree.scores[tree.child(-1, 5)]
 
 
@@ -68,14 +67,3 @@ def test_candidates_are_ranked_with_the_noise_of_their_place():
     tree = proposed((even,), key=key)
     best = max(even.best, key=lambda token: key.of_tokens(2, [token])[0])
     assert tree.tokens[0] == best
-
-
-def test_committed_tokens_outdate_what_was_head_node_before():
-    source, tree = (
-        HeadSource(SequenceText([3, 9]), GREEDY),
-        DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance()),
-    )
-    source.head_tree = HEAD_TREE
-    source.learn((4,))
-    source.propose(tree, 8)
-    assert len(tree) == 0

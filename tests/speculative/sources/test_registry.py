@@ -2,23 +2,27 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from draftwerk.speculative.protocol.rounds import HeadNode, NewSequence, TokenTopK
+from draftwerk.speculative.protocol.rounds import (
+    NOTHING_LEARNED,
+    Feedback,
+    HeadNode,
+    NewSequence,
+    Row,
+    TokenTopK,
+)
 from draftwerk.speculative.sampling.params import Grammar, Sampling
-from draftwerk.speculative.sources import acceptance
 from draftwerk.speculative.sources.acceptance import (
     BUCKETS,
-    SOURCE_COUNT,
     AcceptanceStats,
     SequenceAcceptance,
     kind,
 )
-from draftwerk.speculative.sources.draft_head import HeadSource
-from draftwerk.speculative.sources.early import EarlySource
-from draftwerk.speculative.sources.grammar import GrammarSource
 from draftwerk.speculative.sources.ngram_index import INDEX_MAX, SequenceText
 from draftwerk.speculative.sources.registry import (
+    NUMBERS,
     PRIORS,
     SETTINGS,
     SOURCES,
@@ -26,12 +30,27 @@ from draftwerk.speculative.sources.registry import (
     SourceInputs,
     SourceSpec,
     make_sources,
+    need_topk,
 )
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from draftwerk.speculative.sources.store import Memory
 from draftwerk.speculative.sources.tree import DraftTree
 
 TOKENS = (1, 2, 3, 4, 5, 6, 1, 2, 3)
+ROW = Row(
+    sequence_id=1,
+    start=8,
+    stop=9,
+    samples=True,
+    draft_max=4,
+    blocks=(1,),
+    feedback=Feedback(
+        head_tree=(HeadNode(-1, 3, (4, 7), (0, 9)),),
+        jump_forward=(4,),
+    ),
+    early=(4,),
+)
+"""Feedback for every source that lives on it."""
 
 
 def inputs() -> SourceInputs:
@@ -46,12 +65,6 @@ def inputs() -> SourceInputs:
     return SourceInputs(new, text, SequenceNoise(sampling), memory)
 
 
-def test_numbers_of_sources_are_their_rows() -> None:
-    assert len(SOURCES) == SOURCE_COUNT
-    for number, spec in enumerate(SOURCES):
-        assert getattr(acceptance, spec.name.upper()) == number
-
-
 def test_a_row_starts_the_acceptance_of_its_source() -> None:
     chances = AcceptanceStats(PRIORS).chances
     for number, spec in enumerate(SOURCES):
@@ -63,14 +76,9 @@ def test_a_row_starts_the_acceptance_of_its_source() -> None:
 
 @pytest.mark.parametrize("spec", [spec for spec in SOURCES if spec.name != "draft"])
 def test_what_a_row_makes_drafts_under_its_name(spec: SourceSpec) -> None:
-    source = spec.make(inputs())
+    source = spec.make(inputs()._replace(number=NUMBERS[spec.name]))
     assert source is not None
-    if isinstance(source, GrammarSource):
-        source.jump_forward = (4,)
-    if isinstance(source, HeadSource):
-        source.head_tree = (HeadNode(-1, 3, (4, 7), (0, 9)),)
-    if isinstance(source, EarlySource):
-        source.tokens = (4,)
+    source.read(ROW)
     tree = DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance())
     source.propose(tree, 4)
     draft = tree.draft(list(range(len(tree.tokens))))
@@ -78,9 +86,29 @@ def test_what_a_row_makes_drafts_under_its_name(spec: SourceSpec) -> None:
     assert set(draft.sources) == {spec.name}
 
 
+@pytest.mark.parametrize("spec", [spec for spec in SOURCES if spec.name != "draft"])
+def test_feedback_is_good_for_one_row(spec: SourceSpec) -> None:
+    """Whatever a row does not bring again is outdated: new tokens were committed since."""
+    source, fresh = spec.make(inputs()), spec.make(inputs())
+    assert source is not None and fresh is not None
+    empty = msgspec.structs.replace(ROW, feedback=NOTHING_LEARNED, early=())
+    trees: list[DraftTree] = []
+    for each, rows in ((source, (ROW, empty)), (fresh, (empty,))):
+        for row in rows:
+            each.read(row)
+        trees.append(DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance()))
+        each.propose(trees[-1], 4)
+    assert trees[0].tokens == trees[1].tokens
+
+
+def test_the_table_says_who_lives_on_the_best_tokens() -> None:
+    assert need_topk(SETTINGS)
+    assert [spec.name for spec in SOURCES if need_topk([spec.name])] == ["recycle"]
+
+
 def test_a_sequence_has_the_sources_that_are_allowed_and_can_draft() -> None:
     every = inputs()
-    assert len(make_sources(every, SETTINGS)) == SOURCE_COUNT - 1  # the draft model's come later
+    assert len(make_sources(every, SETTINGS)) == len(SOURCES) - 1  # the draft model's come later
     # A prediction is always the client's wish, and so is an early text.
     assert len(make_sources(every, ())) == 2
     assert [type(each).__name__ for each in make_sources(every, ["ngram"])] == [
@@ -89,7 +117,7 @@ def test_a_sequence_has_the_sources_that_are_allowed_and_can_draft() -> None:
         "EarlySource",
     ]
     plain = every._replace(new_sequence=NewSequence(TOKENS, len(TOKENS), Sampling(temperature=0.0)))
-    assert len(make_sources(plain, SETTINGS)) == SOURCE_COUNT - 3  # no grammar, no prediction
+    assert len(make_sources(plain, SETTINGS)) == len(SOURCES) - 3  # no grammar, no prediction
 
 
 def test_names_that_can_be_chosen() -> None:

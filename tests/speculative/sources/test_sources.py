@@ -16,11 +16,15 @@ from draftwerk.speculative.sources.ngram import NgramSource
 from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.prediction import PredictionSource
 from draftwerk.speculative.sources.recycle import RANKS, WIDTHS, RecycleSource, Successors
-from draftwerk.speculative.sources.registry import PRIORS
+from draftwerk.speculative.sources.registry import NUMBERS, PRIORS
 from draftwerk.speculative.sources.sequence_noise import GREEDY, SequenceNoise
 from draftwerk.speculative.sources.source import DraftSource
 from draftwerk.speculative.sources.suffix import SuffixSource
 from draftwerk.speculative.sources.tree import DraftTree
+
+NGRAM, SUFFIX, RECYCLE, PREDICTED = (
+    NUMBERS[name] for name in ("ngram", "suffix", "recycle", "prediction")
+)
 
 
 def known(tokens: list[int]) -> SequenceText:
@@ -54,20 +58,28 @@ def paths(tree: DraftTree) -> set[tuple[int, ...]]:
 
 def test_ngram_copies_what_followed_the_longest_match() -> None:
     text = known([1, 2, 3, 7, 7, 9, 2, 3, 5, 5, 1, 2, 3])
-    assert proposed(NgramSource(text), 3).tokens == [7, 7, 9]
+    assert proposed(NgramSource(NGRAM, text), 3).tokens == [7, 7, 9]
 
 
 def test_ngram_takes_the_newest_of_equal_matches() -> None:
-    assert proposed(NgramSource(known([2, 3, 7, 2, 3, 8, 2, 3])), 1).tokens == [8]
+    assert proposed(NgramSource(NGRAM, known([2, 3, 7, 2, 3, 8, 2, 3])), 1).tokens == [8]
 
 
 def test_ngram_unrolls_a_loop() -> None:
-    assert proposed(NgramSource(known([1, 2, 1, 2])), 7).tokens == [1, 2, 1, 2, 1, 2, 1]
+    assert proposed(NgramSource(NGRAM, known([1, 2, 1, 2])), 7).tokens == [
+        1,
+        2,
+        1,
+        2,
+        1,
+        2,
+        1,
+    ]
 
 
 def test_suffix_makes_a_tree_of_places_that_disagree() -> None:
     text = known([2, 3, 7, 1, 2, 3, 8, 1, 2, 3, 7, 4, 2, 3])
-    tree = proposed(SuffixSource(text, GREEDY), 2)
+    tree = proposed(SuffixSource(SUFFIX, text, GREEDY), 2)
     assert paths(tree) == {(7, 4), (7, 1), (8, 1)}
     chances = dict(zip(tree.tokens, tree.chances(), strict=True))
     assert chances[7] > chances[8], "two voters against one"
@@ -75,14 +87,17 @@ def test_suffix_makes_a_tree_of_places_that_disagree() -> None:
 
 def test_suffix_offers_the_second_longest_matches_too() -> None:
     text = known([1, 2, 3, 7, 9, 2, 3, 8, 1, 2, 3])
-    assert {path[0] for path in paths(proposed(SuffixSource(text, GREEDY), 1))} == {7, 8}
+    assert {path[0] for path in paths(proposed(SuffixSource(SUFFIX, text, GREEDY), 1))} == {7, 8}
 
 
 @given(st.lists(st.integers(0, 3), max_size=60), st.integers(1, 20))
 def test_ngram_and_suffix_draft_only_what_the_text_has(tokens: list[int], depth_max: int) -> None:
     text = known(tokens)
     pairs = {*pairwise(tokens)}
-    for source in (NgramSource(text), SuffixSource(text, GREEDY)):
+    for source in (
+        NgramSource(NGRAM, text),
+        SuffixSource(SUFFIX, text, GREEDY),
+    ):
         for path in paths(proposed(source, depth_max)):
             assert len(path) <= depth_max
             whole = [*tokens[-1:], *path]
@@ -95,7 +110,7 @@ def test_ngram_and_suffix_draft_only_what_the_text_has(tokens: list[int], depth_
 def test_recycling_grows_a_tree_of_successors() -> None:
     successors = Successors()
     successors.learn([entry(1, 2, 3), entry(2, 4), entry(3, 5), entry(4, 6)])
-    tree = proposed(RecycleSource(known([9, 1]), successors, GREEDY), 3)
+    tree = proposed(RecycleSource(RECYCLE, known([9, 1]), successors, GREEDY), 3)
     assert paths(tree) == {(2, 4, 6), (3, 5)}
 
 
@@ -103,7 +118,7 @@ def test_recycling_keeps_the_latest_and_a_bounded_number() -> None:
     successors = Successors()
     successors.learn([entry(1, 2, 3)])
     successors.learn([entry(1, *range(100, 140))])
-    tree = proposed(RecycleSource(known([1]), successors, GREEDY), 1)
+    tree = proposed(RecycleSource(RECYCLE, known([1]), successors, GREEDY), 1)
     assert tree.tokens == list(range(100, 100 + WIDTHS[0]))
     successors.check()
 
@@ -114,7 +129,9 @@ def test_recycling_drafts_first_what_the_noise_favours() -> None:
     successors = Successors()
     candidates = range(100, 100 + RANKS)
     successors.learn([TokenTopK(1, tuple(candidates), (44,) * RANKS)])
-    tree = proposed(RecycleSource(known([8, 8, 1]), successors, SequenceNoise(sampling)), 1)
+    tree = proposed(
+        RecycleSource(RECYCLE, known([8, 8, 1]), successors, SequenceNoise(sampling)), 1
+    )
     assert tree.tokens[0] == choose([0.0] * 100 + [9.0] * RANKS, 3, sampling)
     noise = dict(zip(candidates, gumbels(5, 0, 3, candidates), strict=True))
     assert tree.tokens == sorted(candidates, key=lambda token: -noise[token])[: WIDTHS[0]]
@@ -125,7 +142,7 @@ def test_voters_that_disagree_leave_it_to_the_noise() -> None:
     text = known([1, 2, 3, 7, 1, 2, 3, 8, 1, 2, 3])
     for seed in range(20):
         sequence_noise = SequenceNoise(Sampling(temperature=1.0, seed=seed))
-        tree = proposed(SuffixSource(text, sequence_noise), 1)
+        tree = proposed(SuffixSource(SUFFIX, text, sequence_noise), 1)
         scores = dict(zip(tree.tokens, tree.scores, strict=True))
         noise = dict(zip((7, 8), gumbels(seed, 0, 11, (7, 8)), strict=True))
         assert (scores[7] > scores[8]) == (noise[7] > noise[8])
@@ -142,7 +159,7 @@ def test_recycling_drops_what_was_unchanged_for_longest(
 
 
 def test_recycling_of_a_token_never_seen_guesses_nothing() -> None:
-    assert not len(proposed(RecycleSource(known([1]), Successors(), GREEDY), 4))
+    assert not len(proposed(RecycleSource(RECYCLE, known([1]), Successors(), GREEDY), 4))
 
 
 # --- prediction ---------------------------------------------------------------------------------
@@ -151,7 +168,7 @@ def test_recycling_of_a_token_never_seen_guesses_nothing() -> None:
 def speak(prediction: list[int], written: list[int]) -> DraftTree:
     """Return what is guessed once the `written` tokens have been committed, one token at a time."""
     text = known([500, 501])
-    source = PredictionSource(text, tuple(prediction), ())
+    source = PredictionSource(PREDICTED, text, tuple(prediction), ())
     for token in written:
         text.occurrences.append((token,))
         source.learn((token,))
@@ -189,7 +206,9 @@ def test_a_confirmed_place_is_surer_than_a_guessed_one() -> None:
 
 def test_a_reopened_sequence_finds_its_place_in_the_prediction() -> None:
     output = PREDICTION[:10]
-    source = PredictionSource(known([500, *output]), tuple(PREDICTION), tuple(output))
+    source = PredictionSource(
+        NUMBERS["prediction"], known([500, *output]), tuple(PREDICTION), tuple(output)
+    )
     assert paths(proposed(source, 3)) == {(110, 111, 112)}
 
 
@@ -211,7 +230,7 @@ def test_most_of_an_edited_text_is_predicted() -> None:
         elif change > 0.02 + 0.02 + 0.02:
             after.append(token)
     text = known([500, 501])
-    source = PredictionSource(text, tuple(before), ())
+    source = PredictionSource(PREDICTED, text, tuple(before), ())
     rounds = written = 0
     while written < len(after):
         path = proposed(source, 15).follow(after[written:])

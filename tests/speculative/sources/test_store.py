@@ -6,15 +6,15 @@ from hypothesis import strategies as st
 from draftwerk.speculative.protocol.rounds import TokenTopK
 from draftwerk.speculative.sources.acceptance import AcceptanceStats, SequenceAcceptance
 from draftwerk.speculative.sources.ngram_index import PAD, SequenceText
-from draftwerk.speculative.sources.registry import PRIORS
+from draftwerk.speculative.sources.registry import NUMBERS, PRIORS
 from draftwerk.speculative.sources.sequence_noise import GREEDY
-from draftwerk.speculative.sources.store import Memories, Store
+from draftwerk.speculative.sources.store import Memories, Store, StoreSource
 from draftwerk.speculative.sources.tree import DraftTree
 
 
 def proposed(store: Store, tail: list[int]) -> list[int]:
     tree = DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance())
-    store.propose(tree, SequenceText(tail), GREEDY, 8)
+    StoreSource(NUMBERS["store"], SequenceText(tail), store, GREEDY).propose(tree, 8)
     return tree.tokens
 
 

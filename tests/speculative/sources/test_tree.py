@@ -6,15 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftwerk.speculative.sources.acceptance import (
-    DRAFT,
-    NGRAM,
-    PREDICTION,
-    SUFFIX,
     AcceptanceStats,
     SequenceAcceptance,
     kind,
 )
-from draftwerk.speculative.sources.registry import PRIORS
+from draftwerk.speculative.sources.registry import NUMBERS, PRIORS
 from draftwerk.speculative.sources.tree import NODES_MAX, DraftTree
 from tests.speculative.sources.trees import grown
 
@@ -53,8 +49,8 @@ def test_a_draft_of_chosen_nodes_is_a_draft(seed: int, count: int, size: int) ->
 
 def test_the_same_path_from_two_sources_is_one_path_that_credits_both() -> None:
     tree = empty()
-    tree.add_chain(-1, [5, 6, 7], kind(NGRAM, 0))
-    tree.add_chain(-1, [5, 6, 8], kind(SUFFIX, 19))
+    tree.add_chain(-1, [5, 6, 7], kind(NUMBERS["ngram"], 0))
+    tree.add_chain(-1, [5, 6, 8], kind(NUMBERS["suffix"], 19))
     assert tree.tokens == [5, 6, 7, 8]
     assert tree.parents == [-1, 0, 1, 1]
     assert tree.credit_nodes == [0, 1, 2, 0, 1, 3]
@@ -63,23 +59,23 @@ def test_the_same_path_from_two_sources_is_one_path_that_credits_both() -> None:
 
 def test_what_the_client_predicted_is_called_the_clients() -> None:
     tree = empty()
-    tree.add_chain(-1, [5, 6], kind(PREDICTION, 0))
-    tree.add_chain(-1, [5, 6], kind(DRAFT, 0))
+    tree.add_chain(-1, [5, 6], kind(NUMBERS["prediction"], 0))
+    tree.add_chain(-1, [5, 6], kind(NUMBERS["draft"], 0))
     assert tree.draft([0, 1]).sources == ("prediction", "prediction")
 
 
 def test_a_full_tree_takes_no_more() -> None:
     tree = empty()
-    tree.add_chain(-1, range(200), kind(NGRAM, 0))
+    tree.add_chain(-1, range(200), kind(NUMBERS["ngram"], 0))
     assert len(tree) == NODES_MAX
-    assert tree.add(-1, 999, kind(NGRAM, 0)) == -1
-    assert tree.add(-1, 0, kind(SUFFIX, 0)) == 0, "what is there can still be credited"
+    assert tree.add(-1, 999, kind(NUMBERS["ngram"], 0)) == -1
+    assert tree.add(-1, 0, kind(NUMBERS["suffix"], 0)) == 0, "what is there can still be credited"
     tree.check()
 
 
 def test_a_path_is_followed_as_deep_as_it_goes() -> None:
     tree = empty()
-    tree.add_chain(-1, [1, 2, 3], kind(NGRAM, 0))
-    tree.add_chain(0, [4], kind(NGRAM, 0))
+    tree.add_chain(-1, [1, 2, 3], kind(NUMBERS["ngram"], 0))
+    tree.add_chain(0, [4], kind(NUMBERS["ngram"], 0))
     assert tree.follow([1, 4, 3]) == [0, 3]
     assert tree.follow([2]) == []

@@ -4,12 +4,11 @@ import random
 
 from draftwerk.speculative.sources.acceptance import (
     BUCKETS,
-    SOURCE_COUNT,
     AcceptanceStats,
     SequenceAcceptance,
     kind,
 )
-from draftwerk.speculative.sources.registry import PRIORS
+from draftwerk.speculative.sources.registry import PRIORS, SOURCES
 from draftwerk.speculative.sources.tree import DraftTree
 
 
@@ -18,7 +17,7 @@ def grown(rng: random.Random, count: int, vocab: int) -> DraftTree:
     tree = DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance())
     for _ in range(count):
         parent = rng.randint(-1, len(tree) - 1)
-        place = kind(rng.randrange(SOURCE_COUNT), rng.randrange(BUCKETS))
+        place = kind(rng.randrange(len(SOURCES)), rng.randrange(BUCKETS))
         if rng.random() < 0.3:
             tree.add_chain(parent, [rng.randrange(vocab) for _ in range(3)], place)
         else:

@@ -8,16 +8,17 @@ export const MEANINGS = {
   target: "the model, nothing guessed",
   bonus: "the model, after right guesses",
   corrected: "the model, after a wrong guess",
-  ngram: "what followed the longest match earlier in the text",
-  suffix: "what followed most of the matches earlier in the text",
-  store: "what followed in finished answers to the same API key or cache salt",
-  recycle: "the model's own best candidates after the same token before",
-  grammar: "tokens that the requested format leaves no choice about",
-  head: "the draft head, a small network over the model's hidden state",
-  draft: "the draft model, a second and smaller one",
-  prediction: "the answer that the request predicts",
-  early: "the early text, decoded over reused passages while the prompt was read",
 };
+
+/** Take in the server's draft sources: what each drafts, and its colour. */
+export function learnSources(sources) {
+  const sheet = new CSSStyleSheet();
+  for (const { name, meaning, light, dark } of sources) {
+    MEANINGS[name] = meaning;
+    sheet.insertRule(`[data-origin="${name}"] { --c: light-dark(${light}, ${dark}); }`);
+  }
+  document.adoptedStyleSheets = [sheet];
+}
 
 const show = (id, value, unit = "") => {
   $(id).textContent = value ?? "–";

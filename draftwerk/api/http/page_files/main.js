@@ -4,7 +4,7 @@ import { ChatList } from "./chats.js";
 import { chatMessages, Conversation, Shelf } from "./conversations.js";
 import { startCopying } from "./copying.js";
 import { $, announce, button } from "./dom.js";
-import { showFigures } from "./figures.js";
+import { learnSources, showFigures } from "./figures.js";
 import { Reply } from "./reply.js";
 import { anySeed, asked, askedBeside, headers, startSettings } from "./settings.js";
 import { AnswerView, paired, sayEnd, Talk, titled, verdict } from "./talk.js";
@@ -264,6 +264,7 @@ async function greet() {
     }
     if (!reply.ok) throw new Error();
     const card = await reply.json();
+    learnSources(card.origins);
     $("model").dataset.name = card.model;
     const drafts = `drafts: ${card.draft_sources.join(", ") || "none"}`;
     $("model").textContent = [card.model, card.device, card.dtype, drafts].filter(Boolean).join(" · ");

@@ -1,0 +1,39 @@
+"""Every row of the table says what Transformers' class of that name does."""
+
+from itertools import product
+
+import pytest
+
+from draftwerk.model.checkpoint.architectures import ARCHITECTURES, Architecture
+from draftwerk.model.checkpoint.inventory import HEAD, inventory
+from draftwerk.model.checkpoint.supported import sizes_of
+from tests.support.tiny_models import FAMILIES, tiny_model
+
+rows = pytest.mark.parametrize("row", ARCHITECTURES, ids=lambda row: row.hf_name)
+SWITCHES = ("attention_bias", "mlp_bias", "tie_word_embeddings", "attention_out_bias")
+
+
+@rows
+@pytest.mark.parametrize("switches", list(product((False, True), repeat=4)))
+def test_the_tensors_are_those_that_the_class_has(row: Architecture, switches: tuple[bool, ...]):
+    model = tiny_model(row.model_type, **dict(zip(SWITCHES, switches, strict=True)))
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    required, optional = inventory(model.config.to_dict() | {"architectures": [row.hf_name]})
+    assert required | optional == shapes
+    assert optional.keys() <= {HEAD} | {name for name in shapes if name.endswith("o_proj.bias")}
+
+
+@rows
+def test_heads_that_a_config_leaves_out_are_those_of_the_class_or_required(row: Architecture):
+    config = FAMILIES[row.model_type].config_class(hidden_size=320, num_attention_heads=4)
+    heads = sizes_of({"hidden_size": 320, "num_attention_heads": 4})
+    if config.num_key_value_heads != heads.num_kv_heads:
+        assert "num_key_value_heads" in row.required
+    if (getattr(config, "head_dim", None) or 80) != heads.head_size:
+        assert "head_dim" in row.required
+
+
+def test_a_name_stands_in_one_row():
+    for field in ("hf_name", "model_type", "gguf_name"):
+        names = [name for row in ARCHITECTURES if (name := getattr(row, field)) is not None]
+        assert len(set(names)) == len(names)

@@ -1,0 +1,118 @@
+"""Small models of a GGUF's own blocks, and the same weights as floats."""
+
+from dataclasses import dataclass, replace
+
+import gguf
+import numpy as np
+import torch
+from torch import Tensor
+
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
+from draftwerk.model.checkpoint.weights import AnyWeights, LayerWeights, Weights
+from draftwerk.model.native.stored import dequantised
+from tests.model.native.models import random_weights, tiny_config
+from tests.support import stored_twin as twin
+
+Parts = tuple[StoredMatrix, ...]
+QUANTISED_HERE = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
+"""What the gguf package can write; blocks of other types are random."""
+
+
+def wide_config(**changes) -> ModelConfig:
+    """Return a shape whose every matrix has inputs in units of 256."""
+    sizes = {"hidden_size": 256, "ffn_size": 512, "num_heads": 8, "head_size": 32}
+    return tiny_config(**sizes | changes)
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """The types of a model's matrices."""
+
+    q: str
+    k: str
+    v: str
+    output: str
+    gate: str
+    up: str
+    down: str
+    head: str
+    embedding: str | None = None
+    """None: the head's rows are the embedding's."""
+
+    @classmethod
+    def all(cls, kind: str, embedding: str | None = None) -> "Kinds":
+        return cls(*[kind] * 8, embedding)
+
+
+MIXED = Kinds("Q4_K", "Q5_K", "Q6_K", "Q3_K", "IQ4_XS", "Q2_K", "Q6_K", "Q8_0", "Q4_K")
+
+
+def stored_weights(config: ModelConfig, kinds: Kinds, seed: int = 0) -> AnyWeights:
+    """Return a model in these types; its values are of a model's ordinary size."""
+    plain = random_weights(config, biases=True, seed=seed)
+    heads, kv = (count * config.head_size for count in (config.num_heads, config.num_kv_heads))
+    ffn = config.ffn_size
+
+    def layer(of: LayerWeights) -> LayerWeights[Parts]:
+        q, k, v = of.qkv.split([heads, kv, kv])
+        gate, up = of.gate_up.split([ffn, ffn])
+        return replace(
+            of,
+            qkv=(stored(q, kinds.q), stored(k, kinds.k), stored(v, kinds.v)),
+            output=(stored(of.output, kinds.output),),
+            gate_up=(stored(gate, kinds.gate), stored(up, kinds.up)),
+            down=(stored(of.down, kinds.down),),
+        )
+
+    head = (stored(plain.lm_head, kinds.head),)
+    embedding = head
+    if kinds.embedding is not None:
+        embedding = (stored(plain.embedding, kinds.embedding),)
+    return replace(
+        plain, embedding=embedding, lm_head=head, layers=[layer(of) for of in plain.layers]
+    )
+
+
+def stored(matrix: Tensor, kind: str) -> StoredMatrix:
+    """Return a matrix in a type's blocks: quantised, or random ones of about its size."""
+    rows, columns = matrix.shape
+    if kind in QUANTISED_HERE:
+        data = gguf.quantize(matrix.numpy(), gguf.GGMLQuantizationType[kind])
+        return StoredMatrix(kind, (rows, columns), data)
+    data = twin.random_blocks(kind, rows, columns, seed=rows)
+    deviation = twin.dequantise(kind, data).std()
+    data = twin.random_blocks(kind, rows, columns, seed=rows, size=float(matrix.std() / deviation))
+    return StoredMatrix(kind, (rows, columns), data)
+
+
+def values_of(weights: AnyWeights) -> Weights:
+    """Return the same model as floats."""
+
+    def whole(parts: object) -> Tensor:
+        assert isinstance(parts, tuple)
+        return torch.cat([dequantised(part) for part in parts])
+
+    layers = [
+        replace(
+            layer,
+            qkv=whole(layer.qkv),
+            output=whole(layer.output),
+            gate_up=whole(layer.gate_up),
+            down=whole(layer.down),
+        )
+        for layer in weights.layers
+    ]
+    return Weights(whole(weights.embedding), layers, weights.norm, whole(weights.lm_head))
+
+
+def reordered(parts: Parts, seed: int = 0) -> Parts:
+    """Return the same rows, read from blocks in another order."""
+    generator = np.random.default_rng(seed)
+    found: list[StoredMatrix] = []
+    for part in parts:
+        order = generator.permutation(part.shape[0])
+        data = np.empty_like(part.data)
+        data[order] = part.data
+        found.append(part._replace(data=data, rows=order))
+    return tuple(found)

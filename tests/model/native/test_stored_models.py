@@ -1,0 +1,158 @@
+"""Models of a GGUF's own blocks: their logits, and their bits in any company."""
+
+import os
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from draftwerk.machine.shared_memory import SharedMemory
+from draftwerk.model.checkpoint import packed_weights
+from draftwerk.model.checkpoint.packed_weights import WeightStore
+from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
+from draftwerk.model.checkpoint.weights import AnyWeights
+from draftwerk.model.native.forward import NativeForward, matrices_of
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.stored import KINDS, packed_size
+from tests.model.native.models import part, random_pages, random_tokens, round_of, tiny_config
+from tests.model.native.stored_models import (
+    MIXED,
+    QUANTISED_HERE,
+    Kinds,
+    reordered,
+    stored_weights,
+    values_of,
+    wide_config,
+)
+from tests.model.native.test_stored import ISAS, pool_of
+
+COUNT = 150
+TOKENS = random_tokens(COUNT)
+CONFIG = wide_config()
+ODD = tiny_config(hidden_size=96, ffn_size=160, num_heads=4, num_kv_heads=1, head_size=24)
+"""Parts that end within a panel."""
+
+
+def logits(
+    weights: AnyWeights, pool: Pool, config=CONFIG, dtype: str = "stored", bounds=(0, COUNT)
+) -> Tensor:
+    return of_model(NativeForward(config, weights, dtype, pool, "fp32"), config, bounds)
+
+
+def of_model(model: NativeForward, config=CONFIG, bounds=(0, COUNT)) -> Tensor:
+    pages = random_pages(config, model.page_dtype, width=model.page_width)
+    rounds = [round_of([part(TOKENS[a:b], a)]) for a, b in pairwise(bounds)]
+    return torch.cat([model(batch, pages) for batch in rounds])
+
+
+def stored(weights: AnyWeights) -> list[tuple[StoredMatrix, ...]]:
+    found = [matrix for layer in weights.layers for matrix in matrices_of(layer)]
+    return [matrix for matrix in [*found, weights.lm_head] if not isinstance(matrix, Tensor)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_are_near_those_of_the_values(kind: str, pool: Pool):
+    for kinds in (Kinds.all(kind), Kinds.all(kind, embedding="Q8_0")):
+        weights = stored_weights(CONFIG, kinds)
+        found = logits(weights, pool)
+        exact = logits(values_of(weights), pool, dtype="fp32")
+        assert (found - exact).square().mean() < 2e-3 * exact.square().mean()
+
+
+@pytest.mark.parametrize("kind", QUANTISED_HERE)
+def test_parts_that_end_within_a_panel(kind: str, pool: Pool):
+    weights = stored_weights(ODD, Kinds.all(kind, embedding=kind))
+    exact = logits(values_of(weights), pool, ODD, "fp32")
+    found = logits(weights, pool, ODD)
+    assert (found - exact).square().mean() < 2e-3 * exact.square().mean()
+    assert torch.equal(logits(weights, pool, ODD, bounds=range(COUNT + 1)), found)
+
+
+def test_q8_0_is_what_int8_makes_of_its_values(pool: Pool):
+    """Two packed forms, one rule: the same bits."""
+    for config in (CONFIG, ODD):
+        weights = stored_weights(config, Kinds.all("Q8_0", embedding="Q8_0"))
+        assert torch.equal(
+            logits(weights, pool, config), logits(values_of(weights), pool, config, "int8")
+        )
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_bits_in_any_company(isa: str, pool: Pool):
+    weights = stored_weights(CONFIG, MIXED)
+    whole = logits(weights, pool)
+    model = NativeForward(CONFIG, weights, "stored", pool_of(isa), "fp32")
+    for size in (1, 2, 3, 5, 7, 8, 31, 129):
+        assert torch.equal(of_model(model, bounds=[*range(0, COUNT, size), COUNT]), whole), size
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_any_number_of_threads(threads: int, pool: Pool):
+    weights = stored_weights(CONFIG, MIXED)
+    assert torch.equal(logits(weights, Pool(threads)), logits(weights, pool))
+
+
+def test_tied_rows_are_the_embeddings(pool: Pool):
+    tied = stored_weights(CONFIG, Kinds.all("Q6_K"))
+    assert tied.embedding is tied.lm_head
+    untied = replace(tied, embedding=tuple(one for one in tied.lm_head))
+    untied = replace(untied, lm_head=(tied.lm_head[0]._replace(),))
+    assert untied.embedding is not untied.lm_head
+    assert torch.equal(logits(tied, pool), logits(untied, pool))
+
+
+def test_gate_and_up_as_one_matrix(pool: Pool):
+    weights = stored_weights(CONFIG, Kinds.all("Q4_0"))
+
+    def joined(parts: tuple[StoredMatrix, ...]) -> tuple[StoredMatrix]:
+        data = torch.cat([torch.from_numpy(part.data) for part in parts]).numpy()
+        return (StoredMatrix(parts[0].kind, (len(data), parts[0].shape[1]), data),)
+
+    both = replace(
+        weights, layers=[replace(of, gate_up=joined(of.gate_up)) for of in weights.layers]
+    )
+    assert torch.equal(logits(both, pool), logits(weights, pool))
+
+
+def test_rows_in_the_order_of_the_file(pool: Pool):
+    weights = stored_weights(CONFIG, MIXED)
+    moved = replace(weights, layers=[replace(of, qkv=reordered(of.qkv)) for of in weights.layers])
+    assert torch.equal(logits(moved, pool), logits(weights, pool))
+
+
+def test_reading_is_of_the_files_bytes(pool: Pool):
+    weights = stored_weights(CONFIG, replace(MIXED, embedding="Q8_0"))
+    size, ms = NativeForward(CONFIG, weights, "stored", pool).reading()
+    assert size == sum(packed_size(parts) for parts in stored(weights))
+    in_file = sum(one.data.nbytes for parts in stored(weights) for one in parts)
+    assert in_file <= size <= 1.05 * in_file
+    assert ms > 0
+
+
+def test_packed_memory_is_used_again(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(packed_weights, "KEPT_MIN", 2**40)
+    weights = stored_weights(CONFIG, MIXED)
+    memory = SharedMemory.make(0)
+    try:
+        found: list[Tensor] = []
+        for _ in range(2):
+            store = WeightStore(os.dup(memory.descriptor), b"k" * 32, tmp_path)
+            found.append(of_model(NativeForward(CONFIG, weights, "stored", pool, "fp32", store)))
+            for parts in stored(weights):
+                for one in parts:
+                    one.data[:] = 0
+        assert torch.equal(*found)
+    finally:
+        memory.close()
+
+
+def test_what_is_not_stored_is_refused(pool: Pool):
+    weights = stored_weights(CONFIG, Kinds.all("Q4_0"))
+    plain = values_of(weights)
+    with pytest.raises(ValueError, match="Q4_0 can only be served as it is stored"):
+        NativeForward(CONFIG, replace(weights, embedding=plain.embedding), "int8", pool)
+    with pytest.raises(ValueError, match="is not quantised"):
+        NativeForward(CONFIG, replace(weights, lm_head=plain.lm_head), "stored", pool)
