@@ -24,7 +24,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.hub import locate, safetensors_directory
 from training.head import HELD_OUT, Distance, frequent, read
 
 STATE_WEIGHT = 1.0
@@ -227,7 +227,7 @@ def write(student: Any, source: Path, directory: Path) -> None:
 def train(arguments: argparse.Namespace) -> None:
     from transformers import AutoModelForCausalLM
 
-    source = locate(arguments.model).directory
+    source = safetensors_directory(locate(arguments.model))
     model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16)
     texts = read(arguments.texts, arguments.tokens)
     taught = lessons(texts, arguments.batch)

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from draftwerk.model.checkpoint.hub import embedded, locate
+from draftwerk.model.checkpoint.hub import embedded, locate, safetensors_directory
 
 WORDS = {
     "weights": "hf",
@@ -30,7 +30,9 @@ WORDS = {
 def write(directory: Path, quantize: Path) -> None:
     """Write every format; what is there already is written again."""
     directory.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(locate(None, print).directory, directory / "hf", dirs_exist_ok=True)
+    shutil.copytree(
+        safetensors_directory(locate(None, print)), directory / "hf", dirs_exist_ok=True
+    )
     shutil.copyfile(embedded(), directory / "q4_1.gguf")
     # The embedded file is quantised already; its values in bf16 are the reference for all others.
     requantise = [str(quantize), "--allow-requantize"]

@@ -55,10 +55,10 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = "keyed"
     dtype: Annotated[
-        Literal["auto", "bf16", "fp32", "int8", "int4", "fp16", "fp8"],
+        Literal["auto", "stored", "bf16", "fp32", "int8", "int4", "fp16", "fp8"],
         Meta(
-            description="the weights' format; auto: int8 for a GGUF of five to eight bits, where "
-            "the native kernels run, else bf16; fp16 and fp8 on a GPU only"
+            description="the weights' format; auto: stored (as the file has them) for a quantised "
+            "GGUF where the native kernels run, else bf16; fp16 and fp8 on a GPU only"
         ),
     ] = "auto"
     kv_dtype: Annotated[

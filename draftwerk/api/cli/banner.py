@@ -15,10 +15,11 @@ def banner(model: ServedModel, url: str, elsewhere: str = "") -> str:
             f"\n  divided among {count} processes: pipeline {model.pipeline_parallel} x "
             f"tensor {model.tensor_parallel}"
         )
+    weights = f"\n  weights: {model.weights}" if model.weights else ""
     kernels = f"\n  kernels: {model.kernels}" if model.kernels else ""
     return f"""
   {" · ".join(fact for fact in facts if fact)}
-  context {model.context_max} tokens · drafts: {drafts} · exact: {exact}{kernels}{ranks}
+  context {model.context_max} tokens · drafts: {drafts} · exact: {exact}{weights}{kernels}{ranks}
 
   {url}    a page to try it; any OpenAI client at {url}/v1
 {others}

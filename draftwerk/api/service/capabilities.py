@@ -35,6 +35,7 @@ def capabilities(state: ServerState) -> dict[str, object]:
         "exact": card.exact,
         "device": card.device,
         "dtype": card.dtype,
+        "weights": card.weights or None,
         "attention": card.attention,
         "pipeline_parallel": card.pipeline_parallel,
         "tensor_parallel": card.tensor_parallel,

@@ -1,5 +1,6 @@
 """What the rest of the server needs of a model: numbers and names, read without torch."""
 
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,15 @@ import msgspec
 from draftwerk.model.checkpoint.architectures import Json
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.files.shards import stored_tensors
+from draftwerk.model.checkpoint.footprint import gguf_loading_bytes, what_fits
 from draftwerk.model.checkpoint.gguf_card import GgufCard, read_card
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.rope_fields import check_rope
+from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.supported import check_supported, sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
-STORED = "stored"
-"""The format of matrices that are served as their file has them."""
 QUANTISATION_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
 """Beside weights that GPTQ, AWQ and ModelOpt have quantised."""
 
@@ -43,7 +44,24 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     stored_bytes: int = 0
     """Of the weights as they are read."""
     elements: int = 0
-    """Numbers in all weights of a GGUF."""
+    """Numbers in all weights."""
+
+    def loading_bytes(self, dtype: str) -> int:
+        """Return the memory that loading takes at its most; safetensors are read into it first."""
+        if not self.stored_kinds:
+            return 2 * self.stored_bytes
+        return gguf_loading_bytes(self.stored_bytes, self.elements, dtype)
+
+    def remedy(self, free: int) -> str:
+        """Return what would fit into memory."""
+        return what_fits(self.elements, free)
+
+    @property
+    def stored_text(self) -> str:
+        """What a GGUF is made of, for people; empty for safetensors."""
+        sizes = [f"{kind} {size / 1e6:.0f} MB" for kind, size in self.stored_kinds.items()]
+        named = f"{self.file_type}: " if self.file_type else ""
+        return f"{named}{', '.join(sizes)}, as in the file" if sizes else ""
 
 
 def read_info(location: Location) -> ModelInfo:
@@ -72,7 +90,10 @@ def _safetensors(location: Location, hf: Json) -> dict[str, Any]:
     stored = stored_tensors(location.directory)
     check_tensors(hf, stored)
     paths = {each.path for each in stored.values()}
-    return {"stored_bytes": sum(path.stat().st_size for path in paths)}
+    return {
+        "stored_bytes": sum(path.stat().st_size for path in paths),
+        "elements": sum(prod(each.shape) for each in stored.values()),
+    }
 
 
 def _gguf(card: GgufCard) -> dict[str, Any]:

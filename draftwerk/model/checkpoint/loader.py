@@ -154,6 +154,10 @@ class Tensors:
         rows = sum(len(rows) for _, rows in parts)
         return torch.empty(rows, *self.stored[first].shape[1:], device="meta")
 
+    def vocabulary(self, name: str, rows: range) -> Tensor:
+        """Return rows of the embedding or the lm_head."""
+        return self.take(name, rows)
+
     def matrix(self, parts: NamedRows) -> Tensor:
         """Return rows of matrices stacked, with their numbers."""
         taken = [self.take(name, rows) for name, rows in parts]
@@ -190,6 +194,9 @@ class GgufTensors(Tensors):
         if self.keeps_blocks:
             return values
         return values.to(torch.bfloat16).to(self.device, self.dtype or torch.bfloat16)
+
+    def vocabulary(self, name: str, rows: range) -> Tensor:
+        return self.matrix([(name, rows)])
 
     def matrix(self, parts: NamedRows) -> Tensor:
         if not self.keeps_blocks:
@@ -236,10 +243,10 @@ def _vocabulary(tensors: Tensors, config: ModelConfig, shard: Shard) -> tuple[Te
         # Transformers ties what is equal: a head of its own means that the config is wrong.
         is_tied = torch.equal(stored, tensors.take(EMBEDDING))
     everything = range(config.vocab_size)
-    embedding = tensors.matrix([(EMBEDDING, everything if shard.is_first else range(0))])
+    embedding = tensors.vocabulary(EMBEDDING, everything if shard.is_first else range(0))
     if is_tied and shard.is_first and shard.vocab == everything:
         return embedding, embedding
-    return embedding, tensors.matrix([(EMBEDDING if is_tied else HEAD, shard.vocab)])
+    return embedding, tensors.vocabulary(EMBEDDING if is_tied else HEAD, shard.vocab)
 
 
 def _layer(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> LayerWeights:

@@ -8,28 +8,11 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.checkpoint.gguf_tensors import plain_values
-from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
+from draftwerk.model.checkpoint.stored_matrix import KINDS, STORED, StoredMatrix
 from draftwerk.model.native.library import StoredPart, library
 from draftwerk.model.native.pool import Pool
 
-STORED = "stored"
-"""The dtype of a model whose matrices are served as its file has them."""
-KINDS = {
-    "Q4_0": 2,
-    "Q4_1": 3,
-    "Q5_0": 6,
-    "Q5_1": 7,
-    "Q8_0": 8,
-    "Q2_K": 10,
-    "Q3_K": 11,
-    "Q4_K": 12,
-    "Q5_K": 13,
-    "Q6_K": 14,
-    "IQ4_NL": 20,
-    "IQ4_XS": 23,
-    "MXFP4": 39,
-}
-"""GGUF's numbers; mirrors `Kind` in source/matrix/kinds.h."""
+__all__ = ["KINDS", "STORED", "dequantised", "halved", "packed_size", "parts_of", "products"]
 
 
 def packed_size(parts: Sequence[StoredMatrix]) -> int:

@@ -13,7 +13,7 @@ from gguf import GGUFReader
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from draftwerk.model.checkpoint.hub import DEFAULT_PACKAGE, locate
+from draftwerk.model.checkpoint.hub import DEFAULT_PACKAGE, locate, safetensors_directory
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import ModelOptions, build_draft_runner, build_runner
@@ -45,7 +45,7 @@ CHATS = [
 
 @pytest.fixture(scope="module")
 def directory() -> Path:
-    return locate(None).directory
+    return safetensors_directory(locate(None))
 
 
 @pytest.fixture(scope="module")

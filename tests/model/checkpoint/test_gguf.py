@@ -17,6 +17,7 @@ from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint import hub
 from draftwerk.model.checkpoint.files import content
 from draftwerk.model.checkpoint.files.safetensors import bf16_bits
+from draftwerk.model.checkpoint.gguf_card import GgufCard
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.rope import rotary
@@ -87,6 +88,10 @@ def gguf_name(name: str) -> str:
     return f"{HF_TO_GGUF['.'.join(parts[:-1])]}.{parts[-1]}"
 
 
+def described(path: Path, directory: Path) -> GgufCard:
+    return gguf_file.describe(path, "m", directory, lambda _: None)
+
+
 @pytest.fixture(autouse=True)
 def no_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A vocabulary of names is no vocabulary; the default model's test has a real one."""
@@ -98,7 +103,7 @@ def test_tensors_come_back_as_transformers_names_and_orders_them(family: str, tm
     expected = write_gguf(tmp_path / "m.gguf", family, family)
     out = tmp_path / "out"
     out.mkdir()
-    gguf_file.convert(tmp_path / "m.gguf", out, lambda _: None)
+    gguf_file.export(tmp_path / "m.gguf", out)
     found = load_file(out / "model.safetensors")
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
@@ -126,24 +131,24 @@ def test_llama3_rope_is_read_back_from_its_divisors(tmp_path: Path):
     plain, scaled = (rotary(8, THETA, scaling, 0)[0] for scaling in ({}, rule))
     divisors = np.divide(plain, scaled).astype(np.float32)
     write_gguf(tmp_path / "m.gguf", "llama", "llama", divisors)
-    gguf_file.convert(tmp_path / "m.gguf", tmp_path, lambda _: None)
+    described(tmp_path / "m.gguf", tmp_path)
     assert read_config(tmp_path).rope_inverse_frequencies == pytest.approx(scaled, rel=1e-6)
     write_gguf(tmp_path / "odd.gguf", "llama", "llama", divisors[::-1].copy())
     with pytest.raises(Refused, match="rule"):
-        gguf_file.convert(tmp_path / "odd.gguf", tmp_path, lambda _: None)
+        described(tmp_path / "odd.gguf", tmp_path)
 
 
-def test_two_processes_may_convert_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_two_processes_may_describe_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_gguf(tmp_path / "m.gguf", "llama", "llama")
     barrier = threading.Barrier(2)
-    convert = gguf_file.convert
+    describe = gguf_file.describe
 
-    def together(*arguments) -> None:
+    def together(*arguments) -> GgufCard:
         barrier.wait(10)
-        convert(*arguments)
+        return describe(*arguments)
 
-    monkeypatch.setattr(gguf_file, "convert", together)
+    monkeypatch.setattr(gguf_file, "describe", together)
     found: list[hub.Location] = []
     threads = [
         threading.Thread(target=lambda: found.append(hub.locate(str(tmp_path / "m.gguf"))))
@@ -155,10 +160,10 @@ def test_two_processes_may_convert_at_once(tmp_path: Path, monkeypatch: pytest.M
         thread.join()
     assert len(set(found)) == 1
     assert [path.name for path in hub.cache_directory().iterdir()] == [found[0].directory.name]
-    assert hub.locate(str(tmp_path / "m.gguf")) == found[0]  # no barrier: not converted again
+    assert hub.locate(str(tmp_path / "m.gguf")) == found[0]  # no barrier: not described again
 
 
-def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_model_that_is_refused_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_gguf(tmp_path / "m.gguf", "llama", "llama", expert_count=8)
     with pytest.raises(Refused, match="experts"):
@@ -167,7 +172,7 @@ def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pyt
 
 
 def weights_of(location: hub.Location) -> bytes:
-    return (location.directory / "model.safetensors").read_bytes()
+    return (hub.safetensors_directory(location) / "model.safetensors").read_bytes()
 
 
 def test_two_models_alike_in_name_size_and_first_mebibyte_are_two(
@@ -184,9 +189,7 @@ def test_two_models_alike_in_name_size_and_first_mebibyte_are_two(
     assert weights_of(first) != weights_of(second)
 
 
-def test_a_file_overwritten_in_place_is_converted_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_file_overwritten_in_place_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(content, "SETTLED_NS", 0)
     path = tmp_path / "m.gguf"
@@ -197,7 +200,9 @@ def test_a_file_overwritten_in_place_is_converted_again(
     path.write_bytes((tmp_path / "other.gguf").read_bytes())
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert (path.stat().st_ino, path.stat().st_size) == (status.st_ino, status.st_size)
-    assert weights_of(hub.locate(str(path))) != weights_of(first)
+    with pytest.raises(Refused, match="it was written while it was read; start again"):
+        read_info(first)
+    assert hub.locate(str(path)).directory != first.directory
 
 
 def test_a_file_is_hashed_once_while_it_stays_itself(
@@ -238,19 +243,19 @@ def test_a_format_that_cannot_be_read_is_refused_before_anything_is_written(tmp_
     bias = np.zeros(96, np.int32)
     write_gguf(tmp_path / "m.gguf", "llama", "llama", more={"blk.0.ffn_up.bias": bias})
     with pytest.raises(Refused, match=r"'blk.0.ffn_up.bias' at byte \d+ is I32: not sup"):
-        gguf_file.convert(tmp_path / "m.gguf", tmp_path, lambda _: None)
+        described(tmp_path / "m.gguf", tmp_path)
     assert list(tmp_path.iterdir()) == [tmp_path / "m.gguf"]
 
 
 def test_other_architectures_are_refused(tmp_path: Path):
     write_gguf(tmp_path / "m.gguf", "llama", "gemma3")
     with pytest.raises(Refused, match="'gemma3' is not supported"):
-        gguf_file.convert(tmp_path / "m.gguf", tmp_path, lambda _: None)
+        described(tmp_path / "m.gguf", tmp_path)
 
 
 def refusal(path: Path) -> str:
     with pytest.raises(Refused) as found:
-        gguf_file.convert(path, path.parent, lambda _: None)
+        described(path, path.parent)
     assert str(found.value).startswith(f"{path}: ")
     return str(found.value)
 
@@ -313,30 +318,3 @@ def test_rounding_to_bf16_is_torchs():
 def test_a_directory_of_safetensors_is_used_where_it_is(tmp_path: Path):
     save_tiny(tmp_path / "mine", "llama")
     assert hub.locate(str(tmp_path / "mine")) == ("mine", tmp_path / "mine")
-
-
-@pytest.mark.parametrize(
-    ("tensors", "served"),
-    [
-        ([("Q4_1", 900), ("F32", 10), ("Q8_0", 90)], "int4"),
-        ([("Q4_K", 500), ("Q6_K", 400)], "int4"),
-        ([("Q8_0", 900), ("F32", 10)], "int8"),
-        ([("Q5_1", 900)], "int8"),
-        ([("Q6_K", 900)], "int8"),
-        ([("F16", 900), ("Q8_0", 90)], "bf16"),
-        ([("BF16", 900)], "bf16"),
-        ([("IQ4_NL", 900)], "int4"),
-        ([], "bf16"),
-    ],
-)
-def test_the_served_format_is_that_of_most_weights(
-    tensors: list[tuple[str, int]], served: str
-) -> None:
-    assert gguf_file.stored_format(tensors) == served
-
-
-def test_a_converted_file_remembers_its_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(gguf_file, "stored_format", lambda tensors: "int4")
-    write_gguf(tmp_path / "m.gguf", "llama", "llama")
-    gguf_file.convert(tmp_path / "m.gguf", tmp_path, lambda _: None)
-    assert read_info(hub.Location("m", tmp_path)).stored_format == "int4"
