@@ -3,9 +3,9 @@
 The kernels are compiled for AArch64, with and without its dot products, together with a driver that
 replays calls from a file, and run by QEMU's user emulation. Compared are logits and hidden states
 of tiny models of every family, in all formats of weights, keys and values, through chunks, single
-tokens, trees and branches; sampled tokens, log-probabilities and draft trees. QEMU leaves denormal
-numbers as they are, where the kernels of this machine flush them; some models' values are so small
-that it would show.
+tokens, trees and branches; sampled tokens, log-probabilities and draft trees; products with a
+GGUF's own blocks. QEMU leaves denormal numbers as they are, where the kernels of this machine flush
+them; some models' values are so small that it would show.
 
 Needs `apt install qemu-user g++-aarch64-linux-gnu`; without that compiler, `pip install ziglang`.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from draftwerk.model.native.pool import Pool
-from validation.neon.cases import drafting, forward, models, sampling
+from validation.neon.cases import drafting, forward, models, sampling, stored
 from validation.neon.emulator import MACHINES, Missing, build, replay
 from validation.neon.script import Script
 
@@ -33,7 +33,7 @@ def write_scripts(folder: Path, pool: Pool) -> dict[Path, Results]:
         script.close()
     path = folder / "sampling"
     script = Script(path)
-    written[path] = [*sampling(script, pool), *drafting(script, pool)]
+    written[path] = [*sampling(script, pool), *drafting(script, pool), *stored(script, pool)]
     script.close()
     return written
 

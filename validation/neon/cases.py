@@ -11,6 +11,7 @@ from torch import Tensor
 
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.draft_head.tree import Start
@@ -18,6 +19,8 @@ from draftwerk.model.native.draft_head import NativeStep, arguments_of
 from draftwerk.model.native.forward import FORMATS, NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
+from draftwerk.model.native.stored import KINDS as STORED_KINDS
+from draftwerk.model.native.stored import PackedMatrix
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sampling.params import Sampling
@@ -30,6 +33,7 @@ from tests.model.native.models import (
     round_of,
     tiny_config,
 )
+from tests.support.stored_twin import random_blocks
 from tests.support.tiny_models import FAMILIES, ROPES, VOCAB, save_tiny
 from validation.neon.script import Script
 
@@ -109,6 +113,18 @@ def sampling(script: Script, pool: Pool) -> Iterator[tuple[str, bytes]]:
             results = np.int32(token).tobytes() + np.float64(found.logprob).tobytes()
             results += np.array(best, np.int32).tobytes() + np.array(scores, np.float64).tobytes()
             yield f"sampling {number}, spread {spread}, position {position}", results
+
+
+def stored(script: Script, pool: Pool) -> Iterator[tuple[str, bytes]]:
+    """Write products with every type's blocks, and yield them and the blocks' values."""
+    inputs = torch.randn(7, 768, generator=torch.Generator().manual_seed(4))
+    inputs[-1] = inputs[-1].sign()
+    for kind, fill in product(STORED_KINDS, (None, 0x00, 0x7F, 0x80, 0xFF)):
+        data = random_blocks(kind, 40, 768, fill=fill)
+        matrix = StoredMatrix(kind, (40, 768), data)
+        script.stored(matrix, inputs)
+        packed = PackedMatrix([matrix], pool)
+        yield f"{kind}, bytes {fill}", raw(packed.products(inputs)) + raw(packed.values())
 
 
 def drafting(script: Script, pool: Pool) -> Iterator[tuple[str, bytes]]:

@@ -22,6 +22,10 @@ void model_set_matrix(void *model, int layer, int part, const void *data, int is
 void model_set_vector(void *model, int layer, int which, const float *values, int size);
 void model_set_embedding(void *model, const void *data, int is_bf16);
 const char *model_forward(void *model, const Batch *batch);
+void *stored_create(void *pool, const StoredPart *parts, int count, int k);
+void stored_destroy(void *matrix);
+void stored_multiply(void *matrix, const float *inputs, int rows, float *products);
+void stored_unpack(void *matrix, int first, int count, float *values);
 void *draft_head_create(void *pool, int hidden, int inner, const int32_t *vocabulary, int size,
                         const void *embedding, int embedding_is_bf16);
 void draft_head_set_matrix(void *head, int which, const void *data, int is_bf16, int n, int k,
@@ -149,6 +153,22 @@ struct Replay {
         write_many(top_logprobs);
     }
 
+    void multiply_stored() {
+        int kind = read<int32_t>(), n = read<int32_t>(), k = read<int32_t>();
+        auto blocks = read_many<uint8_t>();
+        auto inputs = read_many<float>();
+        StoredPart part{blocks.data(), nullptr, static_cast<int64_t>(blocks.size()) / n, kind, n};
+        void *matrix = stored_create(pool, &part, 1, k);
+        int rows = static_cast<int>(inputs.size()) / k;
+        std::vector<float> products(static_cast<size_t>(rows) * n);
+        std::vector<float> values(static_cast<size_t>(n) * k);
+        stored_multiply(matrix, inputs.data(), rows, products.data());
+        stored_unpack(matrix, 0, n, values.data());
+        stored_destroy(matrix);
+        write_many(products);
+        write_many(values);
+    }
+
     void draft() {
         int hidden = read<int32_t>(), inner = read<int32_t>();
         auto vocabulary = read_many<int32_t>();
@@ -191,6 +211,7 @@ int main(int count, char **arguments) {
             case 'f': replay.forward(); break;
             case 's': replay.sample(); break;
             case 'd': replay.draft(); break;
+            case 'q': replay.multiply_stored(); break;
             default: fail("a call is unknown");
         }
     }

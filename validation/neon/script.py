@@ -9,11 +9,13 @@ from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.native.draft_head import MATRICES, TREE, VECTORS
 from draftwerk.model.native.forward import Part, Vector, shape_of
 from draftwerk.model.native.library import TreeStart
+from draftwerk.model.native.stored import KINDS
 from draftwerk.speculative.sampling.params import Sampling
 
 
@@ -78,6 +80,13 @@ class Script:
                 position,
             )
         )
+
+    def stored(self, matrix: StoredMatrix, inputs: Tensor) -> None:
+        """Multiply with stored blocks. Results: products [rows, columns], values [columns, k]."""
+        self._call("q")
+        self._ints(KINDS[matrix.kind], *matrix.shape)
+        self._bytes(matrix.data.tobytes())
+        self._many(inputs)
 
     def draft(
         self,

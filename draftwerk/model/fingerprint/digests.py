@@ -17,6 +17,7 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.weights import Weights
+from draftwerk.model.fingerprint.stored_blocks import stored_fingerprints
 from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
 from draftwerk.model.native.forward import FORMATS, NativeForward
 from draftwerk.model.native.gumbel import gumbels
@@ -40,8 +41,8 @@ Fingerprints = dict[str, str]
 
 
 def tiny_fingerprints(pool: Pool) -> Fingerprints:
-    """Return the digests of made-up models in every format, and of the noise."""
-    found = {"noise": noise_digest()}
+    """Return the digests of made-up models in every format, of stored blocks, and of the noise."""
+    found = {"noise": noise_digest()} | stored_fingerprints(pool)
     for name, qwen in TINY.items():
         config = tiny_config(qwen=qwen)
         found |= fingerprints(name, config, tiny_weights(config), pool)

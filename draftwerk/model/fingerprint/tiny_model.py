@@ -45,13 +45,13 @@ def tiny_weights(config: ModelConfig) -> Weights:
     qkv = attended + 2 * config.num_kv_heads * config.head_size
 
     def matrix(rows: int, columns: int) -> Tensor:
-        return _uniform(next(draws), rows * columns, 2.0 / columns**0.5).view(rows, columns)
+        return uniform(next(draws), rows * columns, 2.0 / columns**0.5).view(rows, columns)
 
     def norm(size: int) -> Tensor:
-        return (1 + _uniform(next(draws), size, 0.25).float()).bfloat16()
+        return (1 + uniform(next(draws), size, 0.25).float()).bfloat16()
 
     def bias(rows: int) -> Tensor | None:
-        return _uniform(next(draws), rows, 0.5) if config.query_key_norm else None
+        return uniform(next(draws), rows, 0.5) if config.query_key_norm else None
 
     def head_norm() -> Tensor | None:
         return norm(config.head_size) if config.query_key_norm else None
@@ -73,7 +73,7 @@ def tiny_weights(config: ModelConfig) -> Weights:
         )
 
     return Weights(
-        embedding=_uniform(next(draws), config.vocab_size * hidden, 2.0).view(-1, hidden),
+        embedding=uniform(next(draws), config.vocab_size * hidden, 2.0).view(-1, hidden),
         layers=[layer() for _ in range(config.layer_count)],
         norm=norm(hidden),
         lm_head=matrix(config.vocab_size, hidden),
@@ -85,7 +85,7 @@ def _draws() -> Iterator[int]:
     yield from range(1, 2**31, 2**16)
 
 
-def _uniform(seed: int, count: int, spread: float) -> Tensor:
+def uniform(seed: int, count: int, spread: float) -> Tensor:
     """Return bf16 numbers in -spread .. spread: hashes of counters, scaled, rounded once."""
     words = (np.arange(count, dtype=np.uint64) + np.uint64(seed)) * np.uint64(INCREMENT)
     for shift, multiplier in zip((30, 27), MULTIPLIERS, strict=True):

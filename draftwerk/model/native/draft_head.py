@@ -7,6 +7,7 @@ from ctypes import Array, c_int32
 import torch
 from torch import Tensor
 
+from draftwerk.model.checkpoint.weights import Matrix
 from draftwerk.model.draft_head.head import DraftHead, Steps
 from draftwerk.model.draft_head.tree import (
     BEST,
@@ -18,9 +19,11 @@ from draftwerk.model.draft_head.tree import (
     OPEN_MAX,
     Start,
 )
+from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.gumbel import SEED_MASK
 from draftwerk.model.native.library import DraftHeadRow, TreeShape, TreeStart
 from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.stored import rows_of
 from draftwerk.model.reference.sampler import LOSS_MAX
 from draftwerk.speculative.protocol.rounds import LOSS_NATS, HeadNode
 
@@ -31,13 +34,22 @@ TREE = TreeShape(LEVELS, LOOKED, BEST, EXPANDED, OPEN_MAX, CHANCE_MIN, LOSS_NATS
 
 
 class NativeStep:
-    """A `HeadStep`; not for two threads at once. `embedding` [vocab, H] is read at every call."""
+    """A `HeadStep`; not for two threads at once.
 
-    def __init__(self, head: DraftHead, embedding: Tensor, target_head: Tensor, pool: Pool) -> None:
+    `embedding` [vocab, H] is read at every call; of a model that stores it in blocks, the model.
+    """
+
+    def __init__(
+        self,
+        head: DraftHead,
+        embedding: Tensor | NativeForward,
+        target_head: Matrix,
+        pool: Pool,
+    ) -> None:
         self._pool = pool
         self._embedding = embedding
-        self._hidden = embedding.shape[1]
-        self._vocab = len(embedding)
+        is_tensor = isinstance(embedding, Tensor)
+        self._vocab, self._hidden = embedding.shape if is_tensor else embedding.vocabulary
         self._size = len(head.vocabulary)
         vocabulary = head.vocabulary.int().contiguous()
         self._library = pool.library
@@ -47,11 +59,14 @@ class NativeStep:
             head.down.shape[1],
             vocabulary.data_ptr(),
             self._size,
-            embedding.data_ptr(),
-            embedding.dtype == torch.bfloat16,
+            embedding.data_ptr() if is_tensor else None,
+            is_tensor and embedding.dtype == torch.bfloat16,
         )
         weakref.finalize(self, self._library.draft_head_destroy, self.handle)
-        matrices = [getattr(head, name) for name in MATRICES] + [target_head[head.vocabulary]]
+        if not is_tensor:
+            self._library.draft_head_use_model(self.handle, embedding.handle)
+        matrices = [getattr(head, name) for name in MATRICES]
+        matrices.append(rows_of(target_head, head.vocabulary))
         for which, matrix in enumerate(matrices):
             source = matrix.float().contiguous()
             parts = 2 if which == 0 else 1

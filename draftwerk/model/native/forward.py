@@ -203,6 +203,11 @@ class NativeForward:
     def hidden_size(self) -> int:
         return self._config.hidden_size
 
+    @property
+    def vocabulary(self) -> tuple[int, int]:
+        """How many tokens it embeds, and how wide."""
+        return self._config.vocab_size, self._config.hidden_size
+
     def _check_pages(self, pages: Pages) -> None:
         config = self._config
         for name, tensor in (("keys", pages.keys), ("values", pages.values)):

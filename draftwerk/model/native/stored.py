@@ -1,7 +1,8 @@
 """Matrices that a file has quantised already, on their way to the kernels."""
 
+import weakref
 from collections.abc import Sequence
-from ctypes import Array
+from ctypes import Array, c_double, c_int32
 
 import numpy as np
 import torch
@@ -9,10 +10,29 @@ from torch import Tensor
 
 from draftwerk.model.checkpoint.gguf_tensors import plain_values
 from draftwerk.model.checkpoint.stored_matrix import KINDS, STORED, StoredMatrix
+from draftwerk.model.checkpoint.weights import Matrix
 from draftwerk.model.native.library import StoredPart, library
 from draftwerk.model.native.pool import Pool
 
-__all__ = ["KINDS", "STORED", "dequantised", "halved", "packed_size", "parts_of", "products"]
+__all__ = [
+    "KINDS",
+    "STORED",
+    "PackedMatrix",
+    "dequantised",
+    "file_bytes",
+    "halved",
+    "packed_size",
+    "parts_of",
+    "rows_of",
+]
+
+OF_256 = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
+"""Types whose blocks have 256 inputs, not 32."""
+
+
+def file_bytes(kind: str, inputs: int) -> int:
+    """Return the bytes of a row of so many inputs in a file."""
+    return library().stored_file_bytes(KINDS[kind], inputs)
 
 
 def packed_size(parts: Sequence[StoredMatrix]) -> int:
@@ -61,21 +81,53 @@ def dequantised(matrix: StoredMatrix) -> Tensor:
     return values
 
 
-def products(parts: Sequence[StoredMatrix], inputs: Tensor, pool: Pool) -> tuple[Tensor, Tensor]:
-    """Return inputs [n, k] times the parts' rows, and the values that unpacking gives back."""
-    rows, columns = sum(part.shape[0] for part in parts), parts[0].shape[1]
-    found, values = torch.empty(len(inputs), rows), torch.empty(rows, columns)
-    pool.library.multiply_parts(
-        pool.handle,
-        parts_of(parts),
-        len(parts),
-        columns,
-        inputs.data_ptr(),
-        len(inputs),
-        found.data_ptr(),
-        values.data_ptr(),
-    )
-    return found, values
+def rows_of(matrix: Matrix, rows: Tensor) -> Tensor:
+    """Return these rows of a matrix; those of parts as float32."""
+    if isinstance(matrix, Tensor):
+        return matrix[rows.long()]
+    first, wanted = 0, rows.long().numpy()
+    found = torch.empty(len(rows), matrix[0].shape[1])
+    for part in matrix:
+        inside = np.flatnonzero((wanted >= first) & (wanted < first + part.shape[0]))
+        at = wanted[inside] - first
+        at = at if part.rows is None else part.rows[at]
+        some = part._replace(shape=(len(at), part.shape[1]), rows=at)
+        found[torch.from_numpy(inside)] = dequantised(some)
+        first += part.shape[0]
+    return found
+
+
+class PackedMatrix:
+    """A matrix of parts in the kernels' panels."""
+
+    def __init__(self, parts: Sequence[StoredMatrix], pool: Pool) -> None:
+        self.shape = sum(part.shape[0] for part in parts), parts[0].shape[1]
+        self._pool = pool
+        self._library = pool.library
+        self._handle: int = self._library.stored_create(
+            pool.handle, parts_of(parts), len(parts), self.shape[1]
+        )
+        weakref.finalize(self, self._library.stored_destroy, self._handle)
+
+    def products(self, inputs: Tensor) -> Tensor:
+        """Return float32 inputs [n, k] times the rows [m, k], as [n, m]."""
+        found = torch.empty(len(inputs), self.shape[0])
+        self._library.stored_multiply(
+            self._handle, inputs.data_ptr(), len(inputs), found.data_ptr()
+        )
+        return found
+
+    def values(self) -> Tensor:
+        """Return the float32 values that the panels hold."""
+        found = torch.empty(self.shape)
+        self._library.stored_unpack(self._handle, 0, self.shape[0], found.data_ptr())
+        return found
+
+    def times(self, rows: Sequence[int]) -> list[float]:
+        """Return a thread's seconds for reading all once, then for the products of so many rows."""
+        seconds = (c_double * (1 + len(rows)))()
+        self._library.stored_time(self._handle, (c_int32 * len(rows))(*rows), len(rows), seconds)
+        return list(seconds)
 
 
 def _check(part: StoredMatrix) -> None:
@@ -84,9 +136,12 @@ def _check(part: StoredMatrix) -> None:
         raise ValueError(f"{part.kind} is none of {', '.join(KINDS)}")
     if part.data.dtype != np.uint8 or part.data.ndim != 2 or part.data.strides[1] != 1:
         raise ValueError(f"blocks of {part.kind} must be bytes, [rows, bytes a row]")
+    if columns % (256 if part.kind in OF_256 else 32):
+        raise ValueError(f"{part.kind}: {columns} inputs are no whole blocks")
+    least = file_bytes(part.kind, columns)
+    if part.data.shape[1] < least:
+        raise ValueError(f"{part.kind}: rows of {part.data.shape[1]} bytes, not {least}")
     if part.rows is not None and (part.rows.dtype != np.int64 or len(part.rows) != rows):
         raise ValueError(f"{part.kind}: {rows} rows have another number of sources")
     if part.rows is None and len(part.data) != rows:
         raise ValueError(f"{part.kind}: {len(part.data)} rows, not {rows}")
-    if columns % 32:
-        raise ValueError(f"{part.kind}: {columns} inputs are no whole blocks of 32")

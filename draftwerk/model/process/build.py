@@ -163,7 +163,9 @@ def _native(options: ModelOptions, progress: OnProgress, grammars: Grammars | No
     head = None
     vocabulary = vocabulary_of(options, model.weights, part.forward.embedding)
     if weights := _draft_head(options, model.config, vocabulary):
-        step = NativeStep(weights, vocabulary.embedding, vocabulary.lm_head, pool)
+        is_stored = group is None and part.forward.embedding is None
+        embedding = part.forward if is_stored else vocabulary.embedding
+        step = NativeStep(weights, embedding, vocabulary.lm_head, pool)
         head = BoundHead(step=step, forward=forward)
     parts = LoadedModel(
         forward=forward,

@@ -33,7 +33,7 @@ from draftwerk.model.checkpoint.weights import AnyWeights, Weights
 from draftwerk.model.native.build import Library, obtain, source_key
 from draftwerk.model.native.forward import NativeForward, page_format
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import STORED, dequantised
+from draftwerk.model.native.stored import STORED, dequantised, rows_of
 from draftwerk.model.native.trials import trial_s
 from draftwerk.model.ranks.group import RankGroup
 from draftwerk.model.ranks.leading import Stage
@@ -49,6 +49,7 @@ CPU = torch.device("cpu")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 THREADS_S = 1.0
 """For finding the best number of threads, where there are many CPUs."""
+FIRST_ROWS = 16
 NATIVE = "native"
 """The attention that comes with the C++ forward."""
 
@@ -239,7 +240,9 @@ def vocabulary_of(
     dtype: torch.dtype | None = None,
 ) -> Weights:
     """Return the weights that a draft head reads of its target, whole, and this embedding's."""
-    if grid_of(options).size == 1 and embedding is not None:
+    if grid_of(options).size == 1:
+        if embedding is None:  # a head is told by its target's first rows
+            embedding = rows_of(weights.embedding, torch.arange(FIRST_ROWS))
         return replace_weights(weights, embedding=embedding)
     if options.draft_head == "off":
         return weights

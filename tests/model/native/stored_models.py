@@ -14,7 +14,7 @@ from draftwerk.model.native.stored import dequantised
 from tests.model.native.models import random_weights, tiny_config
 from tests.support import stored_twin as twin
 
-Parts = tuple[StoredMatrix, ...]
+Blocks = tuple[StoredMatrix, ...]
 QUANTISED_HERE = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
 """What the gguf package can write; blocks of other types are random."""
 
@@ -54,7 +54,7 @@ def stored_weights(config: ModelConfig, kinds: Kinds, seed: int = 0) -> AnyWeigh
     heads, kv = (count * config.head_size for count in (config.num_heads, config.num_kv_heads))
     ffn = config.ffn_size
 
-    def layer(of: LayerWeights) -> LayerWeights[Parts]:
+    def layer(of: LayerWeights) -> LayerWeights[Blocks]:
         q, k, v = of.qkv.split([heads, kv, kv])
         gate, up = of.gate_up.split([ffn, ffn])
         return replace(
@@ -106,7 +106,7 @@ def values_of(weights: AnyWeights) -> Weights:
     return Weights(whole(weights.embedding), layers, weights.norm, whole(weights.lm_head))
 
 
-def reordered(parts: Parts, seed: int = 0) -> Parts:
+def reordered(parts: Blocks, seed: int = 0) -> Blocks:
     """Return the same rows, read from blocks in another order."""
     generator = np.random.default_rng(seed)
     found: list[StoredMatrix] = []

@@ -62,9 +62,8 @@ def elsewhere(words: tuple[str, ...] = (), **environment: str) -> dict[str, str]
 
 
 def of(*names: str) -> dict[str, str]:
-    return {
-        key: digest for key, digest in expected().items() if key.startswith(names) or key == "noise"
-    }
+    every = (*names, "noise", "blocks of ")
+    return {key: digest for key, digest in expected().items() if key.startswith(every)}
 
 
 def cut_fingerprints(pool: Pool) -> Fingerprints:

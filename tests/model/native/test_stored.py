@@ -12,7 +12,7 @@ from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import KINDS, dequantised, products
+from draftwerk.model.native.stored import KINDS, PackedMatrix, dequantised
 from tests.support import stored_twin as twin
 
 ISAS = ("avx2", "avx2-vnni", "avx512", "avx512-vnni", "neon", "neon-dotprod")
@@ -38,6 +38,11 @@ def activations(rows: int, inputs: int, seed: int = 1) -> torch.Tensor:
     found[rows // 2, : inputs // 2] = 0
     found[-1] = found[-1].sign()
     return found
+
+
+def products(parts: list[StoredMatrix], x: torch.Tensor, pool: Pool) -> tuple[torch.Tensor, ...]:
+    packed = PackedMatrix(parts, pool)
+    return packed.products(x), packed.values()
 
 
 def reference(kind: str, blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -136,6 +141,7 @@ def test_refuses_what_is_no_such_matrix(pool: Pool):
         (of._replace(data=of.data.astype(np.int32)), "must be bytes"),
         (of._replace(rows=np.arange(3)), "another number of sources"),
         (of._replace(shape=(16, 65)), "no whole blocks"),
+        (of._replace(shape=(16, 96)), "rows of 36 bytes, not 54"),
     ):
         with pytest.raises(ValueError, match=says):
             products([wrong], torch.zeros(1, 64), pool)

@@ -14,9 +14,10 @@ from draftwerk.model.checkpoint import packed_weights
 from draftwerk.model.checkpoint.packed_weights import WeightStore
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.checkpoint.weights import AnyWeights
+from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.forward import NativeForward, matrices_of
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import KINDS, packed_size
+from draftwerk.model.native.stored import KINDS, dequantised, packed_size, rows_of
 from tests.model.native.models import part, random_pages, random_tokens, round_of, tiny_config
 from tests.model.native.stored_models import (
     MIXED,
@@ -28,6 +29,7 @@ from tests.model.native.stored_models import (
     wide_config,
 )
 from tests.model.native.test_stored import ISAS, pool_of
+from tests.support.draft_heads import random_head
 
 COUNT = 150
 TOKENS = random_tokens(COUNT)
@@ -147,6 +149,29 @@ def test_packed_memory_is_used_again(pool: Pool, tmp_path: Path, monkeypatch: py
         assert torch.equal(*found)
     finally:
         memory.close()
+
+
+def test_draft_heads_read_rows_in_the_models_panels(pool: Pool):
+    weights = stored_weights(CONFIG, Kinds.all("Q6_K", embedding="Q4_K"))
+    plain = values_of(weights)
+    head = random_head(plain, torch.arange(0, CONFIG.vocab_size, 2))
+    model = NativeForward(CONFIG, weights, "stored", pool)
+    states = torch.randn(5, CONFIG.hidden_size, generator=torch.Generator().manual_seed(1))
+    steps = (
+        NativeStep(head, model, weights.lm_head, pool),
+        NativeStep(head, plain.embedding, plain.lm_head, pool),
+    )
+    found, expected = (step(states, [0, 5, 7, 99, 100], 9) for step in steps)
+    assert torch.equal(found.states, expected.states)
+    assert found[1:] == expected[1:]
+
+
+def test_rows_of_parts(pool: Pool):
+    weights = stored_weights(CONFIG, MIXED)
+    qkv = reordered(weights.layers[0].qkv)
+    rows = torch.tensor([0, 383, 255, 256, 320, 319, 7, 7])
+    assert torch.equal(rows_of(qkv, rows), torch.cat([dequantised(part) for part in qkv])[rows])
+    assert torch.equal(rows_of(torch.eye(3), rows[:1]), torch.eye(3)[:1])
 
 
 def test_what_is_not_stored_is_refused(pool: Pool):

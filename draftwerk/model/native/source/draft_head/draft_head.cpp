@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "forward/model.h"
 #include "forward/rows.h"
 #include "matrix/packing.h"
 #include "sampling/logprobs.h"
@@ -60,7 +61,8 @@ struct DraftHeadStep : Job {
         alignas(64) float values[2 << 14], token[1 << 14];
         const int hidden = of.hidden_;
         size_t begin = static_cast<size_t>(rows[row].token) * hidden;
-        for (int i = 0; i < hidden; i++) {
+        if (of.model_) of.model_->embed(rows[row].token, token);
+        for (int i = 0; i < hidden && !of.model_; i++) {
             token[i] = of.embedding_is_bf16_
                            ? widen(static_cast<const bf16 *>(of.embedding_)[begin + i])
                            : static_cast<const float *>(of.embedding_)[begin + i];

@@ -8,6 +8,8 @@
 #include "matrix/matrix.h"
 #include "threads/pool.h"
 
+struct Model;
+
 // Mirrors `DraftHeadRow` in library.py.
 struct DraftHeadRow {
     const float *state;              // [hidden]
@@ -22,6 +24,8 @@ class DraftHead {
     DraftHead(Pool &pool, int hidden, int inner, const std::vector<int32_t> &vocabulary,
               const void *embedding, bool embedding_is_bf16);
     void set_matrix(int which, const Source &source, int parts);
+    // Has tokens embedded by a model whose embedding is stored.
+    void use_model(const Model *model) { model_ = model; }
     void set_vector(int which, const float *values);
     // One step of all rows: the states after their tokens, and the `count` best next tokens.
     void run(const DraftHeadRow *rows, int row_count, int count);
@@ -38,6 +42,7 @@ class DraftHead {
     std::vector<int32_t> vocabulary_;
     const void *embedding_;          // [all tokens, hidden], the caller's
     bool embedding_is_bf16_;
+    const Model *model_ = nullptr;   // that embeds tokens instead
     Matrix matrices_[3];
     std::vector<float> vectors_[4];
     // Of the rows at hand, grown to the most seen.

@@ -1,5 +1,4 @@
 // The C interface that library.py loads. Handles are plain pointers; failures come back as text.
-#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -71,46 +70,6 @@ void model_set_stored(void *model, int layer, int part, const StoredPart *parts,
                                             k, bias);
 }
 
-int64_t stored_matrix_bytes(int kind, int rows, int k) {
-    return static_cast<int64_t>(stored_bytes(static_cast<Kind>(kind), rows, k));
-}
-
-// The values of rows of a matrix of blocks, as the file's format defines them.
-void dequantise_rows(int kind, const uint8_t *blocks, int64_t row_bytes, int rows, int k,
-                     float *values) {
-    for (int row = 0; row < rows; row++) {
-        dequantise(static_cast<Kind>(kind), blocks + row * row_bytes, k,
-                   values + static_cast<size_t>(row) * k);
-    }
-}
-
-// The product of rows with a matrix of parts, and the matrix's values out of its panels: for tests.
-void multiply_parts(void *pool, const StoredPart *parts, int count, int k, const float *inputs,
-                    int rows, float *products, float *values) {
-    Pool &on = *static_cast<Pool *>(pool);
-    const Matrix matrix = stored(on, {parts, parts + count}, k, false, nullptr, nullptr);
-    Operand operand;
-    operand.reserve(Format::stored, rows, k);
-    for (int row = 0; row < rows; row++) operand.put_row(row, inputs + static_cast<size_t>(row) * k);
-    const StoredTile &last = matrix.stored.back();
-    const int columns = last.first + last.count;
-    for (int tile = 0; tile < matrix.tiles; tile++) {
-        const StoredTile &of = matrix.stored[tile];
-        for (int row = 0, now; row < rows; row += now) {
-            alignas(64) float out[ROWS_MAX * TILE];
-            now = std::min(native::STORED_ROWS, rows - row);
-            multiply(matrix, operand, row, now, tile, {}, out);
-            for (int r = 0; r < now; r++) {
-                memcpy(products + static_cast<size_t>(row + r) * columns + of.first, out + r * TILE,
-                       of.count * sizeof(float));
-            }
-        }
-    }
-    for (int row = 0; row < columns && values; row++) {
-        unpack_row(matrix, row, values + static_cast<size_t>(row) * k);
-    }
-}
-
 void model_set_vector(void *model, int layer, int which, const float *values, int size) {
     static_cast<Model *>(model)->set_vector(layer, static_cast<Vector>(which), values, size);
 }
@@ -148,6 +107,10 @@ void *draft_head_create(void *pool, int hidden, int inner, const int32_t *vocabu
     std::vector<int32_t> tokens(vocabulary, vocabulary + size);
     return new DraftHead(*static_cast<Pool *>(pool), hidden, inner, tokens, embedding,
                          embedding_is_bf16 != 0);
+}
+// Has tokens embedded by a model, whose embedding is stored and which outlives the head.
+void draft_head_use_model(void *head, const void *model) {
+    static_cast<DraftHead *>(head)->use_model(static_cast<const Model *>(model));
 }
 void draft_head_destroy(void *head) { delete static_cast<DraftHead *>(head); }
 

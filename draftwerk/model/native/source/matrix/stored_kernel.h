@@ -12,6 +12,9 @@
 #include "matrix/matrix.h"
 #include "simd/tile.h"
 
+// Lambdas are inlined before arrays are put into registers, or else those stay in memory.
+#define INLINED __attribute__((always_inline))
+
 namespace stored_kernel {
 
 using native::bit_and;
@@ -286,7 +289,7 @@ struct UnitProduct {
     UnitProduct(const uint8_t *at, const uint8_t *halves, const StoredGroup *const (&x)[COUNT],
                 Floats (&sums)[COUNT])
         : at(at), halves(halves), x(x), scales(at), sums(sums) {
-        repeat<COUNT>([&](auto r) { part[r] = low[r] = native::broadcast(0.0f); });
+        repeat<COUNT>([&](auto r) INLINED { part[r] = low[r] = native::broadcast(0.0f); });
     }
 
     // Half HALF of groups FIRST .. FIRST + AT_ONCE, their integers into `totals`.
@@ -294,28 +297,28 @@ struct UnitProduct {
     [[gnu::always_inline]] inline void add(Ints (&totals)[AT_ONCE][COUNT]) {
         constexpr int WORDS = 8 / Read::SUMS;
         Sum dots[AT_ONCE][COUNT];
-        repeat<AT_ONCE>([&](auto g) {
-            repeat<COUNT>([&](auto r) {
+        repeat<AT_ONCE>([&](auto g) INLINED {
+            repeat<COUNT>([&](auto r) INLINED {
                 dots[g][r].sum = start<Read::CENTRE, HALF>(x[r][FIRST + g]);
             });
         });
-        repeat<WORDS>([&](auto t) {
+        repeat<WORDS>([&](auto t) INLINED {
             constexpr int T = HALF * WORDS + decltype(t)::value;
-            repeat<AT_ONCE>([&](auto g) {
+            repeat<AT_ONCE>([&](auto g) INLINED {
                 const Weights w(Read::template word<FIRST + decltype(g)::value, T>(at));
-                repeat<COUNT>([&](auto r) { dots[g][r].add(w, x[r][FIRST + g].bytes + 4 * T); });
+                repeat<COUNT>([&](auto r) INLINED { dots[g][r].add(w, x[r][FIRST + g].bytes + 4 * T); });
             });
         });
-        repeat<AT_ONCE>([&](auto g) {
+        repeat<AT_ONCE>([&](auto g) INLINED {
             constexpr int G = FIRST + decltype(g)::value;
             Ints total[COUNT];
             if constexpr (Read::SCALED) {
                 const Ints scale = Sum::scale(scales.template scale<G, HALF>());
-                repeat<COUNT>([&](auto r) { total[r] = dots[g][r].total(scale); });
+                repeat<COUNT>([&](auto r) INLINED { total[r] = dots[g][r].total(scale); });
             } else {
-                repeat<COUNT>([&](auto r) { total[r] = dots[g][r].total(); });
+                repeat<COUNT>([&](auto r) INLINED { total[r] = dots[g][r].total(); });
             }
-            repeat<COUNT>([&](auto r) {
+            repeat<COUNT>([&](auto r) INLINED {
                 totals[g][r] = HALF ? native::add(totals[g][r], total[r]) : total[r];
             });
         });
@@ -324,25 +327,25 @@ struct UnitProduct {
     template <int G>
     [[gnu::always_inline]] inline void finish(const Ints (&totals)[COUNT]) {
         if constexpr (Read::SCALED) {
-            repeat<COUNT>([&](auto r) {
+            repeat<COUNT>([&](auto r) INLINED {
                 part[r] = native::fma(native::to_floats(totals[r]), native::broadcast(x[r][G].scale), part[r]);
             });
-            repeat<Read::MINIMA>([&](auto i) {
+            repeat<Read::MINIMA>([&](auto i) INLINED {
                 const Floats minimum = native::to_floats(scales.template minimum<G, decltype(i)::value>());
-                repeat<COUNT>([&](auto r) {
+                repeat<COUNT>([&](auto r) INLINED {
                     float weighed = Read::MINIMA == 2 ? x[r][G].weighed_halves[i] : x[r][G].weighed;
                     low[r] = native::fma(minimum, native::broadcast(weighed), low[r]);
                 });
             });
         } else {
             const Floats d = Read::template d<G>(at, halves);
-            repeat<COUNT>([&](auto r) {
+            repeat<COUNT>([&](auto r) INLINED {
                 sums[r] = native::fma(native::multiply(native::to_floats(totals[r]), d),
                                       native::broadcast(x[r][G].scale), sums[r]);
             });
             if constexpr (Read::MINIMA > 0) {
                 const Floats m = Read::m(at);
-                repeat<COUNT>([&](auto r) {
+                repeat<COUNT>([&](auto r) INLINED {
                     sums[r] = native::fma(m, native::broadcast(x[r][G].weighed), sums[r]);
                 });
             }
@@ -354,25 +357,25 @@ struct UnitProduct {
     [[gnu::always_inline]] inline void add_span() {
         constexpr int CHUNKS = SPAN / AT_ONCE;
         Ints totals[CHUNKS][AT_ONCE][COUNT];
-        repeat<Read::SUMS>([&](auto half) {
-            repeat<CHUNKS>([&](auto chunk) {
+        repeat<Read::SUMS>([&](auto half) INLINED {
+            repeat<CHUNKS>([&](auto chunk) INLINED {
                 add<FIRST + decltype(chunk)::value * AT_ONCE, decltype(half)::value>(totals[chunk]);
             });
         });
-        repeat<SPAN>([&](auto g) {
+        repeat<SPAN>([&](auto g) INLINED {
             finish<FIRST + decltype(g)::value>(totals[g / AT_ONCE][g % AT_ONCE]);
         });
     }
 
     [[gnu::always_inline]] inline void run() {
-        repeat<GROUPS / SPAN>([&](auto span) { add_span<decltype(span)::value * SPAN>(); });
+        repeat<GROUPS / SPAN>([&](auto span) INLINED { add_span<decltype(span)::value * SPAN>(); });
         if constexpr (Read::SCALED) {
             const Floats d = Read::d_of(at, halves);
-            repeat<COUNT>([&](auto r) { sums[r] = native::fma(part[r], d, sums[r]); });
+            repeat<COUNT>([&](auto r) INLINED { sums[r] = native::fma(part[r], d, sums[r]); });
             if constexpr (Read::MINIMA > 0) {
                 const Floats dmin = Read::dmin(at);
                 const Floats none = native::broadcast(0.0f);
-                repeat<COUNT>([&](auto r) {
+                repeat<COUNT>([&](auto r) INLINED {
                     sums[r] = native::fma(native::subtract(none, low[r]), dmin, sums[r]);
                 });
             }
@@ -387,27 +390,27 @@ void multiply_panel(const uint8_t *rows, size_t stride, int k, const uint8_t *pa
     using Of = Layout<KIND>;
     const int units = (k + Of::INPUTS - 1) / Of::INPUTS;
     Floats sums[REGISTERS][COUNT];
-    repeat<REGISTERS>([&](auto h) {
-        repeat<COUNT>([&](auto r) { sums[h][r] = native::broadcast(0.0f); });
+    repeat<REGISTERS>([&](auto h) INLINED {
+        repeat<COUNT>([&](auto r) INLINED { sums[h][r] = native::broadcast(0.0f); });
     });
     for (int u = 0; u < units; u++) {
         const size_t begin = unit_at<Of>(u), halves = halves_at<Of>(u);
         const StoredGroup *x[COUNT];
-        repeat<COUNT>([&](auto r) {
+        repeat<COUNT>([&](auto r) INLINED {
             x[r] = reinterpret_cast<const StoredGroup *>(rows + r * stride) + u * (Of::INPUTS / BLOCK);
         });
         if constexpr (FETCH) {
             if (Of::PAIRED && u % 2 == 0) native::prefetch(next + halves);
             for (int i = 0; i < Of::LINES; i++) native::prefetch(next + begin + i * LINE);
         }
-        repeat<REGISTERS>([&](auto h) {
+        repeat<REGISTERS>([&](auto h) INLINED {
             UnitProduct<KIND, COUNT> product(panel + begin + h * REGISTER_BYTES,
                                              panel + halves + h * REGISTER_BYTES / 2, x, sums[h]);
             product.run();
         });
     }
-    repeat<REGISTERS>([&](auto h) {
-        repeat<COUNT>([&](auto r) {
+    repeat<REGISTERS>([&](auto h) INLINED {
+        repeat<COUNT>([&](auto r) INLINED {
             native::store(out + r * TILE + h * native::LANES, sums[h][r]);
         });
     });
@@ -415,15 +418,17 @@ void multiply_panel(const uint8_t *rows, size_t stride, int k, const uint8_t *pa
 
 using Kernel = void (*)(const uint8_t *, size_t, int, const uint8_t *, const uint8_t *, float *);
 
-// By rows; of those not listed two kernels share the rows.
+// By rows; of numbers that are not listed several kernels share the rows.
 struct Kernels {
     Kernel of[native::STORED_ROWS + 1];
 };
-template <Kind KIND>
+// Types that are met OFTEN have kernels for more numbers of rows: each takes seconds to compile.
+template <Kind KIND, bool OFTEN>
 constexpr Kernels kernels_of() {
     Kernels found = {{nullptr, multiply_panel<KIND, 1, false>, multiply_panel<KIND, 2, true>,
-                      multiply_panel<KIND, 3, true>, multiply_panel<KIND, 4, true>}};
-    if constexpr (native::STORED_ROWS > 4) {
+                      nullptr, multiply_panel<KIND, 4, true>}};
+    if constexpr (OFTEN) found.of[3] = multiply_panel<KIND, 3, true>;
+    if constexpr (OFTEN && native::STORED_ROWS > 4) {
         found.of[6] = multiply_panel<KIND, 6, true>;
         found.of[8] = multiply_panel<KIND, 8, true>;
     }

@@ -77,7 +77,7 @@ void multiply_stored(const Matrix &matrix, const Operand &operand, int row, int 
     const Kernels &by_rows = kernels(static_cast<Kind>(of.kind));
     for (int begin = 0, now; begin < count; begin += now) {
         now = count - begin;
-        if (!by_rows.of[now]) now = (now + 1) / 2;
+        while (!by_rows.of[now]) now = (now + 1) / 2;
         const uint8_t *rows = operand.data.as<uint8_t>() + (row + begin) * operand.stride;
         for (int panel = 0; panel * STORED_PANEL < of.count; panel++) {
             const uint8_t *at = of.data + panel * of.panel_bytes;

@@ -1,3 +1,3 @@
 #include "matrix/stored_kernel.h"
 
-const stored_kernel::Kernels stored_kernel::Q4_1 = kernels_of<Kind::q4_1>();
+const stored_kernel::Kernels stored_kernel::Q4_1 = kernels_of<Kind::q4_1, true>();

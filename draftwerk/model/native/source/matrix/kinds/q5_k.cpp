@@ -1,3 +1,3 @@
 #include "matrix/stored_kernel.h"
 
-const stored_kernel::Kernels stored_kernel::Q5_K = kernels_of<Kind::q5_k>();
+const stored_kernel::Kernels stored_kernel::Q5_K = kernels_of<Kind::q5_k, true>();
