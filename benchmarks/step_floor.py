@@ -8,8 +8,8 @@ import argparse
 
 import torch
 
+from benchmarks.kernels import interleaved, one_row, spread
 from draftwerk.model.checkpoint.loader import load
-from draftwerk.model.native.benchmark import interleaved, one_row, spread
 from draftwerk.model.native.forward import FORMATS, NativeForward
 from draftwerk.model.native.library import library
 from draftwerk.model.native.pool import Pool

@@ -30,6 +30,7 @@ HEAD = """# Reference
 
 Written by `python -m docs.reference` from the code that checks requests and words replies; a test
 holds that it is up to date. How things are used is in [how-to.md](how-to.md).
+Commands are for a terminal in which `source .venv/bin/activate` was run once, in the clone.
 """
 
 

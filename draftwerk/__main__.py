@@ -65,7 +65,7 @@ def extra_cluster() -> "ModuleType":
         if (error.name or "").partition(".")[0] != "ray":
             raise
         raise ConfigError(
-            "replicas need Ray Serve: install draftwerk with the extra `cluster`"
+            "replicas need Ray Serve: in draftwerk's clone, pip install '.[cluster]'"
         ) from None
 
 
@@ -78,20 +78,18 @@ def doctor_command(parsed: dict[str, Any]) -> int:
     """Look at the machine, and at what the model does on it."""
     from draftwerk.api.cli.doctor import doctor
     from draftwerk.assembly.build import measure
+    from draftwerk.assembly.cached_files import cached_files
     from draftwerk.assembly.kernels import compare_fingerprints, describe
 
     wanted, writes = parsed.pop("fingerprint", False), parsed.pop("write", False)
     target = parsed.pop("report", "")
     price, tpot_ms = parsed.pop("price_per_hour", None), parsed.pop("tpot_ms", None)
     prompts = parsed.pop("blend", "")
-    bound = parsed.pop("kl_max", None), parsed.pop("top1_min", None)
     settings = settings_of(parsed)
     if prompts:
-        from draftwerk.assembly.blend_doctor import certify
+        from draftwerk.assembly.blend_doctor import show_blending
 
-        return certify(settings, Path(prompts), *bound)
-    if bound != (None, None):
-        raise ConfigError("--kl-max and --top1-min go with --blend")
+        return show_blending(settings, Path(prompts))
     if target:
         from draftwerk.api.cli.hardware_report import write_report
         from draftwerk.assembly.build import surveyed
@@ -103,7 +101,7 @@ def doctor_command(parsed: dict[str, Any]) -> int:
         return compare_fingerprints(settings, writes)
     if writes:
         raise ConfigError("--write goes with --fingerprint")
-    return doctor(settings, describe, measure)
+    return doctor(settings, describe, measure, cached_files)
 
 
 def pull_command(parsed: dict[str, Any]) -> int:

@@ -174,7 +174,7 @@ PAGES = [
 ]
 """The changelog may name what is gone."""
 PATH = re.compile(r"[\w.*-]+(?:/[\w.*-]+)*(?:/|\.(?:py|md|cpp|h|html|toml|png|json))(?:::\w+…?)?")
-ELSEWHERE = {"config.json", "tokenizer.json", "structured_outputs.json"}
+ELSEWHERE = {"config.json", "generation_config.json", "tokenizer.json", "structured_outputs.json"}
 """Files of models."""
 
 
@@ -215,3 +215,53 @@ def test_every_path_in_the_documentation_exists(page: Path) -> None:
     commands = re.findall(r"python -m ((?:draftwerk|benchmarks|validation|training)[\w.]*)", text)
     missing += [each for each in commands if not module_exists(each.rstrip("."))]
     assert missing == []
+
+
+# --- commands in the documentation ----------------------------------------------------------------
+
+ACTIVATE = "source .venv/bin/activate"
+COMMAND = re.compile(
+    r"(?<![\w./-])"
+    r"(?:draftwerk (?:serve|chat|doctor|loadtest|cluster|--)|python -|python3 |pip install)"
+)
+"""A command that is found only where the environment is active."""
+UNOWNED = re.compile(r"pip install[^\n`]*?[ '\"]draftwerk\b")
+"""The project is on no index: the name would be another's."""
+COMMAND_PAGES = [*PAGES, ROOT / "SECURITY.md"]
+
+
+def code_of(text: str) -> Iterator[str]:
+    """Yield the lines of code blocks and the spans of code of a page."""
+    for line in text.splitlines():
+        yield from [line] if line.startswith("    ") else re.findall(r"`([^`]+)`", line)
+
+
+@pytest.mark.parametrize("page", COMMAND_PAGES, ids=lambda page: page.name)
+def test_every_command_of_a_page_is_found_in_a_fresh_clone(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    bare = [each for each in code_of(text) if COMMAND.search(each)]
+    assert not bare or ACTIVATE in text, bare[:3]
+
+
+@pytest.mark.parametrize(
+    ("line", "bare"),
+    [("    draftwerk serve", True), ("    .venv/bin/draftwerk serve", False), ("draftwerk", False),
+     ("run `python -m draftwerk.loadtest`", True), ("    A=b draftwerk doctor", True)],
+)  # fmt: skip
+def test_bare_commands_are_told_from_paths(line: str, bare: bool) -> None:
+    assert any(COMMAND.search(each) for each in code_of(line)) == bare
+
+
+def test_nothing_installs_the_project_from_an_index() -> None:
+    assert UNOWNED.search("pip install 'draftwerk[cluster]'")
+    assert not UNOWNED.search("pip install '.[cluster]'")
+    kinds = (".py", ".md", ".toml", ".txt", ".html", ".js")
+    files = [ROOT / each for each in tracked() if each.endswith(kinds)]
+    named = [
+        str(file.relative_to(ROOT))
+        for file in files
+        if file.is_file()
+        and file != Path(__file__)
+        and (UNOWNED.search(file.read_text(encoding="utf-8")))
+    ]
+    assert named == []

@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
+from benchmarks.support.runners import build_runner
 from draftwerk.model.checkpoint.hub import locate, safetensors_directory
-from draftwerk.model.process.build import ModelOptions, build_runner
+from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.beams.decisions import BeamRules

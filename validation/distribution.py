@@ -20,7 +20,7 @@ import anyio
 import msgspec
 from torch import Tensor
 
-from draftwerk.actors.devices.device import ThreadDevice
+from benchmarks.support.runners import build_runner
 from draftwerk.actors.engine import EngineParts, running
 from draftwerk.actors.messages import (
     Delta,
@@ -30,7 +30,7 @@ from draftwerk.actors.messages import (
 )
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.process.build import ModelOptions, build_runner
+from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.reference.sampler import SamplingRequest, scores_of, truncated
 from draftwerk.model.step.row_plan import RowPlan
 from draftwerk.model.step.sequences import CachedSequence
@@ -42,6 +42,7 @@ from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.chi_square import least, p_value
+from tests.support.thread_device import ThreadDevice
 from tests.support.toy import ToyText
 from validation.matrix import BLOCK_SIZE, SOURCES, DefaultWords, Everything
 

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from validation.golden_requests import GoldenRequest, JsonBody, golden_requests
+from validation.golden_requests import NEUTRAL, GoldenRequest, JsonBody, golden_requests
 
 TIMEOUT_S = 300
 READY_S = 300
@@ -65,7 +65,7 @@ def compare(url: str, file: Path, at_once: int) -> int:
     """Send the file's requests, and print every answer that differs."""
     recording: JsonBody = json.loads(file.read_text())
     requests = [
-        GoldenRequest(name=name, path=each["path"], body=each["body"])
+        GoldenRequest(name=name, path=each["path"], body=NEUTRAL | each["body"])
         for name, each in recording.items()
     ]
     different = 0

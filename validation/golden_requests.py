@@ -3,7 +3,7 @@
 Nothing here is random: two recordings of one server have the same requests.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 JsonBody = dict[str, Any]
@@ -33,6 +33,8 @@ JSON_SCHEMA: JsonBody = {
 }
 REGEX: JsonBody = {"type": "regex", "pattern": "[A-Z][a-z]{2,8}( [a-z]{2,8}){3,6}\\."}
 WARM: JsonBody = {"temperature": 0.8, "seed": 7}
+NEUTRAL: JsonBody = {"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0, "repetition_penalty": 1}
+"""What a request does not say would be the served model's own to say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +47,14 @@ class GoldenRequest:
 def golden_requests(biased: list[int]) -> list[GoldenRequest]:
     """Return all requests; `biased` are ids of the model's vocabulary for logit biases."""
     ways = _ways(biased)
-    return [
+    found = [
         *(_completion(name, way, index) for index, (name, way) in enumerate(ways.items())),
         *(_chat(name, way, index) for index, (name, way) in enumerate(ways.items())),
         *_logprobs(),
         *_prompts(),
         *_responses(),
     ]
+    return [replace(each, body=NEUTRAL | each.body) for each in found]
 
 
 def _ways(biased: list[int]) -> dict[str, JsonBody]:

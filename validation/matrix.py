@@ -20,7 +20,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from draftwerk.actors.devices.device import ThreadDevice
+from benchmarks.support.runners import build_runner
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.actors.messages import (
     Delta,
@@ -31,7 +31,7 @@ from draftwerk.actors.messages import (
 )
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
-from draftwerk.model.process.build import ModelOptions, build_runner
+from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.budget import choose_nodes
@@ -52,6 +52,7 @@ from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.support.proposing import EveryRow, Reckless
+from tests.support.thread_device import ThreadDevice
 from tests.support.toy import ToyText
 
 BLOCK_SIZE = 8

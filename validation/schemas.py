@@ -22,19 +22,20 @@ from typing import Any
 import anyio
 from jsonschema import Draft202012Validator, FormatChecker
 
-from draftwerk.actors.devices.device import ThreadDevice
+from benchmarks.support.runners import build_runner
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.actors.messages import Delta, Ended, Failed, Options, Speculation
 from draftwerk.assembly.plan import SUCCESSORS
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
-from draftwerk.model.process.build import ModelOptions, build_runner
+from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
+from tests.support.thread_device import ThreadDevice
 
 AT_ONCE = 8
 FLAT = ((1, 1000.0), (64, 1001.0))

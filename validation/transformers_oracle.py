@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
+from benchmarks.support.runners import build_draft_runner, build_runner
 from draftwerk.model.checkpoint.hub import locate, safetensors_directory
-from draftwerk.model.process.build import ModelOptions, build_draft_runner, build_runner
+from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
@@ -131,7 +132,7 @@ def _modes(
         "no speculation": {},
         "n-grams": {"guess": ngram},
         "random trees": {"guess": tree},
-        "draft model": {"drafter": build_draft_runner(smaller, vocab)},
+        "draft model": {"drafter": build_draft_runner(smaller)},
     }
 
 

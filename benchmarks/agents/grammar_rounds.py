@@ -18,7 +18,8 @@ from time import perf_counter
 
 from benchmarks.agents.agents import tools
 from benchmarks.agents.grammar import PERSON
-from draftwerk.model.process.build import ModelOptions, build_runner
+from benchmarks.support.runners import build_runner
+from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.grammar import Matcher
 from draftwerk.model.text.own_tools import OWN_FORMATS

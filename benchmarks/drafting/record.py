@@ -13,8 +13,9 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.support.prompts import by_category
+from benchmarks.support.runners import build_runner
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.process.build import ModelOptions, build_runner
+from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.protocol.rounds import (

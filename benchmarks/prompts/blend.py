@@ -21,8 +21,7 @@ from statistics import median
 
 import msgspec
 
-from draftwerk.assembly.blend_certificate import table
-from draftwerk.assembly.blend_doctor import RetrievalLine, asked_settings, prompt_of
+from draftwerk.assembly.blend_doctor import RetrievalLine, asked_settings, prompt_of, table
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.process.build import ModelOptions, build
 from draftwerk.model.step.blend.blend_quality import RetrievalPrompt, Sample, measure, summaries

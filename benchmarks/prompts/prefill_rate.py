@@ -18,7 +18,7 @@ from time import perf_counter
 
 import torch
 
-from draftwerk.model.native.benchmark import default_shape, one_row, random_weights
+from benchmarks.kernels import default_shape, one_row, random_weights
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.kv_pages import allocate

@@ -6,6 +6,7 @@ It serves the default model, records the texts of 32 streams undisturbed, and th
 the target's process is killed ten times; `--process` names another, `draft` or `rank 1` of a
 divided target, and `--signal STOP` lets a process hang. Where a spare process is kept, each signal
 waits until there is one again; with `--hasty` it does not. A text that differs is an error.
+`--process grammar` is the process that checks grammars: after each signal a new one must be served.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -29,6 +31,7 @@ from benchmarks.support.server import draftwerk
 from benchmarks.support.streams import Stream, run_all, streams
 from draftwerk.loadtest.server.launcher import wait_ready
 from draftwerk.loadtest.server.metrics import MetricsPage, fetch_metrics
+from draftwerk.machine.host import PROC
 from draftwerk.model.checkpoint.hub import locate
 
 POLL_S = 0.01
@@ -41,6 +44,7 @@ COUNTERS = {
     "recomputed_tokens": "draftwerk_recomputed_tokens_total",
     "generated_tokens": "vllm:generation_tokens_total",
 }
+GRAMMAR, CHECKER = "grammar", b"draftwerk.model.text.grammar_check"
 SIGNALS = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP}
 
 
@@ -89,6 +93,8 @@ class Chaos:
     rng: random.Random
     hasty: bool = False
     """Whether signals come before there is a spare again."""
+    pid: int = 0
+    """Of the server."""
 
     async def play(self, found: list[Stream]) -> list[Recovery]:
         """Send the signals, each at a random moment at which text flows."""
@@ -143,6 +149,44 @@ class Chaos:
         return page.total("draftwerk_device_up", device=self.role) == 1
 
 
+@dataclass(slots=True)
+class GrammarChaos(Chaos):
+    """Signals to the process that checks grammars, each followed by a grammar that is new."""
+
+    async def play(self, found: list[Stream]) -> list[Recovery]:
+        if self.count:
+            await self._ask("first")
+        return await Chaos.play(self, found)
+
+    async def _signal(self, found: list[Stream], begun: float) -> Recovery:
+        victim = await self._process()
+        assert victim is not None, "no process checks grammars"
+        sent = perf_counter()
+        os.kill(victim, self.what)
+        await self._ask(f"{sent}")
+        served = perf_counter()
+        assert await self._process() not in (victim, None)
+        moments = sorted(each for one in found for each in one.arrivals if each > sent)
+        token_s, texts = flows_again(sent, moments) - sent, sum(each < served for each in moments)
+        return Recovery(sent - begun, None, served - sent, token_s, texts)
+
+    async def _ask(self, text: str) -> None:
+        wanted = {"type": "regex", "pattern": re.escape(f"a {text}")}
+        body = {"messages": [{"role": "user", "content": "?"}], "response_format": wanted}
+        async with self.http.post(self.url + "/v1/chat/completions", json=body) as response:
+            said = await response.text()
+            assert response.status == 200, said
+        assert json.loads(said)["choices"][0]["message"]["content"] == f"a {text}"
+
+    async def _process(self) -> int | None:
+        for folder in PROC.glob("[0-9]*"):
+            with suppress(OSError):
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent == self.pid and CHECKER in (folder / "cmdline").read_bytes():
+                    return int(folder.name)
+        return None
+
+
 def flows_again(sent: float, moments: list[float]) -> float:
     """Return the end of the longest pause after a signal, of the sorted moments of all texts.
 
@@ -190,11 +234,15 @@ class KillServer:
 
     http: aiohttp.ClientSession
     url: str
+    pid: int
 
     async def run(self, arguments: argparse.Namespace, count: int) -> KillRun:
         """KillRun the streams while `count` signals are sent."""
         rng, what = random.Random(arguments.seed), SIGNALS[arguments.signal]
-        chaos = Chaos(self.http, self.url, arguments.process, what, count, rng, arguments.hasty)
+        kind = GrammarChaos if arguments.process == GRAMMAR else Chaos
+        chaos = kind(
+            self.http, self.url, arguments.process, what, count, rng, arguments.hasty, self.pid
+        )
         make = partial(streams, arguments.streams, arguments.tokens)
         return await run_streams(self.http, self.url, make, chaos)
 
@@ -214,7 +262,7 @@ async def started(arguments: argparse.Namespace) -> AsyncGenerator[KillServer]:
         draftwerk(*options) as server,
         aiohttp.ClientSession(timeout=timeout, connector=connector) as http,
     ):
-        yield KillServer(http, server.url)
+        yield KillServer(http, server.url, server.pid)
 
 
 async def experiment(arguments: argparse.Namespace) -> dict[str, object]:
@@ -259,7 +307,9 @@ def report(arguments: argparse.Namespace, plain: KillRun, disturbed: KillRun) ->
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("--model", default="", help="a model to serve; the default one without it")
-    made.add_argument("--process", default="target", help="target, draft, or such as 'rank 1'")
+    made.add_argument(
+        "--process", default="target", help="target, draft, grammar, or such as 'rank 1'"
+    )
     made.add_argument("--draft", default="", help="the draft model; the model itself without it")
     made.add_argument("--signal", choices=tuple(SIGNALS), default="KILL")
     made.add_argument("--count", type=int, default=10, help="signals")

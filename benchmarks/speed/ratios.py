@@ -15,10 +15,10 @@ from statistics import median
 
 import anyio
 
+from benchmarks.kernels import Bench
 from benchmarks.speed.engine_overhead import TimedBatch, batching, overhead
 from benchmarks.support.engine import engine
 from draftwerk.api.core.config import Settings
-from draftwerk.model.native.benchmark import Bench
 from draftwerk.model.native.pool import Pool
 
 BASELINE = Path(__file__).parents[2] / "docs" / "results" / "ratios.json"

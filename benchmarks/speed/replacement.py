@@ -17,13 +17,13 @@ from heapq import heappop, heappush
 from statistics import mean
 from typing import NamedTuple
 
+from benchmarks.support.least_recently_used import LeastRecentlyUsed
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import ROOT, BlockNamer
 from draftwerk.cache.replacement import (
     NONE,
     CostAware,
     EvictionOrder,
-    LeastRecentlyUsed,
     Origin,
 )
 from draftwerk.cache.tables import BlockTable

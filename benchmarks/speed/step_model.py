@@ -21,9 +21,9 @@ from typing import NamedTuple
 import msgspec
 import torch
 
+from benchmarks.kernels import default_shape, random_weights
 from draftwerk.model.batch.batch import Batch
 from draftwerk.model.batch.builder import BatchBuilder
-from draftwerk.model.native.benchmark import default_shape, random_weights
 from draftwerk.model.native.forward import FORMATS, NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.trials import native_roofline

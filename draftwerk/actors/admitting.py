@@ -7,7 +7,6 @@ import anyio
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import CHOICES_MAX, Options
 from draftwerk.actors.monitoring.drain_rate import DrainRate
-from draftwerk.speculative.scheduler.early_texts import EARLY_MAX
 
 
 def check_request(
@@ -37,7 +36,6 @@ def check_request(
 def events_max(options: Options, tokens_max: int) -> int:
     """Return how many events a request has at most: in a mailbox of so many no reader stalls us.
 
-    Each choice has at most `tokens_max` deltas and an ending, and the request one Started; an early
-    text has deltas of its own.
+    Each choice has at most `tokens_max` deltas and an ending, and the request one Started.
     """
-    return options.choices * (tokens_max + 2) + EARLY_MAX
+    return options.choices * (tokens_max + 2)

@@ -5,18 +5,37 @@ made the first text depend on anything but prompt, parameters and seed shows as 
 """
 
 import random
-from collections import Counter
+from collections import Counter, deque
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from typing import Protocol
 
+import anyio
 import msgspec
 
-from draftwerk.actors.blend_audit import PREFIX as BLEND_PREFIX
-from draftwerk.actors.idle_queue import LAST, Audited, IdleQueue
+from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.ledger import Entry
-from draftwerk.actors.messages import Delta, Failed, Options, Speculation
+from draftwerk.actors.mailbox import Inbox
+from draftwerk.actors.messages import Delta, Event, Failed, Options, Prompt, Speculation
 from draftwerk.speculative.slo import NOTHING_PROMISED
 
 PREFIX = "audit-"
+WAITING_MAX = 64
+"""Requests that wait for an idle moment; on a busy server the oldest are let go."""
+LAST = 2**31
+"""A priority behind every client's."""
+
+
+class Audited(Protocol):
+    """The engine, as the audit sees it."""
+
+    def generate(
+        self, prompt: Prompt, options: Options, *, request_id: str
+    ) -> AbstractAsyncContextManager[Inbox[Event]]: ...
+
+    async def idle(self) -> None:
+        """Return once no request is live."""
+        ...
 
 
 @dataclass(slots=True)
@@ -27,22 +46,33 @@ class Audit:
     rng: random.Random = field(default_factory=random.Random)
     counts: Counter[str] = field(default_factory=Counter[str])
     """"equal", "token" (one differs), "length" (one text is the other's beginning), "failed"."""
-    _waiting: IdleQueue[Entry] = field(default_factory=IdleQueue[Entry])
+    _waiting: deque[Entry] = field(default_factory=lambda: deque[Entry](maxlen=WAITING_MAX))
+    _more: anyio.Event = field(default_factory=anyio.Event)
 
     def offer(self, entry: Entry) -> None:
         """Maybe keep a finished request for the next idle moment."""
         finished = entry.over and not entry.failed
-        own = entry.submit.request_id.startswith((PREFIX, BLEND_PREFIX))
+        own = entry.submit.request_id.startswith(PREFIX)
         if finished and not own and self.rng.random() < self.share:
-            self._waiting.put(entry)
+            self._waiting.append(entry)
+            self._more.set()
 
     async def run(self, engine: Audited) -> None:
-        """Audit one request after the other, each begun while the engine is idle."""
+        """Audit one request after the other, each begun while the engine is idle.
 
-        async def work(entry: Entry) -> None:
-            self.counts[await self._compare(engine, entry)] += 1
-
-        await self._waiting.run(engine, work)
+        One that the engine has no place for waits.
+        """
+        while True:
+            if not self._waiting:
+                self._more = anyio.Event()
+                await self._more.wait()
+            await engine.idle()
+            entry = self._waiting.popleft()
+            try:
+                self.counts[await self._compare(engine, entry)] += 1
+            except (OverloadedError, DrainingError):
+                self._waiting.append(entry)
+                await anyio.sleep(1.0)
 
     async def _compare(self, engine: Audited, entry: Entry) -> str:
         submit = entry.submit

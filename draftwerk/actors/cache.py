@@ -28,9 +28,8 @@ from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.beams.search import SEARCH_ROOM
 from draftwerk.speculative.blend.blending import Blending, blended
-from draftwerk.speculative.blend.rules import Blend, canonical_parts, segment_space
+from draftwerk.speculative.blend.rules import canonical_parts, segment_space
 from draftwerk.speculative.protocol.rounds import Round
-from draftwerk.speculative.scheduler.early_texts import early_sequence
 from draftwerk.speculative.scheduler.scheduler import Scheduler, expand
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
 
@@ -157,12 +156,10 @@ class Cache:
         options = encoded.options
         committed = encoded.committed[choice] if encoded.committed else ()
         room = self.context_max - len(encoded.tokens)
-        blend = encoded.blend
-        is_lossless = blend is not None and blend.lossless
-        table, blending = self._table(encoded, None if is_lossless else blend)
+        table, blending = self._table(encoded)
         came_s = self.clock() if encoded.arrived_s is None else encoded.arrived_s
         arrived_s = came_s - options.waited_s
-        sequence = Sequence(
+        return Sequence(
             sequence_id=next(self._ids),
             request_id=encoded.request_id,
             choice=choice,
@@ -191,21 +188,11 @@ class Cache:
             times=encoded.times,
             resumed=bool(encoded.committed),
         )
-        if is_lossless and choice == 0 and options.shows_hypotheses and not encoded.committed:
-            sequence.early = self._early(encoded, sequence)
-        return sequence
 
-    def _early(self, encoded: Encoded, exact: Sequence) -> Sequence | None:
-        """Return what guesses at a text over the segments of its prompt, if they fill blocks."""
-        table, blending = self._table(encoded, encoded.blend)
-        if blending is None:
-            return None
-        return early_sequence(exact, next(self._ids), table, blending)
-
-    def _table(self, encoded: Encoded, blend: Blend | None) -> tuple[BlockTable, Blending | None]:
+    def _table(self, encoded: Encoded) -> tuple[BlockTable, Blending | None]:
         """Return a sequence's empty table, and what its segments need."""
         pool, namer, space = self.scheduler.pool, self.namer, encoded.options.name_space
-        tokens = encoded.tokens
+        tokens, blend = encoded.tokens, encoded.blend
         parts = () if blend is None else canonical_parts(blend, len(tokens), pool.block_size)
         if blend is None or not parts:
             return BlockTable(pool, namer, space), None

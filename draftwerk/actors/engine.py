@@ -20,7 +20,6 @@ import anyio
 
 from draftwerk.actors.admitting import check_request, events_max
 from draftwerk.actors.audit import Audit
-from draftwerk.actors.blend_audit import BlendAudit
 from draftwerk.actors.cache import Cache
 from draftwerk.actors.detokenizer import Detokenizer
 from draftwerk.actors.devices.device import (
@@ -120,7 +119,6 @@ class EngineParts:
     restarts: Callable[[], RestartLimit] = RestartLimit
     trace: Trace = field(default_factory=Trace)
     audit: Audit = field(default_factory=lambda: Audit(0.0))
-    blend_audit: BlendAudit = field(default_factory=lambda: BlendAudit(0.0))
     recoveries: RecoveryStats = field(default_factory=RecoveryStats)
     """Of the target's device, if it recovers by itself."""
     store: BlockStore | None = None
@@ -319,8 +317,8 @@ class Engine:
         the choices in `ended` are over.
 
         The stream yields Started, then Delta and Ended events, `options.choices` Ended in all, and
-        then ends; or, at any place, a Failed, and then ends. Raises OverloadedError, DrainingError
-        or BlendOffError before anything is queued, and ValueError if the id is in use.
+        then ends; or, at any place, a Failed, and then ends. Raises OverloadedError or
+        DrainingError before anything is queued, and ValueError if the id is in use.
         """
         self._admit(options, request_id)
         submit = Submit(
@@ -331,7 +329,6 @@ class Engine:
             committed=committed,
             ended=ended,
         )
-        self._parts.blend_audit.admit(submit)
         events, stream = mailbox[Event](events_max(options, self._parts.tokens_max))
         entry = self._ledger.open(submit, events)
         try:
@@ -359,9 +356,6 @@ class Engine:
             draft_up=self._pipeline.drafter.up,
             draining=bool(self._closed_to),
             audits=dict(self._parts.audit.counts),
-            blend_audits=dict(self._parts.blend_audit.counts),
-            blend_kl=self._parts.blend_audit.switch.kl,
-            blends_off=int(not self._parts.blend_audit.switch.is_on),
             device_busy_s=dict(found.device_clock.busy_s),
             device_gaps=found.device_clock.gaps.copy(),
             request_stages=found.stages.copy(),
@@ -508,8 +502,6 @@ async def running(parts: EngineParts) -> AsyncGenerator[Engine]:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(engine.supervise)
             tasks.start_soon(parts.audit.run, engine)
-            if parts.blend_audit.share:
-                tasks.start_soon(parts.blend_audit.run, engine)
             yield engine
             with anyio.move_on_after(FLUSH_S):
                 await engine.flush()

@@ -9,12 +9,5 @@ class OverloadedError(Exception):
         self.retry_after_ms = retry_after_ms
 
 
-class BlendOffError(Exception):
-    """Segments are not reused now: the audit found that it changes more than was certified."""
-
-    def __init__(self) -> None:
-        super().__init__("segments are not reused now: audits found more change than is certified")
-
-
 class DrainingError(Exception):
     """The engine is shutting down and takes no new requests."""

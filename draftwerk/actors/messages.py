@@ -116,8 +116,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     early_stopping: bool = False
     """Of a beam search: whether as many finished texts as the beam is wide are enough."""
     shows_hypotheses: bool = False
-    """Whether deltas carry the best text of a beam search so far, or the early text of a lossless
-    blend: none of it is final."""
+    """Whether deltas carry the best text of a beam search so far, which is not final."""
     echo: bool = False
     """Whether the prompt's text comes first in each choice."""
     reply: ReplyFormat | None = None
@@ -289,8 +288,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: tuple[ChosenLogprob, ...] = ()
     """Per token, if the request asks for log-probabilities."""
     hypothesis: tuple[int, ...] = ()
-    """All tokens of the best text of a beam search so far, or of the early text, if the request
-    asks for them."""
+    """All tokens of the best text of a beam search so far, if the request asks for them."""
     finish_reason: str = ""
     """"stop", "length", "error", "deadline_exceeded", or "slo_unmet"; empty while the choice goes
     on."""
@@ -376,8 +374,7 @@ class Delta(ActorMessage, frozen=True):
     logprobs: tuple[TokenText, ...] = ()
     """Per token, if the request asks for log-probabilities."""
     hypothesis: str = ""
-    """The best text of a beam search so far, which may still change behind its final part; or the
-    early text, while there is no final one."""
+    """The best text of a beam search so far, which may still change behind its final part."""
     parts: tuple[ReplyPart, ...] = ()
     """The new text as reasoning, text and calls, if the request has a reply format."""
 
@@ -412,13 +409,15 @@ class Failed(ActorMessage, frozen=True):
     """Of the engine; unique among live requests."""
     kind: str
     """"refused" (the request's fault, HTTP 400), "failed" (ours, HTTP 500), "deadline_exceeded"
-    (HTTP 504), or "slo_unmet" (what it was promised cannot be kept, HTTP 503)."""
+    (HTTP 504), "slo_unmet" (what it was promised cannot be kept, HTTP 503), or "unavailable" (what
+    it needs is away for a moment, HTTP 503)."""
     reason: str
     """One sentence for the client."""
     field: str = ""
     """The request's field that is to blame."""
     retry_after_ms: int = 0
-    """Of one whose promise cannot be kept: when it could have been."""
+    """Of one whose promise cannot be kept: when it could have been; of one that was unavailable:
+    when to try again."""
 
 
 class Closed(ActorMessage, frozen=True):

@@ -69,10 +69,7 @@ def stats(sequence: Sequence) -> SequenceStats:
 
 
 def _blend_counts(sequence: Sequence) -> dict[str, Any]:
-    """Return how a prompt's segments were computed; of a lossless one, what the early text had."""
-    if sequence.early is not None and sequence.early.blending is not None:
-        uses = sequence.early.blending.uses()
-        return {"segments": tuple((each.tokens, each.found, 0) for each in uses)}
+    """Return how a prompt's segments were computed."""
     blending = sequence.blending
     if blending is None:
         return {}

@@ -53,13 +53,6 @@ class TextTools(Protocol):
         """
         ...
 
-    def locate_segments(
-        self, tokens: Sequence[int], segments: Sequence[str]
-    ) -> list[tuple[int, int]]:
-        """Return (start, stop) of the tokens that are wholly in each of some texts, which come in
-        this order; one that is not found is left out."""
-        ...
-
     def encode_passages(
         self, documents: Sequence[str], text: str
     ) -> tuple[list[int], list[tuple[int, int]]]:
@@ -71,10 +64,13 @@ class TextTools(Protocol):
         ...
 
     def check_grammar(self, grammar: Grammar) -> None:
-        """Raise ValueError, in words for the client, for a grammar that cannot be followed."""
+        """Raise ValueError, in words for the client, for a grammar that cannot be followed.
+
+        Raises OSError where that cannot be told now.
+        """
         ...
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
         """Return the text of a prompt, special tokens left out."""
         ...
 

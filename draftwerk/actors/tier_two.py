@@ -168,12 +168,10 @@ class Intake:
         tokens, size = (*encoded.tokens, *committed), self.scheduler.pool.block_size
         space, blend = encoded.options.name_space, encoded.blend
         parts = () if blend is None else canonical_parts(blend, len(encoded.tokens), size)
-        if blend is None or blend.lossless or not parts:
+        if blend is None or not parts:
             yield tokens[:-1], space
-        if blend is None or (blend.lossless and not encoded.options.shows_hypotheses):
             return
-        if parts and not blend.lossless:
-            yield tokens[: parts[0].start], space
+        yield tokens[: parts[0].start], space
         for part in parts:
             yield tokens[part.start : part.stop], segment_space(blend, part.start, space)
 

@@ -26,11 +26,13 @@ from draftwerk.actors.messages import (
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.text import TextTools
 from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.sampling.params import Grammar
 from draftwerk.speculative.sequence import StageTimes
 
 TEXTS_AT_ONCE = 4
 """Requests that are encoded at once: one long text does not delay the others."""
 GRAMMAR_FIELD = "response_format"
+RETRY_MS = 1000
 R = TypeVar("R")
 Spans = tuple[tuple[int, int], ...]
 
@@ -57,6 +59,10 @@ class RefusedError(Exception):
     def __init__(self, reason: str, field: str) -> None:
         super().__init__(reason)
         self.field = field
+
+
+class UnavailableError(Exception):
+    """The request could be served, but not at this moment."""
 
 
 @dataclass(slots=True)
@@ -116,6 +122,16 @@ class Tokenizer:
                     field=error.field,
                 )
             )
+        except UnavailableError as error:
+            log.warning("request %s: %s", submit.request_id, error)
+            self.refusals.send_nowait(
+                Failed(
+                    request_id=submit.request_id,
+                    kind="unavailable",
+                    reason=str(error),
+                    retry_after_ms=RETRY_MS,
+                )
+            )
         except Exception:
             # A prompt that breaks the tokenizer fails alone; the client is not sent the cause.
             log.exception("request %s: the prompt could not be tokenized", submit.request_id)
@@ -132,12 +148,11 @@ class Tokenizer:
 
     async def _encode(self, submit: Submit, taken_s: float) -> Encoded:
         field = prompt_field(submit.prompt)
-        asked = self.text, submit.prompt, submit.options.blend
-        tokens, spans = await self._on_thread(lambda: tokens_of(*asked), field)
+        tokens, spans = await self._on_thread(lambda: tokens_of(self.text, submit.prompt), field)
         prediction = submit.options.speculation.prediction
         grammar = submit.options.sampling.grammar
         if grammar is not None:
-            await self._on_thread(lambda: self.text.check_grammar(grammar), GRAMMAR_FIELD)
+            await self._check_grammar(grammar)
         expected: tuple[int, ...] = ()
         if prediction:
             expected = await self._on_thread(
@@ -155,6 +170,18 @@ class Tokenizer:
             ended=submit.ended,
         )
 
+    async def _check_grammar(self, grammar: Grammar) -> None:
+        """Raise RefusedError for a bad grammar, UnavailableError where that cannot be told now."""
+        with anyio.move_on_after(self.limits.encode_s):
+            try:
+                await self.worker.run(lambda: self.text.check_grammar(grammar))
+            except ValueError as error:
+                raise RefusedError(str(error), GRAMMAR_FIELD) from error
+            except OSError as error:
+                raise UnavailableError("the grammar cannot be checked now") from error
+            return
+        raise UnavailableError("the grammar cannot be checked now: the server is busy")
+
     async def _on_thread(self, work: Callable[[], R], field: str) -> R:
         with anyio.move_on_after(self.limits.encode_s):
             try:
@@ -164,21 +191,14 @@ class Tokenizer:
         raise RefusedError(f"reading it took longer than {self.limits.encode_s:g} s", field)
 
 
-def tokens_of(
-    text: TextTools, prompt: Prompt, blend: Blend | None = None
-) -> tuple[tuple[int, ...], Spans]:
+def tokens_of(text: TextTools, prompt: Prompt) -> tuple[tuple[int, ...], Spans]:
     """Return a prompt's tokens, and where its segments are in them.
 
-    Where the blend is lossless, the tokens are those of a prompt without segments. Raises
-    ValueError for one that the model's template refuses.
+    Raises ValueError for one that the model's template refuses.
     """
     match prompt:
         case Chat():
             asked = prompt.messages, prompt.tools, prompt.variables
-            if blend is not None and blend.lossless:
-                tokens = text.encode_chat(*asked)
-                segments = [each.content[a:b] for each in prompt.messages for a, b in each.segments]
-                return tuple(tokens), tuple(text.locate_segments(tokens, segments))
             if any(message.segments for message in prompt.messages):
                 tokens, spans = text.encode_segments(*asked)
                 return tuple(tokens), tuple(spans)
@@ -224,7 +244,7 @@ def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str
     refusal = beam_refusal(options, count, room, limits.blocks, limits.round_max)
     if refusal is not None:
         raise RefusedError(*refusal)
-    if encoded.blend is not None and not encoded.blend.lossless:
+    if encoded.blend is not None:
         _check_segments(encoded.blend, count + room, limits.blocks)
 
 

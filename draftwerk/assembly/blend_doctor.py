@@ -1,4 +1,4 @@
-"""`draftwerk doctor --blend FILE`: measures what reusing segments changes, and certifies it.
+"""`draftwerk doctor --blend FILE`: measures what reusing segments changes.
 
 Each line of the file is {"documents": [texts], "question": text}; the question follows the
 documents in one user's message, as the API sends it, or in a completion's prompt where the model
@@ -12,12 +12,17 @@ from typing import Any
 import msgspec
 
 from draftwerk.actors.messages import ChatMessage
-from draftwerk.assembly.blend_certificate import KL_MAX, TOP1_MIN, Certificate, table, write
 from draftwerk.assembly.build import read_infos, read_text
 from draftwerk.assembly.plan import plan
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import ModelOptions, build
-from draftwerk.model.step.blend.blend_quality import RetrievalPrompt, Sample, measure, summaries
+from draftwerk.model.step.blend.blend_quality import (
+    Quality,
+    RetrievalPrompt,
+    Sample,
+    measure,
+    summaries,
+)
 from draftwerk.model.step.blend.blend_trial import BlendTrial
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
@@ -36,13 +41,11 @@ class RetrievalLine(msgspec.Struct, frozen=True):
     question: str
 
 
-def certify(
-    settings: EngineSettings, path: Path, kl_max: float | None, top1_min: float | None
-) -> int:
-    """Measure, print and keep; returns 1 if no rule is good enough. Raises ConfigError."""
+def show_blending(settings: EngineSettings, path: Path) -> int:
+    """Print how far blended texts are from exact ones, by rule and ratio. Raises ConfigError."""
     lines = read_lines(path)
     info, _ = read_infos(settings, print)
-    text = read_text(info, settings.tool_format)
+    text = read_text(info, settings.tool_format, settings.control_tokens)
     planned = plan(settings, info, None)
     try:
         options = msgspec.convert(planned.target_options, ModelOptions)
@@ -61,25 +64,20 @@ def certify(
         samples += measure(trial, prompt, asked_settings())
         print(f"{number} of {len(prompts)} prompts measured", end="\r", flush=True)
     print()
-    found = tuple(summaries(samples))
-    certificate = Certificate(
-        model=built.blends,
-        prompt_count=len(prompts),
-        kl_max=KL_MAX if kl_max is None else kl_max,
-        top1_min=TOP1_MIN if top1_min is None else top1_min,
-        found=found,
-    )
-    print(table(found))
-    kept = write(certificate)
-    served = certificate.served()
-    rules = (
-        "nothing"
-        if served is None
-        else ", ".join(f"{k} from {v:g}" for k, v in served.rules.items())
-    )
-    print(f"bound: mean KL {certificate.kl_max:g}, top-1 {certificate.top1_min:g}; served: {rules}")
-    print(f"certificate {certificate.id} in {kept}")
-    return int(served is None)
+    print(table(tuple(summaries(samples))))
+    return 0
+
+
+def table(found: Sequence[Quality]) -> str:
+    """Return measurements for people."""
+    lines = ["rule     ratio  KL mean   KL p99   top-1  diverges  overlap  first token (exact)"]
+    for each in found:
+        lines.append(
+            f"{each.rule:8s} {each.ratio:5.2f} {each.kl_mean:8.4f} {each.kl_p99:8.3f} "
+            f"{each.top1:7.3f} {each.first_divergence:9.1f} {each.overlap:8.3f} "
+            f"{each.first_token_s:6.3f} s ({each.exact_s:.3f} s)"
+        )
+    return "\n".join(lines)
 
 
 def asked_settings(ratios: Sequence[float] = RATIOS) -> list[tuple[RuleName, float]]:

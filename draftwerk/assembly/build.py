@@ -17,14 +17,12 @@ import msgspec
 from anyio import to_thread
 
 from draftwerk.actors.audit import Audit
-from draftwerk.actors.blend_audit import BlendAudit
 from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.forking import Nursery
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget, RecoveryStats
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.api.core.ports import RunningServer, ServedModel
-from draftwerk.assembly.blend_certificate import read as read_certificate
 from draftwerk.assembly.model_processes import (
     ModelMemory,
     TargetDevice,
@@ -42,6 +40,7 @@ from draftwerk.cache.store.disk import KEY_BYTES, name_key
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
+from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.gumbel import fastest
@@ -49,7 +48,6 @@ from draftwerk.model.native.servable import check_servable, own_format
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
-from draftwerk.speculative.blend.switch import BlendBound
 from draftwerk.speculative.drafting.policy import KEYED, REJECTION
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.frames import Ready
@@ -152,7 +150,9 @@ async def load_models(
             "draft", planned.draft_options, kind, Round, settings.silence_s, draft_memory
         )
     try:
-        text = await to_thread.run_sync(read_text, target_info, settings.tool_format)
+        text = await to_thread.run_sync(
+            read_text, target_info, settings.tool_format, settings.control_tokens
+        )
         ready = await target.start(report)
         later = await successors(planned, settings, ready, memory, target_info)
         prefill = prefill_devices(settings, ready, later)
@@ -228,18 +228,9 @@ async def engine_parts(
         step_costs=models.ready.step_costs,
         roofline=models.ready.roofline,
         audit=Audit(settings.audit),
-        blend_audit=blend_audit(models, settings),
         recoveries=models.recoveries,
         processes=models.processes,
     )
-
-
-def blend_audit(models: LoadedModels, settings: EngineSettings) -> BlendAudit:
-    """Return what measures reused segments against the certificate's bound."""
-    certificate = read_certificate(models.ready.blends)
-    if certificate is None:
-        return BlendAudit(0.0)
-    return BlendAudit(settings.blend_audit, BlendBound(certificate.kl_max, certificate.top1_min))
 
 
 def no_proposer() -> None:
@@ -248,7 +239,6 @@ def no_proposer() -> None:
 
 def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int) -> ServedModel:
     """Return what clients are shown of the models."""
-    certificate = read_certificate(models.ready.blends)
     return ServedModel(
         name=(*settings.served_model_name, models.target_info.name)[0],
         aliases=settings.served_model_name[1:],
@@ -258,22 +248,29 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         variables=models.text.variables,
         context_max=tokens_max,
         vocab_size=models.target_info.vocab_size,
+        created=weights_time(Path(models.target_info.directory)),
         family=models.target_info.family,
         stored_bytes=models.target_info.stored_bytes,
+        file_format=models.target_info.file_format,
+        sampling=models.target_info.sampling,
+        sampling_source=models.target_info.sampling_source,
         draft_model="" if models.draft_info is None else models.draft_info.name,
         draft_sources=models.methods,
         device=models.ready.device,
         dtype=models.plan.dtype,
         weights=models.target_info.stored_text if models.plan.dtype == STORED else "",
-        file_type=models.target_info.file_type if models.plan.dtype == STORED else "",
         attention=models.ready.attention,
         kernels=models.ready.kernels,
         pipeline_parallel=settings.pipeline_parallel,
         tensor_parallel=settings.tensor_parallel,
         exact=models.ready.exact and settings.verify == "keyed",
-        blends=None if certificate is None else certificate.served(),
-        can_blend=bool(models.ready.blends),
+        blends=models.ready.blends,
     )
+
+
+def weights_time(directory: Path) -> int:
+    """Return when a checkpoint's newest file was written, in Unix seconds."""
+    return int(max(each.stat().st_mtime for each in (directory, *directory.iterdir())))
 
 
 def measure(settings: EngineSettings) -> Ready:
@@ -312,7 +309,7 @@ def read_infos(settings: EngineSettings, report: Report) -> tuple[ModelInfo, Mod
         check_servable(
             settings.device, settings.attention, settings.dtype, settings.kv_dtype, report
         )
-        target = read_info(locate(settings.model or None, report))
+        target = _sampled(read_info(locate(settings.model or None, report)), settings)
         draft = read_info(locate(settings.draft, report)) if settings.draft else None
     except Refused as error:
         raise ConfigError(str(error)) from None
@@ -352,9 +349,20 @@ def located(settings: EngineSettings, target: ModelInfo, draft: ModelInfo | None
     return settings
 
 
-def read_text(info: ModelInfo, tool_format: str = "auto") -> TextTokenizer:
+def _sampled(info: ModelInfo, settings: EngineSettings) -> ModelInfo:
+    """Return a model's card with the sampling that requests have by default. Raises Refused."""
+    if settings.generation_config == "none":
+        return info
+    built_in = "" if settings.model else info.name
+    sampling, source = recommended(Path(info.directory), built_in)
+    return msgspec.structs.replace(info, sampling=sampling, sampling_source=source)
+
+
+def read_text(
+    info: ModelInfo, tool_format: str = "auto", control_tokens: str = "text"
+) -> TextTokenizer:
     """Return a model's tokenizer and chat template. Raises ConfigError."""
     try:
-        return TextTokenizer(Path(info.directory), tool_format)
+        return TextTokenizer(Path(info.directory), tool_format, control_tokens)
     except Refused as error:
         raise ConfigError(str(error)) from None

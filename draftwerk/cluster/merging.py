@@ -11,7 +11,7 @@ from draftwerk.actors.monitoring.device_clock import GAPS_S
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import Snapshot
 
-WORST = ("progress_age_s", "blend_kl")
+WORST = ("progress_age_s",)
 OTHERWISE = ("processes", "actor_ages_s", "moves", "replicas")
 """What is no counter, though its type is that of one."""
 SUMMED = tuple(
@@ -50,7 +50,6 @@ def merged(
         "request_stages": _histograms([each.request_stages for each in found]),
         "processes": processes,
         "progress_age_s": max((each.progress_age_s for each in found), default=0.0),
-        "blend_kl": max((each.blend_kl for each in found), default=0.0),
         "actor_ages_s": _worst(each.actor_ages_s for each in found),
         "target_up": bool(open_replicas),
         "open_replicas": open_replicas,

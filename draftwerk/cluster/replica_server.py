@@ -15,7 +15,7 @@ from typing import Protocol
 import anyio
 import msgspec
 
-from draftwerk.actors.errors import BlendOffError, DrainingError, OverloadedError
+from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.mailbox import Inbox, receive_all
 from draftwerk.actors.messages import Cancel, Delta, Ended, Event, Failed, Options, Prompt
 from draftwerk.actors.monitoring.snapshot import Snapshot
@@ -262,11 +262,6 @@ class DoorConnection:
                 await self._pass_on(submit.request_id, stream, request)
         except (OverloadedError, DrainingError):
             self.frames.send(TurnedAway(request_id=submit.request_id))
-        except BlendOffError as error:
-            refusal = Failed(
-                request_id=submit.request_id, kind="refused", reason=str(error), field="blend"
-            )
-            self._send(submit.request_id, (refusal,))
         finally:
             server.ended(request)
 

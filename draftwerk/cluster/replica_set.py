@@ -147,9 +147,7 @@ class ReplicaSet:
         """Tokenize a prompt, so that it can be routed by its blocks and is tokenized once."""
         submit = request.entry.submit
         with anyio.move_on_after(ENCODE_S), suppress(ValueError):
-            tokens, spans = await asyncio.to_thread(
-                tokens_of, self.text, submit.prompt, submit.options.blend
-            )
+            tokens, spans = await asyncio.to_thread(tokens_of, self.text, submit.prompt)
             if tokens:
                 request.tokens = tokens
                 request.entry.submit = msgspec.structs.replace(

@@ -29,6 +29,8 @@ class EngineKeywords(TypedDict, total=False):
     tensor_parallel: int
     attention: str
     tool_format: Literal["auto", "hermes", "smollm", "off"]
+    generation_config: Literal["model", "none"]
+    control_tokens: Literal["text", "tokens"]
     exact: bool
     kv_memory: str
     kv_store: StrPath
@@ -42,7 +44,6 @@ class EngineKeywords(TypedDict, total=False):
     slo: tuple[str, ...]
     slo_policy: SloPolicy
     audit: float
-    blend_audit: float
 
 
 def settings_of(model: StrPath, keywords: Mapping[str, object]) -> Settings:

@@ -10,7 +10,6 @@ from msgspec import Meta
 
 from draftwerk.actors.messages import Speculation
 from draftwerk.api.openai.schema import OpenAIBody
-from draftwerk.api.replying.text_schema import GrammarText
 from draftwerk.python_api.errors import RequestError
 
 GRAMMAR_FIELDS = ("json_schema", "json_object", "regex", "grammar")
@@ -20,10 +19,8 @@ class ParamsBody(OpenAIBody, frozen=True, kw_only=True):
     """The bounds of SamplingParams: the fields of `/v1/completions`, and the grammars flat."""
 
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    json_schema: dict[str, Any] | None = None
+    json_schema: dict[str, Any] | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     json_object: bool | None = None
-    regex: GrammarText | None = None
-    grammar: GrammarText | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +31,7 @@ class SamplingParams:
     """
 
     temperature: float | None = None
-    """0 takes the most likely token; 1 if not given, 0 in a beam search."""
+    """0 takes the most likely token; if not given the model's own or 1, 0 in a beam search."""
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
@@ -61,7 +58,7 @@ class SamplingParams:
     regex: str | None = None
     """The text matches this regular expression."""
     grammar: str | None = None
-    """The text belongs to this grammar, in Lark's notation."""
+    """The text belongs to this grammar, in Lark's notation or GBNF."""
     beam_width: int | None = None
     """Above 1, the texts are the best `n` of a beam search."""
     length_penalty: float | None = None

@@ -101,6 +101,19 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "hermes and smollm describe tools in words to a model whose template has none"
         ),
     ] = "auto"
+    generation_config: Annotated[
+        Literal["model", "none"],
+        Meta(
+            description="sampling of requests that do not say it: model: as the model's "
+            "generation_config.json, GGUF or card recommends; none: temperature 1 and no more"
+        ),
+    ] = "model"
+    control_tokens: Annotated[
+        Literal["text", "tokens"],
+        Meta(
+            description="what a control token's name is where a client writes it in a conversation"
+        ),
+    ] = "text"
     exact: Annotated[
         bool, Meta(description="one seed, one text, on a GPU too (always so on a CPU)")
     ] = False
@@ -171,15 +184,6 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     audit: Annotated[
         float,
         Meta(ge=0, le=1, description="share of finished requests to decode again when idle"),
-    ] = 0.0
-    blend_audit: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=1,
-            description="share of requests with `blend` whose prompt is read exactly too when "
-            "idle; past the certificate's bound they are refused",
-        ),
     ] = 0.0
 
     @property

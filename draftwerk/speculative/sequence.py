@@ -85,13 +85,6 @@ class Sequence:
     blending: "Blending | None" = None
     """What becomes of the segments of its prompt, if some are reused."""
 
-    early: "Sequence | None" = None
-    """The sequence that guesses at its text early, over reused segments; see `early_texts`."""
-    exact: "Sequence | None" = None
-    """Of such a one: the sequence whose text it guesses at."""
-    reads_ahead: bool = False
-    """Of such a one: whether nothing is decoded, but segments are read for prompts to come."""
-
     computed: int = 0
     planned: int = 0
     """What of the known tokens is computed once all rounds in flight are."""
@@ -131,11 +124,6 @@ class Sequence:
     def output(self) -> list[int]:
         """The generated tokens."""
         return self.tokens[self.prompt_count :]
-
-    @property
-    def is_spare(self) -> bool:
-        """Whether it gives way to all others, and is then dropped."""
-        return self.exact is not None
 
     @property
     def begun(self) -> bool:
@@ -196,12 +184,8 @@ class Sequence:
 
     def draft_room(self) -> int:
         """Return how many drafted tokens could still be of use: the target adds one of its own."""
-        return min(self.draft_max, self.text_room())
-
-    def text_room(self) -> int:
-        """Return how many drafted tokens the text has room for; none without speculation."""
         left = self.tokens_max - self.generated - self.continues
-        return max(0, left - 1) if self.draft_max else 0
+        return max(0, min(self.draft_max, left - 1))
 
     def begin_prefill(self, now_s: float) -> None:
         """Note that it has blocks, unless it had some before."""

@@ -30,7 +30,7 @@ class Letters:
         if grammar.text == "(":
             raise ValueError("the grammar cannot be followed: it is open")
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
         return bytes(token for token in tokens if token != END).decode("utf-8", "replace")
 
     def token_bytes(self, token: int) -> bytes:

@@ -5,13 +5,14 @@ import random
 import msgspec
 
 from draftwerk.actors.audit import Audit, kind
-from draftwerk.actors.devices.device import ThreadDevice, ThreadWorker
+from draftwerk.actors.devices.device import ThreadWorker
 from draftwerk.actors.engine import running
 from draftwerk.actors.messages import Delta, Options
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.sampling.params import Sampling
 from tests.actors import loops
 from tests.support.simulation import Fates, Setting, parts
+from tests.support.thread_device import ThreadDevice
 from tests.support.toy import ToyTarget
 from tests.support.waiting import until
 

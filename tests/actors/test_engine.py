@@ -11,7 +11,7 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draftwerk.actors.devices.device import DeviceLostError, ThreadDevice
+from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.engine import CHOICES_MAX, Engine, EngineParts, running
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, Options, Started
@@ -24,6 +24,7 @@ from draftwerk.speculative.sources.store import Memories
 from tests.actors import loops
 from tests.actors.loops import on_both_loops, settle
 from tests.support.simulation import expected
+from tests.support.thread_device import ThreadDevice
 from tests.support.toy import STOP, TalkativeTarget, ToyTarget, ToyText
 
 PROMPT = (1, 2, 3, 4, 5)

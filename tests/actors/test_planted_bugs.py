@@ -13,11 +13,9 @@ from random import Random
 from textwrap import dedent
 from typing import Any
 
-import anyio
 import pytest
 
-from draftwerk.actors import blend_audit, stops
-from draftwerk.actors.blend_audit import BlendAudit
+from draftwerk.actors import stops
 from draftwerk.actors.cache import Cache
 from draftwerk.actors.detokenizer import Detokenizer
 from draftwerk.actors.devices.recovering_target import RecoveringTarget
@@ -36,7 +34,6 @@ from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.replacement import CostAware
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.blend.blending import Blending
-from draftwerk.speculative.blend.switch import BlendSwitch
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.drafting import drafted_rounds
 from draftwerk.speculative.drafting.controller import Controller
@@ -46,8 +43,7 @@ from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.sampling import gumbel as noise
 from draftwerk.speculative.sampling import params as sampling
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler import early_texts, running_set, scheduler, turning_away
-from draftwerk.speculative.scheduler.early_texts import EarlyTexts
+from draftwerk.speculative.scheduler import running_set, scheduler, turning_away
 from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
 from draftwerk.speculative.scheduler.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.round_commit import RoundCommit
@@ -59,7 +55,6 @@ from draftwerk.speculative.scheduler.turning_away import TurningAway
 from draftwerk.speculative.sequence import Sequence
 from tests.actors import (
     loops,
-    test_blend_audit,
     test_deadlines,
     test_detokenizer,
     test_engine,
@@ -75,13 +70,11 @@ from tests.actors import (
 from tests.actors.devices import test_rounds_in_flight
 from tests.cache import tables_world, test_replacement
 from tests.speculative import test_continuations
-from tests.speculative.blend import test_switch
 from tests.speculative.costs import test_step_cost
 from tests.speculative.drafting import test_controller
 from tests.speculative.sampling import test_distribution as test_distribution
 from tests.speculative.scheduler import (
     test_blocked_head,
-    test_early_texts,
     test_lengths,
     test_prefill_lane,
     test_priority,
@@ -752,7 +745,7 @@ BUGS = [
     ),
     Bug(
         "a draft goes beyond the last token that was asked for",
-        slip(Sequence, "text_room", "left - 1", "left"),
+        slip(Sequence, "draft_room", "left - 1", "left"),
         stories,
     ),
     Bug(
@@ -835,97 +828,6 @@ BUGS = [
         "a prompt is read on before its deviations are known",
         slip(scheduler, "_goes_on", "or sequence.blends", ""),
         simulations(blended=0.8, run_ahead=True),
-    ),
-    # early texts
-    Bug(
-        "the exact text is decoded over reused segments",
-        slip(Cache, "_sequence", "None if is_lossless else blend", "blend"),
-        simulations(early=0.7, block_count=60),
-    ),
-    Bug(
-        "an early text outlives the request that it is for",
-        slip(RunningSet, "_leave", "self.drop(sequence.early)", "pass"),
-        test_early_texts.test_a_preempted_prompt_loses_its_early_text,
-    ),
-    Bug(
-        "an early text goes on behind the exact one",
-        slip(RoundCommit, "_advance", "self._running_set.drop(sequence.early)", "pass"),
-        test_early_texts.test_once_the_text_has_begun_the_guess_is_dropped,
-    ),
-    Bug(
-        "an early text waits for a place as others do",
-        slip(RunningSet, "preempt", "if sequence.is_spare:", "if False:"),
-        test_early_texts.test_an_early_text_that_has_to_go_does_not_come_back,
-    ),
-    Bug(
-        "others give way to an early text",
-        slip(RunningSet, "_may_give_way", "(one.is_spare, one.rank)", "one.rank"),
-        test_early_texts.test_nobody_gives_way_to_an_early_text,
-    ),
-    Bug(
-        "who waits does so for an early text",
-        slip(RunningSet, "let_in", "self.drop_spare() and", "False and"),
-        test_early_texts.test_an_early_text_gives_way_to_whoever_needs_its_blocks,
-    ),
-    Bug(
-        "a prompt waits for all of its early text",
-        slip(EarlyTexts, "holds", "early.generated >= HELD_TOKENS", "False"),
-        test_early_texts.test_the_first_guesses_come_before_the_prompt_is_read,
-    ),
-    Bug(
-        "a prompt is read before its early text",
-        slip(EarlyTexts, "holds", "early.generated >= HELD_TOKENS", "True"),
-        test_early_texts.test_the_first_guesses_come_before_the_prompt_is_read,
-    ),
-    Bug(
-        "early tokens are drafted behind a text that has departed from them",
-        slip(early_texts, "drafts_of", "early[: len(known)] == known", "True"),
-        test_early_texts.test_early_tokens_are_drafted_as_long_as_the_text_agrees,
-    ),
-    Bug(
-        "segments are read beside what clients wait for",
-        slip(
-            EarlyTexts,
-            "reader",
-            "not (running_set.running or running_set.waiting)",
-            "not running_set.waiting",
-        ),
-        test_early_texts.test_segments_are_not_read_beside_prompts_that_are_computed_apart,
-    ),
-    Bug(
-        "between two rows of segments their blocks are kept",
-        slip(EarlyTexts, "has_read", "self._running_set.leave(early)", "pass"),
-        simulations(early=0.7, block_count=60),
-    ),
-    # the audit of segments
-    Bug(
-        "it is switched off by the first measurement",
-        slip(BlendSwitch, "learn", "len(self.window) < SAMPLES_MIN", "False"),
-        test_switch.test_what_is_past_it_is_switched_off_as_soon_as_that_is_known,
-    ),
-    Bug(
-        "it swings about one bound",
-        slip(BlendSwitch, "_is_within", "WITHIN * self.bound.kl_max", "self.bound.kl_max"),
-        test_switch.test_between_the_bounds_nothing_changes,
-    ),
-    Bug(
-        "what was measured before a change decides about the next",
-        slip(BlendSwitch, "learn", "self.window.clear()", "pass"),
-        test_switch.test_what_was_measured_before_a_change_does_not_count,
-    ),
-    Bug(
-        "once it is off nothing is measured",
-        slip(BlendAudit, "admit", "not submit.committed and self", "self.switch.is_on and self"),
-        lambda: anyio.run(
-            test_blend_audit.test_past_the_bound_it_is_refused_and_well_within_it_served_again
-        ),
-    ),
-    Bug(
-        "exact prompts are measured against themselves",
-        slip(blend_audit, "exactly", "blend=None", "blend=options.blend"),
-        lambda: anyio.run(
-            test_blend_audit.test_past_the_bound_it_is_refused_and_well_within_it_served_again
-        ),
     ),
     # the distribution and the target
     Bug(

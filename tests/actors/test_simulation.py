@@ -139,29 +139,6 @@ def test_reused_segments_are_the_same_beside_prompts_that_are_read_apart() -> No
     assert counters["failed"] == 0
 
 
-def test_early_texts_decide_nothing() -> None:
-    how: list[dict[str, Any]] = [
-        {},
-        {"lost": 0.05, "spare": True, "bugs": 0.003},
-        {"run_ahead": True, "reckless": False},
-        {"run_ahead": True, "lost": 0.03, "bugs": 0.003},
-        {"block_count": 28, "reckless": False},
-        {"prefill": 1, "prefill_lost": 0.05},
-        {"store": True, "blended": 0.3},
-        {"recovers": False, "lost": 0.03},
-    ]
-    settings = [
-        Setting(seed, **({"early": 0.7, "block_count": 50, "requests": 30} | how[seed % 8]))
-        for seed in range(48)
-    ]
-    counters = total(settings)
-    for happened in ("early finished", "early", "early_accepted", "hypothesis right"):
-        assert counters[happened] > 10, counters
-    for happened in ("hypothesis wrong", "recoveries", "early left"):
-        assert counters[happened] > 5, counters
-    assert counters["failed"] == 0
-
-
 def test_blocks_from_a_second_tier_are_those_that_were_lost() -> None:
     counters = Counter[str]()
     for seed in range(32):

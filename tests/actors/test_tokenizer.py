@@ -4,6 +4,7 @@ import dataclasses
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import sleep
 from typing import TypeVar
 
 import anyio
@@ -211,6 +212,29 @@ def test_a_grammar_that_cannot_be_followed_is_refused_by_the_name_of_its_field()
     assert refusal.reason == "the grammar cannot be followed: it is open"
     (encoded,), _ = handled(submit(options=good))
     assert isinstance(encoded, Encoded)
+
+
+class Uncheckable(Letters):
+    """Has lost the process that checks grammars, or waits for it."""
+
+    delay_s = 0.0
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        sleep(self.delay_s)
+        raise OSError("lost")
+
+
+class Waiting(Uncheckable):
+    delay_s = 0.4
+
+
+@pytest.mark.parametrize("text", [Uncheckable(), Waiting()])
+def test_a_grammar_that_cannot_be_checked_now_is_to_be_sent_again(text: Uncheckable) -> None:
+    options = replace(PLAIN, sampling=Sampling(grammar=Grammar("regex", "a")))
+    limits = TextLimits(context_max=10, encode_s=text.delay_s / 2 or DEADLINE_S)
+    refusal = refused(submit(options=options), worker=ThreadWorker(), text=text, limits=limits)
+    assert (refusal.kind, refusal.field) == ("unavailable", "")
+    assert refusal.retry_after_ms > 0
 
 
 def test_a_text_that_breaks_the_tokenizer_fails_alone_and_is_logged(

@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from draftwerk.api.core.config import Settings, load
-from draftwerk.api.core.ports import BlendCertificate, EngineClient, ServedModel
+from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.serving.app import create_app
@@ -33,14 +33,12 @@ from tests.api.support.through_serve import OtherProcess, ServeHost, serve_host
 from tests.support.waiting import DEADLINE_S, until
 
 MODEL = "fake-model"
-CERTIFICATE = BlendCertificate(id="c1", rules={"hkvd": 0.15}, default=("hkvd", 0.15))
 CARD = ServedModel(
     name=MODEL,
     context_max=4096,
     vocab_size=257,
     draft_sources=("ngram", "suffix"),
-    blends=CERTIFICATE,
-    can_blend=True,
+    blends=True,
 )
 SERVE_HOSTS: list[ServeHost] = []
 """Of the file of tests that runs, with TEST_DOOR=serve."""

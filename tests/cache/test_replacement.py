@@ -4,9 +4,10 @@ import random
 
 import pytest
 
+from benchmarks.support.least_recently_used import LeastRecentlyUsed
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.replacement import CostAware, EvictionOrder, LeastRecentlyUsed, Origin
+from draftwerk.cache.replacement import CostAware, EvictionOrder, Origin
 from draftwerk.cache.tables import BlockTable
 
 SIZE = 4

@@ -106,4 +106,4 @@ def test_a_missing_extra_is_named() -> None:
         env=os.environ | {"PYTHONPATH": "."},
         check=False,
     )
-    assert done.returncode == 2 and "extra `cluster`" in done.stderr
+    assert done.returncode == 2 and "pip install '.[cluster]'" in done.stderr

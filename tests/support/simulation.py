@@ -217,8 +217,6 @@ class Outcome:
     """Whether it sends what no device can compute."""
     kinds: list[str] = field(default_factory=list[str])
     """What is special about its request."""
-    hypotheses: list[str] = field(default_factory=list[str])
-    """Early texts that it was shown."""
     token_count: int = 0
 
 
@@ -264,8 +262,6 @@ class Setting:
     """What clients have declared of their prompts, by their seeds."""
     blended: float = 0.0
     """The share of clients whose prompts have segments."""
-    early: float = 0.0
-    """The share of clients that ask for early texts over long segments."""
     odd: float = 0.0
     """The share of clients that send what no device can compute."""
     promise: Promise = NOTHING_PROMISED
@@ -441,8 +437,6 @@ async def simulate(setting: Setting) -> Report:
         rejected=snapshot.draft_tokens - snapshot.accepted_tokens,
         prefix_hits=snapshot.prefix_hits,
         recomputed=snapshot.recomputed_tokens,
-        early=snapshot.early_tokens,
-        early_accepted=snapshot.accepted_by_source.get("early", 0),
         restarts=snapshot.restarts,
         overrun=snapshot.overrun_tokens,
         recoveries=snapshot.recoveries,
@@ -459,13 +453,6 @@ async def simulate(setting: Setting) -> Report:
     report.counters.update(
         f"{kind} {each.ending}" for each in report.outcomes for kind in each.kinds
     )
-    for each in report.outcomes:
-        final = "".join(each.texts)
-        report.counters.update(
-            "hypothesis right" if final.startswith(text) else "hypothesis wrong"
-            for text in each.hypotheses
-            if each.ending == "finished"
-        )
     return report
 
 
@@ -523,16 +510,12 @@ async def client(
     engine: Engine, rng: random.Random, number: int, outcome: Outcome, setting: Setting
 ) -> None:
     """Be one client: come late, read slowly, leave early; every text must be the plain one."""
-    await anyio.sleep(rng.uniform(0, rng.choice([0.3, 6.0]) if setting.early else 0.3))
+    await anyio.sleep(rng.uniform(0, 0.3))
     options = random_options(rng)
     shared = [1 + n % 5 for n in range(rng.choice([0, 9, 17]))]
     prompt = [*shared, *(rng.randrange(1, POISON[0]) for _ in range(rng.randint(1, 9)))]
     if setting.blended and not outcome.odd and rng.random() < setting.blended:
         prompt, options = with_segments(rng, options)
-        assert options.blend is not None
-        setting.blends[options.sampling.seed] = options.blend
-    elif setting.early and not outcome.odd and rng.random() < setting.early:
-        prompt, options = with_early_text(rng, options)
         assert options.blend is not None
         setting.blends[options.sampling.seed] = options.blend
     options = with_promise(options, setting)
@@ -591,37 +574,10 @@ def with_segments(rng: random.Random, options: Options) -> tuple[list[int], Opti
     return prompt, msgspec.structs.replace(options, blend=blend, tokens_max=tokens_max)
 
 
-LONG_PASSAGES = [[1 + (5 * n + i * i) % 13 for i in range(16 + 2 * n)] for n in range(3)]
-
-
-def with_early_text(rng: random.Random, options: Options) -> tuple[list[int], Options]:
-    """Return a prompt of long passages and a question, and options that ask for an early text."""
-    prompt = [rng.randrange(1, POISON[0]) for _ in range(rng.randint(0, 2))]
-    spans: list[tuple[int, int]] = []
-    for passage in rng.sample(LONG_PASSAGES, 2):
-        spans.append((len(prompt), len(prompt) + len(passage)))
-        prompt += passage
-    prompt += [rng.randrange(1, POISON[0]) for _ in range(rng.randint(1, 3))]
-    rules: list[RuleName] = ["none", "none", "head", "hkvd", "modules"]
-    blend = Blend(tuple(spans), rng.choice(rules), rng.choice([0.0, 0.05]), lossless=True)
-    return prompt, msgspec.structs.replace(
-        options,
-        blend=blend,
-        shows_hypotheses=True,
-        choices=1,
-        beam_width=1,
-        length_penalty=1.0,
-        early_stopping=False,
-        cache_salt="shared" if rng.random() < 0.9 else "",
-        tokens_max=min(rng.choice([1, 9, 16]), CONTEXT - len(prompt)),
-    )
-
-
 def kinds(options: Options) -> list[str]:
     """Name what is special about a request."""
     found = {"search": options.beam_width > 1, "grammar": options.sampling.grammar is not None}
     found["blend"] = options.blend is not None
-    found["early"] = options.blend is not None and options.blend.lossless
     found["blend search"] = found["blend"] and found["search"]
     found["promise"] = options.promise is not None
     return [name for name, is_so in found.items() if is_so]
@@ -654,9 +610,6 @@ async def read(
                     outcome.token_count += len(event.tokens)
                     assert not outcome.reasons[event.choice], "text after its ending"
                     assert len(event.tokens) == len(event.origins)
-                    if event.hypothesis:
-                        assert not any(outcome.texts), "a hypothesis behind the text itself"
-                        outcome.hypotheses.append(event.hypothesis)
                     outcome.texts[event.choice] += event.text
                 case Ended():
                     outcome.texts[event.choice] += event.text

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from draftwerk.actors.devices.device import ThreadDevice
+from benchmarks.support.runners import build_runner
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.actors.messages import (
     Chat,
@@ -21,12 +21,13 @@ from draftwerk.actors.messages import (
 )
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
-from draftwerk.model.process.build import ModelOptions, build_runner
+from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from tests.support.thread_device import ThreadDevice
 from validation.matrix import Everything
 
 RULES = "You are a careful assistant who answers in short sentences and repeats the question first."

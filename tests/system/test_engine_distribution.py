@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk.model.process.build import ModelOptions, build_runner
+from benchmarks.support.runners import build_runner
+from draftwerk.model.process.build import ModelOptions
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.tiny_models import TinyWords, save_tiny
 from validation.distribution import DOUBLED, LENIENT, LawTest, run

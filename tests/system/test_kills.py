@@ -59,6 +59,12 @@ async def test_a_killed_draft_model_stops_no_round(disturbed: Disturbed) -> None
     assert all(one.texts > 100 for one in run.recoveries), "text flows without it"
 
 
+async def test_a_killed_grammar_checker_costs_no_request(disturbed: Disturbed) -> None:
+    run = await disturbed.by("--process", "grammar", "--count", "2")
+    assert (run.counted["restarts"], run.counted["recoveries"]) == (0, 0)
+    assert len(run.recoveries) == 2
+
+
 async def test_a_stopped_target_is_noticed_and_replaced(disturbed: Disturbed) -> None:
     run = await disturbed.by("--signal", "STOP", "--count", "1")
     recovery: Recovery

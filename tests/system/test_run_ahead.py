@@ -12,18 +12,19 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from benchmarks.support.runners import build_runner
 from draftwerk.actors.devices.child import spawn
-from draftwerk.actors.devices.device import ThreadDevice
 from draftwerk.actors.devices.process import ProcessDevice
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.actors.messages import Delta, Ended, Options, Started
-from draftwerk.model.process.build import ModelOptions, build_runner
+from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
+from tests.support.thread_device import ThreadDevice
 from tests.support.tiny_models import TinyWords, save_tiny
 from tests.support.waiting import until
 

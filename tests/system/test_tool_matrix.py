@@ -18,10 +18,10 @@ import jsonschema
 import msgspec
 import pytest
 
-from draftwerk.actors.devices.device import ThreadDevice
+from benchmarks.support.runners import build_runner
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.actors.messages import Delta, Ended, Options, Speculation, Started
-from draftwerk.model.process.build import ModelOptions, build_runner
+from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
@@ -39,6 +39,7 @@ from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.pairwise import pairwise
 from tests.support.proposing import Reckless
+from tests.support.thread_device import ThreadDevice
 from tests.support.tiny_models import save_tiny_with_text
 from validation.matrix import Everything, Oracle
 

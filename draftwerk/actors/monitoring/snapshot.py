@@ -19,7 +19,6 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     prefix_hits: int = 0
     prompt_tokens: int = 0
     prefilled_apart: int = 0
-    early_tokens: int = 0
     """Prompt tokens that prefill processes computed."""
     blocks_returned: int = 0
     """Of preempted sequences, loaded from tier two."""
@@ -68,12 +67,6 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool = False
     audits: dict[str, int] = {}
     """Finished requests decoded again, by outcome: equal, token, length, failed."""
-    blend_audits: dict[str, int] = {}
-    """Blended prompts read exactly too, by the best first token: same, other, failed."""
-    blend_kl: float = 0.0
-    """Mean KL(exact || blended) of the newest of them, in nats."""
-    blends_off: int = 0
-    """1 while segments are not reused, because it changes too much."""
     moves: dict[str, int] = {}
     """Streams that went on at another replica, by why; empty without replicas."""
     replicas: dict[str, "Snapshot"] = {}

@@ -31,8 +31,8 @@ async def message(request: Request) -> GenerationResponse:
     plan = message_plan(body, state.model)
     prompts: list[Prompt] = [message_prompt(body, plan)]
     # Agents ask for more than a small context holds; what is left of it is a bound as well.
-    room = state.model.context_max - await count_tokens(state, prompts)
-    tokens_max = max(1, min(body.max_tokens, room))
+    prompt_count = await count_tokens(state, prompts)
+    tokens_max = max(1, min(body.max_tokens, state.model.context_max - prompt_count))
     options = message_options(body, state.model, tenant, state.new_seed, plan, tokens_max)
     call = Call(
         request_id=request.scope["request_id"],
@@ -47,7 +47,8 @@ async def message(request: Request) -> GenerationResponse:
         model=state.model.name,
         is_parsed=plan.form is not None,
     )
-    return GenerationResponse(state, call, MessageSerializer(metadata), bool(body.stream), end=b"")
+    serializer = MessageSerializer(metadata, prompt_count)
+    return GenerationResponse(state, call, serializer, bool(body.stream), end=b"")
 
 
 async def count(request: Request) -> Response:

@@ -16,7 +16,7 @@ class MessageEvent(Struct, frozen=True, tag_field="type"):
 
 
 class MessageStart(MessageEvent, frozen=True, tag="message_start"):
-    """The message begins; the input's tokens are told at its end."""
+    """The message begins; which of the input's tokens were cached is told at its end."""
 
     message: MessageReply
 

@@ -26,9 +26,21 @@ from draftwerk.api.replying.field_types import (
     StopString,
     TokenCount,
 )
+from draftwerk.api.replying.other_servers import (
+    ONE,
+    OTHERS_HARMLESS,
+    OTHERS_INSTEAD,
+    ZERO,
+    OtherServersFields,
+)
 from draftwerk.api.replying.tools_schema import TOOLS_MAX, CallId, FunctionName
 
 STOPS_MAX = 16
+OF_CHAT = (
+    *("frequency_penalty", "grammar", "logit_bias", "min_p", "n", "presence_penalty"),
+    *("repeat_penalty", "repetition_penalty"),
+)
+"""Fields that chat obeys."""
 
 
 class TextInput(Struct, frozen=True, tag_field="type", tag="text"):
@@ -106,7 +118,7 @@ class OutputConfig(Struct, frozen=True):
     format: OutputFormat | None = None
 
 
-class PromptBody(Struct, frozen=True, kw_only=True):
+class PromptBody(OtherServersFields, frozen=True, kw_only=True):
     """`POST /v1/messages/count_tokens`: what makes up a prompt."""
 
     model: Name
@@ -120,6 +132,8 @@ class PromptBody(Struct, frozen=True, kw_only=True):
     mcp_servers: RefusedField = NOTHING
     container: RefusedField = NOTHING
 
+    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = OTHERS_HARMLESS
+    instead: ClassVar[dict[str, str]] = OTHERS_INSTEAD
     hints: ClassVar[dict[str, str]] = {
         "thinking": "where the model does not reason first",
         "output_config.effort": "where the model does not reason first",
@@ -145,6 +159,33 @@ class MessagesBody(PromptBody, frozen=True, kw_only=True):
     cache_salt: Salt | None = None
     """Ours."""
 
+    frequency_penalty: RefusedField = NOTHING
+    grammar: RefusedField = NOTHING
+    json_schema: RefusedField = NOTHING
+    logit_bias: RefusedField = NOTHING
+    min_p: RefusedField = NOTHING
+    n: RefusedField = NOTHING
+    presence_penalty: RefusedField = NOTHING
+    reasoning_effort: RefusedField = NOTHING
+    repeat_penalty: RefusedField = NOTHING
+    repetition_penalty: RefusedField = NOTHING
+    response_format: RefusedField = NOTHING
+    stop: RefusedField = NOTHING
+
+    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
+        **PromptBody.harmless,
+        **dict.fromkeys(("frequency_penalty", "min_p", "presence_penalty"), ZERO),
+        **dict.fromkeys(("n", "repeat_penalty", "repetition_penalty"), ONE),
+        "response_format": (b'{"type":"text"}',),
+    }
+    instead: ClassVar[dict[str, str]] = {
+        **PromptBody.instead,
+        **dict.fromkeys(OF_CHAT, "/v1/chat/completions"),
+        "json_schema": "`output_config.format`",
+        "reasoning_effort": "`output_config.effort`",
+        "response_format": "`output_config.format`",
+        "stop": "`stop_sequences`",
+    }
     hints: ClassVar[dict[str, str]] = {
         **PromptBody.hints,
         "metadata": "nothing is done with it",

@@ -37,7 +37,6 @@ from draftwerk.speculative.replies.parser import ReplyPart
 
 EMPTY = msgspec.Raw(b"{}")
 ENDED = Ending("end_turn", None)
-NO_USAGE = AnthropicUsage(0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -45,6 +44,8 @@ class MessageSerializer:
     """The blocks of one message, and the one that grows: "text", "thinking", "tool_use" or none."""
 
     metadata: ReplyMetadata
+    prompt_count: int = 0
+    """Tokens of the prompt."""
     kind: str = ""
     index: int = -1
     call_count: int = 0
@@ -53,7 +54,8 @@ class MessageSerializer:
     def first_chunks(self) -> list[msgspec.Struct]:
         """Return the beginning of the message."""
         metadata = self.metadata
-        return [MessageStart(MessageReply(metadata.id, metadata.model, (), None, None, NO_USAGE))]
+        usage = AnthropicUsage(self.prompt_count, 0, 0)
+        return [MessageStart(MessageReply(metadata.id, metadata.model, (), None, None, usage))]
 
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return what is new, and what closes the last block at the end."""
@@ -80,15 +82,7 @@ class MessageSerializer:
         """Return the whole message."""
         (choice,) = choices
         metadata, answer = self.metadata, choice.answer
-        text = answer.text if metadata.is_parsed else choice.text
-        blocks: list[ReplyBlock] = [ThinkingBlock(answer.reasoning)] if answer.reasoning else []
-        blocks += [TextBlock(text)] if text else []
-        for number, each in enumerate(answer.calls):
-            if each.whole:  # a call that was cut is no object
-                call_id = call_id_of(metadata.id, 0, number)
-                blocks.append(
-                    ToolUseBlock(call_id, each.name, msgspec.Raw(each.arguments.encode()))
-                )
+        blocks = self._blocks(choice)
         self.call_count = len(answer.calls)
         ending = self._ending(choice.finish_reason, choice.stopped_by)
         return MessageReply(
@@ -100,6 +94,27 @@ class MessageSerializer:
             message_usage(usage),
             metrics=metrics,
         )
+
+    def _blocks(self, choice: GatheredChoice) -> list[ReplyBlock]:
+        """Return the blocks of a whole message, in their order; a call that was cut is one too."""
+        if not self.metadata.is_parsed:
+            return [TextBlock(choice.text)] if choice.text else []
+        calls = enumerate(choice.answer.calls)
+        blocks: list[ReplyBlock] = []
+        for part in choice.answer.parts:
+            match part.kind:
+                case "text":
+                    blocks.append(TextBlock(part.text))
+                case "reasoning":
+                    blocks.append(ThinkingBlock(part.text))
+                case "call":
+                    number, call = next(calls)
+                    call_id = call_id_of(self.metadata.id, 0, number)
+                    data = msgspec.Raw(call.object.encode())
+                    blocks.append(ToolUseBlock(call_id, call.name, data))
+                case "arguments" | "id" | "end":
+                    pass
+        return blocks
 
     def _part(self, part: ReplyPart) -> list[msgspec.Struct]:
         match part.kind:

@@ -121,19 +121,7 @@ def _add_doctor(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--blend",
         metavar="FILE.jsonl",
-        help="measure over its prompts what reusing segments changes, and certify what is served",
-    )
-    command.add_argument(
-        "--kl-max",
-        type=float,
-        metavar="N",
-        help="with --blend: the mean KL, in nats a token, that is good enough (default: 0.02)",
-    )
-    command.add_argument(
-        "--top1-min",
-        type=float,
-        metavar="N",
-        help="with --blend: how often the best token must be the exact one's (default: 0.95)",
+        help="measure over its prompts what reusing segments changes: KL, best tokens, first token",
     )
     command.add_argument(
         "--price-per-hour", type=float, metavar="N", help="with --report: what the machine costs"

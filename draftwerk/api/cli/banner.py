@@ -3,8 +3,11 @@
 from draftwerk.api.core.ports import ServedModel
 
 
-def banner(model: ServedModel, url: str, elsewhere: str = "") -> str:
-    """Return what is served, where, and how to try it; `elsewhere` is its URL on other machines."""
+def banner(model: ServedModel, url: str, elsewhere: str = "", keyed: bool = False) -> str:
+    """Return what is served, where, and how to try it.
+
+    `elsewhere` is its URL on other machines; `keyed` if requests need a key, which is not shown.
+    """
     facts = [model.name, model.device, model.dtype, model.attention]
     drafts = ", ".join((*model.draft_sources, model.draft_model)).strip(", ") or "none"
     exact = "yes" if model.exact else "up to near-ties"
@@ -15,16 +18,38 @@ def banner(model: ServedModel, url: str, elsewhere: str = "") -> str:
             f"\n  divided among {count} processes: pipeline {model.pipeline_parallel} x "
             f"tensor {model.tensor_parallel}"
         )
-    weights = f"\n  weights: {model.weights}" if model.weights else ""
+    sampling = _file_format(model) + _sampling(model)
+    key = ' \\\n    -H "authorization: Bearer $KEY"' if keyed else ""
     kernels = f"\n  kernels: {model.kernels}" if model.kernels else ""
     return f"""
   {" · ".join(fact for fact in facts if fact)}
-  context {model.context_max} tokens · drafts: {drafts} · exact: {exact}{weights}{kernels}{ranks}
+  context {model.context_max} tokens · drafts: {drafts} · exact: {exact}{kernels}{ranks}{sampling}
 
   {url}    a page to try it; any OpenAI client at {url}/v1
 {others}
-  curl -N {url}/v1/chat/completions -H 'content-type: application/json' \\
+  curl -N {url}/v1/chat/completions -H 'content-type: application/json'{key} \\
     -d '{{"stream": true, "messages": [{{"role": "user", "content": "Hello!"}}]}}'
 
   Ctrl-C stops it.
 """
+
+
+def _sampling(model: ServedModel) -> str:
+    """Return the line of how tokens are drawn for requests that do not say it."""
+    given = [f"{name} {value:g}" for name, value in model.sampling.given().items()]
+    if not given:
+        return ""
+    words = ", ".join(given).replace("_", " ")
+    return f"\n  sampling: {words} by default, as {model.sampling_source} says"
+
+
+def _file_format(model: ServedModel) -> str:
+    """Return the line for a quantised file: what is in it, or what it is served as instead."""
+    if model.weights:
+        return f"\n  weights: {model.weights}"
+    if not model.file_format:
+        return ""
+    said = f"\n  format: the file's weights are {model.file_format}, served as {model.dtype}"
+    if (model.dtype, model.attention) != ("bf16", "native"):
+        return said
+    return f"{said}; --dtype stored takes less memory and time, with other texts"

@@ -33,6 +33,9 @@ FREE_TOKENS = 8
 MARKS = {"good": "  ok  ", "poor": " slow ", "bad": " FAIL "}
 NEEDED = ("msgspec", "starlette", "uvicorn", "tokenizers", "safetensors", "torch", "websockets")
 
+CachedFiles = Callable[[], Iterator[tuple[Path, bool]]]
+"""Yields files of the cache folder, and whether each is damaged."""
+
 
 class Finding(msgspec.Struct, frozen=True):
     """One thing looked at."""
@@ -43,7 +46,14 @@ class Finding(msgspec.Struct, frozen=True):
     words: str
 
 
-def findings(settings: Settings, kernels: Callable[[], str]) -> Iterator[Finding]:
+def no_files() -> Iterator[tuple[Path, bool]]:
+    """Return that nothing is kept."""
+    return iter(())
+
+
+def findings(
+    settings: Settings, kernels: Callable[[], str], files: CachedFiles = no_files
+) -> Iterator[Finding]:
     """Check this machine and the settings; `kernels` names the native kernels and their origin."""
     yield _python()
     for package in NEEDED:
@@ -56,6 +66,7 @@ def findings(settings: Settings, kernels: Callable[[], str]) -> Iterator[Finding
     yield busy(os.getloadavg()[0], os.cpu_count() or 1)
     yield _gpu()
     yield _cache()
+    yield from _cached(files)
     if is_draftwerk(settings):
         yield from _server(settings)
         yield Finding("good", f"{settings.host}:{settings.port}", "in use by draftwerk")
@@ -67,9 +78,10 @@ def doctor(
     settings: Settings,
     kernels: Callable[[], str],
     measure: "Callable[[Settings], Ready] | None" = None,
+    files: CachedFiles = no_files,
 ) -> int:
     """Print the findings, those of `measure` too; returns 1 if something stands in the way."""
-    is_bad = _show(findings(settings, kernels))
+    is_bad = _show(findings(settings, kernels, files))
     if measure is not None and not is_bad and is_draftwerk(settings):
         print(
             "         the model is not started to measure it: beside a server's, it would be slow"
@@ -224,6 +236,18 @@ def _cache() -> Finding:
         return Finding("bad", "cache", f"{cache} cannot be written")
     free = shutil.disk_usage(folder).free / GIB
     return Finding("good" if free > 1 else "poor", "cache", f"{cache}, {free:.1f} GiB free")
+
+
+def _cached(files: CachedFiles) -> Iterator[Finding]:
+    """Yield each damaged file of the cache folder, and how many are whole."""
+    whole = 0
+    for path, is_damaged in files():
+        whole += not is_damaged
+        if is_damaged:
+            words = f"{path} is damaged; it is made anew when it is needed"
+            yield Finding("poor", "cached file", words)
+    if whole:
+        yield Finding("good", "cached files", f"{whole} read, and whole")
 
 
 def _server(settings: Settings) -> Iterator[Finding]:

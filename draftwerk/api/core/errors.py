@@ -54,6 +54,7 @@ CODES = {
     "too_many_sockets": "This key has too many sockets open.",
     "overloaded": "The server is full; `Retry-After` tells when to come back.",
     "slo_unmet": "What was promised cannot be kept; `Retry-After` tells when it could be.",
+    "unavailable": "What it needs is away for a moment; `Retry-After` tells when to come back.",
     "deadline_exceeded": "The request's `deadline` passed before its text began.",
     "starting": "The models are loading.",
     "draining": "The server is shutting down.",
@@ -168,6 +169,12 @@ def slo_unmet(retry_after_ms: int) -> ApiError:
     )
 
 
+def unavailable(reason: str, retry_after_ms: int) -> ApiError:
+    """Return the 503 for a request that needs what is away for a moment."""
+    said = f"{reason[:1].upper()}{reason[1:]}."
+    return ApiError(503, said, code="unavailable", retry_after_ms=retry_after_ms)
+
+
 def deadline_exceeded() -> ApiError:
     """Return the 504 for a request whose text has not begun in time."""
     said = "The request's `deadline` passed before its text began."
@@ -214,6 +221,8 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     """Answer what the framework itself refuses (404, 405) in our shape."""
     assert isinstance(error, HTTPException)
     sentence = SENTENCES.get(error.status_code, "The request cannot be served.")
+    if allowed := (error.headers or {}).get("Allow"):
+        sentence = f"{sentence[:-1]}, only to {', '.join(sorted(allowed.split(', ')))}."
     found = request.scope[REFUSAL] = ApiError(error.status_code, sentence)
     answer = response(found, request.scope)
     answer.headers.update(error.headers or {})

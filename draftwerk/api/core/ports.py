@@ -9,8 +9,8 @@ import msgspec
 from draftwerk.actors.messages import Event, Options, Prompt
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.text import TextTools
-from draftwerk.speculative.blend.rules import RuleName
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
+from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
 
 class EngineClient(Protocol):
@@ -31,17 +31,6 @@ class EngineClient(Protocol):
     async def drain(self) -> None: ...
 
 
-class BlendCertificate(msgspec.Struct, frozen=True, kw_only=True):
-    """What reusing segments was measured to change, and so what may be asked for."""
-
-    id: str
-    """Digest of the measurement."""
-    rules: dict[RuleName, float]
-    """The least ratio of each rule that stays under the bound."""
-    default: tuple[RuleName, float]
-    """What `blend: true` stands for: a rule and its ratio."""
-
-
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """What clients and the banner show of the models; counts of tokens unless stated otherwise."""
 
@@ -55,6 +44,12 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Its architecture, as its checkpoint calls it."""
     stored_bytes: int = 0
     """Of its weights as they are read."""
+    file_format: str = ""
+    """What a quantised GGUF calls its mix of types, such as Q4_K_M; empty for another file."""
+    sampling: SamplingDefaults = SamplingDefaults()
+    """What its makers recommend, for requests that do not say it."""
+    sampling_source: str = ""
+    """Where they say so."""
     draft_model: str = ""
     draft_sources: tuple[str, ...] = ()
     """Names that `speculation.methods` may hold."""
@@ -62,8 +57,6 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = ""
     weights: str = ""
     """What a file that is served as it is holds: its types, and their sizes."""
-    file_type: str = ""
-    """What such a file calls its mix of types, such as Q4_K_M."""
     attention: str = ""
     kernels: str = ""
     """The native kernels' instruction set and origin, or why a CPU has none."""
@@ -83,10 +76,8 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """How it sets its reasoning apart; None where it has no way that is known."""
     variables: tuple[str, ...] = ()
     """What `chat_template_kwargs` may hold."""
-    blends: BlendCertificate | None = None
-    """What may be asked of `blend`; None where nothing was measured to be good enough."""
-    can_blend: bool = False
-    """Whether segments can be reused at all; a lossless blend needs no more."""
+    blends: bool = False
+    """Whether segments can be reused with this model, device and format."""
 
     @property
     def names(self) -> tuple[str, ...]:

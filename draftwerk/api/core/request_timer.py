@@ -49,9 +49,9 @@ class RequestTimer:
     ends: list[Ended] = field(default_factory=list[Ended])
     predicted: bool = False
     reasons: bool = False
-    blend_certificate: str = ""
-    """Of a request whose segments are reused."""
     """Whether reasoning is counted."""
+    blends: bool = False
+    """Whether segments of the prompt are reused, so that the text is approximate."""
 
     def __post_init__(self) -> None:
         self.arrived = self.clock()
@@ -148,12 +148,12 @@ class RequestTimer:
         cached = sum(each.cached_count for each in firsts)
         found = tuple(SegmentDetails(*each) for stats in firsts for each in stats.segments)
         segments = found or UNSET
-        if not self.blend_certificate:
+        if not self.blends:
             return PromptDetails(cached, segments=segments)
         kept = sum(each.blended_count for each in firsts)
         repaired = sum(each.repaired_count for each in firsts)
         share = round(repaired / (kept + repaired), 4) if kept + repaired else 1.0
-        return PromptDetails(cached, kept, share, self.blend_certificate, segments)
+        return PromptDetails(cached, True, kept, share, segments)
 
     def cost(self) -> int:
         """Return the tokens that the engine computed for this request, wasted drafts among them."""

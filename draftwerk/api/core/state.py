@@ -12,7 +12,7 @@ from itertools import count
 
 import msgspec
 
-from draftwerk.actors.errors import BlendOffError, DrainingError, OverloadedError
+from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Failed, Options, Prompt
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.admission import Admission
@@ -22,8 +22,8 @@ from draftwerk.api.core.errors import (
     deadline_exceeded,
     draining,
     overloaded,
-    refused,
     slo_unmet,
+    unavailable,
 )
 from draftwerk.api.core.generation import Generation, opened
 from draftwerk.api.core.histogram import Histograms
@@ -114,9 +114,7 @@ class ServerState:
         )
         timer.predicted = bool(options.speculation.prediction)
         timer.reasons = options.reply is not None and options.reply.reasoning is not None
-        is_blended = options.blend is not None and not options.blend.lossless
-        if is_blended and self.model.blends is not None:
-            timer.blend_certificate = self.model.blends.id
+        timer.blends = options.blend is not None
         outcome = "cancelled"
         # A client may repeat a request id; the engine must not see it twice.
         engine_id = f"{call.request_id}.{next(self.serials)}"
@@ -158,9 +156,6 @@ class ServerState:
         except DrainingError:
             outcome = "draining"
             raise draining() from None
-        except BlendOffError as error:
-            outcome = "refused"
-            raise refused(str(error), "blend", "unsupported") from None
         finally:
             self._account(call, timer, outcome)
 
@@ -264,4 +259,6 @@ def error_of(failed: Failed, call: Call) -> ApiError:
         return slo_unmet(failed.retry_after_ms)
     if failed.kind == "draining":
         return draining()
+    if failed.kind == "unavailable":
+        return unavailable(failed.reason, failed.retry_after_ms)
     return ApiError(500, failed.reason, code="failed")

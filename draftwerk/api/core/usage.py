@@ -19,13 +19,13 @@ class PromptDetails(Struct, frozen=True):
 
     cached_tokens: int
     """Prompt tokens whose KV came from the prefix cache."""
+    approximate: bool | UnsetType = UNSET
+    """True of requests with `blend`: the text is not the exact one."""
     blended_tokens: int | UnsetType = UNSET
-    """Tokens of segments that were computed as if their segment stood alone: the text is
-    approximate. Only of requests with `blend`."""
+    """Tokens of segments that were computed as if their segment stood alone. Only of requests with
+    `blend`."""
     recomputed_share: float | UnsetType = UNSET
     """Share of the segments' tokens that were computed where they stand."""
-    blend_certificate: str | UnsetType = UNSET
-    """Id of the measurement that says how far such texts are from exact ones."""
     segments: tuple[SegmentDetails, ...] | UnsetType = UNSET
     """Of requests with `blend`: each segment, in the order of the prompt."""
 

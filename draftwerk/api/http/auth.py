@@ -4,6 +4,7 @@ import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -14,6 +15,8 @@ from draftwerk.api.http.page import FOLDER
 
 OPEN = frozenset(("/", "/health", "/ready", "/openapi.json", "/favicon.ico"))
 """Paths that need no key, as do the page's own files: they show nothing of models or requests."""
+SHOWN_MAX = 80
+"""Letters of an address in a refusal."""
 SUBPROTOCOL = "openai-insecure-api-key."
 """How browsers, which cannot set headers on a WebSocket, send the key: OpenAI's own way."""
 
@@ -71,8 +74,12 @@ class AuthMiddleware:
 
     def _check(self, scope: Scope) -> None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        if not self._origin_allowed(headers.get(b"origin"), headers.get(b"host", "")):
-            raise ApiError(403, "Browsers may not come here from that page.", code="origin")
+        origin, host = headers.get(b"origin"), headers.get(b"host", "")
+        if not self._host_allowed(host):
+            said = "The server has no such name: call it localhost, or see --cors-origin."
+            raise ApiError(403, said, code="origin")
+        if not self._origin_allowed(origin, host):
+            raise ApiError(403, _barred(origin or "", host), code="origin")
         scope["tenant"] = ""
         if not self.keys or (scope["type"] == "http" and is_open(scope["path"])):
             return
@@ -82,6 +89,18 @@ class AuthMiddleware:
             said = "An API key is required." if secret is None else "That API key is not known."
             raise ApiError(401, said, code="invalid_api_key")
         scope["tenant"] = tenant
+
+    def _host_allowed(self, host: str) -> bool:
+        """Whether a local server without keys may be called by this name.
+
+        A browser sends no origin with a page's GET of its own site, so of a page that has its name
+        resolve to this machine (DNS rebinding) the host alone tells.
+        """
+        if self.keys or self.settings.host not in LOOPBACK:
+            return True
+        return is_local(host) or any(
+            urlsplit(each).netloc == host for each in self.settings.cors_origin
+        )
 
     def _origin_allowed(self, origin: str | None, host: str) -> bool:
         """Whether a browser's page may call us: our own page, or one that the settings name.
@@ -99,6 +118,36 @@ class AuthMiddleware:
             return False
         local = page.hostname in LOOPBACK
         return local or bool(self.keys) or self.settings.host not in LOOPBACK
+
+
+def _barred(origin: str, host: str) -> str:
+    """Return why a page's browser is turned away, and what the operator may do about it."""
+    own = origin.partition("://")[2] == host
+    remedy = (
+        "without API keys only names of this machine are taken for the server's own"
+        if own
+        else f"the request's Host is {host[:SHOWN_MAX]!r}: a proxy in front must pass Host on with "
+        "its port (nginx: proxy_set_header Host $http_host)"
+    )
+    return (
+        f"Browsers may not come here from the page {origin[:SHOWN_MAX]!r}: {remedy}. Pages of "
+        "other sites may where the server was started with --cors-origin and their address."
+    )
+
+
+def is_local(host: str) -> bool:
+    """Whether a host is an address or a name that no public zone can hold: one without a dot."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    if "." not in name or name.endswith(".localhost"):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _secret(headers: dict[bytes, str], subprotocols: Sequence[str]) -> str | None:

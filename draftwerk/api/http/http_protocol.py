@@ -5,7 +5,10 @@ connection ── first byte ── headers whole ── body whole ── respo
 """
 
 import asyncio
-from typing import Any, cast
+import logging
+import socket
+import sys
+from typing import Any, ClassVar, cast
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -24,8 +27,19 @@ DISCARD_FACTOR = 8
 GRACE_S = 1.0
 """After the body deadline: the application's own 408 comes first."""
 HEADERS_MAX = 64 * 1024
+HALF_CLOSED_S = 0.05
+"""Between two looks at a connection that its client closed, or half of it."""
+INTERIM = b"HTTP/1.1 102 Processing\r\n\r\n"
+PROBES = ("/health", "/ready")
+SPARE = 32
+"""Connections beyond the limit, each for one probe."""
+SPARE_S = 1.0
+TCP_CLOSE = 7
+"""Linux's state of a connection that was reset."""
 LINGER_S = 1.0
 """How long a WebSocket that broke the protocol is still read, or a reset would lose its close."""
+FULL = "%d connections are open, as many as may be (--connections-max): others are turned away"
+log = logging.getLogger("draftwerk")
 PHRASES = {
     400: "Bad Request",
     408: "Request Timeout",
@@ -77,6 +91,8 @@ class PatientHttp(HttpToolsProtocol):
     """HTTP/1.1 whose every phase ends in time."""
 
     limits: Settings
+    is_full: ClassVar[bool] = False
+    """Whether the log has that as many connections are open as may be."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -86,17 +102,61 @@ class PatientHttp(HttpToolsProtocol):
         """Whether the connection is a WebSocket's now: none of these deadlines is its own."""
         self.header_bytes = 0
         self.body_bytes = 0
+        self.is_spare = False
+        """Whether the connection is one of those for probes, beyond the limit."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.limits.connections_max:
-            self.refuse(503, "Too many connections are open.")
+        more = len(self.connections) - self.limits.connections_max
+        self.is_spare = more > 0
+        if more > 0 and not self.is_full:
+            type(self).is_full = True
+            log.warning(FULL, self.limits.connections_max)
+        if more > SPARE:
+            self.turn_away()
+        elif self.is_spare:
+            self.arm(min(SPARE_S, self.limits.header_deadline_s), self.turn_away)
         else:
             self.arm(self.limits.header_deadline_s, self.on_header_deadline)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.disarm()
         super().connection_lost(exc)
+        if len(self.connections) <= self.limits.connections_max // 2:
+            type(self).is_full = False
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """Keep half a connection open while its request waits for its answer.
+
+        A client that has gone altogether sends the same: it resets the connection at what is sent
+        to it, and so it is sent an interim response. Where an answer has begun, none can be.
+        """
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if self.upgraded or cycle is None or cycle.more_body or cycle.response_started:
+            return None
+        if self.scope["http_version"] != "1.1" or self.tcp_state() is None:
+            return None
+        self.transport.write(INTERIM)
+        cycle.keep_alive = False
+        self.arm(HALF_CLOSED_S, self.look_at_half_closed)
+        return True
+
+    def look_at_half_closed(self) -> None:
+        """Drop the connection once its client has reset it; nobody reads it, so nobody tells."""
+        if self.tcp_state() in (None, TCP_CLOSE):
+            self.transport.abort()
+        else:
+            self.arm(HALF_CLOSED_S, self.look_at_half_closed)
+
+    def tcp_state(self) -> int | None:
+        """Return the connection's state; None where the system does not tell."""
+        found = self.transport.get_extra_info("socket")
+        if sys.platform != "linux" or found is None:
+            return None
+        try:
+            return found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        except OSError:
+            return None
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -114,7 +174,8 @@ class PatientHttp(HttpToolsProtocol):
         super().on_message_begin()
         self.headers_open = True
         self.header_bytes = self.body_bytes = 0
-        self.arm(self.limits.header_deadline_s, self.on_header_deadline)
+        if not self.is_spare:
+            self.arm(self.limits.header_deadline_s, self.on_header_deadline)
         cast("dict[str, Any]", self.scope)["extensions"] = {ABORT: self.transport.abort}
 
     def on_headers_complete(self) -> None:
@@ -123,6 +184,9 @@ class PatientHttp(HttpToolsProtocol):
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > HEADERS_MAX:
             self.refuse(431, "The headers are too large.")
+            return
+        if self.is_spare and self.url.partition(b"?")[0].decode("latin-1") not in PROBES:
+            self.turn_away()
             return
         hosts = sum(name == b"host" for name, _ in self.headers)
         # RFC 9112, section 3.2: a proxy that takes another of them for the host is misled.
@@ -135,6 +199,8 @@ class PatientHttp(HttpToolsProtocol):
         if self.scope["http_version"] == "1.0" and cycle is not None:
             # An HTTP/1.0 client cannot read chunks, which uvicorn would send.
             cycle.chunked_encoding, cycle.expected_content_length = False, AnyLength()
+        if self.is_spare and cycle is not None:
+            cycle.keep_alive = False
         self.arm(self.limits.body_deadline_s + GRACE_S, self.transport.close)
 
     def on_body(self, body: bytes) -> None:
@@ -168,6 +234,10 @@ class PatientHttp(HttpToolsProtocol):
     def on_header_deadline(self) -> None:
         """End a connection that was silent, or whose headers do not end."""
         self.refuse(408, "The request took too long to arrive.")
+
+    def turn_away(self) -> None:
+        """End a connection beyond the limit that is no probe's."""
+        self.refuse(503, "Too many connections are open.")
 
     def send_400_response(self, msg: str) -> None:
         self.refuse(400, "That is not an HTTP request.")

@@ -13,6 +13,8 @@ from draftwerk.api.ollama.lines import (
     ListedModel,
     ListedModels,
     ModelDetails,
+    RunningModel,
+    RunningModels,
     ServerVersion,
     ShownModel,
 )
@@ -22,13 +24,13 @@ from draftwerk.api.ollama.translate import (
     NAMES,
     chat_conversation,
     chat_plan,
+    check_name,
     checked_options,
     engine_options,
     generate_plan,
     generate_prompt,
 )
 from draftwerk.api.openai.endpoints import body_of, count_tokens, state_of, tenant_of
-from draftwerk.api.openai.translate import check_model
 from draftwerk.api.replying.reply_plan import ReplyPlan
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import JSON_LINES, GenerationResponse
@@ -91,23 +93,30 @@ async def _answer(
 
 async def tags(request: Request) -> Response:
     """`GET /api/tags`: the one model served, once for each of its names."""
+    return _json(ListedModels(_listed(state_of(request).model)))
+
+
+async def running(request: Request) -> Response:
+    """`GET /api/ps`: the same, which is loaded."""
     model = state_of(request).model
+    on_gpu = model.stored_bytes if model.device.startswith("cuda") else 0
+    listed = map(msgspec.structs.asdict, _listed(model))
+    return _json(RunningModels(tuple(RunningModel(**each, size_vram=on_gpu) for each in listed)))
+
+
+def _listed(model: ServedModel) -> tuple[ListedModel, ...]:
     details = _details(model)
     digest = sha256(msgspec.json.encode(model)).hexdigest()
-    return _json(
-        ListedModels(
-            tuple(
-                ListedModel(
-                    name=name,
-                    model=name,
-                    modified_at=timestamp(model.created),
-                    size=model.stored_bytes,
-                    digest=digest,
-                    details=details,
-                )
-                for name in model.names
-            )
+    return tuple(
+        ListedModel(
+            name=name,
+            model=name,
+            modified_at=timestamp(model.created),
+            size=model.stored_bytes,
+            digest=digest,
+            details=details,
         )
+        for name in model.names
     )
 
 
@@ -115,7 +124,7 @@ async def show(request: Request) -> Response:
     """`POST /api/show`."""
     body = await body_of(request, SHOW)
     model = state_of(request).model
-    check_model(body.model, model)
+    check_name(body.model or body.name, model)
     kinds = {
         "completion": True,
         "tools": model.calls is not None,
@@ -143,13 +152,13 @@ async def version(request: Request) -> Response:
 
 def _checked_model(request: Request, body: OllamaBody) -> ServedModel:
     model = state_of(request).model
-    check_model(body.model, model)
+    check_name(body.model, model)
     return model
 
 
 def _details(model: ServedModel) -> ModelDetails:
     families = (model.family,) if model.family else ()
-    level = model.file_type or model.dtype
+    level = (model.weights and model.file_format) or model.dtype
     return ModelDetails(family=model.family, families=families, quantization_level=level)
 
 

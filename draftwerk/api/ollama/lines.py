@@ -100,6 +100,19 @@ class ListedModels(Struct, frozen=True):
     models: tuple[ListedModel, ...]
 
 
+class RunningModel(ListedModel, frozen=True, kw_only=True):
+    """A model that is loaded."""
+
+    size_vram: int
+    """Bytes of the weights, on a GPU."""
+    expires_at: str = "9999-12-31T23:59:59Z"
+    """It stays loaded."""
+
+
+class RunningModels(Struct, frozen=True):
+    models: tuple[RunningModel, ...]
+
+
 class ShownModel(Struct, frozen=True, kw_only=True):
     """What is known of a model."""
 

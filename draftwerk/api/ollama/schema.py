@@ -24,6 +24,11 @@ from draftwerk.api.replying.field_types import (
     Seed,
     StopString,
 )
+from draftwerk.api.replying.other_servers import (
+    OTHERS_HARMLESS,
+    OTHERS_INSTEAD,
+    OtherServersFields,
+)
 from draftwerk.api.replying.tools_schema import (
     TOOLS_MAX,
     CallId,
@@ -36,7 +41,7 @@ Think = bool | Literal["low", "medium", "high", "max"]
 KeepAlive = str | int | float
 
 
-class OllamaOptions(Struct, frozen=True, forbid_unknown_fields=True):
+class OllamaOptions(OtherServersFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a text is drawn, and where it ends; null is Ollama's default."""
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
@@ -51,46 +56,47 @@ class OllamaOptions(Struct, frozen=True, forbid_unknown_fields=True):
     num_predict: Annotated[int, Meta(ge=-2, le=TOKENS_MAX)] | None = None
     """A bound: a text ends earlier where the context does. Below 0 that alone bounds it."""
     num_ctx: Annotated[int, Meta(ge=1)] | None = None
-    """Refused above what the server was started with."""
+    """Nothing is done with it: the context is the one that the server was started with."""
     stop: (
         Annotated[str, Meta(max_length=STOP_LENGTH_MAX)]
         | Annotated[list[StopString], Meta(max_length=STOPS_MAX)]
         | None
     ) = None
-    repeat_last_n: RefusedField = NOTHING
-    typical_p: RefusedField = NOTHING
-    tfs_z: RefusedField = NOTHING
-    mirostat: RefusedField = NOTHING
-    mirostat_eta: RefusedField = NOTHING
-    mirostat_tau: RefusedField = NOTHING
+    repeat_last_n: Annotated[int, Meta(ge=-1, le=TOKENS_MAX)] | None = None
+    """With 0 there are no penalties; otherwise they look at all of the text."""
     penalize_newline: RefusedField = NOTHING
-    num_keep: RefusedField = NOTHING
-    numa: RefusedField = NOTHING
-    num_batch: RefusedField = NOTHING
-    num_gpu: RefusedField = NOTHING
-    main_gpu: RefusedField = NOTHING
-    num_thread: RefusedField = NOTHING
-    use_mmap: RefusedField = NOTHING
-    use_mlock: RefusedField = NOTHING
-    low_vram: RefusedField = NOTHING
     vocab_only: RefusedField = NOTHING
+    mirostat_eta: float | None = None
+    mirostat_tau: float | None = None
+    num_keep: int | None = None
+    numa: bool | None = None
+    num_batch: int | None = None
+    num_gpu: int | None = None
+    main_gpu: int | None = None
+    num_thread: int | None = None
+    use_mmap: bool | None = None
+    use_mlock: bool | None = None
+    low_vram: bool | None = None
+    f16_kv: bool | None = None
+    logits_all: bool | None = None
+    embedding_only: bool | None = None
 
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
-        "repeat_last_n": (b"-1",),
-        "typical_p": (b"1", b"1.0"),
-        "tfs_z": (b"1", b"1.0"),
-        "mirostat": (b"0",),
-        "num_keep": (b"0",),
+        **OTHERS_HARMLESS,
         "penalize_newline": (b"true",),
     }
-    instead: ClassVar[dict[str, str]] = {
-        "repeat_last_n": "`repeat_penalty`, which looks at all of the text",
-        "typical_p": "`min_p` or `top_p`",
-        "tfs_z": "`min_p` or `top_p`",
-        "mirostat": "`min_p` or `top_p`",
-        "num_batch": "the settings of `draftwerk serve`",
-        "num_gpu": "`draftwerk serve --device`",
-        "num_thread": "the settings of `draftwerk serve`",
+    instead: ClassVar[dict[str, str]] = {**OTHERS_INSTEAD, "max_new_tokens": "`num_predict`"}
+    hints: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("mirostat_eta", "mirostat_tau"), "`mirostat` is refused"),
+        "num_ctx": "the context is the one that the server was started with",
+        "num_keep": "nothing is shifted out of a full context",
+        **dict.fromkeys(
+            (
+                *("numa", "num_batch", "num_gpu", "main_gpu", "num_thread", "use_mmap"),
+                *("use_mlock", "low_vram", "f16_kv", "logits_all", "embedding_only"),
+            ),
+            "the settings of `draftwerk serve` say how a text is computed",
+        ),
     }
 
 
@@ -125,7 +131,7 @@ class OllamaTool(Struct, frozen=True):
     type: Literal["function"] = "function"
 
 
-class OllamaBody(Struct, frozen=True, kw_only=True):
+class OllamaBody(OtherServersFields, frozen=True, kw_only=True):
     """What chat and generate share."""
 
     model: Name
@@ -145,9 +151,10 @@ class OllamaBody(Struct, frozen=True, kw_only=True):
     truncate: RefusedField = NOTHING
     shift: RefusedField = NOTHING
 
-    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {"top_logprobs": (b"0",)}
+    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {**OTHERS_HARMLESS, "top_logprobs": (b"0",)}
     hints: ClassVar[dict[str, str]] = {"keep_alive": "the model stays loaded"}
     instead: ClassVar[dict[str, str]] = {
+        **OTHERS_INSTEAD,
         "logprobs": "/v1/chat/completions",
         "top_logprobs": "/v1/chat/completions",
         "truncate": "/v1/responses with `truncation`",
@@ -157,7 +164,9 @@ class OllamaBody(Struct, frozen=True, kw_only=True):
 class OllamaChatBody(OllamaBody, frozen=True, kw_only=True):
     """`POST /api/chat`."""
 
-    messages: Annotated[list[OllamaMessage], Meta(max_length=MESSAGES_MAX)] = []
+    messages: Annotated[list[OllamaMessage], Meta(max_length=MESSAGES_MAX)] = msgspec.field(
+        default_factory=list[OllamaMessage]
+    )
     """None: whether the model is there."""
     tools: Annotated[list[OllamaTool], Meta(max_length=TOOLS_MAX)] | None = None
 
@@ -191,7 +200,9 @@ class GenerateBody(OllamaBody, frozen=True, kw_only=True):
 class ShowBody(Struct, frozen=True, kw_only=True):
     """`POST /api/show`."""
 
-    model: Name
+    model: Name | None = None
+    name: Name | None = None
+    """Its older name."""
     verbose: bool | None = None
 
     hints: ClassVar[dict[str, str]] = {"verbose": "everything is told"}

@@ -17,18 +17,34 @@ from draftwerk.api.ollama.schema import (
     OllamaOptions,
 )
 from draftwerk.api.openai.schema import SamplingBody
-from draftwerk.api.openai.translate import check_message, check_turns, options
+from draftwerk.api.openai.translate import (
+    check_message,
+    check_model,
+    check_turns,
+    options,
+)
 from draftwerk.api.replying.decode import check_served, instead_of
 from draftwerk.api.replying.grammars import ANY_OBJECT, schema_grammar
 from draftwerk.api.replying.reasoning_request import ReasoningRequest
 from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.replying.tool_request import call_id_of, tool_wish
+from draftwerk.speculative.sampling.defaults import SamplingDefaults
 from draftwerk.speculative.sampling.params import Grammar
 
 NAMES = {"messages": "messages", "response_format": "format", "max_tokens": "options.num_predict"}
-TEMPERATURE, TOP_K, TOP_P = 0.8, 40, 0.9
-"""Ollama's defaults. Its `repeat_penalty` of 1.1 over 64 tokens has none here that is the same."""
+OLLAMA = SamplingDefaults(temperature=0.8, top_k=40, top_p=0.9)
+"""Ollama's defaults, for what the model does not say. Its `repeat_penalty` of 1.1 over 64 tokens
+has none here that is the same."""
 ANY_SEED = -1
+LATEST = ":latest"
+
+
+def check_name(name: str | None, model: ServedModel) -> None:
+    """Refuse a model that is not the one served; the tag "latest" is as good as none."""
+    if name is None:
+        raise refused("`model` is required.", "model", "missing")
+    if name.removesuffix(LATEST) not in [each.removesuffix(LATEST) for each in model.names]:
+        check_model(name, model)
 
 
 def chat_plan(body: OllamaChatBody, model: ServedModel) -> ReplyPlan:
@@ -135,9 +151,6 @@ def checked_options(body: OllamaBody, model: ServedModel) -> OllamaOptions:
     if found.num_predict == 0:
         said = "`options.num_predict` must be at least 1, or below 0 for no bound."
         raise refused(said, "options.num_predict", "invalid")
-    if (found.num_ctx or 0) > model.context_max:
-        said = f"`options.num_ctx` is above {model.context_max}, what this server was started with."
-        raise refused(said, "options.num_ctx", "unsupported")
     return found
 
 
@@ -152,12 +165,12 @@ def engine_options(
 ) -> Options:
     """Return the engine's options."""
     sampling = SamplingBody(
-        model=body.model,
-        temperature=TEMPERATURE if found.temperature is None else found.temperature,
-        top_k=TOP_K if found.top_k is None else found.top_k,
-        top_p=TOP_P if found.top_p is None else found.top_p,
+        temperature=found.temperature,
+        top_k=found.top_k,
+        top_p=found.top_p,
         min_p=found.min_p,
         repetition_penalty=found.repeat_penalty,
+        repeat_last_n=found.repeat_last_n,
         presence_penalty=found.presence_penalty,
         frequency_penalty=found.frequency_penalty,
         seed=None if found.seed == ANY_SEED else found.seed,
@@ -173,6 +186,8 @@ def engine_options(
         grammar=plan.grammar,
         grammar_field=plan.blamed,
         reply=plan.form,
+        protocol=OLLAMA,
+        path="options.",
     )
     stop = (found.stop,) if isinstance(found.stop, str) else tuple(found.stop or ())
     return msgspec.structs.replace(asked, stop=tuple(each for each in stop if each))

@@ -25,14 +25,21 @@ from draftwerk.api.openai.responses import (
     responses_plan,
     responses_prompt,
 )
-from draftwerk.api.openai.responses_schema import DeletedResponse, ResponseObject, ResponsesBody
+from draftwerk.api.openai.responses_schema import (
+    DeletedResponse,
+    InputTokens,
+    ResponseObject,
+    ResponsesBody,
+)
 from draftwerk.api.openai.schema import ChatBody, CompletionBody, OpenAIBody
 from draftwerk.api.openai.translate import (
     chat_options,
     chat_plan,
     chat_prompt,
+    check_model,
     completion_options,
     completion_prompts,
+    drawn_as,
     grammar_field,
     tier_of,
 )
@@ -84,7 +91,7 @@ async def respond(request: Request) -> GenerationResponse:
     conversation = conversation_of(body, earlier_of(body, state.responses.of(tenant)))
     plan = responses_plan(body, state.model)
     streams = bool(body.stream)
-    options = responses_options(body, state.model, tenant, state.new_seed, plan, streams)
+    options = responses_options(body, state.model, tenant, state.new_seed, plan)
     prompts: list[Prompt] = [await fitted_prompt(state, body, conversation, plan)]
     call = _call(request, "response", prompts, options, responses_names(plan))
     response_id = response_id_of(state, tenant, call.request_id)
@@ -92,6 +99,18 @@ async def respond(request: Request) -> GenerationResponse:
     if serializer.stored:
         serializer.on_over = keeper(serializer, conversation, state.responses.of(tenant))
     return GenerationResponse(state, call, serializer, streams, end=b"")
+
+
+async def input_tokens(request: Request) -> Response:
+    """`POST /v1/responses/input_tokens`: how long a response's prompt is."""
+    state = state_of(request)
+    body = await body_of(request, RESPONSES)
+    check_model(body.model, state.model)
+    kept = state.responses.of(tenant_of(request))
+    plan = responses_plan(body, state.model)
+    prompt = responses_prompt(body, conversation_of(body, earlier_of(body, kept)), plan)
+    found = InputTokens(await count_tokens(state, [prompt]))
+    return Response(msgspec.json.encode(found), media_type="application/json")
 
 
 async def stored_response(request: Request) -> Response:
@@ -205,7 +224,12 @@ def responses_serializer(
         is_parsed=plan.form is not None,
     )
     return ResponsesSerializer(
-        metadata, body, state.now, stream_id, keeps and body.store is not False
+        metadata,
+        body,
+        drawn_as(body, state.model),
+        state.now,
+        stream_id,
+        keeps and body.store is not False,
     )
 
 

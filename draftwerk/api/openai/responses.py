@@ -32,12 +32,11 @@ from draftwerk.api.openai.responses_schema import (
     TextRequest,
     ToolObject,
 )
-from draftwerk.api.openai.translate import neutral_temperature, options, tier_of
+from draftwerk.api.openai.translate import options, tier_of
 from draftwerk.api.replying.grammars import flat_grammar_of, text_grammar
 from draftwerk.api.replying.reasoning_request import ReasoningRequest, reasoning_of
 from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.replying.segments import (
-    RESPONSES_FIELDS,
     blend_of,
     check_unmarked,
     with_documents,
@@ -47,6 +46,7 @@ from draftwerk.api.replying.text_schema import FlatFormat
 from draftwerk.api.replying.tool_request import call_id_of, flat_wish
 from draftwerk.api.replying.tools_schema import FlatTool
 from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.sampling.params import Sampling
 
 LOGPROBS = "message.output_text.logprobs"
 ORIGINS = "token_origins"
@@ -98,9 +98,8 @@ def responses_options(
     tenant: str,
     new_seed: Callable[[], int],
     plan: ReplyPlan | None = None,
-    streams: bool = True,
 ) -> Options:
-    """Return the options of a response; one that `streams` can show what is not final."""
+    """Return the options of a response."""
     plan = plan or responses_plan(body, model)
     if body.generate is False:
         raise refused("`generate` cannot be false here.", "generate", "unsupported")
@@ -122,10 +121,6 @@ def responses_options(
         reply=plan.form,
         blend=_blend_of(body, model),
     )
-    if found.blend is not None and found.blend.lossless:
-        if found.beam_width > 1:
-            raise refused("`beam_width` has no early text.", "beam_width", "unsupported")
-        return msgspec.structs.replace(found, shows_hypotheses=streams)
     if HYPOTHESES not in (body.include or ()):
         return found
     if found.beam_width == 1:
@@ -139,9 +134,9 @@ def _blend_of(body: ResponsesBody, model: ServedModel) -> Blend | None:
     is_text = [(each.type or "message") == "message" for each in items]
     contents = [each.content for each in items]
     others = [None if text else each for text, each in zip(is_text, contents, strict=True)]
-    check_unmarked(others, RESPONSES_FIELDS)
+    check_unmarked(others, "input")
     marked = [each if text else None for text, each in zip(is_text, contents, strict=True)]
-    return blend_of(body.blend, body.documents, marked, model, RESPONSES_FIELDS)
+    return blend_of(body.blend, body.documents, marked, model, "input")
 
 
 @dataclass(slots=True)
@@ -150,6 +145,8 @@ class ResponsesSerializer:
 
     metadata: ReplyMetadata
     body: ResponsesBody
+    drawn: Sampling
+    """How its tokens are drawn, which the response repeats."""
     completed_at: Callable[[], float]
     stream_id: str | None = None
     stored: bool = False
@@ -283,8 +280,8 @@ class ResponsesSerializer:
             metadata=body.metadata or {},
             parallel_tool_calls=body.parallel_tool_calls is not False,
             previous_response_id=body.previous_response_id,
-            temperature=neutral_temperature(body) if body.temperature is None else body.temperature,
-            top_p=1.0 if body.top_p is None else body.top_p,
+            temperature=self.drawn.temperature,
+            top_p=self.drawn.top_p,
             top_logprobs=body.top_logprobs or 0,
             text=_text_config(body),
             tools=tuple(map(_tool_object, body.tools or ())),
@@ -320,9 +317,9 @@ def _input_details(found: PromptDetails | UnsetType) -> InputDetails:
         return InputDetails(0)
     return InputDetails(
         found.cached_tokens,
+        approximate=found.approximate,
         blended_tokens=found.blended_tokens,
         recomputed_share=found.recomputed_share,
-        blend_certificate=found.blend_certificate,
         segments=found.segments,
     )
 

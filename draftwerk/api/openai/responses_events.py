@@ -108,9 +108,8 @@ class TextDelta(ServerEvent, frozen=True, kw_only=True, tag="response.output_tex
 class HypothesisEvent(
     ServerEvent, frozen=True, kw_only=True, tag="response.output_text.hypothesis"
 ):
-    """Ours, on request: a whole text that is not final, in place of the one before. Of a beam
-    search it is the best so far, of a lossless blend what is expected before the prompt has been
-    read; deltas settle it."""
+    """Ours, on request: the best text of a beam search so far, in place of the one before; deltas
+    settle it."""
 
     item_id: str
     """Of the output message, which may be still to come."""

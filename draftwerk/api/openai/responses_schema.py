@@ -125,6 +125,9 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     logprobs: RefusedField = NOTHING
     max_completion_tokens: RefusedField = NOTHING
     max_tokens: RefusedField = NOTHING
+    n_predict: RefusedField = NOTHING
+    reasoning_effort: RefusedField = NOTHING
+    thinking: RefusedField = NOTHING
     n: RefusedField = NOTHING
     stream_options: RefusedField = NOTHING
     response_format: RefusedField = NOTHING
@@ -146,7 +149,11 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
         "echo": "/v1/completions",
         "logprobs": "`include` with message.output_text.logprobs",
         "max_completion_tokens": "`max_output_tokens`",
+        "max_new_tokens": "`max_output_tokens`",
         "max_tokens": "`max_output_tokens`",
+        "n_predict": "`max_output_tokens`",
+        "reasoning_effort": "`reasoning.effort`",
+        "thinking": "`reasoning.effort` or `thinking_budget`",
         "n": "/v1/chat/completions",
         "prompt": "`input` and `instructions`",
         "response_format": "`text.format`",
@@ -235,12 +242,12 @@ class InputDetails(Struct, frozen=True):
     """Input tokens whose KV came from the prefix cache."""
     cache_write_tokens: int = 0
     """Always 0: writing to the cache is not charged."""
+    approximate: bool | UnsetType = UNSET
+    """True of requests with `blend`: the text is not the exact one."""
     blended_tokens: int | UnsetType = UNSET
     """Input tokens whose KV was computed as if their segment stood alone; of blended requests."""
     recomputed_share: float | UnsetType = UNSET
     """Share of the segments' tokens that was computed where it stands."""
-    blend_certificate: str | UnsetType = UNSET
-    """Id of the measurement that allows it."""
     segments: tuple[SegmentDetails, ...] | UnsetType = UNSET
     """Of requests with `blend`: each segment, in the order of the input."""
 
@@ -296,6 +303,13 @@ class DeletedResponse(Struct, frozen=True):
     id: str
     object: str = "response"
     deleted: bool = True
+
+
+class InputTokens(Struct, frozen=True):
+    """The length of a prompt."""
+
+    input_tokens: int
+    object: str = "response.input_tokens"
 
 
 class ToolObject(Struct, frozen=True):

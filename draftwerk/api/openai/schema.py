@@ -33,7 +33,8 @@ from draftwerk.api.replying.field_types import (
     TokenIds,
     Verbosity,
 )
-from draftwerk.api.replying.promise_schema import SloBody, Time
+from draftwerk.api.replying.other_servers import OTHERS_HARMLESS, OTHERS_INSTEAD
+from draftwerk.api.replying.promise_fields import SloBody, Time
 from draftwerk.api.replying.segments_schema import BlendBody, Documents, MessagePart
 from draftwerk.api.replying.text_schema import ResponseFormat, TextFields
 from draftwerk.api.replying.tools_schema import (
@@ -52,6 +53,7 @@ TemplateVariables = Annotated[
     dict[Annotated[str, Meta(max_length=64)], bool | TemplateNumber | TemplateText],
     Meta(max_length=8),
 ]
+RepetitionPenalty = Annotated[float, Meta(gt=0, le=10)]
 ReasoningBudget = Annotated[int, Meta(ge=0, le=TOKENS_MAX)]
 
 
@@ -115,7 +117,11 @@ class SamplingBody(TextFields, frozen=True, kw_only=True):
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
+    repetition_penalty: RepetitionPenalty | None = None
+    repeat_penalty: RepetitionPenalty | None = None
+    """llama.cpp's name for it."""
+    repeat_last_n: Annotated[int, Meta(ge=-1, le=TOKENS_MAX)] | None = None
+    """With 0 there are no penalties; otherwise they look at all of the text."""
     logit_bias: Bias | None = None
     seed: Seed | None = None
     stop: Stop | None = None
@@ -147,12 +153,11 @@ class SamplingBody(TextFields, frozen=True, kw_only=True):
     prompt_cache_options: RefusedField = NOTHING
     skip_special_tokens: RefusedField = NOTHING
     truncate_prompt_tokens: RefusedField = NOTHING
-    typical_p: RefusedField = NOTHING
     use_beam_search: RefusedField = NOTHING
 
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
+        **OTHERS_HARMLESS,
         "skip_special_tokens": (b"true",),
-        "typical_p": (b"1", b"1.0"),
     }
     """Values of refused fields that change nothing."""
     hints: ClassVar[dict[str, str]] = {
@@ -162,9 +167,9 @@ class SamplingBody(TextFields, frozen=True, kw_only=True):
         "user": "nothing is done with it",
     }
     instead: ClassVar[dict[str, str]] = {
+        **OTHERS_INSTEAD,
         "chat_template": "/v1/completions with the text of your own template",
         "prompt_cache_options": "`cache_salt`",
-        "typical_p": "`min_p` or `top_p`",
         "use_beam_search": "`beam_width`",
     }
     """What to use in place of a refused field."""
@@ -175,6 +180,8 @@ class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
 
     stream_options: StreamOptions | None = None
     max_tokens: TokenCount | None = None
+    n_predict: Annotated[int, Meta(ge=-1, le=TOKENS_MAX)] | None = None
+    """llama.cpp's name for it; -1 is no bound but the context's."""
     n: Annotated[int, Meta(ge=1, le=CHOICES_MAX)] | None = None
     response_format: ResponseFormat | None = None
     documents: Documents | None = None
@@ -214,12 +221,17 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
     echo: RefusedField = NOTHING
     metadata: Metadata | None = None
     reasoning_effort: Effort | None = None
+    enable_thinking: bool | None = None
+    """Whether a model that can reasons first; SGLang's name."""
+    thinking: RefusedField = NOTHING
+    reasoning: RefusedField = NOTHING
     store: bool | None = None
     verbosity: Verbosity | None = None
 
     hints: ClassVar[dict[str, str]] = {
         **OpenAIBody.hints,
         "metadata": "it labels what is stored, and no chat is",
+        "enable_thinking": "where the model does not reason first",
         "reasoning_effort": "where the model does not reason first",
         "store": "no chat is stored; /v1/responses stores",
         "verbosity": "no model here is trained for it; say it in the prompt",
@@ -232,6 +244,8 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
         "echo": "/v1/completions",
         "function_call": "`tool_choice`",
         "functions": "`tools`",
+        "reasoning": "`reasoning_effort`",
+        "thinking": "`reasoning_effort` or `thinking_budget`",
         "web_search_options": "the text of `messages`",
     }
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
@@ -283,14 +297,14 @@ class TokenizeBody(Struct, frozen=True, kw_only=True):
     prompt: BodyText | None = None
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MESSAGES_MAX)] | None = None
     add_generation_prompt: RefusedField = NOTHING
-    add_special_tokens: RefusedField = NOTHING
+    add_special_tokens: bool | None = None
+    """Whether the model's own tokens come before a prompt, where it has some; true if absent."""
     return_token_strs: RefusedField = NOTHING
     tools: ChatTools | None = None
     chat_template_kwargs: TemplateVariables | None = None
 
     harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
         "add_generation_prompt": (b"true",),
-        "add_special_tokens": (b"true",),
     }
 
 
@@ -299,3 +313,5 @@ class DetokenizeBody(Struct, frozen=True, kw_only=True):
 
     model: Name | None = None
     tokens: TokenIds
+    skip_special_tokens: bool | None = None
+    """Whether special tokens are left out of the text; false if absent, so that it is all there."""

@@ -1,9 +1,10 @@
 """Checked bodies to what the engine is asked: prompts and Options."""
 
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import TypedDict, cast
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from draftwerk.actors.messages import Chat, ChatMessage, Options, Prompt, Scalar, Speculation
 from draftwerk.api.core.errors import ApiError, refused
@@ -14,6 +15,7 @@ from draftwerk.api.openai.schema import (
     Content,
     Message,
     MessageContent,
+    OpenAIBody,
     Prediction,
     SamplingBody,
     SpeculationBody,
@@ -21,13 +23,14 @@ from draftwerk.api.openai.schema import (
 from draftwerk.api.replying.decode import refused_fields
 from draftwerk.api.replying.field_types import PROMPTS_MAX, ServiceTier
 from draftwerk.api.replying.grammars import check_conflicts, grammar_of, text_grammar
-from draftwerk.api.replying.promise_request import promise_of, seconds
+from draftwerk.api.replying.promise_fields import promise_of, seconds
 from draftwerk.api.replying.reasoning_request import ReasoningRequest, reasoning_of
 from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.replying.segments import blend_of, marked
 from draftwerk.api.replying.tool_request import chat_wish, tool_call
 from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.replies.formats import ReplyFormat
+from draftwerk.speculative.sampling.defaults import SamplingDefaults
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 
 COMPLETION_TOKENS = 16
@@ -41,6 +44,11 @@ SERVED_AS: dict[ServiceTier, ServiceTier] = {
     "auto": "default", "scale": "default", "fast": "priority",
 }  # fmt: skip
 """What a reply calls a tier that is one of the others."""
+NO_DEFAULTS = SamplingDefaults()
+"""Of a protocol that leaves the distribution as it is."""
+WHOLE_WINDOWS = (-1, 64)
+"""Values of `repeat_last_n` that are taken for all of the text: that, and what clients send without
+having been asked."""
 TEMPERATURE_MIN = 1e-6
 """Below this, one unit in the last place of a float32 logit outweighs any noise: it is greedy."""
 
@@ -94,7 +102,8 @@ def _chat_message(message: Message, index: int) -> ChatMessage:
 def check_message(message: Struct, path: str) -> None:
     """Refuse what a message has and no model would see."""
     for name in refused_fields(message):
-        raise refused(f"`{path}.{name}` is not supported.", f"{path}.{name}", "unsupported")
+        said = "are not supported by this model" if name == "images" else "is not supported"
+        raise refused(f"`{path}.{name}` {said}.", f"{path}.{name}", "unsupported")
 
 
 def plain(content: Content | MessageContent | None) -> str:
@@ -128,6 +137,7 @@ def chat_plan(body: ChatBody, model: ServedModel) -> ReplyPlan:
     wish = chat_wish(body.tools, body.tool_choice, body.parallel_tool_calls)
     reasoning = ReasoningRequest(
         body.reasoning_effort,
+        enabled=body.enable_thinking if model.reasoning is not None else None,
         budget=body.thinking_budget,
         variables=reasoning_of(body.chat_template_kwargs).variables,
     )
@@ -146,18 +156,13 @@ def chat_options(
     plan = plan or chat_plan(body, model)
     if body.top_logprobs is not None and not body.logprobs:
         raise refused("`top_logprobs` needs `logprobs` to be true.", "top_logprobs", "invalid")
-    given = {body.max_tokens, body.max_completion_tokens} - {None}
-    if len(given) > 1:
-        raise refused(
-            "`max_tokens` and `max_completion_tokens` differ.", "max_completion_tokens", "invalid"
-        )
     _check_stream_options(body)
     return options(
         body,
         model,
         tenant,
         new_seed,
-        tokens_max=given.pop() if given else None,
+        tokens_max=_tokens_max(body, ("max_tokens", "max_completion_tokens", "n_predict"), None),
         choices=body.n or 1,
         logprobs=(body.top_logprobs or 0) if body.logprobs else -1,
         grammar=plan.grammar,
@@ -192,7 +197,7 @@ def completion_options(
         model,
         tenant,
         new_seed,
-        tokens_max=body.max_tokens or COMPLETION_TOKENS,
+        tokens_max=_tokens_max(body, ("max_tokens", "n_predict"), COMPLETION_TOKENS),
         choices=choices,
         logprobs=max(wanted, 0) if choices > kept else wanted,
         echo=bool(body.echo),
@@ -200,6 +205,19 @@ def completion_options(
         grammar=grammar,
         grammar_field=field,
     )
+
+
+def _tokens_max(body: OpenAIBody, names: Sequence[str], default: int | None) -> int | None:
+    """Return the bound that some fields give; refuses those that differ, and none at all."""
+    given = {name: getattr(body, name) for name in names if getattr(body, name) is not None}
+    if len(set(given.values())) > 1:
+        first, second = list(given)[:2]
+        raise refused(f"`{first}` and `{second}` differ.", second, "invalid")
+    if body.n_predict == 0:
+        said = "`n_predict` must be at least 1, or -1 for no bound."
+        raise refused(said, "n_predict", "invalid")
+    found = next(iter(given.values()), default)
+    return None if found == -1 else found
 
 
 def grammar_field(body: CompletionBody) -> str:
@@ -222,24 +240,22 @@ def options(
     grammar_field: str = "response_format",
     reply: ReplyFormat | None = None,
     blend: Blend | None = None,
+    protocol: SamplingDefaults = NO_DEFAULTS,
+    path: str = "",
 ) -> Options:
-    """Return the options of any body; null and absent fields take their neutral values."""
+    """Return the options of any body; null and absent fields take the model's own values.
+
+    Where it has none they take those of the `protocol`. `path` is where it has its sampling fields.
+    """
     check_model(body.model, model)
     _check_include(body, includes)
     check_conflicts(body, grammar, grammar_field)
     if (body.min_tokens or 0) > (tokens_max or model.context_max):
         raise refused("`min_tokens` is above the token limit.", "min_tokens", "invalid")
     _check_beams(body)
-    temperature = neutral_temperature(body) if body.temperature is None else body.temperature
     return Options(
-        sampling=Sampling(
-            temperature=temperature if temperature >= TEMPERATURE_MIN else 0.0,
-            top_k=max(body.top_k or 0, 0),
-            top_p=1.0 if body.top_p is None else body.top_p,
-            min_p=body.min_p or 0.0,
-            repetition_penalty=body.repetition_penalty or 1.0,
-            presence_penalty=body.presence_penalty or 0.0,
-            frequency_penalty=body.frequency_penalty or 0.0,
+        sampling=replace(
+            drawn_as(body, model, protocol, path),
             logit_bias=_bias(body, model),
             tokens_min=body.min_tokens or 0,
             grammar=grammar,
@@ -266,6 +282,42 @@ def options(
     )
 
 
+class Penalties(TypedDict):
+    """The penalties of a text, as `Sampling` has them."""
+
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+
+
+NO_PENALTIES = Penalties(repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0)
+
+
+def _asked_repetition(body: SamplingBody) -> float | None:
+    """Return the repetition penalty of a body, which has two names."""
+    rates = {body.repetition_penalty, body.repeat_penalty} - {None}
+    if len(rates) > 1:
+        said = "`repetition_penalty` and `repeat_penalty` differ."
+        raise refused(said, "repeat_penalty", "invalid")
+    return rates.pop() if rates else None
+
+
+def _penalties(body: SamplingBody, repetition: float, path: str) -> Penalties:
+    """Return the penalties, which look at all of the text: a window is refused if it matters."""
+    found = Penalties(
+        repetition_penalty=repetition,
+        presence_penalty=body.presence_penalty or 0.0,
+        frequency_penalty=body.frequency_penalty or 0.0,
+    )
+    if found == NO_PENALTIES or body.repeat_last_n == 0:
+        return NO_PENALTIES
+    if body.repeat_last_n not in (None, *WHOLE_WINDOWS):
+        field = path + "repeat_last_n"
+        said = f"`{field}` is not supported by this server: penalties look at all of the text."
+        raise refused(said, field, "unsupported")
+    return found
+
+
 def tier_of(body: SamplingBody) -> ServiceTier | UnsetType:
     """Return the tier that a reply names: the one that served, for a request that named any."""
     if body.service_tier is None:
@@ -273,9 +325,29 @@ def tier_of(body: SamplingBody) -> ServiceTier | UnsetType:
     return SERVED_AS.get(body.service_tier, body.service_tier)
 
 
-def neutral_temperature(body: SamplingBody) -> float:
-    """Return what no temperature means: a beam search does not sample."""
-    return 0.0 if (body.beam_width or 1) > 1 else 1.0
+def drawn_as(
+    body: SamplingBody,
+    model: ServedModel,
+    protocol: SamplingDefaults = NO_DEFAULTS,
+    path: str = "",
+) -> Sampling:
+    """Return how the tokens of a body are drawn: as it says, else the model, else its protocol.
+
+    A beam search has nothing of the model's: it does not sample unless asked to.
+    """
+    asked = SamplingDefaults(
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=body.top_k,
+        min_p=body.min_p,
+        repetition_penalty=_asked_repetition(body),
+    )
+    is_search = (body.beam_width or 1) > 1
+    own = SamplingDefaults(temperature=0.0) if is_search else model.sampling
+    found = replace(Sampling(), **asked.over(own.over(protocol)).given())
+    temperature = found.temperature if found.temperature >= TEMPERATURE_MIN else 0.0
+    penalties = _penalties(body, found.repetition_penalty, path)
+    return replace(found, temperature=temperature, top_k=max(found.top_k, 0), **penalties)
 
 
 def _check_beams(body: SamplingBody) -> None:
@@ -291,7 +363,10 @@ def _check_beams(body: SamplingBody) -> None:
 def check_model(name: str | None, model: ServedModel) -> None:
     """Refuse a model that is not the one served; no name means that one."""
     if name is not None and name not in model.names:
-        sentence = f"The model `{name[:80]}` is not served here; see /v1/models."
+        sentence = (
+            f"The model `{name[:80]}` is not served here, only `{model.name}` (see /v1/models); "
+            "--served-model-name gives it other names."
+        )
         raise ApiError(404, sentence, param="model", code="model_not_found")
 
 

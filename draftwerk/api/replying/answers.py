@@ -1,9 +1,17 @@
 """A reply's parts gathered: reasoning, text and calls."""
 
+import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from draftwerk.speculative.replies.parser import ReplyPart, joined_parts
+
+JSON_TOKEN = re.compile(
+    r"""\s*(?:(?P<string>"[^"\\]*(?:\\.[^"\\]*)*")|(?P<mark>[][{},:])|(?P<scalar>[^][{},:"\s]+))""",
+    re.DOTALL,
+)
+CLOSERS = {"{": "}", "[": "]"}
 
 
 @dataclass(slots=True)
@@ -13,6 +21,14 @@ class AnsweredCall:
     name: str
     arguments: str = ""
     whole: bool = False
+
+    @property
+    def object(self) -> str:
+        """The arguments as one object in JSON: of a call that was cut, the values that are whole.
+
+        Anthropic's own client makes the same of the pieces that are streamed.
+        """
+        return self.arguments if self.whole else whole_values(self.arguments)
 
 
 @dataclass(slots=True)
@@ -47,3 +63,31 @@ class AnswerParts:
     def finish_reason(self, reason: str) -> str:
         """Return why the choice ended, as chat has it: calls are a reason of their own."""
         return "tool_calls" if reason == "stop" and self.calls else reason
+
+
+def whole_values(text: str) -> str:
+    """Return the beginning of an object in JSON as an object, without the value that was cut."""
+    closers: list[str] = []
+    kept, before, at = "", "", 0
+    while (token := JSON_TOKEN.match(text, at)) is not None:
+        at, found = token.end(), token[0].lstrip()
+        if found in CLOSERS:
+            closers.append(CLOSERS[found])
+        elif found in ("}", "]"):
+            closers.pop()
+        is_key = token.lastgroup == "string" and before != ":" and closers[-1:] == ["}"]
+        if not (is_key or found in (",", ":") or _is_cut(token)):
+            kept = text[:at] + "".join(reversed(closers))
+        before = found
+    return kept or "{}"
+
+
+def _is_cut(token: re.Match[str]) -> bool:
+    """Whether a token is a number or a word that is none yet."""
+    if token["scalar"] is None:
+        return False
+    try:
+        json.loads(token["scalar"])
+    except ValueError:
+        return True
+    return False

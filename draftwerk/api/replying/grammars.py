@@ -14,9 +14,11 @@ from draftwerk.api.replying.text_schema import (
     StructuredOutputs,
     TextFields,
 )
+from draftwerk.speculative.replies.closed_schemas import closed
 from draftwerk.speculative.replies.literals import escaped_pattern
 from draftwerk.speculative.sampling.params import Grammar
 
+NULL = msgspec.Raw(b"null")
 ANY_OBJECT = Grammar("json_schema", '{"type":"object"}')
 
 
@@ -28,10 +30,21 @@ def grammar_of(requested: ResponseFormat | None) -> Grammar | None:
     if requested is None:
         return None
     path = "response_format"
+    schema = requested.schema
+    if schema is not UNSET and schema != NULL and requested.json_schema is None:
+        return _flat_schema_grammar(requested.type, schema, path)
     _check_belongs(requested, {"json_schema": requested.json_schema is not None}, path)
     if requested.json_schema is not None:
         return schema_grammar(requested.json_schema.schema, f"{path}.json_schema.schema")
     return _simple_grammar(requested)
+
+
+def _flat_schema_grammar(kind: str, schema: msgspec.Raw, path: str) -> Grammar:
+    """Return the grammar of a schema beside its type, as llama.cpp has it."""
+    if kind not in ("json_object", "json_schema"):
+        said = f'`{path}.schema` needs the type "json_object" or "json_schema".'
+        raise refused(said, f"{path}.schema", "invalid")
+    return schema_grammar(schema, f"{path}.schema")
 
 
 def flat_grammar_of(requested: FlatFormat | None) -> Grammar | None:
@@ -55,9 +68,11 @@ def _check_belongs(
         ("grammar", "grammar"): requested.grammar is not None,
     }
     for (name, kind), there in given.items():
-        if there != (requested.type == kind):
-            sentence = f"`{path}.{name}` goes with the type {kind!r}, and that with it."
-            raise refused(sentence, f"{path}.{name}", "invalid")
+        if there and requested.type != kind:
+            raise refused(f'`{path}.{name}` needs the type "{kind}".', f"{path}.{name}", "invalid")
+        if not there and requested.type == kind:
+            said = f'`{path}.{name}` is required with the type "{kind}".'
+            raise refused(said, f"{path}.{name}", "missing")
 
 
 def _simple_grammar(requested: ResponseFormat | FlatFormat) -> Grammar | None:
@@ -69,13 +84,26 @@ def _simple_grammar(requested: ResponseFormat | FlatFormat) -> Grammar | None:
 
 
 def schema_grammar(schema: msgspec.Raw, path: str) -> Grammar:
-    """Return the grammar of a schema; its properties keep their order, which the text follows."""
+    """Return the grammar of a schema; its properties keep their order, which the text follows.
+
+    Properties that an object does not list are generated only where its schema says so.
+    """
     raw = bytes(schema)
     if not raw.startswith(b"{"):
         raise refused(f"`{path}` must be an object.", path, "invalid")
     if len(raw) > GRAMMAR_MAX:
         raise refused(f"`{path}` is longer than {GRAMMAR_MAX} bytes.", path, "invalid")
-    return Grammar("json_schema", msgspec.json.format(raw, indent=-1).decode())
+    return Grammar("json_schema", _closed_text(msgspec.json.format(raw, indent=-1).decode()))
+
+
+def _closed_text(text: str) -> str:
+    """Return a schema with its objects closed; what Python cannot read the engine refuses."""
+    try:
+        schema = json.loads(text)
+        found = closed(schema)
+    except (ValueError, RecursionError):
+        return text
+    return text if found == schema else json.dumps(found, separators=(",", ":"))
 
 
 def text_grammar(body: TextFields, form: Grammar | None, field: str) -> tuple[Grammar | None, str]:
@@ -98,7 +126,10 @@ def _named_grammars(body: TextFields) -> dict[str, Grammar | None]:
     outputs = body.structured_outputs or StructuredOutputs()
     return {
         "guided_json": _any_schema(body.guided_json, "guided_json"),
+        "json_schema": _any_schema(body.json_schema, "json_schema"),
         "guided_regex": _grammar("regex", body.guided_regex),
+        "regex": _grammar("regex", body.regex),
+        "grammar": _grammar("lark", body.grammar or None),
         "guided_grammar": _grammar("lark", body.guided_grammar),
         "guided_choice": _choice(body.guided_choice, "guided_choice"),
         "structured_outputs.json": _any_schema(outputs.json, "structured_outputs.json"),

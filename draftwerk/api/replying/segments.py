@@ -1,7 +1,6 @@
 """Declared segments: documents and marked parts of messages, and by which rule they are reused."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -14,30 +13,12 @@ from draftwerk.api.replying.segments_schema import (
     GivenDocument,
     GivenPart,
 )
-from draftwerk.speculative.blend.rules import EARLY_RULE, RATIO, Blend, RuleName
+from draftwerk.speculative.blend.rules import RATIO, RULE, Blend
 
 DOCUMENT_END = "\n\n"
 """Behind each document."""
-
-
-class AskedBlend(NamedTuple):
-    """What a field stands for."""
-
-    rule: RuleName
-    ratio: float
-    is_lossless: bool
-
-
-class BlendFields(NamedTuple):
-    """How one protocol takes segments."""
-
-    messages: str = "messages"
-    """The field that holds the messages."""
-    shows_early: bool = False
-    """Whether its events can show a text that is not final."""
-
-
-CHAT_FIELDS, RESPONSES_FIELDS = BlendFields(), BlendFields("input", shows_early=True)
+MESSAGES = "messages"
+"""The field of chat that holds them."""
 
 
 def blend_of(
@@ -45,33 +26,32 @@ def blend_of(
     documents: Sequence[str | GivenDocument] | None,
     contents: Sequence[GivenContent],
     model: ServedModel,
-    fields: BlendFields = CHAT_FIELDS,
+    messages: str = MESSAGES,
 ) -> Blend | None:
     """Return the rule of a request's segments, None if it declares none. Raises ApiError.
 
-    `asked` is of the documents, `contents` of its messages.
+    `asked` is of the documents, `contents` of its messages, which the field `messages` holds.
     """
-    wishes = [(asked, "blend")] if asked and documents else []
-    wishes += [(part.blend, path) for part, path in _parts(contents, fields) if part.blend]
-    if asked and not wishes:
+    asking = [(asked, "blend")] if asked and documents else []
+    asking += [(part.blend, path) for part, path in _parts(contents, messages) if part.blend]
+    if asked and not asking:
         raise refused("`blend` needs `documents`, or parts that it marks.", "blend", "invalid")
-    if not wishes:
+    if not asking:
         return None
-    first, field = wishes[0]
-    settings = _settings(first, model, field)
-    for other, path in wishes:
-        if _settings(other, model, path) != settings:
+    first, field = asking[0]
+    if not model.blends:
+        reason = f"`{field}`: segments cannot be reused with this model, device or format."
+        raise refused(reason, field, "unsupported")
+    blend = _settings(first)
+    for other, path in asking:
+        if _settings(other) != blend:
             raise refused(f"`{path}` differs from `{field}`.", path, "invalid")
-    if settings.is_lossless:
-        _check_lossless(model, field, fields)
-    else:
-        _check_certified(settings.rule, settings.ratio, model, field)
-    return Blend((), settings.rule, settings.ratio, settings.is_lossless)
+    return blend
 
 
-def check_unmarked(contents: Sequence[GivenContent], fields: BlendFields = CHAT_FIELDS) -> None:
+def check_unmarked(contents: Sequence[GivenContent], messages: str = MESSAGES) -> None:
     """Refuse segments where nothing is generated, or where it is not text."""
-    for part, path in _parts(contents, fields):
+    for part, path in _parts(contents, messages):
         if part.blend is not None:
             raise refused(f"`{path}` is not supported here.", path, "unsupported")
 
@@ -127,55 +107,18 @@ def _preceded(turn: ChatMessage, texts: Sequence[str], blends: bool) -> ChatMess
     return replace(turn, content=content + turn.content, segments=segments)
 
 
-def _settings(asked: BlendBody | None, model: ServedModel, field: str) -> AskedBlend:
-    """Return what a field stands for."""
-    if asked is not None and not isinstance(asked, bool) and asked.lossless:
-        rule = asked.rule or (EARLY_RULE if asked.ratio is None else "head")
-        return AskedBlend(rule, RATIO if asked.ratio is None else asked.ratio, True)
-    certified = model.blends
-    if certified is None:
-        said = (
-            f"`{field}` needs a certificate of what it changes, and this model has none: "
-            "`draftwerk doctor --blend FILE` measures it."
-        )
-        raise refused(said, field, "unsupported")
-    rule, ratio = certified.default
+def _settings(asked: BlendBody | None) -> Blend:
+    """Return the rule and the ratio that a field stands for."""
     if asked is None or isinstance(asked, bool):
-        return AskedBlend(rule, ratio, False)
-    rule = asked.rule or rule
-    ratio = certified.rules.get(rule, 1.0) if asked.ratio is None else asked.ratio
-    return AskedBlend(rule, ratio, False)
+        return Blend(())
+    ratio = RATIO if asked.ratio is None else asked.ratio
+    return Blend((), asked.rule or RULE, ratio)
 
 
-def _check_lossless(model: ServedModel, field: str, fields: BlendFields) -> None:
-    field = f"{field}.lossless"
-    if not fields.shows_early:
-        said = f"`{field}` needs /v1/responses, whose events can show what is not final."
-        raise refused(said, field, "unsupported")
-    if not model.can_blend:
-        said = f"`{field}`: segments cannot be reused with this model, device or format."
-        raise refused(said, field, "unsupported")
-
-
-def _check_certified(rule: RuleName, ratio: float, model: ServedModel, field: str) -> None:
-    certified = model.blends
-    assert certified is not None
-    least = certified.rules.get(rule)
-    if least is None:
-        known = ", ".join(certified.rules) or "none"
-        said = f"`{field}.rule` {rule} is not certified for this model; certified: {known}."
-        raise refused(said, f"{field}.rule", "unsupported")
-    if ratio < least:
-        said = f"`{field}.ratio` {ratio:g} is below {least:g}, the least that is certified."
-        raise refused(said, f"{field}.ratio", "unsupported")
-
-
-def _parts(
-    contents: Sequence[GivenContent], fields: BlendFields
-) -> Iterable[tuple[GivenPart, str]]:
+def _parts(contents: Sequence[GivenContent], messages: str) -> Iterable[tuple[GivenPart, str]]:
     for index, content in enumerate(contents):
         for at, part in enumerate(() if isinstance(content, str) else content or ()):
-            yield part, f"{fields.messages}[{index}].content[{at}].blend"
+            yield part, f"{messages}[{index}].content[{at}].blend"
 
 
 def _texts(documents: Sequence[str | GivenDocument] | None) -> tuple[str, ...]:

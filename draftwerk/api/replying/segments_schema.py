@@ -17,8 +17,6 @@ class BlendSettings(Struct, frozen=True):
 
     ratio: Annotated[float, Meta(ge=0, le=1)] | None = None
     rule: RuleName | None = None
-    lossless: bool | None = None
-    """Whether the text is the exact one; what is reused shows early what it may be."""
 
 
 BlendBody = bool | BlendSettings

@@ -17,6 +17,7 @@ from draftwerk.api.replying.field_types import (
     Name,
     TokenId,
 )
+from draftwerk.api.replying.other_servers import OtherServersFields
 
 GrammarText = Annotated[str, Meta(max_length=GRAMMAR_MAX)]
 
@@ -47,12 +48,14 @@ FormatType = Literal["text", "json_object", "json_schema", "regex", "grammar"]
 
 
 class ResponseFormat(Struct, frozen=True):
-    """What the text must be; `regex` and `grammar` (in Lark's notation) are ours."""
+    """What the text must be; `regex` and `grammar` (in Lark's notation or GBNF) are ours."""
 
     type: FormatType
     json_schema: JsonSchema | None = None
     pattern: GrammarText | None = None
     grammar: GrammarText | None = None
+    schema: msgspec.Raw | UnsetType = UNSET
+    """llama.cpp's place for it, with the types json_object and json_schema."""
 
 
 class FlatFormat(Struct, frozen=True, omit_defaults=True):
@@ -67,7 +70,7 @@ class FlatFormat(Struct, frozen=True, omit_defaults=True):
     grammar: GrammarText | None = None
 
 
-class TextFields(Struct, frozen=True, kw_only=True):
+class TextFields(OtherServersFields, frozen=True, kw_only=True):
     """The fields beside a format that say what the text must be, and where it may end."""
 
     min_tokens: Annotated[int, Meta(ge=0, le=TOKENS_MAX)] | None = None
@@ -79,6 +82,10 @@ class TextFields(Struct, frozen=True, kw_only=True):
     guided_regex: GrammarText | None = None
     structured_outputs: StructuredOutputs | None = None
     """vLLM's names for what `response_format` is."""
+    grammar: GrammarText | None = None
+    json_schema: msgspec.Raw | UnsetType = UNSET
+    regex: GrammarText | None = None
+    """llama.cpp's and SGLang's names for it."""
     bad_words: Annotated[list[BadWord], Meta(max_length=BAD_WORDS_MAX)] | None = None
     """What the text does not contain."""
     allowed_token_ids: Annotated[list[TokenId], Meta(min_length=1, max_length=BIAS_MAX)] | None = (

@@ -4,12 +4,12 @@ import msgspec
 from msgspec import Struct, inspect
 
 from draftwerk.api.anthropic.schema import MessagesBody
-from draftwerk.api.core.ports import BlendCertificate
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.ollama.schema import GenerateBody, OllamaChatBody
 from draftwerk.api.openai.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
 from draftwerk.settings.field_faults import described
+from draftwerk.speculative.blend.rules import RATIO, RULE, RULES
 from draftwerk.speculative.sources.registry import SOURCES, SourceSpec
 
 ENDPOINTS: dict[str, type[Struct]] = {
@@ -42,7 +42,7 @@ def capabilities(state: ServerState) -> dict[str, object]:
         "draft_model": card.draft_model or None,
         "draft_sources": card.draft_sources,
         "origins": [_legend(spec) for spec in SOURCES],
-        "blend": _blend(card.blends) if card.can_blend or card.blends else None,
+        "blend": _blend() if card.blends else None,
         "endpoints": {path: _fields(body) for path, body in ENDPOINTS.items()},
     }
 
@@ -58,21 +58,9 @@ def _legend(spec: SourceSpec) -> dict[str, str]:
     }
 
 
-def _blend(certificate: BlendCertificate | None) -> dict[str, object]:
-    """Return what may be asked of `blend`: the least ratio of each rule, and what true means.
-
-    Without a certificate it is lossless alone.
-    """
-    if certificate is None:
-        return {"lossless": True, "approximate": False}
-    rule, ratio = certificate.default
-    return {
-        "lossless": True,
-        "approximate": True,
-        "certificate": certificate.id,
-        "rules": certificate.rules,
-        "default": {"rule": rule, "ratio": ratio},
-    }
+def _blend() -> dict[str, object]:
+    """Return what may be asked of `blend`, and what true stands for."""
+    return {"exact": False, "rules": RULES, "default": {"rule": RULE, "ratio": RATIO}}
 
 
 def _fields(body: type[Struct]) -> dict[str, object]:

@@ -160,6 +160,9 @@ async def tokenize(request: Request) -> Response:
         wish = chat_wish(body.tools, None, None)
         plan = plan_reply(wish, reasoning_of(body.chat_template_kwargs), None, "", state.model)
         prompt = chat_prompt(body.messages, plan.tools, plan.variables)
+    if body.add_special_tokens is False and body.messages is None:
+        tools = state.text_tools
+        prompt = tuple(await asyncio.to_thread(tools.encode_continuation, body.prompt or ""))
     tokens = await encoded(state, prompt)
     most = state.model.context_max
     return _json({"tokens": tokens, "count": len(tokens), "max_model_len": most})
@@ -173,7 +176,9 @@ async def detokenize(request: Request) -> Response:
     if body.tokens and max(body.tokens) >= (state.model.vocab_size or 2**31):
         raise refused(f"`tokens` must be under {state.model.vocab_size}.", "tokens", "invalid")
     try:
-        text = await asyncio.to_thread(state.text_tools.decode, body.tokens)
+        text = await asyncio.to_thread(
+            state.text_tools.decode, body.tokens, bool(body.skip_special_tokens)
+        )
     except ValueError:
         raise refused("`tokens` names unknown tokens.", "tokens", "invalid") from None
     return _json({"prompt": text})
@@ -188,6 +193,7 @@ def _model(request: Request, name: str) -> dict[str, object]:
         "owned_by": "draftwerk",
         "root": card.name,
         "max_model_len": card.context_max,
+        "sampling": {**card.sampling.given(), "source": card.sampling_source or None},
     }
 
 

@@ -111,8 +111,6 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("tasks", "Tasks of the event loop.", len(asyncio.all_tasks())),
         ("sockets", "Open WebSockets.", state.sockets.total()),
         ("draining", "1 while shutting down.", int(state.draining or snapshot.draining)),
-        ("blends_off", "1 while `blend` is refused after audits.", snapshot.blends_off),
-        ("blend_audit_kl", "Mean of the newest audits, in nats.", snapshot.blend_kl),
     ):
         yield _gauge("draftwerk_" + name, text, value, {})
     wasted = snapshot.draft_tokens - snapshot.accepted_tokens
@@ -128,7 +126,6 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("recomputed_tokens", "Computed a second time.", snapshot.recomputed_tokens),
         ("wasted_draft_tokens", "Drafted tokens that were not accepted.", wasted),
         ("prefilled_apart_tokens", "By prefill processes.", snapshot.prefilled_apart),
-        ("early_tokens", "Of early texts, shown as hypotheses.", snapshot.early_tokens),
     ):
         yield _counter("draftwerk_" + name, text, value, {})
     for name, text, label, values in (
@@ -138,7 +135,6 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("draft_tokens", "Drafted tokens.", "source", snapshot.drafted_by_source),
         ("drafts", "Rows that a source drafted for.", "source", snapshot.drafts_by_source),
         ("audits", "Requests decoded again, by outcome.", "outcome", snapshot.audits),
-        ("blend_audits", "By the best first token.", "outcome", snapshot.blend_audits),
         ("device_busy_seconds", "Computing, by stage.", "stage", snapshot.device_busy_s),
     ):
         yield _split("draftwerk_" + name, text, label, values, {})

@@ -17,6 +17,7 @@ from draftwerk.api.ollama.lines import (
     ChatLine,
     GenerateLine,
     ListedModels,
+    RunningModels,
     ServerVersion,
     ShownModel,
 )
@@ -31,6 +32,7 @@ from draftwerk.api.openai.replies import ChatReply, CompletionReply
 from draftwerk.api.openai.responses_schema import (
     DeletedResponse,
     InputMessage,
+    InputTokens,
     ResponseObject,
     ResponsesBody,
 )
@@ -74,6 +76,7 @@ OPERATIONS = (
     generating("/v1/responses", "Create a response", ResponsesBody, ResponseObject),
     generating("/v1/messages", "Continue a conversation", MessagesBody, MessageReply),
     Operation("post", "/v1/messages/count_tokens", "Count a prompt", PromptBody, TokenCountReply),
+    Operation("post", "/v1/responses/input_tokens", "Count a prompt", ResponsesBody, InputTokens),
     Operation("get", "/v1/responses/{response_id}", "Return a kept response", None, ResponseObject),
     Operation(
         "delete", "/v1/responses/{response_id}", "Forget a kept response", None, DeletedResponse
@@ -81,6 +84,7 @@ OPERATIONS = (
     generating("/api/chat", "Continue a conversation", OllamaChatBody, ChatLine, LINES),
     generating("/api/generate", "Answer a prompt", GenerateBody, GenerateLine, LINES),
     Operation("post", "/api/show", "Describe the model served", ShowBody, ShownModel),
+    Operation("get", "/api/ps", "Tell the model loaded", None, RunningModels),
     Operation("get", "/api/tags", "List the model served", None, ListedModels),
     Operation("get", "/api/version", "Tell the server's version", None, ServerVersion),
     Operation("post", "/tokenize", "Turn text into tokens", TokenizeBody),

@@ -5,12 +5,13 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from draftwerk.api.anthropic import endpoints as anthropic
 from draftwerk.api.core.errors import (
-    SENTENCES,
     ApiError,
     on_api_error,
     on_client_gone,
@@ -27,17 +28,27 @@ from draftwerk.api.ollama import endpoints as ollama
 from draftwerk.api.openai import endpoints as generate
 from draftwerk.api.openai.responses_socket import ResponsesSocket
 from draftwerk.api.service import endpoints as service
+from draftwerk.api.serving.addresses import nothing_at
+
+
+async def unserved(request: Request) -> Response:
+    """Answer an address that would otherwise be taken for the name of something."""
+    raise nothing(request.scope)
+
 
 ROUTES = [
     Route("/v1/chat/completions", generate.chat, methods=["POST"]),
     Route("/v1/completions", generate.completion, methods=["POST"]),
     Route("/v1/responses", generate.respond, methods=["POST"]),
     WebSocketRoute("/v1/responses", ResponsesSocket()),
+    Route("/v1/responses/input_tokens", generate.input_tokens, methods=["POST"]),
+    Route("/v1/responses/compact", unserved, methods=["POST"]),
     Route("/v1/responses/{response_id}", generate.stored_response, methods=["GET", "DELETE"]),
     Route("/v1/messages", anthropic.message, methods=["POST"]),
     Route("/v1/messages/count_tokens", anthropic.count, methods=["POST"]),
     Route("/api/chat", ollama.chat, methods=["POST"]),
     Route("/api/generate", ollama.generate, methods=["POST"]),
+    Route("/api/ps", ollama.running),
     Route("/api/show", ollama.show, methods=["POST"]),
     Route("/api/tags", ollama.tags),
     Route("/api/version", ollama.version),
@@ -54,6 +65,7 @@ ROUTES = [
     Route(FOLDER + "{name}", page),
 ]
 
+ADDRESSES = [each.path for each in ROUTES if "{" not in each.path and each.path != "/"]
 DEBUG_ROUTES = [Route("/debug/trace", service.trace)]
 """Only with `--debug`."""
 
@@ -85,6 +97,12 @@ def create_app(state: ServerState, proxy_gives_ids: bool = False) -> ASGIApp:
 async def nowhere(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer what no route matches; a WebSocket too gets a status and a body."""
     if scope["type"] != "websocket":
-        raise HTTPException(404)
+        raise nothing(scope)
     await receive()
-    await turned_away(ApiError(404, SENTENCES[404]), scope, receive, send)
+    await turned_away(nothing(scope), scope, receive, send)
+
+
+def nothing(scope: Scope) -> ApiError:
+    """Return the 404 of an address that there is not."""
+    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    return ApiError(404, nothing_at(path, ADDRESSES))

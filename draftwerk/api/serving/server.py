@@ -129,7 +129,8 @@ class HttpServer:
             self.startup.app = create_app(state)
             self.ready.set()
             bound_collections()
-            print(banner(running.model, self.url, self.url_elsewhere), flush=True)
+            keyed = bool(self.settings.api_key)
+            print(banner(running.model, self.url, self.url_elsewhere, keyed), flush=True)
             watches = [
                 asyncio.create_task(watch_lag(state)),
                 asyncio.create_task(watch_memory(state)),

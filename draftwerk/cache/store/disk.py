@@ -7,6 +7,7 @@ Every fault is a miss: a file that is gone, cut, altered or another's is refused
 write goes to a file of another name first; a process that is killed leaves no half record.
 """
 
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -30,6 +31,8 @@ RECOUNT = 256
 """Writes until the folder is counted again: other servers may write to it."""
 STALE_S = 3600.0
 """A half-written file this old is nobody's."""
+
+log = logging.getLogger("draftwerk")
 
 
 @dataclass(slots=True)
@@ -68,6 +71,8 @@ class DiskStore:
     """Every record of the folder, least recently used first."""
     _total: int = 0
     _paused_until: float = float("-inf")
+    _is_failing: bool = False
+    """Whether the latest write failed, which the log has."""
     _lock: Lock = field(default_factory=Lock)
 
     def __contains__(self, name: bytes) -> bool:
@@ -139,11 +144,17 @@ class DiskStore:
         begun, path = perf_counter(), self._path(name)
         try:
             _write(path, RecordKey(self.fingerprint, name), data)
-        except OSError:
+        except OSError as error:
+            if not self._is_failing:
+                log.warning("blocks cannot be kept in %s: %s", self.folder, error.strerror or error)
             with self._lock:
+                self._is_failing = True
                 self.stats.failed_writes += 1
                 self._paused_until = self.clock() + PAUSE_S
             return False
+        if self._is_failing:
+            self._is_failing = False
+            log.warning("blocks are kept in %s again", self.folder)
         with self._lock:
             self.stats.writes += 1
             self.stats.written_bytes += len(data)

@@ -21,7 +21,7 @@ from draftwerk.model.checkpoint.gguf_tensors import GgufFiles, tensor_values
 from draftwerk.model.checkpoint.inventory import check_tensors, inventory
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.rope_fields import check_rope
-from draftwerk.model.checkpoint.supported import check_supported
+from draftwerk.model.checkpoint.supported import GENERATION_FILE, check_supported
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -52,6 +52,14 @@ REQUIRED = (
     ".attention.layer_norm_rms_epsilon",
     "tokenizer.ggml.tokens",
 )
+SAMPLING = {
+    "temperature": "general.sampling.temp",
+    "top_p": "general.sampling.top_p",
+    "top_k": "general.sampling.top_k",
+    "min_p": "general.sampling.min_p",
+    "repetition_penalty": "general.sampling.penalty_repeat",
+}
+"""Where a file may say what `generation_config.json` does."""
 ROPE_DIVISORS = "rope_freqs.weight"
 VOCABULARY = ("token_embd.weight", "output.weight")
 LLAMA3_DEFAULTS = {
@@ -97,6 +105,8 @@ def describe(path: Path, name: str, directory: Path, progress: OnProgress) -> Gg
     (directory / "config.json").write_bytes(
         msgspec.json.format(msgspec.json.encode(config), indent=2)
     )
+    if sampling := _sampling(source):
+        (directory / GENERATION_FILE).write_bytes(msgspec.json.encode(sampling))
     card = _card(source, name, config)
     write_card(card, directory)
     progress(f"building the tokenizer of {path.name}")
@@ -151,6 +161,17 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
         "bos_token_id": source.get("tokenizer.ggml.bos_token_id"),
         "eos_token_id": source.get("tokenizer.ggml.eos_token_id"),
         "torch_dtype": "bfloat16",
+    }
+
+
+def _sampling(source: GgufSource) -> dict[str, float]:
+    """Return the sampling that a file recommends, by the names of `generation_config.json`."""
+    found = {name: source.get(key) for name, key in SAMPLING.items()}
+    # Written as float32, 0.95 would come back as 0.949999988079071.
+    return {
+        name: float(f"{value:.6g}") if isinstance(value, float) else value
+        for name, value in found.items()
+        if value is not None
     }
 
 

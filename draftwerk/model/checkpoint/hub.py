@@ -1,15 +1,18 @@
 """Where a model's files are: the embedded default, a directory, a GGUF file, or a hub name."""
 
 import fcntl
+import logging
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import NamedTuple
 
+from draftwerk.model.checkpoint.files.listing import LISTING, first_damaged, write_listing
 from draftwerk.model.checkpoint.files.shard_names import model_name, shard_paths
 from draftwerk.model.checkpoint.gguf_card import identity, read_card
 from draftwerk.model.checkpoint.hub_name import HubName, hub_name
@@ -24,6 +27,8 @@ _HELD: dict[Path, int] = {}
 """Open folders that this process uses."""
 NOT_IN_FILE_NAMES = re.compile(r"[^\w.-]")
 
+log = logging.getLogger("draftwerk")
+
 
 class Location(NamedTuple):
     """A model's name for people, and the directory with its config, weights and tokenizer."""
@@ -32,13 +37,17 @@ class Location(NamedTuple):
     directory: Path
 
 
-def locate(source: str | None, progress: OnProgress = lambda _: None) -> Location:
+def locate(
+    source: str | None, progress: OnProgress = lambda _: None, *, reads: bool = False
+) -> Location:
     """Find a model, fetching it or reading its header first where that is needed.
 
-    None is the embedded default. Raises Refused where there is no such model.
+    None is the embedded default. With `reads` what is kept of a GGUF is read and compared
+    with what was written; what is damaged is made anew. Raises Refused where there is
+    no such model.
     """
     if source is None:
-        return _described(DEFAULT_NAME, embedded(), progress)
+        return _described(DEFAULT_NAME, embedded(), progress, reads)
     try:
         path = Path(source).expanduser()
     except RuntimeError as error:  # of a user that there is not
@@ -48,11 +57,11 @@ def locate(source: str | None, progress: OnProgress = lambda _: None) -> Locatio
     if path.is_file():
         if path.suffix != ".gguf":
             raise Refused(f"{path}: not a GGUF file, nor a directory of safetensors")
-        return _described(model_name(path), path.absolute(), progress)
+        return _described(model_name(path), path.absolute(), progress, reads)
     name = hub_name(source)
     if name is None:
         raise Refused(f"{source}: no such directory or GGUF file, and not a hub name")
-    return _fetched(name, progress)
+    return _fetched(name, progress, reads)
 
 
 def cache_directory() -> Path:
@@ -75,7 +84,7 @@ def embedded() -> Path:
     return found[0]
 
 
-def _described(name: str, gguf: Path, progress: OnProgress) -> Location:
+def _described(name: str, gguf: Path, progress: OnProgress, reads: bool) -> Location:
     """Describe into a private directory and rename it: a reader sees all of it or nothing."""
     cache = cache_directory()
     try:
@@ -83,6 +92,9 @@ def _described(name: str, gguf: Path, progress: OnProgress) -> Location:
         title = NOT_IN_FILE_NAMES.sub("-", name)
         target = cache / f"{title}-{CONVERSION}-{identity(shard_paths(gguf))}"
         if not target.is_dir():
+            _describe(gguf, name, target, progress)
+        elif damaged := first_damaged(target, cache, reads=reads):
+            log.warning("%s is damaged: %s is read anew", damaged, gguf.name)
             _describe(gguf, name, target, progress)
         _hold(target)
     except OSError as error:
@@ -122,6 +134,7 @@ def _describe(gguf: Path, name: str, target: Path, progress: OnProgress) -> None
         from draftwerk.model.checkpoint.gguf import describe
 
         describe(gguf, name, working, progress)
+        write_listing(working)
         _rename(working, target)
     finally:
         shutil.rmtree(working, ignore_errors=True)
@@ -158,7 +171,13 @@ def _sentence(error: OSError, gguf: Path, cache: Path) -> str:
 
 
 def _rename(working: Path, target: Path) -> None:
+    """Put a folder in its place, and the damaged one that may be there into the working folder."""
     working.chmod(0o755)  # mkdtemp makes it private
+    if target.is_dir() and first_damaged(target, target.parent):
+        damaged = working.with_name(f"{working.name}-damaged")
+        with suppress(OSError):  # another process may have moved it
+            target.rename(damaged)
+        shutil.rmtree(damaged, ignore_errors=True)
     try:
         working.rename(target)
     except OSError:
@@ -166,7 +185,13 @@ def _rename(working: Path, target: Path) -> None:
             raise
 
 
-def _fetched(name: HubName, progress: OnProgress) -> Location:
+def damaged_models(cache: Path) -> Iterator[tuple[Path, bool]]:
+    """Yield each folder of a GGUF, read whole, and whether it is damaged."""
+    for listing in sorted(cache.glob(f"*-{CONVERSION}-*/{LISTING}")):
+        yield listing.parent, first_damaged(listing.parent, cache, reads=True) is not None
+
+
+def _fetched(name: HubName, progress: OnProgress, reads: bool) -> Location:
     """Return a hub's model as the hub has it now; where it does not answer, as it was fetched."""
     # Asking a hub needs a package that serving a directory does not.
     from draftwerk.model.checkpoint.hub_files import fetch, find_local
@@ -180,4 +205,6 @@ def _fetched(name: HubName, progress: OnProgress) -> Location:
             raise
         progress(f"the copy of {name} that is here is served: {refused}")
         path = local
-    return Location(str(name), path) if path.is_dir() else _described(str(name), path, progress)
+    if path.is_dir():
+        return Location(str(name), path)
+    return _described(str(name), path, progress, reads)

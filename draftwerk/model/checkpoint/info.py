@@ -15,8 +15,9 @@ from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.rope_fields import check_rope
 from draftwerk.model.checkpoint.stored_matrix import STORED
-from draftwerk.model.checkpoint.supported import check_supported, sizes_of
+from draftwerk.model.checkpoint.supported import GENERATION_FILE, check_supported, sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
 QUANTISATION_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
 """Beside weights that GPTQ, AWQ and ModelOpt have quantised."""
@@ -39,12 +40,16 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The weights' own: bf16 for whole numbers of any width, stored for a GGUF's blocks."""
     stored_kinds: dict[str, int] = {}
     """Bytes of a GGUF's matrices in each of its types, the most first."""
-    file_type: str = ""
-    """What a GGUF calls its mix of types, such as Q4_K_M."""
+    file_format: str = ""
+    """What a quantised GGUF calls its mix of types, such as Q4_K_M."""
     stored_bytes: int = 0
     """Of the weights as they are read."""
     elements: int = 0
     """Numbers in all weights."""
+    sampling: SamplingDefaults = SamplingDefaults()
+    """What its makers recommend, as far as it is obeyed."""
+    sampling_source: str = ""
+    """Where they say so."""
 
     def loading_bytes(self, dtype: str) -> int:
         """Return the memory that loading takes at its most; safetensors are read into it first."""
@@ -60,7 +65,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     def stored_text(self) -> str:
         """What a GGUF is made of, for people; empty for safetensors."""
         sizes = [f"{kind} {size / 1e6:.0f} MB" for kind, size in self.stored_kinds.items()]
-        named = f"{self.file_type}: " if self.file_type else ""
+        named = f"{self.file_format}: " if self.file_format else ""
         return f"{named}{', '.join(sizes)}, as in the file" if sizes else ""
 
 
@@ -102,7 +107,7 @@ def _gguf(card: GgufCard) -> dict[str, Any]:
     return {
         "stored_format": STORED if card.is_quantised else "bf16",
         "stored_kinds": card.kinds,
-        "file_type": card.file_type,
+        "file_format": card.file_type if card.is_quantised else "",
         "stored_bytes": sum(tensor.size for tensor in card.tensors.values()),
         "elements": card.elements,
     }
@@ -123,7 +128,7 @@ def read_supported(directory: Path) -> Json:
 
 def read_generation(directory: Path) -> Json:
     """Return `generation_config.json`, empty where there is none."""
-    return read_json(directory / "generation_config.json") or {}
+    return read_json(directory / GENERATION_FILE) or {}
 
 
 def end_tokens(hf: Json, generation: Json) -> tuple[int, ...]:

@@ -4,6 +4,9 @@ import msgspec
 
 from draftwerk.speculative.sampling.verification import Verify
 
+NATIVE = "native"
+"""The attention that comes with the C++ forward."""
+
 
 class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How one model is to run; plain data, so that it can cross to a device process."""

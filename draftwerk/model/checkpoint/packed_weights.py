@@ -8,18 +8,26 @@
 
 The memory is the server's own and not the file: there it can have huge pages, without which a step
 is slower. The fingerprint digests the checkpoint, the format and the kernels, so that a file is
-either what packing would give, or another's.
+either what packing would give, or another's. The checksums behind the weights are compared while
+they are read: damaged ones are packed anew.
 """
 
 import hashlib
+import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
 from draftwerk.machine.shared_memory import Mapping, mapped
+from draftwerk.model.checkpoint.files.checksums import (
+    checksums,
+    is_whole,
+    read_checked,
+    table_bytes,
+)
 from draftwerk.model.checkpoint.files.content import content_name
 from draftwerk.model.checkpoint.gguf_card import CARD, read_card
 
@@ -32,6 +40,8 @@ FILES_MAX = 8
 KEPT_MIN = 2**24
 """Of fewer bytes packing is as quick as reading: no file is written."""
 PREFIX, SUFFIX = "packed-", ".bin"
+
+log = logging.getLogger("draftwerk")
 
 
 class Header(NamedTuple):
@@ -61,7 +71,7 @@ class WeightStore:
         self._fingerprint = fingerprint
         self._cache = cache
         self._mapping: Mapping | None = None
-        self.is_packed = self._in_memory() > 0 or self._in_file() > 0
+        self.is_packed = self._in_memory() > 0 or self._read()
         """Whether the weights are there, so that no matrix needs to be read."""
 
     @property
@@ -74,16 +84,22 @@ class WeightStore:
         Raises ValueError if what was there is of another size: it is gone then.
         """
         if self._in_memory() == size:
-            self._mapping = mapped(self._descriptor, writable=False)
-            return self._mapping.address + HEADER_BYTES
-        os.ftruncate(self._descriptor, 0)  # zeroes what a process may have left half packed
+            mapping = self._mapping or mapped(self._descriptor, writable=False)
+        else:
+            mapping = self._made(size)
+            if self.is_packed:
+                self.path.unlink(missing_ok=True)
+                raise ValueError(f"{self.path} does not hold this model's weights")
+        self._mapping = mapping
+        return mapping.address + HEADER_BYTES
+
+    def _made(self, size: int) -> Mapping:
+        """Return zeroed memory: a process may have left it half packed."""
+        os.ftruncate(self._descriptor, 0)
         os.ftruncate(self._descriptor, HEADER_BYTES + size)
-        self._mapping = mapped(self._descriptor)
-        self._mapping.gather(0, HEADER_BYTES + size)
-        if self.is_packed and not self._read(size):
-            self.path.unlink(missing_ok=True)
-            raise ValueError(f"{self.path} does not hold this model's weights")
-        return self._mapping.address + HEADER_BYTES
+        mapping = mapped(self._descriptor)
+        mapping.gather(0, HEADER_BYTES + size)
+        return mapping
 
     def finish(self) -> None:
         """Keep what was packed, for the server's other processes and for other starts."""
@@ -102,35 +118,28 @@ class WeightStore:
         size = os.fstat(self._descriptor).st_size - HEADER_BYTES
         return size if header == self._header(size) else 0
 
-    def _in_file(self) -> int:
-        """Return the bytes of weights that the file holds; 0 if it is missing, cut or foreign."""
-        try:
-            with self.path.open("rb") as file:
-                header = Header.decode(file.read(HEADER.size))
-                size = os.fstat(file.fileno()).st_size - HEADER_BYTES
-        except OSError:
-            return 0
-        return size if header == self._header(size) else 0
-
     def _header(self, size: int) -> Header:
         return Header(MAGIC, self._fingerprint, size, 1)
 
-    def _read(self, size: int) -> bool:
-        """Fill the memory from the file; returns whether it holds so many bytes."""
-        assert self._mapping is not None
-        if self._in_file() != size:
-            return False
+    def _read(self) -> bool:
+        """Fill the memory from the file; returns whether it holds the weights, and all of them."""
         try:
             with self.path.open("rb", buffering=0) as file:
-                file.seek(HEADER_BYTES)
-                view = self._mapping.view[HEADER_BYTES:]
-                while len(view) and (count := file.readinto(view)):
-                    view = view[count:]
+                size = _size(file.fileno(), self._fingerprint)
+                mapping = self._made(size) if size else None
+                is_read = mapping is not None and read_checked(
+                    file.fileno(), HEADER_BYTES, mapping.view[HEADER_BYTES:]
+                )
             os.utime(self.path)  # used just now
-        except OSError:
+        except FileNotFoundError:
             return False
-        if len(view):
+        except OSError as error:
+            log.warning("%s cannot be read, the weights are packed anew: %s", self.path, error)
             return False
+        if not is_read:
+            log.warning("%s is damaged: the weights are packed anew", self.path)
+            return False
+        self._mapping = mapping
         self._mark_whole()
         return True
 
@@ -147,12 +156,30 @@ class WeightStore:
         try:
             with working.open("wb") as file:
                 file.write(self._mapping.view)
+                file.write(checksums(self._mapping.view[HEADER_BYTES:]))
                 file.flush()
                 os.fsync(file.fileno())
             working.replace(self.path)
         finally:
             working.unlink(missing_ok=True)
         _keep_newest(self._cache, FILES_MAX)
+
+
+def _size(descriptor: int, fingerprint: bytes | None = None) -> int:
+    """Return the bytes of weights in a file; 0 if it is cut, or not of this fingerprint."""
+    header = Header.decode(os.pread(descriptor, HEADER.size, 0))
+    wanted = Header(MAGIC, fingerprint or header.fingerprint, header.size, 1)
+    held = os.fstat(descriptor).st_size
+    fits = held == HEADER_BYTES + header.size + table_bytes(header.size)
+    return header.size if header == wanted and fits else 0
+
+
+def damaged_files(cache: Path) -> Iterator[tuple[Path, bool]]:
+    """Yield each packed file, read whole, and whether it is damaged."""
+    for path in sorted(cache.glob(f"{PREFIX}*{SUFFIX}")):
+        with suppress(OSError), path.open("rb", buffering=0) as file:
+            size = _size(file.fileno())
+            yield path, not size or not is_whole(file.fileno(), HEADER_BYTES, size)
 
 
 def weights_fingerprint(directory: Path, cache: Path, words: Iterable[str]) -> bytes | None:

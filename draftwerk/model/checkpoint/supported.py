@@ -16,6 +16,8 @@ COUNTS = (
 REQUIRED = (*COUNTS, "rms_norm_eps")
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 
+GENERATION_FILE = "generation_config.json"
+
 
 class Sizes(NamedTuple):
     """The attention heads of a config, defaults filled in."""

@@ -144,24 +144,6 @@ def follow(state: State, chosen: Tensor, vocab: int, page: int) -> None:
     )
 
 
-def plain_follow(state: State, chosen: Tensor, vocab: int, page: int) -> None:
-    """The twin of `follow`, row by row."""
-    batch, keys = state.batch, state.asked.keys
-    for row in range(state.rows):
-        count, token, position = int(state.left[row]), int(chosen[row]), int(keys[row, 2])
-        sound = 0 <= token < vocab
-        if count > 0:
-            state.found[row, count - 1] = token if sound else BROKEN
-        goes_on = count > 1 and sound
-        slot = int(state.tables[row, position // page]) * page + position % page if goes_on else -1
-        batch.tokens[row] = token if goes_on else 0
-        batch.positions[row] = position if goes_on else 0
-        batch.slots[row] = slot
-        batch.kv_lengths[row] = position + 1 if goes_on else 0
-        state.left[row] = count - 1 if goes_on else 0
-        keys[row, 2] = position + 1
-
-
 class GpuChains:
     """`model.draft_head.chains.ChainDrafter` over pages of the draft model's own."""
 

@@ -4,7 +4,8 @@
     2. ~/.cache/draftwerk/native-ISA-KEY-COMPILER.so, made at set-up or at the first start
     3. compiled now
 
-KEY digests sources and flags, so a library never outlives either. At set-up,
+KEY digests sources and flags, so a library never outlives either. Behind each stands its own
+digest: one that is damaged is compiled anew, since what is cut short kills who loads it. At set-up,
 `python -m draftwerk.model.native.build` compiles; with `--all` for all that this CPU has.
 """
 
@@ -12,10 +13,11 @@ import argparse
 import fcntl
 import functools
 import hashlib
+import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
@@ -30,6 +32,11 @@ SOURCES = Path(__file__).parent / "source"
 READY = Path(__file__).parent / "ready"
 WORKING = ".build-"
 """Prefix of the folder that a compile works in."""
+
+SEAL = b"\ndraftwerk library sha256 "
+"""Stands before the digest, behind a library's own bytes; loaders do not look there."""
+
+log = logging.getLogger("draftwerk")
 
 BuildProgress = Callable[[str], None]
 
@@ -58,6 +65,48 @@ def obtain(isa: str | None = None, progress: BuildProgress = lambda _: None) -> 
     return _ready_made(wanted) or _compiled(wanted, progress)
 
 
+def seal(path: Path) -> None:
+    """Write a library's digest behind it, and have both on the disk."""
+    content = path.read_bytes()
+    with path.open("ab") as file:
+        file.write(SEAL + hashlib.sha256(content).digest())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def is_whole(path: Path) -> bool:
+    """Return whether a library is the one that was sealed."""
+    try:
+        content, found, digest = path.read_bytes().rpartition(SEAL)
+    except OSError:
+        return False
+    return bool(found) and hashlib.sha256(content).digest() == digest
+
+
+def damaged_libraries(cache: Path) -> Iterator[tuple[Path, bool]]:
+    """Yield each compiled library, and whether it is damaged."""
+    for path in sorted(cache.glob("native-*.so")):
+        yield path, not is_whole(path)
+
+
+def rebuild(path: Path, isa: str | None = None) -> Path:
+    """Return a library in place of one that does not load. Raises NativeUnavailable or Refused."""
+    with suppress(OSError):
+        path.unlink()
+    library_path.cache_clear()
+    return library_path(isa)
+
+
+def _is_usable(path: Path) -> bool:
+    """Return whether there is a library, and it is whole."""
+    if not path.is_file():
+        return False
+    if is_whole(path):
+        return True
+    log.warning("%s is damaged: the kernels are compiled anew", path)
+    return False
+
+
 def ready_path(isa: Isa) -> Path:
     """Return where the package has a library, if one was made for these sources."""
     return READY / f"{isa.name}-{source_key(isa)}.so"
@@ -66,7 +115,7 @@ def ready_path(isa: Isa) -> Path:
 def _ready_made(isa: Isa) -> Library | None:
     """Return the package's own library, unless a compiler is asked for by name."""
     path = ready_path(isa)
-    if path.is_file() and not os.environ.get("CXX"):
+    if not os.environ.get("CXX") and _is_usable(path):
         return Library(path, isa, "ready-made, from the package")
     return None
 
@@ -77,16 +126,16 @@ def _compiled(isa: Isa, progress: BuildProgress) -> Library:
     stem = f"native-{isa.name}-{source_key(isa)}"
     if compiler is None:
         # One that was made while there was a compiler is as good.
-        for path in sorted(cache.glob(f"{stem}-*.so")):
+        for path in filter(_is_usable, sorted(cache.glob(f"{stem}-*.so"))):
             return Library(path, isa, "from the cache, made by a compiler that is gone")
         raise NativeUnavailable(
             "no C++ compiler (g++, clang++, the one CXX names, or pip install ziglang)"
         )
     path = cache / f"{stem}-{_digest([compiler.version])}.so"
     origin = f"compiled by {compiler.version}"
-    if not path.is_file():
+    if not _is_usable(path):
         with _locked(cache):
-            if not path.is_file():  # another process may have made it meanwhile
+            if not is_whole(path):  # another process may have made it meanwhile
                 progress(f"compiling the {isa.name} kernels with {compiler.version}, once")
                 _compile(compiler, isa, path)
     return Library(path, isa, origin)
@@ -101,6 +150,7 @@ def _compile(compiler: Compiler, isa: Isa, path: Path) -> None:
     try:
         built = folder / path.name
         compile_library(compiler, isa, SOURCES, folder, built)
+        seal(built)
         built.rename(path)
     except OSError as error:
         raise _unwritable(path.parent, error) from error
@@ -145,7 +195,7 @@ def cache_folder() -> Path:
 @functools.cache
 def source_key(isa: Isa) -> str:
     """Return a digest of all sources and of the flags that they are compiled with."""
-    words: list[str | bytes] = [*FLAGS, *isa.flags, isa.zig_cpu]
+    words: list[str | bytes] = [SEAL, *FLAGS, *isa.flags, isa.zig_cpu]
     for source in sorted(path for path in SOURCES.rglob("*") if path.is_file()):
         words += [source.relative_to(SOURCES).as_posix(), source.read_bytes()]
     return _digest(words)

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import logging
 from ctypes import (
     POINTER,
     Structure,
@@ -18,7 +19,9 @@ from ctypes import (
 )
 from typing import ClassVar
 
-from draftwerk.model.native.build import library_path
+from draftwerk.model.native.build import NativeUnavailable, library_path, rebuild
+
+log = logging.getLogger("draftwerk")
 
 
 class Shape(Structure):
@@ -213,7 +216,7 @@ def library(isa: str | None = None) -> ctypes.CDLL:
     Raises NativeUnavailable where it cannot be built. Its functions that can refuse raise
     ValueError.
     """
-    loaded = ctypes.CDLL(str(library_path(isa)))
+    loaded = _loaded(isa)
     for name, (result, arguments) in SIGNATURES.items():
         function = getattr(loaded, name)
         function.restype, function.argtypes = result, arguments
@@ -224,6 +227,20 @@ def library(isa: str | None = None) -> ctypes.CDLL:
         if there != here:
             raise RuntimeError(f"{name} has {there} bytes in the library, {here} here")
     return loaded
+
+
+def _loaded(isa: str | None) -> ctypes.CDLL:
+    """Return the library itself; one that does not load is compiled anew, once."""
+    path = library_path(isa)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        log.warning("%s does not load, the kernels are compiled anew: %s", path, error)
+    path = rebuild(path, isa)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NativeUnavailable(f"{path} does not load: {error}") from error
 
 
 def _raise_refusal(refusal: bytes | None, *_: object) -> None:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from draftwerk.model.native.build import READY, SOURCES, ready_path
+from draftwerk.model.native.build import READY, SOURCES, ready_path, seal
 from draftwerk.model.native.compiler import Compiler, compile_library, find_zig
 from draftwerk.model.native.isa import ISAS, Isa
 
@@ -24,6 +24,7 @@ def make(compiler: Compiler, isa: Isa) -> Path:
     with TemporaryDirectory(dir=READY) as folder:
         made = Path(folder) / target.name
         compile_library(compiler, isa, SOURCES, Path(folder), made)
+        seal(made)
         for old in READY.glob(f"{isa.name}-{'?' * 16}.so"):
             old.unlink()
         made.rename(target)

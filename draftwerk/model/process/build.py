@@ -1,5 +1,7 @@
 """From options to a running model: the factory a device process calls."""
 
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
@@ -9,15 +11,16 @@ import torch
 from msgspec.structs import replace
 
 from draftwerk.model.attention.choice import choose_attention
+from draftwerk.model.batch.batch import Forward, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
-from draftwerk.model.checkpoint.hub import cache_directory
+from draftwerk.model.checkpoint.hub import cache_directory, locate
 from draftwerk.model.checkpoint.loader import Checkpoint, load
-from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.checkpoint.model_options import NATIVE, ModelOptions
 from draftwerk.model.checkpoint.packed_weights import weights_fingerprint
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead, find
-from draftwerk.model.native.build import NativeUnavailable, obtain
+from draftwerk.model.native.build import Library, NativeUnavailable, obtain
 from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.kv_pages import NativeTurn, copy_blocks, move_slots
 from draftwerk.model.native.pool import Pool
@@ -25,24 +28,21 @@ from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.native.servable import check_formats
 from draftwerk.model.native.stored import STORED
 from draftwerk.model.native.trials import native_roofline
-from draftwerk.model.ranks.group import RankGroup
-from draftwerk.model.ranks.leading import LeadingForward
-from draftwerk.model.ranks.parts import (
+from draftwerk.model.process.parts import (
     DTYPES,
-    NATIVE,
-    grid_of,
     kernel_words,
-    lead,
     native_part,
     needs_of,
     torch_part,
     vocabulary_of,
 )
+from draftwerk.model.ranks.division import divide
+from draftwerk.model.ranks.group import RankGroup
+from draftwerk.model.ranks.rank_round import RankRound, batch_of
+from draftwerk.model.ranks.share import WHOLE, Share, grid_of, share_of
 from draftwerk.model.reference.draft_head import TorchStep
+from draftwerk.model.reference.kv_pages import private_pages
 from draftwerk.model.step.backend import Backend, BoundHead, LoadedModel
-from draftwerk.model.step.draft_runner import DraftRunner
-from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.model.step.verify import rule_of
 from draftwerk.model.text.grammar import Grammars, grammars_of
 from draftwerk.speculative.blend.rules import CHECK_LAYER
 from draftwerk.speculative.costs.roofline import Roofline
@@ -57,6 +57,20 @@ KV_DTYPES = ("auto", "int8", "fp8")
 READING_S = 0.3
 TORCH_SLOWNESS = "3 to 5 times slower"
 """Measured: docs/measurements.md."""
+
+
+class BuiltRank(NamedTuple):
+    """A rank but the first, ready to compute."""
+
+    stage: Forward
+    pages: Pages
+    scratch: Pages
+    """For steps that only measure."""
+    threads: int
+
+    def compute(self, round_: RankRound) -> None:
+        """Do this rank's part of a step. Raises ValueError or RuntimeError once one is lost."""
+        self.stage(batch_of(round_), self.scratch if round_.on_scratch else self.pages)
 
 
 class Built(NamedTuple):
@@ -78,9 +92,8 @@ class Built(NamedTuple):
     """Where the machine's rates were measured."""
     fingerprint: str = ""
     """Of everything that decides the bytes of keys and values beside the tokens."""
-    blends: str = ""
-    """Fingerprint of what decides how far blended texts are from exact ones; empty where segments
-    cannot be reused."""
+    blends: bool = False
+    """Whether segments of prompts can be reused."""
     group: RankGroup | None = None
     """The other ranks of a divided model."""
 
@@ -109,48 +122,63 @@ def build(
         )
     if device.type == "cuda" and find_spec("triton") is not None:
         return _gpu(options, device, progress, drafts)
+    why = ""
     if device.type == "cpu" and options.attention in ("auto", NATIVE):
+        _check_kv_dtype(options, "int8")
         try:
-            return _native(options, progress, grammars)
+            kernels = obtain(progress=progress)  # first: it fails before anything large is read
         except NativeUnavailable as error:
             if options.attention == NATIVE:
                 raise Refused(f"attention native: {error}") from error
             check_formats(options.dtype, options.kv_dtype, str(error))
             progress(f"the native kernels cannot run here, torch will be slower: {error}")
-            return _torch(options, device, progress, str(error))
-    return _torch(options, device, progress)
+            why = str(error)
+        else:
+            make = partial(_native, kernels=kernels, progress=progress, grammars=grammars)
+            return _whole_or_divided(replace(options, attention=NATIVE), make, progress)
+    _check_torch(options, device)
+    name = choose_attention(options.attention, needs_of(options, device)).name
+    make = partial(_torch, device=device, progress=progress, why=why)
+    return _whole_or_divided(replace(options, attention=name), make, progress)
 
 
-def build_runner(options: ModelOptions, progress: OnProgress = lambda _: None) -> TargetRunner:
-    """Return a target model. Raises Refused."""
-    return TargetRunner(
-        build(options, progress).parts, options.successor_count, rule=rule_of(options.verify)
-    )
+def _whole_or_divided(
+    options: ModelOptions, make: Callable[[ModelOptions, Share], Built], progress: OnProgress
+) -> Built:
+    """Build a model in this process, or this one's share of it with the other ranks around."""
+    if grid_of(options).size == 1:
+        return make(options, WHOLE)
+    division = divide(options, progress)
+    share = share_of(division.options, DTYPES.get(options.dtype, torch.float32))
+    built = make(division.options, share)
+    return built._replace(parts=division.around(built.parts, share), group=division.group)
 
 
-def build_draft_runner(
-    options: ModelOptions, target_vocab_size: int, progress: OnProgress = lambda _: None
-) -> DraftRunner:
-    """Return a draft model. Raises Refused, also for another vocabulary than the target's."""
-    parts = build(options, progress, drafts=True).parts
-    if parts.vocab_size != target_vocab_size:
-        raise Refused(
-            f"the draft model's vocabulary has {parts.vocab_size} tokens, the target's has "
-            f"{target_vocab_size}; they must be the same"
-        )
-    return DraftRunner(parts, verify=options.verify)
+def build_rank(options: ModelOptions, progress: OnProgress = lambda _: None) -> BuiltRank:
+    """Return one of the ranks that rank 0 has started. Raises Refused."""
+    share = share_of(options, DTYPES.get(options.dtype, torch.float32))
+    if options.attention == NATIVE:
+        torch.set_num_threads(1)
+        part = native_part(options, obtain(progress=progress), share, progress)
+    else:
+        part = torch_part(options, torch.device("cpu"), share, progress)
+    keys = part.pages.keys
+    scratch = private_pages(tuple(keys.shape), keys.dtype)
+    return BuiltRank(share.stage(part.forward), part.pages, scratch, part.threads)
 
 
-def _native(options: ModelOptions, progress: OnProgress, grammars: Grammars | None) -> Built:
-    _check_kv_dtype(options, "int8")
-    kernels = obtain(progress=progress)  # first: it fails before anything large is read
+def _native(
+    options: ModelOptions,
+    share: Share,
+    *,
+    kernels: Library,
+    progress: OnProgress,
+    grammars: Grammars | None,
+) -> Built:
     torch.set_num_threads(1)  # a second pool of spinning threads would fight the first
-    options, group = lead(replace(options, attention=NATIVE), progress)
-    part = native_part(options, kernels, progress)
-    model, pool, pages = part.model, part.pool, part.pages
-    forward = part.forward
-    if group is not None and part.stage is not None:
-        forward = LeadingForward(part.stage, group, pages)
+    part = native_part(options, kernels, share, progress)
+    model, pool, pages, forward = part.model, part.pool, part.pages, part.forward
+    is_whole = share.shard is None
     sampler = NativeSampler(pool)
     backend = Backend(
         choose=sampler.choose_many,
@@ -161,10 +189,10 @@ def _native(options: ModelOptions, progress: OnProgress, grammars: Grammars | No
         move_slots=move_slots,
     )
     head = None
-    vocabulary = vocabulary_of(options, model.weights, part.forward.embedding)
+    vocabulary = vocabulary_of(options, model.weights, forward.embedding, share)
     if weights := _draft_head(options, model.config, vocabulary):
-        is_stored = group is None and part.forward.embedding is None
-        embedding = part.forward if is_stored else vocabulary.embedding
+        is_stored = is_whole and forward.embedding is None
+        embedding = forward if is_stored else vocabulary.embedding
         step = NativeStep(weights, embedding, vocabulary.lm_head, pool)
         head = BoundHead(step=step, forward=forward)
     parts = LoadedModel(
@@ -175,15 +203,13 @@ def _native(options: ModelOptions, progress: OnProgress, grammars: Grammars | No
         grammars=grammars or _grammars(model),
         draft_head=head,
         shared=part.shared,
-        turn_slots=_turn_slots(options, model.config, pool) if group is None else None,
+        turn_slots=_turn_slots(options, model.config, pool) if is_whole else None,
     )
-    if group is not None:
-        group.wait_until_ready()
     begun = perf_counter()
     reading, roofline = (0, 0.0), None
-    if options.measures and group is None:  # a rank's rates are not the model's
-        reading = part.forward.reading(READING_S)
-        roofline = native_roofline(model.config, part.forward, pages, pool, reading)
+    if options.measures and is_whole:  # a rank's rates are not the model's
+        reading = forward.reading(READING_S)
+        roofline = native_roofline(model.config, forward, pages, pool, reading)
     return Built(
         parts,
         "cpu",
@@ -195,8 +221,7 @@ def _native(options: ModelOptions, progress: OnProgress, grammars: Grammars | No
         measured_s=part.measured_s + perf_counter() - begun,
         roofline=roofline,
         fingerprint=_page_fingerprint(options, model.directory, kernel_words(kernels)),
-        blends=_fingerprint(options, model.directory, ("blend",)) if parts.turn_slots else "",
-        group=group,
+        blends=parts.turn_slots is not None,
     )
 
 
@@ -212,10 +237,6 @@ def _page_fingerprint(options: ModelOptions, directory: Path, words: tuple[str, 
     """Return what tells these pages' bytes from all others; empty where nothing can."""
     if options.pages_descriptor < 0:
         return ""
-    return _fingerprint(options, directory, words)
-
-
-def _fingerprint(options: ModelOptions, directory: Path, words: tuple[str, ...]) -> str:
     words = (options.dtype, options.kv_dtype, str(options.block_size), *words)
     found = weights_fingerprint(directory, cache_directory(), words)
     return "" if found is None else found.hex()
@@ -227,6 +248,7 @@ def _gpu(options: ModelOptions, device: torch.device, progress: OnProgress, draf
     from draftwerk.model.gpu.graphs import CudaRecorder
 
     _check_kv_dtype(options, "fp8")
+    locate(options.source, progress, reads=True)
     model = load(options.source, FORMATS[options.dtype].dtype, device, progress)
     settings = GpuSettings(
         options.dtype,
@@ -244,28 +266,25 @@ def _gpu(options: ModelOptions, device: torch.device, progress: OnProgress, draf
     return Built(parts, device.type, chosen.name, options.exact)
 
 
-def _torch(
-    options: ModelOptions, device: torch.device, progress: OnProgress, why: str = ""
-) -> Built:
-    """Build the fallback; `why` says what keeps the native kernels from a CPU."""
+def _check_torch(options: ModelOptions, device: torch.device) -> None:
+    """Raise Refused for a format that torch alone does not serve."""
     if options.dtype not in DTYPES:
         needed = "Triton" if device.type == "cuda" else "the native kernels of a CPU"
         raise Refused(f"dtype {options.dtype!r} needs {needed}")
     _check_kv_dtype(options)
-    name = choose_attention(options.attention, needs_of(options, device)).name
-    options, group = lead(replace(options, attention=name), progress)
-    part = torch_part(options, device, progress)
-    model, pages = part.model, part.pages
-    forward = part.forward
-    if group is not None and part.stage is not None:
-        forward = LeadingForward(part.stage, group, pages)
+
+
+def _torch(
+    options: ModelOptions, share: Share, *, device: torch.device, progress: OnProgress, why: str
+) -> Built:
+    """Build the fallback; `why` says what keeps the native kernels from a CPU."""
+    part = torch_part(options, device, share, progress)
+    model, pages, forward = part.model, part.pages, part.forward
     head = None
     embedding = model.weights.embedding
-    vocabulary = vocabulary_of(options, model.weights, embedding, embedding.dtype)
+    vocabulary = vocabulary_of(options, model.weights, embedding, share, embedding.dtype)
     if weights := _draft_head(options, model.config, vocabulary):
         head = BoundHead(step=TorchStep(weights, vocabulary), forward=forward)
-    if group is not None:
-        group.wait_until_ready()
     parts = LoadedModel(
         forward=forward,
         pages=pages,
@@ -275,15 +294,15 @@ def _torch(
         shared=part.shared,
     )
     kernels = f"none ({why}): torch serves, {TORCH_SLOWNESS}" if why else ""
+    words = options.attention, torch.__version__
     return Built(
         parts,
         device.type,
-        name,
+        options.attention,
         exact=False,
         kernels=kernels,
         threads=part.threads,
-        fingerprint=_page_fingerprint(options, model.directory, (name, torch.__version__)),
-        group=group,
+        fingerprint=_page_fingerprint(options, model.directory, words),
     )
 
 

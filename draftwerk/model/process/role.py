@@ -9,10 +9,16 @@ import torch
 
 from draftwerk.machine.host import lower_priority
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.process.build import Built, ModelOptions, build, grammars_for
+from draftwerk.model.process.build import (
+    Built,
+    BuiltRank,
+    ModelOptions,
+    build,
+    build_rank,
+    grammars_for,
+)
 from draftwerk.model.process.measuring import MEASURING_S, StepSize, StepTimes, step_costs
 from draftwerk.model.ranks.group import RankGroup
-from draftwerk.model.ranks.parts import BuiltRank, build_rank
 from draftwerk.model.ranks.rank_round import RankRound
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner

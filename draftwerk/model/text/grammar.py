@@ -12,7 +12,9 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from draftwerk.model.text.gbnf import GbnfFault, is_gbnf, lark_of
 from draftwerk.model.text.vocabulary import FILE, read_tokenizer, token_count
+from draftwerk.speculative.replies.argument_schemas import LAYOUT
 from draftwerk.speculative.sampling.params import Grammar
 
 if TYPE_CHECKING:
@@ -32,11 +34,7 @@ LIMITS = LLParserLimits(
 )
 """The other limits, on the work for one token, are the library's: about 20 ms."""
 JSON_OPTIONS: "JsonCompileOptions" = {
-    # What models write, indented or not, but bounded: a small one would write spaces for ever.
-    "whitespace_pattern": r" |\n{1,2}[ \t]{0,20}",
-    "whitespace_flexible": True,
-    "item_separator": ",",
-    "key_separator": ":",
+    **LAYOUT,  # on one line: a small model would write white space for as long as it may
     "coerce_one_of": False,
     "lenient": False,
 }
@@ -187,6 +185,11 @@ def compiled(grammar: Grammar) -> str:
     """Return the grammar as the library reads it. Raises BadGrammar for what is not JSON."""
     if grammar.kind == "regex":
         return LLMatcher.grammar_from_regex(grammar.text)
+    if grammar.kind == "lark" and is_gbnf(grammar.text):
+        try:
+            return LLMatcher.grammar_from_lark(lark_of(grammar.text))
+        except GbnfFault as error:
+            raise BadGrammar(str(error)) from None
     if grammar.kind == "lark":
         if RULE_TEMPERATURE.search(grammar.text):
             raise BadGrammar("a rule cannot have a temperature of its own")

@@ -26,8 +26,9 @@ from draftwerk.speculative.sampling.params import Grammar
 
 CPU_S = 0.5
 """A model process compiles the grammar too, and every other request waits for it meanwhile."""
-WALL_S = 8.0
-"""For the same on a machine that is busy."""
+WALL_S = 4.0
+"""For the same on a machine that is busy; a request waits for both tries."""
+TRIES = 2
 START_S = 60.0
 """For a process to be ready."""
 READY = b"ready\n"
@@ -36,6 +37,12 @@ TRIAL_TOKENS = 8
 STOPS = (0,)
 """Which token ends a text makes no difference to what is wrong with a grammar."""
 TOO_LONG = "it takes too long to compile"
+OWN_CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+"""How a fault of the library ends the process."""
+
+
+class CheckerLost(OSError):
+    """The process was killed by others, or did not answer: that says nothing about the grammar."""
 
 
 class GrammarChecker:
@@ -51,7 +58,10 @@ class GrammarChecker:
         self._checked: OrderedDict[bytes, str] = OrderedDict()
 
     def check(self, grammar: Grammar) -> None:
-        """Raise BadGrammar for a grammar that no text can be generated under."""
+        """Raise BadGrammar for a grammar that no text can be generated under.
+
+        Raises OSError where that cannot be told now.
+        """
         key = sha256(f"{grammar.kind} {grammar.text}".encode()).digest()
         with self._one_at_a_time:
             found = self._checked.get(key)
@@ -65,21 +75,39 @@ class GrammarChecker:
             raise BadGrammar(f"the grammar cannot be followed: {found}")
 
     def _ask(self, grammar: Grammar) -> tuple[str, bool]:
-        """Return what is wrong, and whether it will be again, however busy the machine is."""
+        """Return what is wrong, and whether it will be again; raises CheckerLost."""
+        if self._process is not None and self._process.poll() is not None:
+            self._replace()  # it ended while nobody asked
+        ending = 0
+        for _ in range(TRIES):
+            if answer := self._answer(grammar):
+                return msgspec.json.decode(answer, type=str), True
+            ending = self._replace()
+            if ending == -signal.SIGPROF:  # its own clock: only the grammar's work sets it off
+                return TOO_LONG, True
+        if ending > 0 or -ending in OWN_CRASHES:
+            return "it cannot be compiled", False
+        raise CheckerLost("the process that checks grammars was lost")
+
+    def _answer(self, grammar: Grammar) -> bytes | None:
+        """Return the process's line about a grammar; empty or None where there is none."""
         process = self._process or self._begin()
         assert process.stdin is not None
         self._is_ready = self._is_ready or _read(process, START_S) == READY
+        if not self._is_ready:
+            return None
         with suppress(BrokenPipeError):
             process.stdin.write(msgspec.json.encode(grammar) + b"\n")
             process.stdin.flush()
-        answer = _read(process, self._wall_s) if self._is_ready else None
-        if answer:
-            return msgspec.json.decode(answer, type=str), True
+        return _read(process, self._wall_s)
+
+    def _replace(self) -> int:
+        """Begin another process, which gets ready meanwhile; returns how the one before ended."""
+        assert self._process is not None
+        process, self._process = self._process, None
         self._close()
-        self._begin()  # it gets ready while no request waits for it
-        # Killed by its clock or by us; anything else is a fault of the library.
-        killed = process.returncode in (-signal.SIGPROF, -signal.SIGKILL)
-        return TOO_LONG if killed else "it cannot be compiled", answer is not None
+        self._begin()
+        return process.returncode
 
     def _begin(self) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
@@ -94,8 +122,9 @@ class GrammarChecker:
 def _read(process: subprocess.Popen[bytes], limit_s: float) -> bytes | None:
     """Return the next line, empty where the process has ended; None if none comes in time."""
     assert process.stdout is not None
-    readable, _, _ = select.select([process.stdout], [], [], limit_s)
-    return process.stdout.readline() if readable else None
+    poll = select.poll()  # `select` itself takes no descriptor above 1023
+    poll.register(process.stdout, select.POLLIN)
+    return process.stdout.readline() if poll.poll(1000 * limit_s) else None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 import msgspec
@@ -22,6 +22,7 @@ from draftwerk.model.text.call_formats import (
     with_specials,
 )
 from draftwerk.model.text.chat_template import ChatTemplate, TemplateMessage, TemplateRefused
+from draftwerk.model.text.control_text import NO_GUARD, ControlGuard, guard_of
 from draftwerk.model.text.decode_stream import ByteStream, DecodeStream, WindowStream, byte_alphabet
 from draftwerk.model.text.grammar_check import GrammarChecker
 from draftwerk.model.text.own_tools import OWN_FORMATS, OwnFormat, worded
@@ -32,7 +33,6 @@ from draftwerk.model.text.turns import (
     marked_segments,
     marks_of,
     short_id,
-    spans_of,
     split_at,
 )
 from draftwerk.model.text.vocabulary import read_tokenizer, token_count
@@ -69,9 +69,12 @@ CONTEXT_COUNT = 8
 class TextTokenizer:
     """A tokenizer and its chat template; safe to share between threads."""
 
-    def __init__(self, directory: Path, tool_format: str = "auto") -> None:
+    def __init__(
+        self, directory: Path, tool_format: str = "auto", control_tokens: str = "text"
+    ) -> None:
         """`tool_format` names how calls are written: as the template does, a name of
-        OWN_FORMATS for a template that has no tools, or "off".
+        OWN_FORMATS for a template that has no tools, or "off". `control_tokens` says what their
+        names are in a conversation: "text", or "tokens".
         """
         self.tokenizer = read_tokenizer(directory)
         self.vocab_size = token_count(self.tokenizer)
@@ -80,6 +83,10 @@ class TextTokenizer:
         self.chat_template = _chat_template(directory, config)
         added = self.tokenizer.get_added_tokens_decoder()
         self.special_token_ids = frozenset(id for id, token in added.items() if token.special)
+        self.control_names = tuple(
+            each.content for each in added.values() if each.special and control_tokens == "text"
+        )
+        """Names of special tokens that are text in a conversation."""
         self._bytes = _token_bytes(self.tokenizer)
         self._grammar_checker = GrammarChecker(directory)
         self.own_format: OwnFormat | None = OWN_FORMATS.get(tool_format)
@@ -136,32 +143,51 @@ class TextTokenizer:
         An earlier answer whose tokens are known stays these tokens: its text might be cut into
         others, and the key-value cache has these. `tools` are objects in JSON.
         """
-        more = dict(variables)
-        described = [json.loads(each) for each in tools]
-        plain = self._render([self.message_of(turn) for turn in messages], described, more)
+        asked = self._asked(messages, tools, variables)
+        guard = asked.guard
+        plain = self._rendered(asked, asked.messages)
         known = {at for at, turn in enumerate(messages) if self._stands_for(turn)}
         if not known:
-            return self.encode_continuation(plain)
+            return self._guarded_tokens(plain, guard)
         marks = marks_of(messages, known)
         marked = [
-            {"role": turn.role, "content": marks[at]} if at in marks else self.message_of(turn)
-            for at, turn in enumerate(messages)
+            {"role": messages[at].role, "content": marks[at]} if at in marks else message
+            for at, message in enumerate(asked.messages)
         ]
         text = ""
         with suppress(TemplateRefused):  # a result of a call that is not shown as one
-            text = self._render(marked, described, more)
+            text = self._rendered(asked, marked)
         pieces = split_at(text, list(marks.values()))
         answers = [self._written(messages[at]) for at in marks]
-        if pieces is None or plain not in (
-            joined(pieces, answers),
-            joined(pieces, [answer.strip() for answer in answers]),
+        if pieces is None or guard.bare(plain) not in (
+            joined([guard.bare(piece) for piece in pieces], answers),
+            joined([guard.bare(piece) for piece in pieces], [each.strip() for each in answers]),
         ):  # The template shows an answer otherwise than as it is.
-            return self.encode_continuation(plain)
-        tokens = self.encode_continuation(pieces[0])
+            return self._guarded_tokens(plain, guard)
+        tokens = self._guarded_tokens(pieces[0], guard)
         for at, piece in zip(marks, pieces[1:], strict=True):
             tokens += messages[at].tokens
-            tokens += self.encode_continuation(piece) if piece else []
+            tokens += self._guarded_tokens(piece, guard)
         return tokens
+
+    def _asked(
+        self,
+        messages: Sequence[Turn],
+        tools: Sequence[str],
+        variables: Sequence[tuple[str, Any]],
+    ) -> "_Asked":
+        """Return what a template is given, with a mark in the names of control tokens."""
+        given = [self.message_of(turn) for turn in messages]
+        described, more = [json.loads(each) for each in tools], dict(variables)
+        guard = guard_of(self.control_names, (given, described, more))
+        return _Asked(guard, *map(guard.guarded, (given, described, more)))
+
+    def _rendered(self, asked: "_Asked", messages: Sequence[TemplateMessage]) -> str:
+        return asked.guard.rendered(self._render(messages, asked.tools, asked.variables))
+
+    def _guarded_tokens(self, text: str, guard: ControlGuard) -> list[int]:
+        pieces = guard.pieces(text)
+        return [token for piece in pieces for token in self.encode_continuation(piece)]
 
     def encode_segments(
         self,
@@ -174,24 +200,19 @@ class TextTokenizer:
         A segment has the tokens of its text alone, wherever it stands. Raises ValueError if the
         template shows one otherwise than as it is.
         """
-        more, described = dict(variables), [json.loads(each) for each in tools]
+        asked = self._asked(messages, tools, variables)
+        guard = asked.guard
         contents, marks, texts = marked_segments(messages)
-        plain = [self.message_of(turn) for turn in messages]
         marked = [
-            {**message, "content": content}
-            for message, content in zip(plain, contents, strict=True)
+            {**message, "content": guard.guarded(content)}
+            for message, content in zip(asked.messages, contents, strict=True)
         ]
-        pieces = split_at(self._render(marked, described, more), marks)
-        if pieces is None or joined(pieces, texts) != self._render(plain, described, more):
+        pieces = split_at(self._rendered(asked, marked), marks)
+        plain = guard.bare(self._rendered(asked, asked.messages))
+        if pieces is None or guard.bare(joined(pieces, texts)) != plain:
             raise ValueError("the chat template changes a segment: it cannot be reused")
-        return self._spans(self.encode_continuation(pieces[0]), texts, pieces[1:])
-
-    def locate_segments(
-        self, tokens: Sequence[int], segments: Sequence[str]
-    ) -> list[tuple[int, int]]:
-        """Return (start, stop) of the tokens that are wholly in each of some texts, in this
-        order; one that is not found is left out."""
-        return spans_of([self.token_bytes(token) for token in tokens], segments)
+        start = self._guarded_tokens(pieces[0], guard)
+        return self._spans(start, guard.guarded(texts), pieces[1:], guard)
 
     def encode_passages(
         self, documents: Sequence[str], text: str
@@ -203,16 +224,20 @@ class TextTokenizer:
         return self._spans(self.encode(""), documents, between)
 
     def _spans(
-        self, tokens: list[int], texts: Sequence[str], behind: Sequence[str]
+        self,
+        tokens: list[int],
+        texts: Sequence[str],
+        behind: Sequence[str],
+        guard: ControlGuard = NO_GUARD,
     ) -> tuple[list[int], list[tuple[int, int]]]:
         """Append segments, each with the text behind it, and return where they are."""
         spans: list[tuple[int, int]] = []
         for segment, piece in zip(texts, behind, strict=True):
-            own = self.encode_continuation(segment)
+            own = self._guarded_tokens(segment, guard)
             if own:
                 spans.append((len(tokens), len(tokens) + len(own)))
             tokens += own
-            tokens += self.encode_continuation(piece) if piece else []
+            tokens += self._guarded_tokens(piece, guard)
         return tokens, spans
 
     def _render(
@@ -271,7 +296,10 @@ class TextTokenizer:
         return self.chat_template.render(messages, **variables)
 
     def check_grammar(self, grammar: Grammar) -> None:
-        """Raise ValueError, in words for the client, for a grammar that cannot be followed."""
+        """Raise ValueError, in words for the client, for a grammar that cannot be followed.
+
+        Raises OSError where that cannot be told now.
+        """
         self._grammar_checker.check(grammar)
 
     def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
@@ -301,6 +329,15 @@ class TextTokenizer:
             return self._bytes.get(token, b"")
         piece = self.tokenizer.id_to_token(token)
         return b"" if piece is None else _piece_bytes(piece)
+
+
+class _Asked(NamedTuple):
+    """What a chat template is given."""
+
+    guard: ControlGuard
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]]
+    variables: dict[str, Any]
 
 
 def _chat_template(directory: Path, config: dict[str, Any]) -> ChatTemplate | None:

@@ -2,10 +2,8 @@
 
 import json
 import re
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence, Set
 from hashlib import sha256
-from itertools import accumulate
 from typing import Any, Protocol
 
 MARK, MARK_END = "\ue000", "\ue001"
@@ -99,26 +97,6 @@ def joined(pieces: Sequence[str], between: Sequence[str]) -> str:
     """Return pieces with something between each two."""
     pairs = zip(pieces, [*between, ""], strict=True)
     return "".join(piece + text for piece, text in pairs)
-
-
-def spans_of(pieces: Sequence[bytes], segments: Sequence[str]) -> list[tuple[int, int]]:
-    """Return (start, stop) of the pieces that are wholly in each of some texts.
-
-    `pieces` joined are a text that has the segments in this order; those not found are left out.
-    """
-    ends = [*accumulate(map(len, pieces))]
-    starts = [0, *ends[:-1]]
-    whole, before, found = b"".join(pieces), 0, list[tuple[int, int]]()
-    for segment in segments:
-        data = segment.encode("utf-8", "surrogatepass")
-        at = whole.find(data, before)
-        if at < 0 or not data:
-            continue
-        before = at + len(data)
-        first, last = bisect_left(starts, at), bisect_right(ends, before)
-        if first < last:
-            found.append((first, last))
-    return found
 
 
 def marked_segments(messages: Sequence[Turn]) -> tuple[list[str], list[str], list[str]]:

@@ -118,25 +118,6 @@ class Blending:
         """Tokens that must find room beside the sequence itself: those of its largest part."""
         return 0 if self.is_found else max(part.length for part in self.parts)
 
-    def cost(self, tokens: Sequence[int], found: int) -> tuple[int, int]:
-        """Return how many tokens are computed if `found` are in the cache: of the prompt, of parts.
-
-        Of tokens that are probed an eighth counts: the lowest layers alone are computed.
-        """
-        if found >= self.stop:
-            return len(tokens) - found, 0
-        canonical = sum(part.length for part in self.parts)
-        unread = sum(part.length - self._known(part, tokens) for part in self.parts)
-        probed = (self.stop - self.start) // 8 if self.blend.probes else 0
-        between = len(tokens) - min(found, self.start) - canonical
-        return between + self.repaired + probed, unread
-
-    def _known(self, part: CanonicalPart, tokens: Sequence[int]) -> int:
-        """Return how many tokens of a part are in the pool."""
-        known = self.new_table(part.start).known_slots([*tokens[part.start : part.stop], 0])
-        self.found_first.setdefault(part.start, known)
-        return known
-
     def covers(self, computed: int) -> bool:
         """Whether the next row is one of the blend's."""
         return self.start <= computed < self.stop
@@ -172,21 +153,6 @@ class Blending:
             return None
         cost = len(places) + sum(read.stop - read.start for read in reads)
         return BlendStep(start, stop, RowBlend(row.copies, row.probes, reads, row.places), cost)
-
-    def read_ahead(
-        self, tokens: Sequence[int], computed: int, tokens_left: int
-    ) -> BlendStep | None:
-        """Return a row that reads parts alone and nothing else; None if none is left to be read,
-        or finds room."""
-        self._open_all(tokens)
-        reads = self._reads(tokens_left)
-        cost = sum(read.stop - read.start for read in reads)
-        return BlendStep(computed, computed, RowBlend(reads=reads), cost) if reads else None
-
-    @property
-    def is_read(self) -> bool:
-        """Whether every part is."""
-        return not self._unread()
 
     def _open_all(self, tokens: Sequence[int]) -> None:
         """Hold the tables of parts, as far as there are blocks."""

@@ -20,10 +20,10 @@ import msgspec
 
 RuleName = Literal["hkvd", "head", "none", "modules"]
 RULES: tuple[RuleName, ...] = ("hkvd", "head", "none", "modules")
+RULE: RuleName = "hkvd"
 RATIO = 0.15
-"""Share of the canonical tokens that is computed again, where nothing else is said."""
-EARLY_RULE: RuleName = "none"
-"""Of a lossless blend that names no rule: the first guess comes soonest."""
+"""What `blend: true` stands for: a rule, and the share of the canonical tokens that it computes
+again."""
 CHECK_LAYER = 1
 """The layer whose keys and values are compared; those below and its own are computed for all
 tokens."""
@@ -34,11 +34,9 @@ class Blend(msgspec.Struct, frozen=True, array_like=True):
 
     spans: tuple[tuple[int, int], ...]
     """(start, stop) of each segment in the prompt's tokens, ascending."""
-    rule: RuleName = "hkvd"
+    rule: RuleName = RULE
     ratio: float = RATIO
     """Share of the canonical tokens that is computed again."""
-    lossless: bool = False
-    """Whether the text is the exact one, and what is reused only guesses at it early."""
 
     @property
     def recomputes(self) -> bool:

@@ -61,8 +61,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     """The ids of the other processes of a divided model: of ranks 1, 2, ..."""
     fingerprint: str = ""
     """Of everything that decides the bytes of a block beside its tokens; empty if not known."""
-    blends: str = ""
-    """What certificates of reused segments are made out for; empty where none can be reused."""
+    blends: bool = False
+    """Whether segments of prompts can be reused."""
 
 
 def frame(kind: FrameKind, payload: bytes = b"") -> bytes:

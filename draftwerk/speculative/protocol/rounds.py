@@ -220,8 +220,6 @@ class Row(Plain, frozen=True, kw_only=True):
     """
     blend: RowBlend | None = None
     """Of a prompt whose segments are reused: start .. stop are not all computed."""
-    early: tuple[int, ...] = ()
-    """Early text: what was decoded over reused segments from `stop` on, for the draft sources."""
 
     @property
     def token_count(self) -> int:

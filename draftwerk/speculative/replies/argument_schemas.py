@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 DEPTH_MAX = 64
 """Of schemas within schemas."""
@@ -18,8 +18,18 @@ VALUES = frozenset(("enum", "const", "required", "dependentRequired"))
 CLOSABLE = frozenset(("type", "properties", "required", "$defs", "definitions"))
 """An object of only these words takes no properties but its own, where it leaves that open."""
 BARE_STRING = frozenset(("type", "enum", "const", "minLength", "maxLength"))
-LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""As templates write the calls of earlier turns."""
+
+
+class JsonLayout(TypedDict):
+    """Where JSON has white space."""
+
+    whitespace_flexible: bool
+    item_separator: str
+    key_separator: str
+
+
+LAYOUT: JsonLayout = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""As templates write the calls of earlier turns: a space behind commas and colons, no more."""
 
 
 class BadSchema(ValueError):

@@ -24,8 +24,8 @@ class Grammar(msgspec.Struct, frozen=True):
 
     kind: Literal["json_schema", "regex", "lark", "reply"]
     text: str
-    """The schema as JSON, the regular expression, or the grammar; of a reply, two grammars as JSON:
-    `reply`, and the one of its `text`."""
+    """The schema as JSON, the regular expression, or the grammar (a Lark one may be GBNF); of a
+    reply, two grammars as JSON: `reply`, and the one of its `text`."""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

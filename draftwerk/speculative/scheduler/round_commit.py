@@ -5,7 +5,6 @@ from collections.abc import Sequence as Ordered
 from draftwerk.speculative.beams.members import VerifiedRow
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Round, Verdict
 from draftwerk.speculative.scheduler.blended_rows import only_blends
-from draftwerk.speculative.scheduler.early_texts import EarlyTexts
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.sequence import Sequence, SequenceProgress, origins
@@ -14,9 +13,8 @@ from draftwerk.speculative.sequence import Sequence, SequenceProgress, origins
 class RoundCommit:
     """Applies verdicts, and tells what each sequence's client is told of them."""
 
-    def __init__(self, running_set: RunningSet, early: EarlyTexts, stats: SchedulerStats) -> None:
+    def __init__(self, running_set: RunningSet, stats: SchedulerStats) -> None:
         self._running_set = running_set
-        self._early = early
         self._stats = stats
 
     def apply(
@@ -43,37 +41,26 @@ class RoundCommit:
             elif decision.error:
                 sequence.forget()
                 self._running_set.end(sequence)
-                if sequence.exact is None:
-                    updates.append(SequenceProgress(sequence, (), (), (), "error", decision.error))
+                updates.append(SequenceProgress(sequence, (), (), (), "error", decision.error))
             elif only_blends(sequence, row, decision):
                 continue
             elif row.samples:
                 sequence.begin_decode(now_s)
-                progress = self._advance(sequence, decision, draft)
-                updates += [] if progress is None else [progress]
+                updates.append(self._advance(sequence, decision, draft))
                 sequence.keep_time(now_s)
             else:
                 sequence.computed = row.stop
                 sequence.table.commit(sequence.tokens, sequence.computed)
-                if sequence.reads_ahead:
-                    self._early.has_read(sequence)
         for sequence, parts in searches.items():
             sequence.in_flight -= 1
             sequence.begin_decode(now_s)
             updates.extend(self._advance_search(sequence, parts))
         return updates
 
-    def _advance(
-        self, sequence: Sequence, decision: Decision, draft: Draft
-    ) -> SequenceProgress | None:
-        """Append what the target decided; returns what its client is told, if anything."""
+    def _advance(self, sequence: Sequence, decision: Decision, draft: Draft) -> SequenceProgress:
+        """Append what the target decided; returns what its client is told."""
         assert decision.tokens, "a row was left out whose text goes on"
         kept, finish_reason = self._extend(sequence, decision)
-        if sequence.exact is not None:
-            self._stats.early_tokens += kept
-            return self._early.progress(sequence)
-        if sequence.early is not None:
-            self._running_set.drop(sequence.early)
         self._stats.count(decision, draft)
         sequence.tally.count(decision, draft)
         self._stats.generated_tokens += kept

@@ -4,7 +4,6 @@ from draftwerk.cache.tables import BlockCopy
 from draftwerk.speculative.blend.blending import BlendStep
 from draftwerk.speculative.protocol.rounds import NOTHING_LEARNED, Row
 from draftwerk.speculative.scheduler.blended_rows import next_step
-from draftwerk.speculative.scheduler.early_texts import drafts_of
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.sequence import Sequence
 
@@ -34,7 +33,7 @@ class RoundPlan:
             self.add_search(sequence, 0)
 
     def add_chunk(self, sequence: Sequence) -> None:
-        """Add as much of a prompt as the round still has room for, at its end with early tokens."""
+        """Add as much of a prompt as the round still has room for."""
         blending, count = sequence.blending, min(sequence.unread, self.tokens_left)
         if blending is not None and blending.covers(sequence.planned):
             step = next_step(self._running_set, sequence, blending, self.tokens_left)
@@ -43,10 +42,8 @@ class RoundPlan:
             return
         if blending is not None and sequence.planned < blending.start:
             count = min(count, blending.start - sequence.planned)
-        if count < 1:
-            return
-        room = min(len(drafts_of(sequence)), self.tokens_left - count, sequence.text_room())
-        self.add_row(sequence, count, room if count == sequence.pending else 0)
+        if count >= 1:
+            self.add_row(sequence, count, 0)
 
     def add_row(
         self,
@@ -86,7 +83,6 @@ class RoundPlan:
             feedback=sequence.feedback,
             continues=continues,
             blend=None if step is None else step.row,
-            early=() if continues or not fits else drafts_of(sequence),
         )
         sequence.sent_count = len(sequence.tokens)
         if row.blend is None or not row.blend.probes:  # a probe computes nothing that lasts

@@ -74,17 +74,6 @@ class RunningSet:
         sequence.rank += AGING_ROUNDS
         self._queue(sequence)
 
-    def let_in(self, sequence: Sequence, rows_max: int) -> bool:
-        """Run a sequence that waits, at the cost of spare ones if need be; or leave it waiting."""
-        if len(self.running) < rows_max and self.enter(sequence):
-            return True
-        return self.drop_spare() and len(self.running) < rows_max and self.enter(sequence)
-
-    def has_place(self, rows_max: int) -> bool:
-        """Whether one more row may run, perhaps in the place of a spare one."""
-        running = self.running
-        return len(running) < rows_max or any(one.is_spare for one in running.values())
-
     def enter(self, sequence: Sequence) -> bool:
         """Run a sequence: find its prefix, take blocks for the rest; or leave it as it was."""
         attempt = sequence.sequence_id, self.pool.available
@@ -106,8 +95,7 @@ class RunningSet:
         sequence.computed = sequence.planned = found
         sequence.sent_count = 0
         self.running[sequence.sequence_id] = sequence
-        if not sequence.is_spare:
-            self._count_entry(sequence, found)
+        self._count_entry(sequence, found)
         return True
 
     def _count_entry(self, sequence: Sequence, found: int) -> None:
@@ -139,23 +127,13 @@ class RunningSet:
         return True
 
     def preempt(self, sequence: Sequence) -> None:
-        """Send a running sequence back to its place in the queue; its text is kept, its KV not.
-
-        A spare one is dropped.
-        """
-        if sequence.is_spare:
-            self.end(sequence)
-            return
+        """Send a running sequence back to its place in the queue; its text is kept, its KV not."""
         self.stats.preemptions += 1
         sequence.tally.preemptions += 1
         assert not sequence.in_flight, "a round under way writes to its blocks"
-        self.leave(sequence)
-        self.put_back([sequence])
-
-    def leave(self, sequence: Sequence) -> None:
-        """Give back all that a running sequence holds; what it knows stays."""
         self._leave(sequence)
         sequence.computed = sequence.planned = 0
+        self.put_back([sequence])
 
     def make_way(self, rows_max: int) -> None:
         """Let the first that waits enter at the cost of less urgent sequences, if it can then."""
@@ -179,10 +157,9 @@ class RunningSet:
         for victim in victims:
             if self.pool.available >= need and len(self.running) < rows_max:
                 break
-            if not victim.ended:  # dropped with the one that it guessed for
-                self.preempt(victim)
+            self.preempt(victim)
         # At once, before rows that are already running take the blocks for their drafts.
-        if self.let_in(first, rows_max):
+        if len(self.running) < rows_max and self.enter(first):
             self.waiting.remove(first)
 
     @property
@@ -204,26 +181,9 @@ class RunningSet:
         sequence.ended = True
         if sequence.sequence_id in self.running:
             self._leave(sequence)
-            if not sequence.is_spare:
-                self._occupancy.ended(len(self.running))
+            self._occupancy.ended(len(self.running))
         else:
             self.waiting.remove(sequence)
-
-    def drop(self, spare: Sequence) -> None:
-        """End a spare sequence; one in flight is released with its verdict."""
-        if spare.sequence_id not in self.running:
-            return
-        if spare.in_flight:
-            spare.cancelled = True
-        else:
-            self.end(spare)
-
-    def drop_spare(self) -> bool:
-        """Drop all spare sequences; returns whether there were any whose blocks are free now."""
-        dropped = [sequence for sequence in self.running.values() if sequence.is_spare]
-        for sequence in dropped:
-            self.drop(sequence)
-        return any(sequence.ended for sequence in dropped)
 
     def mark_finished(self, sequence_ids: Iterable[int]) -> None:
         """Have the devices forget sequences with the next round."""
@@ -242,8 +202,6 @@ class RunningSet:
         """Return how much was computed of each request that runs."""
         found: dict[str, ComputedCount] = {}
         for sequence in self.running.values():
-            if sequence.is_spare:
-                continue
             tokens, steps = found.get(sequence.request_id, ComputedCount(0))
             if sequence.search is not None:
                 steps += sequence.search.beams.length_max
@@ -271,10 +229,6 @@ class RunningSet:
                 sequence.search.check()
             if sequence.blending is not None:
                 sequence.blending.check()
-            if sequence.exact is not None:
-                guesses = sequence.exact.sequence_id in self.running
-                is_for_nobody = sequence.cancelled or sequence.reads_ahead
-                assert guesses or is_for_nobody, "an early text is decoded for nobody"
         assert not any(table.blocks for s in self.waiting for table in _tables(s)), (
             "a waiting sequence holds blocks"
         )
@@ -319,20 +273,17 @@ class RunningSet:
         return peak > OVERBOOKING * self.pool.capacity
 
     def _give_way(self, asking: Sequence) -> bool:
-        """Preempt the last by rank that is in no round; False if there is none, or it asked.
-
-        As spare ones come first, no other gives way to one.
-        """
+        """Preempt the last by rank that is in no round; False if there is none, or it asked."""
         victim = next(iter(self._may_give_way()), None)
         if victim is not None:
             self.preempt(victim)
         return victim is not None and victim is not asking
 
     def _may_give_way(self) -> list[Sequence]:
-        """Return the running sequences that are in no round: spare ones, then the last by rank
-        first, and of equal ones the last admitted."""
+        """Return the running sequences that are in no round: the last by rank first, and of equal
+        ones the last admitted."""
         free = [sequence for sequence in self.running.values() if not sequence.in_flight]
-        return sorted(reversed(free), key=lambda one: (one.is_spare, one.rank), reverse=True)
+        return sorted(reversed(free), key=rank_of, reverse=True)
 
     def _leave(self, sequence: Sequence) -> None:
         del self.running[sequence.sequence_id]
@@ -340,8 +291,6 @@ class RunningSet:
         sequence.table.release()
         if sequence.blending is not None:
             sequence.blending.reset()
-        if sequence.early is not None:
-            self.drop(sequence.early)
         if sequence.search is not None:
             self._finished_ids.extend(sequence.search.leave(sequence))
         if sequence.sent_count:

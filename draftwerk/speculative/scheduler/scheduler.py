@@ -25,7 +25,6 @@ from draftwerk.speculative.protocol.rounds import (
     StepReport,
     Verdict,
 )
-from draftwerk.speculative.scheduler.early_texts import READ_AHEAD, EarlyTexts
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
 from draftwerk.speculative.scheduler.promises import decoding_rows, unread_prompts
@@ -96,14 +95,13 @@ class Scheduler:
         self.stats = SchedulerStats() if stats is None else stats
         self.running_set = RunningSet(pool, self.stats, lengths)
         self.prefill = PrefillLane(self.running_set, limits.tokens_max, limits.inline_max)
-        self.early = EarlyTexts(self.running_set, limits.tokens_max)
         self.cost = StepCost() if cost is None else cost
         self.round_times = RoundTimes()
         self._budget = RoundBudget(limits.tokens_max, self.cost, self.round_times)
         self._turning_away = TurningAway(
             self.running_set, self._budget, limits.slo_policy, limits.rows_max
         )
-        self._commit = RoundCommit(self.running_set, self.early, self.stats)
+        self._commit = RoundCommit(self.running_set, self.stats)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
         self.returns: Returns | None = None
         """A second tier, where there is one."""
@@ -179,8 +177,6 @@ class Scheduler:
         plan = RoundPlan(self.running_set, tokens_max, before)
         self._plan_decoding(plan, decoding)
         self._plan_prompts(plan, [s for s in ready if s.pending > 1])
-        if not (plan.rows or self._rounds):
-            self._plan_reading(plan)
         if not plan.rows:
             return None
         self.stats.rounds += 1
@@ -279,7 +275,7 @@ class Scheduler:
     def _reading(self) -> Iterable[Sequence]:
         """Return those whose prompts are read or wait to be, in the order of reading."""
         running = self.running_set.running.values()
-        reading = [s for s in running if s.unread > 1 and not (s.apart or s.is_spare)]
+        reading = [s for s in running if s.unread > 1 and not s.apart]
         return merge(sorted(reading, key=rank_of), self._entering(), key=rank_of)
 
     def _plan_decoding(self, plan: RoundPlan, ready: list[Sequence]) -> None:
@@ -319,7 +315,7 @@ class Scheduler:
         running, wanted, most = self.running_set.running, 0, plan.tokens_max
         enters = self._entering() if len(running) < self.limits.rows_max else ()
         for sequence in chain(running.values(), enters):
-            if sequence.apart or sequence.is_spare:
+            if sequence.apart:
                 continue
             if sequence.pending > 1 and (plan.before or not sequence.in_flight):
                 wanted += sequence.unread
@@ -334,27 +330,23 @@ class Scheduler:
         blocked: list[Sequence] = []
         may_enter, inline_left = True, self.limits.inline_max
         while plan.tokens_left > 0:
-            may_enter = may_enter and self.running_set.has_place(self.limits.rows_max)
+            may_enter = may_enter and len(running) < self.limits.rows_max
             if waiting and may_enter and not (reading and reading[0].rank <= waiting[0].rank):
                 sequence = waiting.popleft()
                 if sequence.leader is not None and not sequence.leader.prefilled:
                     blocked.append(sequence)
                 elif self.prefill.waits(sequence) or self._is_fetched(sequence):
                     blocked.append(sequence)  # one that need not wait for that may overtake it
-                elif not self.running_set.let_in(sequence, self.limits.rows_max):
+                elif not self.running_set.enter(sequence):
                     blocked.append(sequence)
                     may_enter = False  # nobody overtakes a sequence that finds no room
-                elif self._begin_early(plan, sequence):
-                    continue  # it is read once its early text has begun
                 elif self.prefill.leaves(sequence, inline_left):
                     inline_left -= sequence.pending
                     plan.begin(sequence)
             elif reading:
                 sequence = reading.popleft()
-                # Or an earlier row has preempted it.
-                is_running = sequence.sequence_id in running
-                if not is_running or self.early.holds(sequence):
-                    continue
+                if sequence.sequence_id not in running:
+                    continue  # an earlier row has preempted it
                 if self.prefill.leaves(sequence, inline_left):
                     inline_left -= sequence.pending
                     plan.add_chunk(sequence)
@@ -367,24 +359,6 @@ class Scheduler:
         if self.returns is None or not sequence.tally.preemptions:
             return False
         return self.returns.fetches(sequence)
-
-    def _begin_early(self, plan: RoundPlan, sequence: Sequence) -> bool:
-        """Begin the early text of a sequence that has entered; returns whether it waits for it."""
-        early = self.early.begin(sequence, self.limits.rows_max)
-        if early is not None and plan.tokens_left > 0:
-            plan.begin(early)
-        return self.early.holds(sequence) and not self.prefill.up
-
-    def _plan_reading(self, plan: RoundPlan) -> None:
-        """Add a row of segments for prompts to come, where nothing else is to be done."""
-        while (sequence := self.early.reader()) is not None:
-            assert sequence.blending is not None
-            room = min(plan.tokens_left, READ_AHEAD)
-            step = sequence.blending.read_ahead(sequence.tokens, sequence.planned, room)
-            if step is not None:
-                plan.add_row(sequence, step.cost, 0, step)
-                return
-            self.running_set.leave(sequence)
 
 
 def _goes_on(sequence: Sequence) -> bool:

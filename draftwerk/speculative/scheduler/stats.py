@@ -23,8 +23,6 @@ class SchedulerStats(msgspec.Struct, kw_only=True):
     blocks_returned: int = 0
     """Of preempted sequences, loaded from a second tier instead of computed again."""
     generated_tokens: int = 0
-    early_tokens: int = 0
-    """Decoded over reused segments before a prompt was read, only to be shown and drafted."""
     overrun_tokens: int = 0
     """Decided in a round that was planned before its text had ended, and dropped."""
     drafts: int = 0

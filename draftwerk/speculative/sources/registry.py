@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from draftwerk.speculative.protocol.rounds import NewSequence
 from draftwerk.speculative.sources.draft_head import HeadSource
-from draftwerk.speculative.sources.early import EarlySource
 from draftwerk.speculative.sources.grammar import GrammarSource
 from draftwerk.speculative.sources.ngram import NgramSource
 from draftwerk.speculative.sources.ngram_index import SequenceText
@@ -120,7 +119,7 @@ SOURCES = (
     ),
     SourceSpec(
         "recycle",
-        "the model's own best candidates after the same token before",
+        "what the model ranked best when the same token came before",
         # Eight bands of scores: of the best successor and the others, without noise and with it.
         (
             *(0.05, 0.08, 0.12, 0.19, 0.3, 0.4, 0.5, 0.5),
@@ -153,14 +152,6 @@ SOURCES = (
         (0.65,),
         Colour("#9333ea", "#c792ff", 35),
         lambda _: None,  # its tokens come from its own process, after the other sources'
-    ),
-    SourceSpec(
-        "early",
-        "the early text, decoded over reused passages while the prompt was read",
-        (0.7,),
-        Colour("#be185d", "#f9a8d4", 95),
-        lambda inputs: EarlySource(inputs.number),
-        is_setting=False,
     ),
 )
 """By source number, which is also the order in which sources add their guesses to a tree."""

@@ -103,6 +103,15 @@ async def test_a_streamed_message_is_the_same(agent: Served) -> None:
     assert events[-2]["usage"]["output_tokens"] > 0
 
 
+async def test_a_stream_begins_with_the_number_of_the_prompts_tokens(served: Served) -> None:
+    events = await streamed(served)
+    asked = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}
+    counted = (await served.http.post("/v1/messages/count_tokens", json=asked)).json()
+    began, ended = events[0]["message"]["usage"], events[-2]["usage"]
+    assert began["input_tokens"] == counted["input_tokens"] > 0
+    assert ended["input_tokens"] + ended["cache_read_input_tokens"] == began["input_tokens"]
+
+
 async def test_plain_text_is_one_block(served: Served) -> None:
     reply = (await post(served)).json()
     assert reply["content"] == [{"type": "text", "text": whole_text(*submitted(served))}]

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shlex
 import signal
 import socket
 import sys
@@ -234,6 +235,29 @@ def test_the_banner_names_addresses_that_can_be_opened(host: str, url: str, else
     assert "[::]" not in shown
     assert f"curl -N {url}{port}/v1/chat/completions" in shown
     assert ("from other machines" in shown) == bool(elsewhere)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_the_banner_has_a_key_in_its_command_where_keys_are_needed(keyed: bool) -> None:
+    shown = banner(ServedModel(name="m", context_max=1), "http://127.0.0.1:1", keyed=keyed)
+    command = shown[shown.index("curl") : shown.index("Ctrl-C")].replace("\\\n", " ")
+    words = shlex.split(command)
+    assert words[0] == "curl" and "-d" in words
+    assert ("authorization: Bearer $KEY" in words) == keyed
+
+
+@pytest.mark.parametrize(
+    ("file", "served", "flag"),
+    [("", "bf16", False), ("int8", "int8", False), ("int4", "bf16", True), ("int4", "int8", False)],
+)
+def test_the_banner_says_which_format_is_served_of_which_file(
+    file: str, served: str, flag: bool
+) -> None:
+    card = ServedModel(name="m", context_max=1, file_format=file, dtype=served, attention="native")
+    shown = banner(card, "http://127.0.0.1:1")
+    assert f"· {served}" in shown
+    assert ("--dtype int4" in shown) == flag
+    assert (f"weights are {file}, served as {served}" in shown) == (file not in ("", served))
 
 
 WATCHED = """

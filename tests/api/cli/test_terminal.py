@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,16 @@ def test_the_doctor_looks_at_everything(capsys: pytest.CaptureFixture[str]) -> N
     for subject in ("python", "torch", "model", "processor", "memory", "gpu", "cache"):
         assert subject in said
     assert "[  ok  ] native kernels: avx2, ready-made" in said
+
+
+def test_the_doctor_names_damaged_files(capsys: pytest.CaptureFixture[str]) -> None:
+    def files() -> Iterator[tuple[Path, bool]]:
+        yield from ((Path("/c/one"), False), (Path("/c/two"), True), (Path("/c/three"), False))
+
+    doctor.doctor(load({"port": 0}, {}), kernels, files=files)
+    said = capsys.readouterr().out
+    assert "[ slow ] cached file: /c/two is damaged; it is made anew when it is needed" in said
+    assert "[  ok  ] cached files: 2 read, and whole" in said
 
 
 def test_the_doctor_says_that_kernels_cannot_run_or_be_asked_for(

@@ -64,6 +64,31 @@ async def test_sockets_need_the_key_before_the_handshake() -> None:
             assert ws.subprotocol == "draftwerk"
 
 
+NAMES = {
+    "localhost:8000": True, "127.0.0.1": True, "[::1]:8000": True, "box": True, "": True,
+    "192.168.1.5:80": True, "page.localhost": True, "good.example": True,
+    "evil.example": False, "evil.example:8000": False, "127.0.0.1.evil.example": False,
+    "localhost.evil.example": False, "evil.example.": False, "[::1": False,
+    "good.example:81": False,
+}  # fmt: skip
+"""Hosts of requests to a local server without keys, and whether it answers."""
+
+
+@pytest.mark.parametrize(("host", "is_known"), NAMES.items())
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/", "/health"])
+async def test_a_name_that_resolves_here_is_not_ours(host: str, is_known: bool, path: str) -> None:
+    async with serving(FakeEngine(), cors_origin=["https://good.example"]) as served:
+        reply = await served.http.get(path, headers={"host": host})
+        assert reply.status_code == (200 if is_known else 403), reply.text
+
+
+@pytest.mark.parametrize("fields", [{"api_key": ["k"]}, {"host": "0.0.0.0", "insecure": True}])
+async def test_with_keys_or_in_public_any_name_will_do(fields: dict[str, object]) -> None:
+    async with serving(FakeEngine(), **fields) as served:
+        headers = {"host": "any.example", "authorization": "Bearer k"}
+        assert (await served.http.get("/v1/models", headers=headers)).status_code == 200
+
+
 async def test_pages_of_other_sites_are_turned_away() -> None:
     async with serving(FakeEngine()) as served:
         own = served.url
@@ -84,6 +109,20 @@ async def test_pages_of_other_sites_are_turned_away() -> None:
         assert refusal.value.response.status_code == 403
         async with connect(url, origin=own):  # type: ignore[arg-type]
             pass
+
+
+async def test_a_refused_origin_is_told_what_the_operator_may_do() -> None:
+    async with serving(FakeEngine()) as served:
+        portless = {"origin": "http://localhost:9190", "host": "localhost"}
+        rebound = {"origin": "http://evil.example:80", "host": "evil.example:80"}
+        said = []
+        for headers in (portless, rebound):
+            reply = await served.http.post(CHAT, json=BODY, headers=headers)
+            said.append(reply.json()["error"]["message"])
+    assert all("--cors-origin" in each for each in said)
+    assert "'http://localhost:9190'" in said[0]
+    assert "Host is 'localhost'" in said[0] and "$http_host" in said[0]
+    assert "API keys" in said[1] and "$http_host" not in said[1]
 
 
 async def test_cors_is_off_unless_an_origin_is_named() -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 import pytest
 import pytest_asyncio
 
+from draftwerk.api.http.http_protocol import FULL, INTERIM
 from tests.api.conftest import Served, serving
 from tests.api.support.fake_engine import FakeEngine
 from tests.api.support.quiet import quiet
@@ -343,6 +344,40 @@ async def test_connections_beyond_the_cap_are_a_503() -> None:
             while (found := status(await talk(served, b"GET /health HTTP/1.0\r\n\r\n"))) == 503:
                 pass  # the server has not seen yet that the others have gone
         assert found == 200
+
+
+async def test_probes_are_answered_while_idle_connections_fill_the_cap(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(FakeEngine(), connections_max=3) as served:
+        host, port = served.url.removeprefix("http://").split(":")
+        open_ones = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
+        for path, expected in (("/health", 200), ("/ready?x", 200), ("/healthy", 503), ("/", 503)):
+            reply = await talk(served, f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+            assert (path, status(reply)) == (path, expected)
+        assert status(await talk(served, WHOLE)) == 503
+        said = [each.getMessage() for each in caplog.records if "connections are open" in each.msg]
+        assert said == [FULL % 3], "once"
+        for _, writer in open_ones:
+            writer.close()
+        await until(lambda: not served.state.live)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_half_closed_client_gets_its_answer(patient: Served, stream: bool) -> None:
+    host, port = patient.url.removeprefix("http://").split(":")
+    asked = {"messages": [{"role": "user", "content": "x"}], "stream": stream}
+    raw = json.dumps(asked).encode()
+    for _ in range(20):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(HEAD + b"content-length: %d\r\n\r\n" % len(raw) + raw)
+        writer.write_eof()
+        async with asyncio.timeout(DEADLINE_S):
+            reply = await reader.read()
+        interim, _, answer = reply.rpartition(b"HTTP/1.1 ")
+        assert answer.startswith(b"200 ") and interim in (b"", INTERIM)
+        assert b"data: [DONE]" in answer if stream else b'"finish_reason"' in answer
+        writer.close()
 
 
 async def test_a_reader_that_stops_is_dropped_and_its_request_cancelled() -> None:

@@ -131,14 +131,23 @@ OPTIONS: dict[str, Any] = {
     "frequency_penalty": -0.5,
     "seed": 11,
     "num_predict": 9,
-    "num_ctx": 4096,
+    "num_ctx": 32768,
     "stop": ["a", "b"],
     # Values of what is not served that change nothing.
     "repeat_last_n": -1,
     "mirostat": 0,
     "num_keep": 0,
     "typical_p": 1.0,
-    "num_gpu": None,
+    "num_gpu": 99,
+    "num_thread": 8,
+    "num_batch": 512,
+    "use_mmap": True,
+    "low_vram": False,
+    "main_gpu": 0,
+    "numa": False,
+    "tfs_z": 1.0,
+    "mirostat_tau": 5.0,
+    "dry_multiplier": 0.0,
 }
 
 
@@ -178,7 +187,8 @@ async def test_a_format_is_a_grammar(
     grammar = submitted(served)[1].sampling.grammar
     assert (grammar and grammar.kind) == kind
     if form == SCHEMA:
-        assert grammar is not None and json.loads(grammar.text) == SCHEMA
+        assert grammar is not None
+        assert json.loads(grammar.text) == {**SCHEMA, "additionalProperties": False}
 
 
 async def test_a_loop_of_calls_and_results_reaches_the_prompt(agent: Served) -> None:
@@ -234,13 +244,16 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"model": None}, "model"),
     ({"model": "other"}, "model"),
     ({"options": {"colour": 1}}, "options.colour"),
-    ({"options": {"num_gpu": 1}}, "options.num_gpu"),
+    ({"options": {"num_gpu": "all"}}, "options.num_gpu"),
+    ({"options": {"magic": 1}}, "options.magic"),
+    ({"options": {"xtc_probability": 0.5}}, "options.xtc_probability"),
+    ({"xtc_probability": 0.5}, "xtc_probability"),
     ({"options": {"mirostat": 2}}, "options.mirostat"),
-    ({"options": {"repeat_last_n": 64}}, "options.repeat_last_n"),
+    ({"options": {"repeat_last_n": 32, "repeat_penalty": 1.1}}, "options.repeat_last_n"),
     ({"options": {"temperature": "hot"}}, "options.temperature"),
     ({"options": {"num_predict": 0}}, "options.num_predict"),
     ({"options": {"num_predict": -3}}, "options.num_predict"),
-    ({"options": {"num_ctx": 5000}}, "options.num_ctx"),
+    ({"options": {"num_ctx": 0}}, "options.num_ctx"),
     ({"format": "yaml"}, "format"),
     ({"format": 3}, "format"),
     ({"think": "hard"}, "think"),
@@ -325,4 +338,21 @@ async def test_what_clients_ask_about_the_server(agent: Served) -> None:
     family = shown["model_info"]["general.architecture"]
     assert shown["model_info"][f"{family}.context_length"] == 4096
     assert (await agent.http.post("/api/show", json={"model": "other"})).status_code == 404
+    older = await agent.http.post("/api/show", json={"name": MODEL + ":latest"})
+    assert older.json() == shown
+    assert (await agent.http.post("/api/show", json={})).json()["param"] == "model"
     assert (await agent.http.get("/api/version")).json() == {"version": __version__}
+    (loaded,) = (await agent.http.get("/api/ps")).json()["models"]
+    assert loaded.pop("size_vram") == 0 and loaded.pop("expires_at").startswith("9999")
+    assert loaded == listed
+
+
+async def test_the_tag_latest_is_as_good_as_none(served: Served) -> None:
+    assert (await chat(served, model=MODEL + ":latest")).json()["model"] == MODEL
+    assert (await generate(served, model=MODEL + ":latest")).status_code == 200
+    assert (await chat(served, model=MODEL + ":8b")).status_code == 404
+
+
+async def test_images_are_refused_in_words(served: Served) -> None:
+    seen = [{"role": "user", "content": "What?", "images": ["aGk="]}]
+    assert "not supported by this model" in (await chat(served, messages=seen)).json()["error"]

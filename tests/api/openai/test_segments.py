@@ -7,7 +7,7 @@ import pytest
 
 from draftwerk.actors.messages import Chat, Options, Passages, Prompt
 from draftwerk.api.core.errors import ApiError
-from draftwerk.api.core.ports import BlendCertificate, ServedModel
+from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.openai.response_input import conversation_of
 from draftwerk.api.openai.responses import responses_options, responses_plan, responses_prompt
 from draftwerk.api.openai.responses_schema import ResponsesBody
@@ -21,10 +21,8 @@ from draftwerk.api.openai.translate import (
 from draftwerk.api.replying.segments import completion_documents, with_documents
 from draftwerk.speculative.blend.rules import Blend
 
-CERTIFICATE = BlendCertificate(id="c1", rules={"head": 0.3, "hkvd": 0.15}, default=("hkvd", 0.15))
 PLAIN = ServedModel(name="m", context_max=4096, vocab_size=257)
-MODEL = msgspec.structs.replace(PLAIN, blends=CERTIFICATE, can_blend=True)
-UNCERTIFIED = msgspec.structs.replace(PLAIN, can_blend=True)
+MODEL = msgspec.structs.replace(PLAIN, blends=True)
 TEXT = [{"type": "text", "text": "Read: "}, {"type": "text", "text": "a passage", "blend": True}]
 
 
@@ -61,9 +59,9 @@ def test_a_marked_part_is_a_segment_where_it_stands() -> None:
     assert blend == Blend((), "hkvd", 0.15)
 
 
-def test_a_rule_has_its_least_certified_ratio_unless_another_is_given() -> None:
+def test_a_rule_and_a_ratio_may_be_given() -> None:
     asked = {"documents": ["One."], "blend": {"rule": "head"}}
-    assert chat(asked)[1] == Blend((), "head", 0.3)
+    assert chat(asked)[1] == Blend((), "head", 0.15)
     asked["blend"] = {"ratio": 0.5}
     assert chat(asked)[1] == Blend((), "hkvd", 0.5)
 
@@ -80,8 +78,6 @@ def test_completions_have_documents_before_their_prompt() -> None:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"blend": True}, "blend"),
-    ({"documents": ["One."], "blend": {"rule": "none"}}, "blend.rule"),
-    ({"documents": ["One."], "blend": {"ratio": 0.05}}, "blend.ratio"),
     (
         {
             "documents": ["One."],
@@ -95,9 +91,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("body", "field"), REFUSED)
-def test_what_is_not_certified_or_makes_no_sense_is_refused(
-    body: dict[str, Any], field: str
-) -> None:
+def test_what_makes_no_sense_is_refused(body: dict[str, Any], field: str) -> None:
     with pytest.raises(ApiError) as refusal:
         chat(body)
     assert refusal.value.param == field
@@ -110,8 +104,8 @@ def test_what_is_not_certified_or_makes_no_sense_is_refused(
         {"messages": [{"role": "user", "content": TEXT}]},
     ],
 )
-def test_without_a_certificate_nothing_is_blended(body: dict[str, Any]) -> None:
-    with pytest.raises(ApiError, match="doctor --blend"):
+def test_a_model_that_cannot_reuse_segments_says_so(body: dict[str, Any]) -> None:
+    with pytest.raises(ApiError, match="model, device or format"):
         chat(body, PLAIN)
 
 
@@ -125,13 +119,11 @@ def test_tokens_have_no_documents() -> None:
 # --- responses ----------------------------------------------------------------------------------
 
 
-def respond(
-    body: dict[str, Any], model: ServedModel = MODEL, streams: bool = True
-) -> tuple[Chat, Options]:
+def respond(body: dict[str, Any], model: ServedModel = MODEL) -> tuple[Chat, Options]:
     parsed = msgspec.convert({"input": "Why?", **body}, ResponsesBody)
     plan = responses_plan(parsed, model)
     prompt = responses_prompt(parsed, conversation_of(parsed), plan)
-    return prompt, responses_options(parsed, model, "", lambda: 1, plan, streams)
+    return prompt, responses_options(parsed, model, "", lambda: 1, plan)
 
 
 def test_a_response_takes_documents_as_chat_does() -> None:
@@ -154,12 +146,10 @@ def test_a_marked_part_of_an_input_is_a_segment_where_it_stands() -> None:
 
 RESPONSES_REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"blend": True}, "blend"),
-    ({"documents": ["One."], "blend": {"rule": "none"}}, "blend.rule"),
-    ({"documents": ["One."], "blend": {"ratio": 0.05}}, "blend.ratio"),
     (
         {
             "documents": ["One."],
-            "blend": {"lossless": True},
+            "blend": {"rule": "head"},
             "input": [{"role": "user", "content": TEXT}],
         },
         "input[0].content[1].blend",
@@ -169,7 +159,6 @@ RESPONSES_REFUSED: list[tuple[dict[str, Any], str]] = [
         "input[0].content[0].blend",
     ),
     ({"documents": ["One."], "input": [{"role": "system", "content": "x"}]}, "documents"),
-    ({"documents": ["One."], "blend": {"lossless": True}, "beam_width": 2}, "beam_width"),
 ]
 
 
@@ -178,28 +167,3 @@ def test_responses_refuse_by_the_same_rules(body: dict[str, Any], field: str) ->
     with pytest.raises(ApiError) as refusal:
         respond(body)
     assert refusal.value.param == field
-
-
-LOSSLESS: dict[str, Any] = {"documents": ["One."], "blend": {"lossless": True}}
-
-
-def test_a_lossless_blend_needs_no_certificate() -> None:
-    prompt, options = respond(LOSSLESS, UNCERTIFIED)
-    assert segments(prompt) == ["One."]
-    assert options.blend == Blend((), "none", 0.15, lossless=True)
-    asked = {**LOSSLESS, "blend": {"lossless": True, "ratio": 0.05}}
-    assert respond(asked, UNCERTIFIED)[1].blend == Blend((), "head", 0.05, lossless=True)
-
-
-def test_only_what_streams_shows_a_text_that_is_not_final() -> None:
-    assert respond(LOSSLESS)[1].shows_hypotheses
-    assert not respond(LOSSLESS, streams=False)[1].shows_hypotheses
-
-
-def test_a_lossless_blend_is_refused_where_it_cannot_be() -> None:
-    with pytest.raises(ApiError, match="/v1/responses") as refusal:
-        chat(LOSSLESS)
-    assert refusal.value.param == "blend.lossless"
-    with pytest.raises(ApiError, match="model, device or format") as refusal:
-        respond(LOSSLESS, PLAIN)
-    assert refusal.value.param == "blend.lossless"

@@ -113,6 +113,14 @@ async def test_a_promise_out_of_reach_is_a_503_with_the_time(served: Served, str
     assert (reply.headers["retry-after"], reply.headers["retry-after-ms"]) == ("3", "2500")
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_is_away_for_a_moment_is_a_503(served: Served, stream: bool) -> None:
+    reply = await served.chat("!away", stream=stream)
+    error = reply.json()["error"]
+    assert (reply.status_code, error["code"], error["message"]) == (503, "unavailable", "Away.")
+    assert (reply.headers["retry-after"], reply.headers["retry-after-ms"]) == ("1", "1")
+
+
 async def test_over_a_socket_both_end_the_response(served: Served) -> None:
     async with socket(served) as ws:
         for text, code in (("!expire", "deadline_exceeded"), ("!unmet", "slo_unmet")):

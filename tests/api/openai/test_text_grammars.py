@@ -8,7 +8,7 @@ import pytest
 from draftwerk.speculative.sampling.params import Grammar
 from tests.api.conftest import MODEL, Served
 
-SCHEMA = {"type": "object", "properties": {"a": {"type": "null"}}}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "null"}}, "additionalProperties": False}
 COMPACT = json.dumps(SCHEMA, separators=(",", ":"))
 NAMED: list[tuple[dict[str, Any], Grammar]] = [
     ({"guided_json": SCHEMA}, Grammar("json_schema", COMPACT)),
@@ -16,6 +16,9 @@ NAMED: list[tuple[dict[str, Any], Grammar]] = [
     ({"guided_regex": "[a/b]+"}, Grammar("regex", "[a/b]+")),
     ({"guided_choice": ["yes", 'n"o']}, Grammar("lark", 'start: "yes" | "n\\"o"\n')),
     ({"guided_grammar": 'start: "x"'}, Grammar("lark", 'start: "x"')),
+    ({"regex": "[a/b]+"}, Grammar("regex", "[a/b]+")),
+    ({"grammar": 'root ::= "x"'}, Grammar("lark", 'root ::= "x"')),
+    ({"json_schema": SCHEMA}, Grammar("json_schema", COMPACT)),
     ({"structured_outputs": {"json": SCHEMA}}, Grammar("json_schema", COMPACT)),
     ({"structured_outputs": {"choice": ["a"]}}, Grammar("lark", 'start: "a"\n')),
     ({"structured_outputs": {"json_object": True}}, Grammar("json_schema", '{"type":"object"}')),

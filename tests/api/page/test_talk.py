@@ -3,8 +3,10 @@
 import json
 
 import msgspec
+import pytest
 
 from draftwerk.actors.messages import Chat
+from draftwerk.speculative.sampling.defaults import SamplingDefaults
 from tests.api.conftest import Served, serving
 from tests.api.page.test_page import IDLE, TYPE, set_field
 from tests.api.support import browser
@@ -111,7 +113,7 @@ async def test_two_settings_answer_side_by_side_with_one_seed(chromium: int) -> 
         await ask(page, "Hello")
         (_, one), (_, other) = served.engine.submitted
         assert one.sampling.seed == other.sampling.seed
-        assert {one.sampling.temperature, other.sampling.temperature} == {0.7, 0.0}
+        assert {one.sampling.temperature, other.sampling.temperature} == {1.0, 0.0}
         assert await shown(page, ".pair h3") == ["As set", "With temperature 0"]
         (verdict,) = await shown(page, ".verdict")
         assert verdict.startswith("the text differs with temperature 0")
@@ -246,8 +248,8 @@ async def test_passages_tell_whether_they_were_read_or_reused(chromium: int) -> 
         await ask(page, "Which is longer?")
         assert asked(served) == ["One passage.\n\nAnother one.\n\nWhich is longer?"]
         assert await shown(page, ".passages li") == [
-            "Passage 1: reused (32 of 40 tokens), 40 % computed again",
-            "Passage 2: read (40 tokens), 40 % computed again",
+            "Document 1: reused (32 of 40 tokens), 40 % computed again",
+            "Document 2: read (40 tokens), 40 % computed again",
         ]
         await page.call("Page.reload")
         await page.until(f"document.readyState === 'complete' && {KNOWN}")
@@ -255,27 +257,107 @@ async def test_passages_tell_whether_they_were_read_or_reused(chromium: int) -> 
         assert page.complaints == []
 
 
+# --- what a newcomer meets ------------------------------------------------------------------------
+
+GROWN = "document.querySelectorAll('.token').length > 3"
+
+
 @needs_browser
-async def test_what_may_come_is_shown_until_the_text_does(chromium: int) -> None:
-    watched = """new MutationObserver(() => {
-      const early = document.querySelector('.hypothesis');
-      if (early && !early.hidden) window.seen = early.textContent;
-    }).observe(document.body, { childList: true, subtree: true, attributes: true })"""
+@pytest.mark.parametrize("how", ["reload", "crash"])
+async def test_an_answer_that_a_reload_cuts_is_kept_and_asked_again(
+    chromium: int, how: str
+) -> None:
     async with (
-        serving(FakeEngine()) as served,
+        serving(FakeEngine(step_s=0.01)) as served,
         browser.opened(chromium, served.url) as page,
     ):
-        await page.run(f"void {watched}")
-        await page.run(set_field("passages", "One passage."))
-        await page.run(set_field("blend", "early"))
         await page.until(KNOWN)
-        await page.run(f"({TYPE})('And? !held')")
-        await page.until("window.seen === 'perhaps'")
-        served.engine.released.set()
-        await page.until(f"{IDLE} && {FOOTS} > 0")
-        assert await page.run("document.querySelector('.hypothesis').hidden")
-        assert await shown(page, ".passages li") == [
-            "Passage 1: reused (32 of 40 tokens)",
-            "Passage 2: read (40 tokens)",
-        ]
-        assert page.complaints == []
+        await page.run(f"({TYPE})('!held')")
+        await page.until(GROWN)
+        (before,) = await shown(page, "#talk .words")
+        if how == "crash":  # a page that is killed is told nothing
+            await page.run(
+                "addEventListener('pagehide', (e) => e.stopImmediatePropagation(), true)"
+            )
+            await page.until("JSON.stringify({...localStorage}).includes('cut: the page')")
+        await page.call("Page.reload")
+        await page.until(f"document.readyState === 'complete' && {KNOWN}")
+        assert await shown(page, ".bubble") == ["!held"]
+        (kept,) = await shown(page, "#talk .words")
+        assert before and (kept.startswith(before) or (how == "crash" and before.startswith(kept)))
+        assert (await shown(page, ".foot"))[0].startswith("cut:")
+        await click(page, ".again")
+        await page.until("document.getElementById('go').textContent === 'Stop'")
+        assert asked(served) == ["!held"], "the cut answer is no part of the question"
+        await page.run("document.getElementById('form').requestSubmit()")
+        await page.until(IDLE)
+
+
+@needs_browser
+async def test_a_cut_answer_is_not_kept_if_one_wants_that(chromium: int) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await page.run(set_field("keep", False))
+        await page.run(f"({TYPE})('!held')")
+        await page.until(GROWN)
+        await page.run("dispatchEvent(new Event('pagehide'))")
+        assert "held" not in await page.run("JSON.stringify({...localStorage})")
+
+
+@needs_browser
+async def test_enter_during_an_answer_says_why_nothing_is_sent(chromium: int) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await page.until(KNOWN)
+        await page.run(f"({TYPE})('!held')")
+        await page.until(GROWN)
+        await page.run("document.getElementById('prompt').focus()")
+        await page.type("And this?")
+        await page.press("Enter")
+        assert "Escape ends it" in (await shown(page, "#hint"))[0]
+        await page.press("Escape")
+        await page.until(IDLE)
+        assert await shown(page, "#hint") == [""]
+        assert await page.run("document.getElementById('prompt').value") == "And this?"
+        assert len(served.engine.submitted) == 1
+
+
+@needs_browser
+async def test_a_speed_is_told_once_and_words_say_where_they_came_from(chromium: int) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await ask(page, "Hello")
+        (side,), (foot,) = await shown(page, "#speed"), await shown(page, ".foot")
+        assert f" · {side} · " in foot
+        titles = await page.run("[...document.querySelectorAll('.token')].map((t) => t.title)")
+        assert titles and all("\n" in title for title in titles)
+        await page.call("Page.reload")
+        await page.until(f"document.readyState === 'complete' && {KNOWN}")
+        titles = await page.run("[...document.querySelectorAll('.token')].map((t) => t.title)")
+        assert titles and all("\n" in title for title in titles)
+        decoration = "(t) => getComputedStyle(t).textDecorationLine"
+        corrected = "[...document.querySelectorAll('[data-origin=corrected]')]"
+        assert set(await page.run(f"{corrected}.map({decoration})")) <= {"none"}
+
+
+@needs_browser
+async def test_fields_show_what_the_model_recommends_and_ask_for_nothing_else(
+    chromium: int,
+) -> None:
+    async with serving(FakeEngine()) as served:
+        own = SamplingDefaults(temperature=0.3)
+        served.state.model = msgspec.structs.replace(served.state.model, sampling=own)
+        async with browser.opened(chromium, served.url) as page:
+            await page.until("document.getElementById('temperature').placeholder === '0.3'")
+            await ask(page, "Hello")
+            _, options = served.engine.submitted[-1]
+            assert (options.sampling.temperature, options.sampling.top_p) == (0.3, 1.0)
+
+
+@needs_browser
+async def test_an_answer_has_most_of_a_phones_screen(chromium: int) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await page.look(375, 667)
+        await ask(page, "Hello")
+        share = "document.getElementById('talk').getBoundingClientRect().height / innerHeight"
+        assert await page.run(share) > 0.7
+        composer = "document.getElementById('form').getBoundingClientRect().bottom"
+        assert await page.run(f"{composer} <= innerHeight")
+        assert await page.run("document.documentElement.scrollWidth <= innerWidth")

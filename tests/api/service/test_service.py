@@ -198,12 +198,22 @@ async def test_tokens_go_there_and_back(served: Served) -> None:
     assert (await served.http.post("/tokenize", json=chat)).json()["count"] == len("user: x\n")
 
 
+async def test_special_tokens_go_there_and_back_too(served: Served) -> None:
+    async def text(**fields: object) -> str:
+        return (await served.http.post("/detokenize", json=fields)).json()["prompt"]
+
+    assert await text(tokens=[104, 256, 105]) == "h<end>i"
+    assert await text(tokens=[104, 256, 105], skip_special_tokens=True) == "hi"
+    bare = {"prompt": "h", "add_special_tokens": False}
+    assert (await served.http.post("/tokenize", json=bare)).json()["tokens"] == [104]
+
+
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [
         ("/tokenize", {}, "prompt"),
         ("/tokenize", {"prompt": "x", "messages": [{"role": "user", "content": "x"}]}, "prompt"),
-        ("/tokenize", {"prompt": "x", "add_special_tokens": False}, "add_special_tokens"),
+        ("/tokenize", {"prompt": "x", "add_special_tokens": 0}, "add_special_tokens"),
         ("/detokenize", {"tokens": [257]}, "tokens"),
         ("/detokenize", {"tokens": [-1]}, "tokens[0]"),
         ("/detokenize", {"tokens": "x"}, "tokens"),

@@ -69,11 +69,9 @@ class ByteText:
     ) -> tuple[list[int], list[tuple[int, int]]]:
         tokens = self.encode_chat(messages, tools, variables)
         texts = [each.content[a:b] for each in messages for a, b in each.segments]
-        return tokens, self.locate_segments(tokens, texts)
+        return tokens, self._located(tokens, texts)
 
-    def locate_segments(
-        self, tokens: Sequence[int], segments: Sequence[str]
-    ) -> list[tuple[int, int]]:
+    def _located(self, tokens: Sequence[int], segments: Sequence[str]) -> list[tuple[int, int]]:
         raw, spans, end = bytes(tokens), list[tuple[int, int]](), 0
         for segment in segments:
             start = raw.index(segment.encode(), end)
@@ -85,13 +83,14 @@ class ByteText:
         self, documents: Sequence[str], text: str
     ) -> tuple[list[int], list[tuple[int, int]]]:
         tokens = self.encode("".join(f"{each}\n\n" for each in documents) + text)
-        return tokens, self.locate_segments(tokens, documents)
+        return tokens, self._located(tokens, documents)
 
     def encode_continuation(self, text: str) -> list[int]:
         return self.encode(text)
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        return bytes(token for token in tokens if token < END).decode(errors="replace")
+    def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
+        shown = [token for token in tokens if token < END or not skip_special]
+        return b"".join(map(self.token_bytes, shown)).decode(errors="replace")
 
     def token_bytes(self, token: int) -> bytes:
         return bytes([token]) if token < END else b"<end>"
@@ -216,6 +215,9 @@ class FakeEngine:
             field_name = "messages" if isinstance(prompt, Chat) else "prompt"
             yield Failed(request_id=request_id, kind="refused", reason="too long", field=field_name)
             return
+        if "!away" in text:
+            yield Failed(request_id=request_id, kind="unavailable", reason="away", retry_after_ms=1)
+            return
         yield Started(request_id=request_id, prompt_count=len(tokens))
         if "!expire" in text or "!unmet" in text:
             kind, ms = ("slo_unmet", 2500) if "!unmet" in text else ("deadline_exceeded", 0)
@@ -225,12 +227,6 @@ class FakeEngine:
             FakeChoice(request_id, index, text, len(tokens), options)
             for index in range(options.choices)
         ]
-        if options.shows_hypotheses and _is_lossless(options):
-            early = Delta(request_id=request_id, choice=0, text="", hypothesis="perhaps")
-            await asyncio.sleep(self.step_s)
-            yield early
-            if "!held" in text:
-                await self.released.wait()
         dice = random.Random(text)
         steps = 0
         while choices:
@@ -356,9 +352,7 @@ class FakeChoice:
             tokens=tuple(tokens),
             origins=origins[: len(tokens)],
             logprobs=logprobs,
-            hypothesis="perhaps"
-            if self.options.shows_hypotheses and not _is_lossless(self.options)
-            else "",
+            hypothesis="perhaps" if self.options.shows_hypotheses else "",
             parts=() if self.parser is None else tuple(self.parser.push(text)),
         )
 
@@ -391,17 +385,11 @@ SEGMENT = (40, 32, 24)
 """Tokens of each segment, those that are found, and those that stay as they are."""
 
 
-def _is_lossless(options: Options) -> bool:
-    return options.blend is not None and options.blend.lossless
-
-
 def _blended(options: Options) -> dict[str, Any]:
     """Return what is told of segments: of a request with some, there are two."""
     if options.blend is None:
         return {}
     tokens, found, kept = SEGMENT
-    if options.blend.lossless:
-        return {"segments": ((tokens, found, 0), (tokens, 0, 0))}
     segments = ((tokens, found, kept), (tokens, 0, kept))
     return {"segments": segments, "blended_count": 2 * kept, "repaired_count": 2 * (tokens - kept)}
 

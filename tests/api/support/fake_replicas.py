@@ -40,7 +40,6 @@ NEEDS_ONE_PROCESS = {
 }
 """Tests that make no sense with replicas, and why not."""
 ENCODED = "the test looks at the prompt's messages, which the door has tokenized"
-OVERTAKEN = "a text that is there at once overtakes the early one on its way"
 LOGGED = "the door's log is in another process"
 NEEDS_DOOR_INSIDE = {
     "test_contents_may_be_parts_and_developers_are_systems": ENCODED,
@@ -58,7 +57,6 @@ NEEDS_DOOR_INSIDE = {
     "test_a_model_that_does_not_reason_is_asked_in_vain": ENCODED,
     "test_documents_stand_before_the_question_and_usage_tells_of_them": ENCODED,
     "test_documents_are_of_one_response_alone": ENCODED,
-    "test_an_early_text_comes_before_the_text_and_is_not_final": OVERTAKEN,
     "test_a_requests_lengths_and_times_add_up": "one door counts the requests of all tests",
     "test_a_refused_request_is_logged_and_counted_once": LOGGED,
     "test_what_reached_the_engine_is_counted_once": LOGGED,

@@ -207,7 +207,7 @@ def test_two_servers_in_one_folder_stay_within_one_bound(tmp_path: Path) -> None
 
 
 def test_a_full_disk_costs_a_block_and_is_not_tried_at_once_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 0.0
     made = store(tmp_path, clock=lambda: now)
@@ -220,10 +220,16 @@ def test_a_full_disk_costs_a_block_and_is_not_tried_at_once_again(
         patched.setattr(disk, "_write", full)
         assert not made.write(name(2), content(2))
         assert not made.write(name(3), content(3))
-    assert made.stats.failed_writes == 1
-    assert not made.write(name(2), content(2)), "still paused"
-    now = disk.PAUSE_S
+        assert made.stats.failed_writes == 1
+        assert not made.write(name(2), content(2)), "still paused"
+        now = disk.PAUSE_S
+        assert not made.write(name(2), content(2))
+        assert made.stats.failed_writes == 2
+    (said,) = caplog.messages
+    assert said == f"blocks cannot be kept in {tmp_path}: No space left on device"
+    now = 2 * disk.PAUSE_S
     assert made.write(name(2), content(2))
+    assert caplog.messages[1:] == [f"blocks are kept in {tmp_path} again"]
     assert made.read(name(1)) == content(1)
     assert not list(tmp_path.rglob("*.part"))
 

@@ -13,16 +13,15 @@ from gguf import GGUFReader
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from benchmarks.support.runners import build_draft_runner, build_runner
 from draftwerk.model.checkpoint.hub import DEFAULT_PACKAGE, locate, safetensors_directory
 from draftwerk.model.checkpoint.info import read_info
-from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.process.build import ModelOptions, build_draft_runner, build_runner
+from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.model_driver import Driver, Live, random_tree
-from tests.support.tiny_models import save_tiny
 
 if importlib.util.find_spec(DEFAULT_PACKAGE) is None:
     pytest.skip("the default model is not installed", allow_module_level=True)
@@ -125,16 +124,10 @@ def test_plain_torch_generates_the_same(prompts, truths):
 
 def test_a_draft_model_changes_no_text(runner, prompts):
     plain = run(runner, prompts, SAMPLED)
-    drafter = build_draft_runner(ModelOptions(dtype="fp32"), runner.vocab_size)
+    drafter = build_draft_runner(ModelOptions(dtype="fp32"))
     drafted = run(runner, prompts, SAMPLED, drafter=drafter)
     assert [live.output for live in drafted.all] == [live.output for live in plain.all]
     assert drafted.rounds < plain.rounds / 3
-
-
-def test_another_vocabulary_cannot_draft(runner: TargetRunner, tmp_path: Path):
-    save_tiny(tmp_path, "llama")
-    with pytest.raises(Refused, match="vocabulary has 97 tokens, the target's has 49152"):
-        build_draft_runner(ModelOptions(source=str(tmp_path), dtype="fp32"), runner.vocab_size)
 
 
 def test_its_info_has_what_it_needs(directory: Path):

@@ -15,13 +15,16 @@ from safetensors.torch import load_file
 
 from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint import hub
-from draftwerk.model.checkpoint.files import content
+from draftwerk.model.checkpoint.files import content, listing
+from draftwerk.model.checkpoint.files.listing import LISTING
 from draftwerk.model.checkpoint.files.safetensors import bf16_bits
 from draftwerk.model.checkpoint.gguf_card import GgufCard
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.info import read_info
+from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.speculative.sampling.defaults import SamplingDefaults
 from tests.support.tiny_models import VOCAB, save_tiny, tiny_model
 
 THETA = 500_000.0
@@ -205,6 +208,54 @@ def test_a_file_overwritten_in_place_is_read_again(tmp_path: Path, monkeypatch: 
     assert hub.locate(str(path)).directory != first.directory
 
 
+@pytest.mark.parametrize("name", ["gguf.json", "config.json", LISTING])
+@pytest.mark.parametrize("how", ["zeroed", "cut", "gone"])
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_damaged_conversion_is_converted_anew(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    how: str,
+    is_seen: bool,
+):
+    """A disk that loses what was written changes no status (`is_seen`): it has to be read."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    if not is_seen:
+        monkeypatch.setattr(listing, "SMALL", 0)
+        monkeypatch.setattr(content.Hashed, "of", lambda path: content.Hashed(0, 0, 0, 0, 0, ""))
+    path = tmp_path / "m.gguf"
+    write_gguf(path, "llama", "llama")
+    directory = hub.locate(str(path)).directory
+    damaged = directory / name
+    whole = damaged.read_bytes()
+    assert hub.locate(str(path)).directory == directory
+    assert [*hub.damaged_models(hub.cache_directory())] == [(directory, False)]
+    assert not caplog.records
+    _damage(damaged, how)
+    assert hub.locate(str(path), reads=not is_seen).directory == directory
+    assert damaged.read_bytes() == whole
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said == f"{damaged} is damaged: m.gguf is read anew"
+    assert not [*hub.cache_directory().glob(".m-*")]
+
+
+def test_the_doctor_reads_conversions_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_gguf(tmp_path / "m.gguf", "llama", "llama")
+    directory = hub.locate(str(tmp_path / "m.gguf")).directory
+    _damage(directory / "config.json", "zeroed")
+    assert [*hub.damaged_models(hub.cache_directory())] == [(directory, True)]
+
+
+def _damage(path: Path, how: str) -> None:
+    if how == "gone":
+        path.unlink()
+    else:
+        data = path.read_bytes()
+        path.write_bytes(data[: len(data) // 2] + bytes(len(data) // 2 if how == "zeroed" else 0))
+
+
 def test_a_file_is_hashed_once_while_it_stays_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -318,3 +369,24 @@ def test_rounding_to_bf16_is_torchs():
 def test_a_directory_of_safetensors_is_used_where_it_is(tmp_path: Path):
     save_tiny(tmp_path / "mine", "llama")
     assert hub.locate(str(tmp_path / "mine")) == ("mine", tmp_path / "mine")
+
+
+def test_the_sampling_that_a_file_recommends_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    class SamplingWriter(gguf.GGUFWriter):
+        def __init__(self, *arguments, **named) -> None:
+            super().__init__(*arguments, **named)
+            self.add_float32("general.sampling.temp", 0.6)
+            self.add_float32("general.sampling.top_p", 0.95)
+            self.add_int32("general.sampling.top_k", 20)
+
+    write_gguf(tmp_path / "plain.gguf", "llama", "llama")
+    monkeypatch.setattr(gguf, "GGUFWriter", SamplingWriter)
+    write_gguf(tmp_path / "says.gguf", "llama", "llama")
+    plain, says = (hub.locate(str(tmp_path / name)) for name in ("plain.gguf", "says.gguf"))
+    assert recommended(plain.directory)[0] == SamplingDefaults()
+    found = SamplingDefaults(temperature=0.6, top_p=0.95, top_k=20)
+    assert recommended(says.directory)[0] == found

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -200,11 +201,31 @@ def test_a_drawn_chain_is_left_to_the_host(directory):
     assert isinstance(whole.parts.chains, Counted) and whole.parts.chains.count == 1
 
 
+def plain_follow(state: Any, chosen: torch.Tensor, vocab: int, page: int) -> None:
+    """The twin of `follow`, row by row."""
+    from draftwerk.model.gpu.chains import BROKEN
+
+    batch, keys = state.batch, state.asked.keys
+    for row in range(state.rows):
+        count, token, position = int(state.left[row]), int(chosen[row]), int(keys[row, 2])
+        sound = 0 <= token < vocab
+        if count > 0:
+            state.found[row, count - 1] = token if sound else BROKEN
+        goes_on = count > 1 and sound
+        slot = int(state.tables[row, position // page]) * page + position % page if goes_on else -1
+        batch.tokens[row] = token if goes_on else 0
+        batch.positions[row] = position if goes_on else 0
+        batch.slots[row] = slot
+        batch.kv_lengths[row] = position + 1 if goes_on else 0
+        state.left[row] = count - 1 if goes_on else 0
+        keys[row, 2] = position + 1
+
+
 @pytest.mark.parametrize("rows", [1, 5, 8])
 def test_following_agrees_with_its_twin(rows: int):
     """Rows that are done, at their last token, on their way, and at what is no token."""
     from draftwerk.model.batch.batch import Facts
-    from draftwerk.model.gpu.chains import State, follow, plain_follow
+    from draftwerk.model.gpu.chains import State, follow
 
     rng, width = Random(rows), 6
     wanted = [

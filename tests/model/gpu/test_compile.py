@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-MODEL = Path(__file__).parents[3] / "draftwerk/model"
+ROOT = Path(__file__).parents[3]
+MODEL, TOOL = ROOT / "draftwerk/model", ROOT / "validation/compile_kernels.py"
 SOURCES = ("gpu", "draft_head", "batch", "reference")
 """Where the kernels are, and the constants that they are compiled for."""
 
@@ -19,7 +20,7 @@ def fingerprint() -> str:
     """Return a hash of all that decides the compiler's output."""
     import triton
 
-    found = sha256(triton.__version__.encode())
+    found = sha256(triton.__version__.encode() + TOOL.read_bytes())
     for source in SOURCES:
         for path in sorted((MODEL / source).rglob("*.py")):
             found.update(path.read_bytes())
@@ -30,7 +31,7 @@ def compiled() -> str:
     """Return what compiling prints; in another process: this one's kernels are interpreted."""
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     ended = subprocess.run(
-        [sys.executable, "-m", "draftwerk.model.gpu.compile", "--first"],
+        [sys.executable, "-m", "validation.compile_kernels", "--first"],
         env=environment,
         capture_output=True,
         text=True,

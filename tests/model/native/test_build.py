@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from draftwerk.model.native import build
+from draftwerk.model.native import build, library
 from draftwerk.model.native.build import NativeUnavailable, obtain
 from draftwerk.model.native.isa import ISAS
 from draftwerk.model.native.pool import Pool
@@ -126,8 +126,49 @@ def test_a_ready_made_library_needs_no_compiler(
     ready = build.ready_path(ISAS["avx2"])
     ready.parent.mkdir()
     ready.write_text("a library")
+    build.seal(ready)
     assert obtain().path == ready
     assert "ready-made" in obtain().origin
+
+
+@pytest.mark.parametrize("how", ["empty", "cut short", "one bit flipped", "not sealed"])
+@pytest.mark.parametrize("is_ready_made", [False, True])
+def test_a_damaged_library_is_compiled_anew(
+    cache: Path, compiler: Path, caplog: pytest.LogCaptureFixture, how: str, is_ready_made: bool
+) -> None:
+    path = build.ready_path(ISAS["avx2"]) if is_ready_made else obtain().path
+    if is_ready_made:
+        path.parent.mkdir()
+        path.write_text("a library")
+        build.seal(path)
+    whole = path.read_bytes()
+    spoiled = {
+        "empty": b"",
+        "cut short": whole[: len(whole) - 1],
+        "one bit flipped": bytes([whole[0] ^ 1]) + whole[1:],
+        "not sealed": whole.rpartition(build.SEAL)[0],
+    }
+    path.write_bytes(spoiled[how])
+    made = obtain().path
+    assert build.is_whole(made) and made.parent == cache
+    assert [*build.damaged_libraries(cache)] == [(made, False)]
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [f"{path} is damaged: the kernels are compiled anew"]
+
+
+def test_a_library_that_does_not_load_is_compiled_anew_once(
+    cache: Path, compiler: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    build.library_path.cache_clear()
+    path = build.library_path()
+    with pytest.raises(NativeUnavailable, match="does not load"):
+        library._loaded(None)  # the fake compiler's object is no library, nor is the next
+    assert len(compiler.read_text().splitlines()) == 2 * (
+        len(list(build.SOURCES.rglob("*.cpp"))) + 1
+    )
+    (record,) = caplog.records
+    assert f"{path} does not load" in record.getMessage()
+    build.library_path.cache_clear()
 
 
 def test_a_cache_that_cannot_be_written_is_named(

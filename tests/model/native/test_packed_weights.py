@@ -12,9 +12,8 @@ from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint import packed_weights
 from draftwerk.model.checkpoint.loader import Tensors
 from draftwerk.model.checkpoint.packed_weights import HEADER_BYTES, PREFIX, WeightStore
-from draftwerk.model.process import build
+from draftwerk.model.process import build, parts
 from draftwerk.model.process.build import ModelOptions
-from draftwerk.model.ranks import parts
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, NewSequence, Proposal, Round, Row
 from draftwerk.speculative.sampling.params import Sampling
@@ -98,30 +97,53 @@ def damage(path: Path, how: str) -> None:
         case "cut short":
             del data[-1:]
         case "of a process that was killed":
-            data[HEADER_BYTES - HEADER_BYTES + 48 :][:8] = bytes(8)
             data[48:56] = bytes(8)
         case "another model's":
             data[8] ^= 1
-        case "no such file at all":
+        case "no such file":
             data[:] = b"text"
+        case "one bit flipped":
+            data[HEADER_BYTES + 1000] ^= 1
+        case "zeroes in the middle":
+            data[len(data) // 2 : len(data) // 2 + 4096] = bytes(4096)
+        case "checksums altered":
+            data[-1] ^= 1
         case _:
             del data[:]
     path.write_bytes(data)
 
 
 @pytest.mark.parametrize(
-    "how", ["cut short", "of a process that was killed", "another model's", "no such file", "empty"]
+    "how",
+    [
+        "cut short",
+        "of a process that was killed",
+        "another model's",
+        "no such file",
+        "empty",
+        "one bit flipped",
+        "zeroes in the middle",
+        "checksums altered",
+    ],
 )
 def test_a_bad_file_is_packed_anew(
-    directory: Path, memory: SharedMemory, cache: Path, how: str
+    directory: Path,
+    memory: SharedMemory,
+    cache: Path,
+    how: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     plain = answers(directory, memory)
     (path,) = cache.glob(f"{PREFIX}*.bin")
     whole = path.read_bytes()
+    assert [*packed_weights.damaged_files(cache)] == [(path, False)]
     damage(path, how)
+    assert [*packed_weights.damaged_files(cache)] == [(path, how != "another model's")]
     other = SharedMemory.make(0)
     assert answers(directory, other) == plain
     assert path.read_bytes() == whole
+    (said,) = [each.getMessage() for each in caplog.records if each.name == "draftwerk"]
+    assert str(path) in said and "packed anew" in said
     other.close()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from draftwerk.model.native.benchmark import default_shape
+from benchmarks.kernels import default_shape
 from draftwerk.model.reference.kv_pages import allocate
 
 GROWTH_MAX = 64 * 2**20

@@ -368,7 +368,7 @@ def test_reasoning_ends_where_its_budget_does() -> None:
 
 def test_text_keeps_to_its_own_grammar_beside_calls_and_behind_reasoning() -> None:
     for inner, good, bad in (
-        (Grammar("json_schema", '{"type":"object","required":["a"]}'), '{"a":1}', "Hello"),
+        (Grammar("json_schema", '{"type":"object","required":["a"]}'), '{"a": 1}', "Hello"),
         (Grammar("regex", "[ab/]+"), "a/b", "c"),
         (Grammar("lark", 'start: x\nx: "yes" | "no"\n'), "yes", "y e s"),
     ):

@@ -48,7 +48,6 @@ ROW = Row(
         head_tree=(HeadNode(-1, 3, (4, 7), (0, 9)),),
         jump_forward=(4,),
     ),
-    early=(4,),
 )
 """Feedback for every source that lives on it."""
 
@@ -91,7 +90,7 @@ def test_feedback_is_good_for_one_row(spec: SourceSpec) -> None:
     """Whatever a row does not bring again is outdated: new tokens were committed since."""
     source, fresh = spec.make(inputs()), spec.make(inputs())
     assert source is not None and fresh is not None
-    empty = msgspec.structs.replace(ROW, feedback=NOTHING_LEARNED, early=())
+    empty = msgspec.structs.replace(ROW, feedback=NOTHING_LEARNED)
     trees: list[DraftTree] = []
     for each, rows in ((source, (ROW, empty)), (fresh, (empty,))):
         for row in rows:
@@ -109,19 +108,18 @@ def test_the_table_says_who_lives_on_the_best_tokens() -> None:
 def test_a_sequence_has_the_sources_that_are_allowed_and_can_draft() -> None:
     every = inputs()
     assert len(make_sources(every, SETTINGS)) == len(SOURCES) - 1  # the draft model's come later
-    # A prediction is always the client's wish, and so is an early text.
-    assert len(make_sources(every, ())) == 2
+    # A prediction is always the client's.
+    assert len(make_sources(every, ())) == 1
     assert [type(each).__name__ for each in make_sources(every, ["ngram"])] == [
         "PredictionSource",
         "NgramSource",
-        "EarlySource",
     ]
     plain = every._replace(new_sequence=NewSequence(TOKENS, len(TOKENS), Sampling(temperature=0.0)))
     assert len(make_sources(plain, SETTINGS)) == len(SOURCES) - 3  # no grammar, no prediction
 
 
 def test_names_that_can_be_chosen() -> None:
-    assert set(SETTINGS) == {spec.name for spec in SOURCES} - {"prediction", "early"}
+    assert set(SETTINGS) == {spec.name for spec in SOURCES} - {"prediction"}
     assert set(WITHOUT_MODEL) == set(SETTINGS) - {"draft"}
 
 

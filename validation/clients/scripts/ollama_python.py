@@ -77,7 +77,7 @@ def about() -> None:
 
 @case("a refusal")
 def refusal() -> None:
-    for options in ({"num_gpu": 1}, {"mirostat": 2}):
+    for options in ({"typical_p": 0.5}, {"mirostat": 2}):
         try:
             client.chat(MODEL, MESSAGES, options=options)
         except ResponseError as error:

@@ -5,9 +5,9 @@ import { $, element } from "./dom.js";
 const STEPS_SHOWN = 120;
 
 export const MEANINGS = {
-  target: "the model, nothing guessed",
-  bonus: "the model, after right guesses",
-  corrected: "the model, after a wrong guess",
+  target: "computed by the model; nothing was guessed here",
+  bonus: "computed by the model in the same step, as every guess before was right",
+  corrected: "computed by the model in place of a wrong guess",
 };
 
 /** Take in the server's draft sources: what each drafts, and its colour. */
@@ -27,9 +27,9 @@ const show = (id, value, unit = "") => {
 
 /** Show a reply's figures as of now. */
 export function showFigures(reply) {
-  const { seconds, tokens, steps, open } = reply;
+  const { tokens, steps, open } = reply;
   show("ttft", reply.first ? Math.round(reply.first - reply.started) : null, "ms");
-  show("speed", seconds > 0 ? ((tokens - reply.early) / seconds).toFixed(1) : null, "tok/s");
+  show("speed", reply.speed, "tok/s");
   show("accepted", steps.length ? ((tokens - open) / steps.length).toFixed(2) : null);
   show("count", tokens);
   drawSteps(steps);

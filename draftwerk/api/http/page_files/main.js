@@ -14,9 +14,14 @@ const NEAR = 160;  // pixels from the end within which the talk scrolls along
 const IDEAS = ["Write a list of five rivers in Europe.", "Explain a queue with a short example in Python.",
   "Compare tea and coffee in a table."];
 
+const CUT = "cut: the page was closed before the answer ended";
+const BUSY = "An answer is being written. Escape ends it; your message stays here, to be sent then.";
+const KEPT_EACH_MS = 1000;
+
 const shelf = new Shelf(localStorage);
 let conversation = new Conversation();
 let running = null;
+let keepUnfinished = () => {};
 
 const talk = new Talk({
   edited: (node, text) => !running && send(text, node.parent),
@@ -64,7 +69,8 @@ async function ask(parent, one, other = $("compare").checked ? askedBeside(one) 
   const views = wishes.map(() => new AnswerView("Answer"));
   $("talk").append(other ? paired(views) : views[0].box);
   if (other) views.forEach((view, place) => titled(view, place, wishes.map((each) => ({ asked: each }))));
-  const replies = await run(views, wishes.map((each) => requestOf(mine.path(parent.id), each)));
+  const replies = await run(views, wishes.map((each) => requestOf(mine.path(parent.id), each)),
+    (unfinished) => keepCut(mine, parent, unfinished, wishes));
   const kept = replies.map((reply, place) =>
     reply.isEmpty && !reply.isWhole ? null : keptOf(mine, parent, reply, wishes[place], views[place]));
   const [first] = kept.filter(Boolean);
@@ -81,6 +87,17 @@ function keptOf(mine, parent, reply, { system }, view) {
   view.reply = reply;
   talk.views.set(node.id, view);
   return node;
+}
+
+/** Keep what has come of answers so far, as cut: whoever closes the page finds it there. */
+function keepCut(mine, parent, replies, wishes) {
+  if (!$("keep").checked) return;
+  const copy = new Conversation(structuredClone({ ...mine }));
+  const nodes = replies.map((reply, place) => copy.add(parent.id,
+    { ...reply.kept({ system: wishes[place].system }), whole: false, failed: true, facts: CUT }));
+  if (nodes.length === 2) beside(...nodes);
+  copy.choose(nodes[0].id);
+  shelf.keep(copy);
 }
 
 function beside(one, other) {
@@ -112,8 +129,11 @@ async function check(node) {
   announce(verdict(node, mine.nodes[node.beside]));
 }
 
-/** Run requests side by side, each into its view; returns the replies when all have ended. */
-async function run(views, requests) {
+/**
+ * Run requests side by side, each into its view; returns the replies when all have ended. Until
+ * then `unfinished` is called with them now and then, and when the page is left.
+ */
+async function run(views, requests, unfinished = () => {}) {
   const stop = new AbortController();
   running = stop;
   $("go").textContent = "Stop";
@@ -121,8 +141,13 @@ async function run(views, requests) {
   scrollDown();
   const follow = setInterval(() => nearTheEnd() && scrollDown(), 120);
   const replies = requests.map((request) => new Reply(structuredClone(request)));
+  keepUnfinished = () => unfinished(replies);
+  const keeping = setInterval(keepUnfinished, KEPT_EACH_MS);
   await Promise.all(replies.map((reply, at) => runOne(reply, views[at], stop.signal)));
   clearInterval(follow);
+  clearInterval(keeping);
+  keepUnfinished = () => {};
+  $("hint").textContent = "";
   if (nearTheEnd()) scrollDown();
   running = null;
   $("go").textContent = "Send";
@@ -142,7 +167,7 @@ async function runOne(reply, view, stop) {
     await fill(reply, stop, () => { frame ||= requestAnimationFrame(draw); });
   } catch (error) {
     if (error.name === "AbortError") reply.end("stopped", null);
-    else reply.error = error.message;
+    else reply.error = reply.isEmpty || error.isServers ? error.message : `cut: ${error.message}`;
   }
   cancelAnimationFrame(frame);
   draw();
@@ -230,7 +255,9 @@ $("prompt").onkeydown = (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
   if (!running) $("form").requestSubmit();
+  else if ($("prompt").value.trim()) $("hint").textContent = BUSY;
 };
+addEventListener("pagehide", () => keepUnfinished());
 addEventListener("keydown", (event) => {
   if (event.key === "Escape" && running && !$("shown").open) running.abort();
 });
@@ -268,12 +295,20 @@ async function greet() {
     $("model").dataset.name = card.model;
     const drafts = `drafts: ${card.draft_sources.join(", ") || "none"}`;
     $("model").textContent = [card.model, card.device, card.dtype, drafts].filter(Boolean).join(" · ");
+    showDefaults(card.model);
     $("state").textContent = card.exact ? "exact" : "";
     $("state").title = card.exact ? "One seed gives one text, bit for bit" : "";
   } catch {
     $("model").textContent = "waiting for the server…";
     setTimeout(greet, 1000);
   }
+}
+
+/** Show in empty fields what the model itself recommends. */
+async function showDefaults(model) {
+  const reply = await fetch("/v1/models", { headers: headers() });
+  const found = reply.ok ? (await reply.json()).data.find(({ id }) => id === model)?.sampling : {};
+  for (const name of ["temperature", "top_p"]) $(name).placeholder = found?.[name] ?? 1;
 }
 $("key").onchange = greet;
 

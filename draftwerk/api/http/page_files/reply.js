@@ -31,8 +31,7 @@ export class Reply {
     this.reason = "";
     this.error = "";
     this.metrics = null;
-    this.hypothesis = "";       // what may come, while nothing has
-    this.segments = [];         // how each passage was come by
+    this.segments = [];         // how each document was read
   }
 
   /** Take in tokens, before the parts that they make. */
@@ -102,6 +101,11 @@ export class Reply {
     return (this.last - this.first) / 1000;
   }
 
+  /** Tokens per second from the first on; null until there is a second. */
+  get speed() {
+    return this.seconds > 0 ? ((this.tokens - this.early) / this.seconds).toFixed(1) : null;
+  }
+
   /** Return what a conversation keeps of it. */
   kept(asked) {
     const { model, messages, stream, ...rest } = this.request;
@@ -112,24 +116,24 @@ export class Reply {
         ({ id: call.id, name: call.name, arguments: call.arguments.text })) : undefined,
       traces: this.content.tokens.map(({ end, origin }) => [end, origin]),
       passages: this.segments.length ? this.segments.map(passageFact) : undefined,
-      facts: this.error || facts(this.reason, this.metrics) };
+      facts: this.error || facts(this) };
   }
 }
 
-function facts(reason, metrics) {
+function facts({ reason, metrics, speed }) {
   const found = [reason];
-  if (metrics?.tokens_per_second) found.push(`${metrics.tokens_per_second.toFixed(1)} tok/s`);
+  if (metrics && speed) found.push(`${speed} tok/s`);
   const spoke = metrics?.speculative_decoding;
   if (spoke) found.push(`${spoke.mean_acceptance_length.toFixed(2)} tokens per step`);
   if (metrics?.seed !== undefined) found.push(`seed ${metrics.seed}`);
   return found.join(" · ");
 }
 
-/** Say how one passage was come by. */
+/** Say how one document was read. */
 function passageFact({ tokens, cached_tokens: cached, blended_tokens: kept }, number) {
   const how = cached ? `reused (${cached} of ${tokens} tokens)` : `read (${tokens} tokens)`;
   const share = kept ? `, ${Math.round((100 * (tokens - kept)) / tokens)} % computed again` : "";
-  return `Passage ${number + 1}: ${how}${share}`;
+  return `Document ${number + 1}: ${how}${share}`;
 }
 
 function described(token, origin) {

@@ -32,7 +32,6 @@ export function asked() {
   if (passages.length) {
     body.documents = passages;
     if ($("blend").value === "reuse") body.blend = true;
-    if ($("blend").value === "early") body.blend = { lossless: true };
   }
   if (!$("speculate").checked) body.speculation = { enabled: false };
   if ($("format").value !== "text") body.response_format = { type: $("format").value };

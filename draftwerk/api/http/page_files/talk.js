@@ -12,25 +12,22 @@ export class AnswerView {
     this.title = element("h3", { hidden: true });
     this.before = element("div");
     this.after = element("div");
-    this.early = element("p", { class: "hypothesis", hidden: true, "aria-label": "Not final" });
-    this.passages = element("ul", { class: "passages", hidden: true, "aria-label": "Passages" });
+    this.passages = element("ul", { class: "passages", hidden: true, "aria-label": "Documents" });
     this.foot = element("div", { class: "foot" });
     this.bar = element("div", { class: "bar" });
     this.box = element("article", { class: "answer", "aria-label": label }, this.title,
-      this.before, this.early, this.words.box, this.after, this.passages, this.foot, this.bar);
+      this.before, this.words.box, this.after, this.passages, this.foot, this.bar);
     this.calls = [];
   }
 
   /** Draw a reply, or what is kept of one. */
-  draw({ content, reasoning, calls, hypothesis = "" }) {
-    this.early.hidden = Boolean(!hypothesis || content.text || calls.length);
-    this.early.textContent = hypothesis;
+  draw({ content, reasoning, calls }) {
     if (reasoning.text) this.#drawReasoning(reasoning, !content.text && !calls.length);
     this.words.draw(content);
     calls.forEach((call, number) => this.#drawCall(call, number));
   }
 
-  /** Show how each passage was come by, in words. */
+  /** Show how each document was read, in words. */
   showPassages(facts = []) {
     this.passages.hidden = !facts.length;
     this.passages.replaceChildren(...facts.map((fact) => element("li", {}, fact)));

@@ -3,13 +3,12 @@
 import { $ } from "./dom.js";
 import { headers } from "./settings.js";
 
-const failure = (body, fallback) => new Error(body?.error?.message ?? fallback);
+const failure = (body, fallback) =>
+  Object.assign(new Error(body?.error?.message ?? fallback), { isServers: true });
 
 /** Fill a reply from the server; the chosen transport's errors are thrown. */
 export function fill(reply, stop, changed) {
-  // Only Responses has events for a text that is not final.
-  const isSocket = $("transport").value === "ws" || reply.request.blend?.lossless;
-  return (isSocket ? overSocket : overSse)(reply, stop, changed);
+  return ($("transport").value === "ws" ? overSocket : overSse)(reply, stop, changed);
 }
 
 async function overSse(reply, stop, changed) {
@@ -92,9 +91,6 @@ function addEvent(reply, event) {
     case "response.output_text.delta":
       reply.takeTokens(event.logprobs ?? [], event.origins ?? []);
       reply.say(reply.content, event.delta);
-      return true;
-    case "response.output_text.hypothesis":
-      reply.hypothesis = event.text;
       return true;
     case "response.reasoning_text.delta":
       reply.say(reply.reasoning, event.delta);

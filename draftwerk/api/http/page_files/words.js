@@ -1,6 +1,7 @@
 // A text on the page: laid out or plain, its tokens coloured; what stands is not drawn again.
 
 import { $, element } from "./dom.js";
+import { MEANINGS } from "./figures.js";
 import { blocks, drawn } from "./markdown.js";
 
 /** Draws a growing text into one element. */
@@ -56,11 +57,16 @@ function painter(text, tokens) {
       const token = tokens[at];
       const to = Math.min(token.end, end);
       parent.append(element("span", { class: "token", "data-origin": token.origin,
-        title: token.title }, text.slice(from, to)));
+        title: explained(token) }, text.slice(from, to)));
       from = to;
     }
     if (from < end) parent.append(text.slice(from, end));
   };
+}
+
+/** Return what a token's pointer shows: its origin in words, and how likely it was. */
+function explained({ origin, title }) {
+  return origin && [title ?? origin, MEANINGS[origin]].filter(Boolean).join("\n");
 }
 
 /** Return the number of the first token that ends after a place. */

@@ -48,23 +48,29 @@ class Hashed(msgspec.Struct, frozen=True, array_like=True):
         return msgspec.structs.replace(self, name=name)
 
 
-def content_name(path: Path, memory: Path) -> str:
+def content_name(path: Path, memory: Path, *, reads: bool = False) -> str:
     """Return a name that only a file of the same bytes has; `memory` is the folder of kept hashes.
 
-    Raises Refused for a file that is written meanwhile, OSError for one that cannot be read.
+    With `reads` a kept hash is not trusted: a disk may lose what was written. Raises Refused for a
+    file that is written meanwhile, OSError for one that cannot be read.
     """
     before = Hashed.of(path)
     note = memory / f".hashed-{sha256(os.fsencode(path.resolve())).hexdigest()[:DIGITS]}"
     remembered = _read(note)
-    if remembered is not None and remembered.named("") == before:
+    if not reads and remembered is not None and remembered.named("") == before:
         return remembered.name
-    with path.open("rb") as file:
-        name = file_digest(file, "sha256").hexdigest()[:DIGITS]
+    name = hashed_content(path)
     if Hashed.of(path) != before:
         raise Refused(f"{path}: it is being written; try again when it is whole")
     if time.time_ns() - before.ctime_ns > SETTLED_NS:
         _write(note, before.named(name))
     return name
+
+
+def hashed_content(path: Path) -> str:
+    """Return the name of a file's content, which is read whole."""
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()[:DIGITS]
 
 
 def _read(note: Path) -> Hashed | None:

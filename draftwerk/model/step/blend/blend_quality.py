@@ -12,7 +12,6 @@ import msgspec
 from torch import Tensor
 
 from draftwerk.model.step.blend.blend_trial import BlendTrial
-from draftwerk.speculative.blend.measured import Quality
 from draftwerk.speculative.blend.rules import Blend, RuleName
 
 ANSWER = 24
@@ -37,6 +36,26 @@ class Sample(msgspec.Struct, frozen=True):
     overlap: float
     first_token_s: float
     exact_s: float
+
+
+class Quality(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rule at one ratio came to over all prompts."""
+
+    rule: RuleName
+    ratio: float
+    kl_mean: float
+    """Nats a token."""
+    kl_p99: float
+    top1: float
+    """Share of places where the best token is the exact one's."""
+    first_divergence: float
+    """Mean of the first place where it is not; the answer's length if there is none."""
+    overlap: float
+    """Share of the blended greedy answer that stands at the same places in the exact one."""
+    first_token_s: float
+    """Median, segments found in the cache."""
+    exact_s: float
+    """Median of the exact prefill's first token, nothing found."""
 
 
 def measure(

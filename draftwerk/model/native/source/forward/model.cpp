@@ -56,7 +56,8 @@ Matrix &Model::place(int layer, Part part) {
 }
 
 void Model::embed(int token, float *values) const {
-    if (!embedding) return unpack_row(stored_embedding.tiles ? stored_embedding : head, token, values);
+    const Matrix &rows = stored_embedding.tiles ? stored_embedding : head;
+    if (!embedding) return unpack_row(rows, token, values);
     size_t begin = static_cast<size_t>(token) * shape.hidden;
     for (int i = 0; i < shape.hidden; i++) {
         values[i] = embedding_is_bf16 ? widen(static_cast<const bf16 *>(embedding)[begin + i])

@@ -50,12 +50,14 @@ void q4_0(const uint8_t *from, float *to) {
     });
 }
 void q4_1(const uint8_t *from, float *to) {
-    halves_of_sixteen(to, [&, d = half_at(from), m = half_at(from + 2)](int, int byte, bool upper) {
+    float d = half_at(from), m = half_at(from + 2);
+    halves_of_sixteen(to, [&](int, int byte, bool upper) {
         return d * static_cast<float>(nibble(from[4 + byte], upper)) + m;
     });
 }
 void q5_0(const uint8_t *from, float *to) {
-    halves_of_sixteen(to, [&, d = half_at(from), fifth = word_at(from + 2)](int i, int byte, bool upper) {
+    float d = half_at(from);
+    halves_of_sixteen(to, [&, fifth = word_at(from + 2)](int i, int byte, bool upper) {
         int q = nibble(from[6 + byte], upper) | (fifth >> i & 1) << 4;
         return d * static_cast<float>(q - 16);
     });

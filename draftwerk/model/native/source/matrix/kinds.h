@@ -15,7 +15,8 @@
 //     Q3_K   ½ + 3 + 8 + 16    d; scales; bit j of word t is the third of input 32 j + 4 t ..
 //     Q4_K   1 + 3 + 32        d, dmin; scales; word 8 i + t low: inputs 64 i .., high: 32 later
 //     Q5_K   1 + 3 + 8 + 32    d, dmin; scales; fifth bits as Q3_K's third
-//     Q6_K   ½ + 4 + 2 x 8 x 3 d; scales; of a half low bits of quarters 0 and 2, 1 and 3, high bits
+//     Q6_K   ½ + 4 + 2 x 8 x 3 d; scales; of each half the low bits of quarters 0 and 2, those of 1
+//                              and 3, and the high bits of all
 //     IQ4_XS 1 + 1 + 32        d and two bits of each scale; four bits of each; blocks as IQ4_NL
 //     MXFP4  1 + 4 x 4         exponents of four blocks
 #pragma once
@@ -30,8 +31,8 @@ enum class Kind : int32_t {
 };
 
 // A unit: of FILE_BYTES in the file, INPUTS of them, LINES of a panel. `byte_of(line, i)` is where
-// in the file's block byte i of that line's word is; HALF the place of the half that is in a line
-// of its own, -1 without. FIFTH is the line whose bits are moved, -1 without.
+// in the file's block byte i of that line's word is; HALF is the place of the half that lies in a
+// line of its own, FIFTH the line whose bits are moved, -1 without.
 template <Kind KIND, int BYTES, int INPUTS_, int LINES_, int HALF_ = -1, int FIFTH_ = -1>
 struct Unit {
     static constexpr Kind kind = KIND;

@@ -138,7 +138,8 @@ Matrix stored(Pool &pool, const std::vector<StoredPart> &parts, int k, bool alte
         const StoredPart &part = parts[which];
         Kind kind = static_cast<Kind>(part.kind);
         int count = std::min(TILE, part.count - row);
-        matrix.stored.push_back({at, panel_bytes_of(kind, k), part.kind, before[which] + row, count});
+        size_t panel = panel_bytes_of(kind, k);
+        matrix.stored.push_back({at, panel, part.kind, before[which] + row, count});
         at += stored_bytes(kind, count, k);
     }
     matrix.tiles = static_cast<int>(matrix.stored.size());

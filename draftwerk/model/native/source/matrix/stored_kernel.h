@@ -160,7 +160,9 @@ struct SixBits {
     Ints minimum() const { return byte<G % 4>(minima[G / 4]); }
 };
 struct HalvesOfLine {
-    static Floats d_of(const uint8_t *at, const uint8_t *) { return native::low_halves(line<0>(at)); }
+    static Floats d_of(const uint8_t *at, const uint8_t *) {
+        return native::low_halves(line<0>(at));
+    }
     static Floats dmin(const uint8_t *at) { return native::high_halves(line<0>(at)); }
 };
 template <>
@@ -251,7 +253,9 @@ struct Reading<Kind::iq4_xs> : Shape<1, 1, 128, true> {
         return native::with_offset(
             native::look_up(IQ4_VALUES, nibbles<T / 4 * 4>(line<2 + 4 * G + T % 4>(at))));
     }
-    static Floats d_of(const uint8_t *at, const uint8_t *) { return native::low_halves(line<0>(at)); }
+    static Floats d_of(const uint8_t *at, const uint8_t *) {
+        return native::low_halves(line<0>(at));
+    }
 };
 
 // Where the products of half HALF (of a group with one sum: 0) begin.
@@ -276,7 +280,9 @@ struct UnitProduct {
     static constexpr int GROUPS = Of::INPUTS / BLOCK;
     static constexpr int SPAN = Read::SPAN;
     static constexpr int DOTS = Read::SUMS == 2 ? 2 * native::STORED_DOTS : native::STORED_DOTS;
-    static constexpr int AT_ONCE = SPAN * COUNT <= DOTS ? SPAN : SPAN / 2 * COUNT <= DOTS && SPAN > 1 ? SPAN / 2 : 1;
+    // Groups whose sums are in registers together: those share what is read of a line.
+    static constexpr int HALF_SPAN = SPAN > 1 && SPAN / 2 * COUNT <= DOTS ? SPAN / 2 : 1;
+    static constexpr int AT_ONCE = SPAN * COUNT <= DOTS ? SPAN : HALF_SPAN;
     using Sum = native::QuadSum<!Read::SIGNED>;
     using Weights = native::QuadWeights<!Read::SIGNED>;
 
@@ -306,7 +312,9 @@ struct UnitProduct {
             constexpr int T = HALF * WORDS + decltype(t)::value;
             repeat<AT_ONCE>([&](auto g) INLINED {
                 const Weights w(Read::template word<FIRST + decltype(g)::value, T>(at));
-                repeat<COUNT>([&](auto r) INLINED { dots[g][r].add(w, x[r][FIRST + g].bytes + 4 * T); });
+                repeat<COUNT>([&](auto r) INLINED {
+                    dots[g][r].add(w, x[r][FIRST + g].bytes + 4 * T);
+                });
             });
         });
         repeat<AT_ONCE>([&](auto g) INLINED {
@@ -328,12 +336,15 @@ struct UnitProduct {
     [[gnu::always_inline]] inline void finish(const Ints (&totals)[COUNT]) {
         if constexpr (Read::SCALED) {
             repeat<COUNT>([&](auto r) INLINED {
-                part[r] = native::fma(native::to_floats(totals[r]), native::broadcast(x[r][G].scale), part[r]);
+                part[r] = native::fma(native::to_floats(totals[r]),
+                                      native::broadcast(x[r][G].scale), part[r]);
             });
             repeat<Read::MINIMA>([&](auto i) INLINED {
-                const Floats minimum = native::to_floats(scales.template minimum<G, decltype(i)::value>());
+                const Ints whole = scales.template minimum<G, decltype(i)::value>();
+                const Floats minimum = native::to_floats(whole);
                 repeat<COUNT>([&](auto r) INLINED {
-                    float weighed = Read::MINIMA == 2 ? x[r][G].weighed_halves[i] : x[r][G].weighed;
+                    const StoredGroup &of = x[r][G];
+                    float weighed = Read::MINIMA == 2 ? of.weighed_halves[i] : of.weighed;
                     low[r] = native::fma(minimum, native::broadcast(weighed), low[r]);
                 });
             });
@@ -397,7 +408,8 @@ void multiply_panel(const uint8_t *rows, size_t stride, int k, const uint8_t *pa
         const size_t begin = unit_at<Of>(u), halves = halves_at<Of>(u);
         const StoredGroup *x[COUNT];
         repeat<COUNT>([&](auto r) INLINED {
-            x[r] = reinterpret_cast<const StoredGroup *>(rows + r * stride) + u * (Of::INPUTS / BLOCK);
+            auto *groups = reinterpret_cast<const StoredGroup *>(rows + r * stride);
+            x[r] = groups + u * (Of::INPUTS / BLOCK);
         });
         if constexpr (FETCH) {
             if (Of::PAIRED && u % 2 == 0) native::prefetch(next + halves);
@@ -421,12 +433,14 @@ using Kernel = void (*)(const uint8_t *, size_t, int, const uint8_t *, const uin
 // By rows; of numbers that are not listed several kernels share the rows.
 struct Kernels {
     Kernel of[native::STORED_ROWS + 1];
+    Kernel one_that_fetches;
 };
 // Types that are met OFTEN have kernels for more numbers of rows: each takes seconds to compile.
 template <Kind KIND, bool OFTEN>
 constexpr Kernels kernels_of() {
     Kernels found = {{nullptr, multiply_panel<KIND, 1, false>, multiply_panel<KIND, 2, true>,
-                      nullptr, multiply_panel<KIND, 4, true>}};
+                      nullptr, multiply_panel<KIND, 4, true>},
+                     multiply_panel<KIND, 1, true>};
     if constexpr (OFTEN) found.of[3] = multiply_panel<KIND, 3, true>;
     if constexpr (OFTEN && native::STORED_ROWS > 4) {
         found.of[6] = multiply_panel<KIND, 6, true>;

@@ -242,7 +242,8 @@ struct QuadSum {
     }
     // What `total` takes of whole numbers, of sixteen bits each.
     static Ints scale(Ints lanes) {
-        return NIBBLES ? _mm512_mask_mov_epi16(lanes, 0xaaaaaaaa, _mm512_slli_epi32(lanes, 16)) : lanes;
+        Ints above = _mm512_slli_epi32(lanes, 16);
+        return NIBBLES ? _mm512_mask_mov_epi16(lanes, 0xaaaaaaaa, above) : lanes;
     }
     Ints total(Ints scale) const {
         return NIBBLES ? _mm512_madd_epi16(sum, scale) : multiply(sum, scale);

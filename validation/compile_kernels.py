@@ -1,4 +1,4 @@
-"""Compile every kernel ahead of time, without a GPU: `python -m draftwerk.model.gpu.compile`.
+"""Compile every kernel ahead of time, without a GPU: `python -m validation.compile_kernels`.
 
 Prints registers, spills and shared memory of each, as `ptxas` and `cuobjdump` from the Triton wheel
 count them. A kernel that spills would be slow; one that does not compile would fail at the start.

@@ -1,6 +1,6 @@
 """What each weight format costs in quality.
 
-Run as `python -m draftwerk.model.native.quality TEXT_FILE [MODEL]`.
+Run as `python -m benchmarks.format_quality TEXT_FILE [MODEL]`.
 
 Compares next-token distributions on a text with those of the float32 format: Kullback-Leibler
 divergence in nats, perplexity, and how often the most likely token is the same.
@@ -14,8 +14,8 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from benchmarks.kernels import one_row, pages_for
 from draftwerk.model.checkpoint.loader import Checkpoint, load
-from draftwerk.model.native.benchmark import one_row, pages_for
 from draftwerk.model.native.forward import FORMATS, NativeForward
 from draftwerk.model.native.pool import Pool
 

@@ -1,6 +1,6 @@
 """How far a native forward pass is from what the machine allows.
 
-Run as `python -m draftwerk.model.native.benchmark`.
+Run as `python -m benchmarks.kernels`.
 
 The floor of a step is the longer of two measured times: streaming every packed weight once, and
 doing its multiply-adds in registers. All measurements of a line are interleaved, so that a busy

@@ -1,0 +1,187 @@
+"""What one process has of a model on a CPU: weights, forward pass, pages."""
+
+from dataclasses import replace
+from time import perf_counter
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from draftwerk.machine.host import memory_bytes as machine_bytes
+from draftwerk.machine.threads import ALWAYS_ALL, fastest_count, usable_cpus
+from draftwerk.model.attention.choice import Needs, choose_attention
+from draftwerk.model.batch.batch import Pages
+from draftwerk.model.checkpoint.gguf_card import read_card
+from draftwerk.model.checkpoint.hub import cache_directory, locate
+from draftwerk.model.checkpoint.loader import Checkpoint, load, load_vocabulary
+from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.checkpoint.packed_weights import (
+    WeightStore,
+    identity_fingerprint,
+    weights_fingerprint,
+)
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.weights import AnyWeights, Weights
+from draftwerk.model.native.build import Library, source_key
+from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.stored import STORED, dequantised, rows_of
+from draftwerk.model.native.trials import trial_s
+from draftwerk.model.ranks.share import Share
+from draftwerk.model.reference.forward import TorchForward, prefer_speed
+from draftwerk.model.reference.kv_pages import allocate, page_shape
+from draftwerk.model.reference.shared_pages import SharedPages, page_memory
+from draftwerk.speculative.protocol.frames import OnProgress
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+FIRST_ROWS = 16
+THREADS_S = 1.0
+"""For finding the best number of threads, where there are many CPUs."""
+
+
+class TorchPart(NamedTuple):
+    """A model in torch, or a share of one."""
+
+    model: Checkpoint
+    forward: TorchForward
+    pages: Pages
+    shared: SharedPages | None
+    threads: int
+
+
+class NativePart(NamedTuple):
+    """A model on the native kernels, or a share of one."""
+
+    model: Checkpoint
+    forward: NativeForward
+    pages: Pages
+    shared: SharedPages | None
+    pool: Pool
+    threads: int
+    measured_s: float
+
+
+def native_part(
+    options: ModelOptions, kernels: Library, share: Share, progress: OnProgress
+) -> NativePart:
+    """Load a share of a model, and make it ready to run on the native kernels."""
+    store = _weight_store(options, kernels, share)
+    if store is None or not store.is_packed:
+        locate(options.source, progress, reads=True)
+    tries_threads = not options.threads and usable_cpus() > ALWAYS_ALL
+    has_matrices = store is None or not store.is_packed or tries_threads
+    model = load(
+        options.source,
+        None,
+        progress=progress,
+        matrices=has_matrices,
+        shard=share.shard,
+        keeps_blocks=options.dtype == STORED,
+        dequantise=dequantised,
+    )
+    _check_blocks(options, model.weights)
+    begun = perf_counter()
+    threads = options.threads or _threads(model, options.dtype)
+    measured_s = perf_counter() - begun
+    pool = Pool(threads)
+    forward = NativeForward(
+        model.config,
+        model.weights,
+        options.dtype,
+        pool,
+        options.kv_dtype,
+        store,
+        share.shard,
+        share.seats.columns_handle,
+        on_layer=model.layer_done,
+    )
+    if has_matrices:
+        model.all_done()
+    shape = page_shape(model.config, options.block_count, options.block_size, forward.page_width)
+    shared, pages = page_memory(shape, forward.page_dtype, options.pages_descriptor)
+    return NativePart(model, forward, pages, shared, pool, threads, measured_s)
+
+
+def torch_part(
+    options: ModelOptions, device: torch.device, share: Share, progress: OnProgress
+) -> TorchPart:
+    """Load a share of a model, and make it ready to run in torch."""
+    dtype, threads = DTYPES[options.dtype], 0
+    if device.type == "cpu":
+        threads = options.threads or usable_cpus()
+        torch.set_num_threads(threads)
+    attention = choose_attention(options.attention, needs_of(options, device)).attention
+    locate(options.source, progress, reads=True)
+    model = load(options.source, dtype, device, progress, shard=share.shard)
+    forward = TorchForward(model.config, model.weights, attention, share.shard, share.gather)
+    if share.shard is None and not options.exact:
+        prefer_speed(forward, machine_bytes())
+    if device.type == "cpu":
+        shape = page_shape(model.config, options.block_count, options.block_size)
+        shared, pages = page_memory(shape, dtype, options.pages_descriptor)
+    else:
+        shared = None
+        pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
+    return TorchPart(model, forward, pages, shared, threads)
+
+
+def _check_blocks(options: ModelOptions, weights: AnyWeights) -> None:
+    """Refuse to serve as stored what its file has not quantised."""
+    if options.dtype == STORED and isinstance(weights.lm_head, Tensor):
+        raise Refused(f"dtype {STORED!r} is the blocks of a quantised GGUF, which this is not")
+
+
+def needs_of(options: ModelOptions, device: torch.device) -> Needs:
+    return Needs(device, options.block_size, options.exact and device.type == "cuda")
+
+
+def vocabulary_of(
+    options: ModelOptions,
+    weights: Weights,
+    embedding: Tensor | None,
+    share: Share,
+    dtype: torch.dtype | None = None,
+) -> Weights:
+    """Return the weights that a draft head reads of its target, whole, and this embedding's."""
+    if share.shard is None:
+        if embedding is None:  # a head is told by its target's first rows
+            embedding = rows_of(weights.embedding, torch.arange(FIRST_ROWS))
+        return replace(weights, embedding=embedding)
+    if options.draft_head == "off":
+        return weights
+    vocabulary = load_vocabulary(options.source, dtype)
+    if embedding is None:
+        return vocabulary
+    return replace(vocabulary, embedding=vocabulary.embedding.to(embedding.dtype))
+
+
+def _weight_store(options: ModelOptions, kernels: Library, share: Share) -> WeightStore | None:
+    """Return where packed weights are shared, if the parent has handed memory over."""
+    if options.weights_descriptor < 0:
+        return None
+    _, directory = locate(options.source)
+    cache = cache_directory()
+    words = (options.dtype, *kernel_words(kernels), *share.words)
+    # A GGUF is dequantised or packed about as quickly as a file of the same weights is read.
+    card = read_card(directory)
+    keeps = card is None or options.dtype not in (*DTYPES, STORED)
+    if keeps:
+        fingerprint = weights_fingerprint(directory, cache, words)
+    else:
+        fingerprint = identity_fingerprint(directory, words)
+    if fingerprint is None:
+        return None
+    return WeightStore(options.weights_descriptor, fingerprint, cache, keeps)
+
+
+def kernel_words(kernels: Library) -> tuple[str, str]:
+    return kernels.isa.name, source_key(kernels.isa)
+
+
+def _threads(model: Checkpoint, dtype: str) -> int:
+    """Return the number of threads on which the model is fastest."""
+    return fastest_count(
+        usable_cpus(),
+        lambda count: trial_s(model.config, model.weights, dtype, count),
+        THREADS_S,
+    )

@@ -1,0 +1,94 @@
+"""JSON schemas whose objects take the listed properties alone, where they leave that open.
+
+JSON Schema lets an object have any other property; a model that may write one often does not end.
+"""
+
+from typing import Any, cast
+
+from draftwerk.speculative.replies.argument_schemas import (
+    ANNOTATIONS,
+    CLOSABLE,
+    DEPTH_MAX,
+    MAPS,
+    VALUES,
+    JsonObjectSchema,
+    as_object,
+)
+
+JOINING = frozenset(
+    ("allOf", "not", "if", "then", "else", "dependentSchemas", "dependentRequired",
+     "unevaluatedProperties", "patternProperties", "propertyNames")
+)  # fmt: skip
+"""Words by which several schemas describe one object, each of them a part of it."""
+CHOOSING = frozenset(("anyOf", "oneOf", "$ref"))
+"""Words that do so where the object has words of its own beside them."""
+
+
+def closed(schema: JsonObjectSchema) -> JsonObjectSchema:
+    """Return the schema with `additionalProperties` false where an object does not say it.
+
+    One that describes some object in several parts is returned as it is: a part does not know the
+    properties of the others.
+    """
+    return schema if _joins(schema, 0) else cast("JsonObjectSchema", _closed(schema))
+
+
+def _joins(schema: Any, depth: int) -> bool:
+    """Whether a schema, or one in it, describes an object in parts, or is too deep to tell."""
+    if depth > DEPTH_MAX:
+        return True
+    if isinstance(schema, list):
+        return any(_joins(each, depth + 1) for each in cast("list[Any]", schema))
+    words = as_object(schema)
+    if words is None:
+        return False
+    own = words.keys() - ANNOTATIONS - CHOOSING - {"$defs", "definitions"}
+    parts: Any = words.get("allOf")
+    is_single = words.keys() - ANNOTATIONS == {"allOf"} and _is_list(parts) and len(parts) == 1
+    if words.keys() & JOINING and not is_single:
+        return True
+    if words.keys() & CHOOSING and own - {"type"}:
+        return True
+    return any(_joins(each, depth + 1) for each in _inner(words))
+
+
+def _inner(words: JsonObjectSchema) -> list[Any]:
+    """Return the schemas directly inside a schema."""
+    found: list[Any] = []
+    for name, value in words.items():
+        if name in MAPS:
+            found += (as_object(value) or {}).values()
+        elif name not in VALUES and name not in ANNOTATIONS:
+            found.append(value)
+    return found
+
+
+def _closed(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_closed(each) for each in cast("list[Any]", schema)]
+    words = as_object(schema)
+    if words is None:
+        return schema
+    found: JsonObjectSchema = {}
+    for name, value in words.items():
+        if name in MAPS and as_object(value) is not None:
+            found[name] = {key: _closed(each) for key, each in value.items()}
+        else:
+            found[name] = value if name in VALUES | ANNOTATIONS else _closed(value)
+    return found | {"additionalProperties": False} if _is_open(found) else found
+
+
+def _is_open(words: JsonObjectSchema) -> bool:
+    """Whether an object lists properties, and leaves open whether there may be others."""
+    properties = as_object(words.get("properties"))
+    required: Any = words.get("required") or []
+    return (
+        bool(properties)
+        and words.keys() - ANNOTATIONS <= CLOSABLE
+        and _is_list(required)
+        and all(isinstance(each, str) and each in properties for each in required)
+    )
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)

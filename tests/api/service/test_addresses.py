@@ -1,0 +1,101 @@
+"""What is not served says so in words, and what was nearly asked for is named."""
+
+from typing import Any
+
+import pytest
+
+from tests.api.conftest import MODEL, Served
+
+NEAR = {
+    "/chat/completions": "/v1/chat/completions",
+    "/v1/v1/chat/completions": "/v1/chat/completions",
+    "/v1/chat/completion": "/v1/chat/completions",
+    "/completions": "/v1/completions",
+    "/v1/message": "/v1/messages",
+    "/models": "/v1/models",
+    "/version": "/api/version",
+    "/healthz": "/health",
+}
+NOT_SERVED = {
+    "/v1/embeddings": "embeddings are",
+    "/api/embed": "embeddings are",
+    "/v1/rerank": "scoring of texts is",
+    "/infill": "filling in the middle is",
+    "/v1/audio/speech": "images, sound and video are",
+    "/v1/images/generations": "images, sound and video are",
+    "/v1/moderations": "moderation is",
+    "/api/pull": "a store of models is",
+    "/v1/responses/compact": "compaction is",
+}
+
+
+def said(reply: Any) -> str:
+    error = reply.json()["error"]
+    return error if isinstance(error, str) else error["message"]
+
+
+@pytest.mark.parametrize("path", NEAR)
+async def test_an_address_that_is_nearly_one_names_it(served: Served, path: str) -> None:
+    reply = await served.http.post(path, json={})
+    assert reply.status_code == 404
+    assert f"did you mean {NEAR[path]}?" in said(reply) and "/openapi.json" in said(reply)
+
+
+@pytest.mark.parametrize("path", NOT_SERVED)
+async def test_what_other_servers_have_is_not_served_in_words(served: Served, path: str) -> None:
+    reply = await served.http.post(path, json={})
+    assert reply.status_code == 404
+    assert f"{NOT_SERVED[path]} not served here" in said(reply)
+
+
+async def test_other_addresses_and_methods(served: Served) -> None:
+    for path in ("/docs", "/v1", "/" + "x" * 5000):
+        words = said(await served.http.get(path))
+        assert words == "There is nothing at this address. All addresses are in /openapi.json."
+    words = said(await served.http.get("/v1/messages"))
+    assert words == "This address does not answer to this method, only to POST."
+
+
+async def test_an_unknown_model_says_what_is_served_and_how_to_rename_it(served: Served) -> None:
+    words = said(await served.chat(model="gpt-4o"))
+    assert "`gpt-4o`" in words and f"`{MODEL}`" in words and "--served-model-name" in words
+
+
+PARTS: list[tuple[str, dict[str, Any], str, str]] = [
+    (path, {**body, field: [{"role": "user", "content": [part]}]}, place, kind)
+    for path, body, field, parts in (
+        (
+            "/v1/chat/completions",
+            {},
+            "messages",
+            {"image_url": "images", "input_audio": "audio", "file": "files"},
+        ),
+        ("/v1/responses", {}, "input", {"input_image": "images", "input_file": "files"}),
+        (
+            "/v1/messages",
+            {"model": MODEL, "max_tokens": 9},
+            "messages",
+            {"image": "images", "document": "files"},
+        ),
+    )
+    for name, kind in parts.items()
+    for part in ({"type": name, name: {}},)
+    for place in (f"{field}[0].content[0].type",)
+]
+
+
+@pytest.mark.parametrize(("path", "body", "param", "kind"), PARTS, ids=str)
+async def test_images_and_audio_are_refused_in_words(
+    served: Served, path: str, body: dict[str, Any], param: str, kind: str
+) -> None:
+    reply = await served.http.post(path, json=body)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+    assert f"{kind} " in said(reply) and "not supported by this model" in said(reply)
+
+
+async def test_a_responses_input_is_counted(served: Served) -> None:
+    body = {"input": "Hello", "instructions": "Be brief."}
+    reply = await served.http.post("/v1/responses/input_tokens", json=body)
+    usage = (await served.http.post("/v1/responses", json=body)).json()["usage"]
+    expected = {"input_tokens": usage["input_tokens"], "object": "response.input_tokens"}
+    assert reply.json() == expected and usage["input_tokens"] > 0
