@@ -3,28 +3,12 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import product
 from time import perf_counter
 from typing import Any
 
 import aiohttp
 
-FORMS = (
-    "Write a short story about",
-    "Explain to a child",
-    "List ten facts about",
-    "Give me a recipe or a plan that has to do with",
-    "Write a Python function that says something about",
-    "Compare yesterday and today in the matter of",
-    "Write a formal letter of complaint about",
-    "Summarise what everybody should know about",
-)
-SUBJECTS = (
-    *("rivers", "copper", "winter", "letters", "gardens", "markets", "engines", "windows"),
-    *("bread", "chess", "islands", "clocks", "paper", "bridges", "horses", "glass"),
-    *("tides", "libraries", "salt", "music", "mountains", "maps", "bees", "trains"),
-)
-QUESTIONS = tuple(f"{form} {subject}." for subject, form in product(SUBJECTS, FORMS))
+from benchmarks.support.prompts import QUESTIONS
 
 
 @dataclass(slots=True)

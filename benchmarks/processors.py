@@ -1,34 +1,40 @@
-"""Every instruction set of this machine beside llama.cpp's server held to the same instructions.
+"""Instruction sets of this machine beside llama.cpp's server held to the same instructions.
 
-    python -m benchmarks.processors --weights DIRECTORY --install [--before CHECKOUT]
+    python -m benchmarks.processors --weights DIRECTORY --install [--isas avx2,avx512-vnni]
 
-For each format, the servers of all instruction sets, and llama.cpp's, run side by side and are
-asked in turn; figures are medians over the repeats. DIRECTORY is what benchmarks.peer_weights
-wrote; without it llama.cpp stays out. `--install` builds llama.cpp's servers, natively and for AVX2
-alone. `--before` measures another checkout's server too, whatever it runs on. Printed are
+For each format the servers of all instruction sets, and llama.cpp's, run side by side and are asked
+in turn. DIRECTORY is what benchmarks.speed.peer_weights wrote; without it llama.cpp stays out.
+`--before` measures another checkout's server too. The table has a row for each server, drafts off
+and on, with
 
-    ready       seconds from the start of the process to the first that is served
-    step/floor  a step of one token over reading all weights once
-    tok/s       of 1, 4, 16 users together, drafts off and on
-    ratios      to llama.cpp, to the torch fallback (`--isas avx2,none`), to the other checkout
-    texts       whether the instruction sets give the same ones
+    step / floor  a step of one token over reading all weights once
+    N users       tokens a second of so many together, and the ratio to llama.cpp's in brackets
+
+and below it whether the instruction sets give the same texts. Named first, an instruction set is
+the one that the others are compared with.
 """
 
 import argparse
-import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from typing import Any
 
 from benchmarks.chat_load import Answers, ask_all, question
-from benchmarks.isa_servers import OFF, ON, KernelServer, entrants, peer_of, running
+from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show, user_columns
+from benchmarks.support.llama_cpp import LlamaCpp
+from draftwerk.loadtest.server.launcher import free_port, serving
 from draftwerk.model.native.isa import NONE, VARIABLE, available
 
-FORMATS = ("bf16", "int8", "int4", "fp32")
+PEER_FILES = {"bf16": "bf16.gguf", "int8": "q8_0.gguf", "int4": "q4_0.gguf"}
+"""llama.cpp's weights of the same width."""
+START_S = 600.0
+OFF, ON = "off", "on"
+ROOT = Path(__file__).parents[1]
 WARM_TOKENS = 16
 EQUALITY = (
     {"temperature": 0},
@@ -40,27 +46,102 @@ EQUALITY_FROM, WARM_FROM = 10_000, 20_000
 """Numbers of questions that are asked nowhere else."""
 
 
+@dataclass(slots=True)
+class KernelServer:
+    """A server under test, and what was measured of it."""
+
+    name: str
+    command: list[str]
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    peer: LlamaCpp | None = None
+    """None for servers of our own."""
+    url: str = ""
+    rates: dict[tuple[int, str], list[float]] = field(
+        default_factory=dict[tuple[int, str], list[float]]
+    )
+    texts: dict[int, str] = field(default_factory=dict[int, str])
+
+    @property
+    def drafts(self) -> tuple[str, ...]:
+        return (OFF, ON) if self.peer is None else (OFF,)
+
+    def rate(self, users: int, drafts: str) -> float:
+        """Return the median tokens a second."""
+        return middle(self.rates[users, drafts])
+
+    def fields(self, drafts: str) -> dict[str, Any]:
+        """Return what a question says beside the question."""
+        if self.peer is not None:
+            return {"cache_prompt": False}
+        return {"speculation": {"enabled": drafts == ON}}
+
+
+def entrants(given: argparse.Namespace, dtype: str) -> list[KernelServer]:
+    """Return the servers of one format."""
+    # Without kernels there are no int8 and int4.
+    isas = [isa for isa in given.isas if isa != NONE or dtype in ("bf16", "fp32")]
+    found = [_own(isa, dtype, {VARIABLE: isa}, str(ROOT)) for isa in isas]
+    if given.before:
+        found.append(_own("before", dtype, {}, given.before))
+    if given.weights and dtype in PEER_FILES:
+        for peer in dict.fromkeys(peer_build(given, isa) for isa in isas if isa != NONE):
+            if given.install:
+                peer.install()
+            file = Path(given.weights).resolve() / PEER_FILES[dtype]
+            command = peer.command(file, max(given.users))
+            found.append(KernelServer(peer.name, command, peer=peer))
+    return found
+
+
+def peer_build(given: argparse.Namespace, isa: str) -> LlamaCpp:
+    """Return the llama.cpp that is held to the instructions of this set."""
+    return LlamaCpp(Path(given.venvs).resolve(), isa.startswith("avx2"))
+
+
+def _own(name: str, dtype: str, env: dict[str, str], folder: str) -> KernelServer:
+    # Not the working directory: its package would hide another checkout's.
+    command = [sys.executable, "-P", "-m", "draftwerk", "serve", "--dtype", dtype]
+    return KernelServer(name, [*command, "--port", "{port}"], {**env, "PYTHONPATH": folder})
+
+
+@asynccontextmanager
+async def running(one: KernelServer, logs: Path) -> AsyncGenerator[KernelServer]:
+    """Keep a server running."""
+    port = free_port()
+    one.url = f"http://127.0.0.1:{port}"
+    command = [word.format(port=port) for word in one.command]
+    log = logs / f"{one.name}.log"
+    async with serving(command, one.url, env=one.env, log=log, start_s=START_S):
+        yield one
+
+
 async def measure(given: argparse.Namespace, dtype: str) -> list[KernelServer]:
     """Start the servers of one format one by one, then ask all of them in turn."""
-    found = entrants(given, dtype)
+    found = {one.name: one for one in entrants(given, dtype)}
+    ways = [
+        (one.name, users, drafts)
+        for one in found.values()
+        for users in given.users
+        for drafts in one.drafts
+    ]
+
+    async def rate(way: tuple[str, int, str], repeat: int) -> float:
+        name, users, drafts = way
+        # The same questions for all servers, and none twice for any of them.
+        place = given.users.index(users) * 2 + (drafts == ON)
+        first = (repeat * 2 * len(given.users) + place) * max(given.users) * given.waves
+        return (await _ask(found[name], given, drafts, first, users, given.tokens)).rate
+
     async with AsyncExitStack() as stack:
-        for one in found:
+        for one in found.values():
             await stack.enter_async_context(running(one, Path(given.logs) / dtype))
             await _ask(one, given, OFF, WARM_FROM, max(given.users), WARM_TOKENS)
-        first = 0
-        for repeat in range(given.repeats):
-            for users in given.users:
-                for one in reversed(found) if repeat % 2 else found:
-                    for number, drafts in enumerate(one.drafts):
-                        # The same questions for all servers, and none twice for any of them.
-                        begin = first + number * users * given.waves
-                        answers = await _ask(one, given, drafts, begin, users, given.tokens)
-                        one.rates.setdefault((users, drafts), []).append(answers.rate)
-                first += 2 * users * given.waves
-        for one in found:
-            if one.peer_level is None:
+        for (name, users, drafts), rates in (await in_turn(ways, given.repeats, rate)).items():
+            found[name].rates[users, drafts] = rates
+        for one in found.values():
+            if one.peer is None:
                 one.texts = await _compared_texts(one, given)
-    return found
+    return [*found.values()]
 
 
 async def _ask(
@@ -84,90 +165,65 @@ async def _compared_texts(one: KernelServer, given: argparse.Namespace) -> dict[
 
 def floors(given: argparse.Namespace, dtype: str) -> dict[str, float]:
     """Return a step over its floor for each instruction set, medians over the repeats."""
+    command = [sys.executable, "-m", "benchmarks.step_floor", dtype]
     found: dict[str, list[float]] = {isa: [] for isa in given.isas if isa != NONE}
     for _ in range(given.repeats):
         for isa, ratios in found.items():
-            command = [sys.executable, "-m", "benchmarks.step_floor", dtype]
-            said = subprocess.run(
-                command,
-                env={**os.environ, VARIABLE: isa},
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            step, floor = map(float, said.stdout.split())
+            env = {**os.environ, VARIABLE: isa}
+            printed = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+            step, floor = map(float, printed.stdout.split())
             ratios.append(step / floor)
-    return {isa: median(ratios) for isa, ratios in found.items()}
+    return {isa: middle(ratios) for isa, ratios in found.items()}
 
 
-def report(given: argparse.Namespace, dtype: str, found: Sequence[KernelServer]) -> None:
-    """Print one format's table, and what is compared with what."""
-    by_name = {one.name: one for one in found}
-    ratios = floors(given, dtype)
-    print(f"\n{dtype}: tokens a second by users, drafts off / on")
-    columns = "".join(f"{users:>16d}" for users in given.users)
-    print(f"  {'':24s}{'ready s':>8s}{'step/floor':>12s}{columns}")
+def add_rows(
+    table: ResultTable, given: argparse.Namespace, dtype: str, found: Sequence[KernelServer]
+) -> None:
+    """Add one format's rows, and a note on the texts."""
+    floor = floors(given, dtype)
     for one in found:
-        floor = f"{ratios[one.name]:.2f}" if one.name in ratios else "-"
-        cells = "".join(f"{_cell(one, users):>16s}" for users in given.users)
-        print(f"  {one.name:24s}{one.ready_s:8.1f}{floor:>12s}{cells}")
-    for one in found:
-        if one.name in given.isas:
-            others = [peer_of(one.name, found), by_name.get("before"), by_name.get(NONE)]
-            for other in others:
-                if other is not None and other is not one:
-                    print(f"  {one.name} / {other.name}: {_ratios(given, one, other)}")
+        build = peer_build(given, one.name)
+        peer = next((other for other in found if one.peer is None and other.peer == build), None)
+        for drafts in one.drafts:
+            cells = (_cell(one, peer, users, drafts) for users in given.users)
+            table.add(dtype, one.name, drafts, floor.get(one.name, "-"), *cells)
     own = [one for one in found if one.name in given.isas and one.name != NONE]
     for one in own[1:]:
         same = sum(one.texts[number] == text for number, text in own[0].texts.items())
-        print(f"  texts of {one.name} and {own[0].name}: {same} of {len(own[0].texts)} equal")
-    sys.stdout.flush()
+        table.notes.append(
+            f"{dtype}: {same} of {len(own[0].texts)} texts of {one.name} and {own[0].name} equal"
+        )
 
 
-def _cell(one: KernelServer, users: int) -> str:
-    return " / ".join(f"{one.rate(users, drafts):.0f}" for drafts in one.drafts)
-
-
-def _ratios(given: argparse.Namespace, one: KernelServer, other: KernelServer) -> str:
-    """Return the ratios of rates by users: drafts as the other has them, or off beside none."""
-    words: list[str] = []
-    for drafts in one.drafts:
-        beside = drafts if drafts in other.drafts else OFF
-        each = (one.rate(users, drafts) / other.rate(users, beside) for users in given.users)
-        words.append(f"drafts {drafts} " + ", ".join(f"{ratio:.2f}" for ratio in each))
-    return "; ".join(words)
+def _cell(one: KernelServer, peer: KernelServer | None, users: int, drafts: str) -> str:
+    rate = one.rate(users, drafts)
+    return f"{rate:.0f}" + (f" ({rate / peer.rate(users, OFF):.2f})" if peer is not None else "")
 
 
 def _names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    default = [isa.name for isa in available()]
-    parser.add_argument(
-        "--isas", type=_names, default=default, help=f"default: {','.join(default)}"
-    )
-    parser.add_argument("--formats", type=_names, default=list(FORMATS))
-    parser.add_argument("--users", type=lambda text: [*map(int, _names(text))], default=[1, 4, 16])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--waves", type=int, default=2, help="questions of each user in a repeat")
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--texts", type=int, default=16, help="how many are compared")
-    parser.add_argument("--weights", help="what benchmarks.peer_weights wrote, for llama.cpp")
-    parser.add_argument("--venvs", default=".peers", help="where llama.cpp's servers are installed")
-    parser.add_argument("--install", action="store_true", help="install those that are not there")
-    parser.add_argument("--before", help="another checkout, set up, to compare with")
-    parser.add_argument("--logs", default="results/processors")
-    given = parser.parse_args()
+def table(argv: Iterable[str] | None = None) -> ResultTable:
+    """Measure every format."""
+    options = parser(__doc__, users=[1, 4, 16], tokens=128, repeats=5)
+    isas = [isa.name for isa in available()][-1:]
+    options.add_argument("--isas", type=_names, default=isas, help="the fastest one without it")
+    options.add_argument("--formats", type=_names, default=["bf16", "int8", "int4"])
+    options.add_argument("--waves", type=int, default=2, help="questions of each user in a repeat")
+    options.add_argument("--texts", type=int, default=16, help="how many are compared")
+    options.add_argument("--weights", help="what benchmarks.speed.peer_weights wrote")
+    options.add_argument("--venvs", default=".peers", help="where llama.cpp's servers are")
+    options.add_argument("--install", action="store_true", help="build those that are not there")
+    options.add_argument("--before", help="another checkout, set up, to compare with")
+    options.add_argument("--logs", default="results/processors")
+    given = options.parse_args(None if argv is None else list(argv))
+    columns = ("format", "server", "drafts", "step / floor")
+    found = ResultTable([*columns, *user_columns(given.users)])
     for dtype in given.formats:
-        try:
-            report(given, dtype, asyncio.run(measure(given, dtype)))
-        except (ValueError, RuntimeError) as error:
-            print(f"{dtype}: {error}", flush=True)
+        add_rows(found, given, dtype, run(measure, given, dtype))
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    show(table)

@@ -2,11 +2,12 @@
 
 import argparse
 import asyncio
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast, get_args, get_origin
+from typing import Any, Literal, NamedTuple, cast, get_args, get_origin
 
 import msgspec
 from msgspec import Struct, inspect
@@ -18,9 +19,10 @@ from draftwerk.api.core.config import PREFIX, Settings
 from draftwerk.api.core.errors import CLOSE_CODES, CODES, KINDS
 from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.state import ServerState
+from draftwerk.api.core.usage import Usage
 from draftwerk.api.openai import responses_events
 from draftwerk.api.service.metrics import MetricsCollector
-from draftwerk.api.service.openapi import OPERATIONS, Operation
+from draftwerk.api.service.openapi import OPERATIONS
 from draftwerk.settings.field_faults import alternatives, described, items
 from draftwerk.settings.setting_fields import SettingField, fields_of
 from draftwerk.speculative.sources.registry import SOURCES
@@ -62,20 +64,20 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[st
 def _settings() -> Iterator[str]:
     yield "## Settings of `draftwerk serve`\n"
     yield "The command line goes before the environment, that before the file named by `--config`"
-    yield f"or `{PREFIX}CONFIG`, that before the defaults. A list is a repeated flag, a variable"
-    yield "with commas, or a TOML list; a switch is also `--no-NAME`, `true` or `false`.\n"
+    yield f"or `{PREFIX}CONFIG`, that before the defaults. `--kv-memory` is `{PREFIX}KV_MEMORY` in"
+    yield "the environment and `kv-memory` or `kv_memory` in a file, and so for all. A list is a"
+    yield "repeated flag, a variable with commas, or a TOML list; a switch is also `--no-NAME`,"
+    yield "`true` or `false`; a size is such as `512MiB`.\n"
     rows = [
         (
             "`MODEL`" if field.name == "model" else f"`--{field.name.replace('_', '-')}`",
-            f"`{PREFIX}{field.name.upper()}`",
-            f"`{field.name}`",
             _values(field),
             "" if field.default in ("", ()) else f"`{field.default}`",
             field.description,
         )
         for field in fields_of(Settings).values()
     ]
-    yield from table(("flag", "variable", "key", "values", "default", "meaning"), rows)
+    yield from table(("flag", "values", "default", "meaning"), rows)
 
 
 def _sources() -> Iterator[str]:
@@ -103,9 +105,9 @@ def _values(field: SettingField) -> str:
     if get_origin(field.type) is Literal:
         return ", ".join(f"`{each}`" for each in get_args(field.type))
     if field.metavar == "SIZE":
-        return "a size such as `512MiB`"
+        return "a size"
     (info,) = (each for each in msgspec.structs.fields(Settings) if each.name == field.name)
-    return described(inspect.type_info(info.type))
+    return _short(inspect.type_info(info.type))
 
 
 def _commands() -> Iterator[str]:
@@ -127,6 +129,10 @@ def _commands() -> Iterator[str]:
     yield "`draftwerk doctor` takes the settings of `serve`.\n"
 
 
+Rows = list[tuple[str, str]]
+"""Fields, and what they may hold."""
+
+
 def _endpoints() -> Iterator[str]:
     yield "## Endpoints\n"
     yield from table(
@@ -135,72 +141,196 @@ def _endpoints() -> Iterator[str]:
     )
     yield "Every field may be `null`, which means absent. Fields that are not listed are ignored."
     yield "A socket at `/v1/responses` takes `response.create` with the body of the POST and, if"
-    yield "wanted, `stream_id`; and `response.cancel` with `response_id` or `stream_id`.\n"
-    for operation in OPERATIONS:
-        if operation.body is not None:
-            yield from _body(operation, operation.body)
-    replies = {each.reply.__name__: each.reply for each in OPERATIONS if each.reply is not None}
-    for name, reply in replies.items():
-        yield f"### The reply {name}\n"
-        yield from table(("field", "what it holds"), fields_in(inspect.type_info(reply)))
+    yield "wanted, `stream_id`; and `response.cancel` with `response_id` or `stream_id`. Names in"
+    yield "capitals are [objects](#objects); a star marks what is required. A *text* is a string of"
+    yield "at most 1,048,576 characters; a *name* matches `^[a-zA-Z0-9_.-]{1,64}$`; a *string to"
+    yield "256* has at most so many characters. Numbers have their least and greatest value.\n"
+    bodies = {each.path: each.body for each in OPERATIONS if each.body is not None}
+    entries = {path: _entries(body) for path, body in bodies.items()}
+    owners: dict[Entry, list[str]] = {}
+    for path, found in entries.items():
+        for entry in found:
+            owners.setdefault(entry, []).append(path)
+    by_paths: dict[tuple[str, ...], list[Entry]] = {}
+    for entry, paths in owners.items():
+        by_paths.setdefault(tuple(paths), []).append(entry)
+    yield "### Fields that endpoints share\n"
+    for paths, found in by_paths.items():
+        if len(paths) > 1:
+            yield f"In {', '.join(f'`{path}`' for path in paths)}:\n"
+            yield from _described(found)
+    for path in bodies:
+        yield f"### `POST {path}`\n"
+        yield from _described(by_paths.get((path,), []))
+        if (path,) not in by_paths:
+            yield "Has the fields above.\n"
+    own = {each.__name__ for each in bodies.values()}
+    sent = _collected(inspect.type_info(each) for each in bodies.values())
+    yield from _objects({name: kind for name, kind in sent.items() if name not in own})
+    yield from _reply_objects()
 
 
-def _body(operation: Operation, body: type[Struct]) -> Iterator[str]:
-    yield f"### `{operation.method.upper()} {operation.path}`\n"
-    raw = [each.encode_name for each in msgspec.structs.fields(body) if each.type is msgspec.Raw]
-    rows = [row for row in fields_in(inspect.type_info(body)) if row[0].strip("`") not in raw]
-    yield from table(("field", "what it may hold"), rows)
-    if raw:
-        yield f"Refused by name unless they ask for nothing: {', '.join(f'`{n}`' for n in raw)}.\n"
+class Entry(NamedTuple):
+    """What is said of a field: what it may hold, what to use instead, or why it has no effect."""
+
+    kind: Literal["field", "refused", "hint"]
+    name: str
+    text: str
+
+
+def _entries(body: type[Struct]) -> list[Entry]:
+    kind = inspect.type_info(body)
     instead: dict[str, str] = getattr(body, "instead", {})
-    if instead:
-        yield from table(
-            ("refused", "use"), [(f"`{name}`", said) for name, said in instead.items()]
-        )
     hints: dict[str, str] = getattr(body, "hints", {})
-    if hints:
-        yield from table(
-            ("taken without effect", "because"),
-            [(f"`{name}`", said) for name, said in hints.items()],
+    found = [Entry("field", *row) for row in _fields(kind)]
+    refused = dict.fromkeys([*_refused(kind), *instead])
+    found += [Entry("refused", name, instead.get(name, "")) for name in refused]
+    return found + [Entry("hint", name, reason) for name, reason in hints.items()]
+
+
+def _described(entries: list[Entry]) -> Iterator[str]:
+    """Yield a table of the fields, and sentences on the others."""
+    rows = [(each.name, each.text) for each in entries if each.kind == "field"]
+    if rows:
+        yield from table(("field", "what it may hold"), rows)
+    refused = [each for each in entries if each.kind == "refused"]
+    if refused:
+        names = (
+            f"`{each.name}`" + (f" (use {each.text})" if each.text else "") for each in refused
         )
+        yield f"Refused by name unless they ask for nothing: {', '.join(names)}.\n"
+    hints = [f"`{each.name}` ({each.text})" for each in entries if each.kind == "hint"]
+    if hints:
+        yield f"Taken without effect: {', '.join(hints)}.\n"
 
 
-def fields_in(kind: inspect.Type, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (field, what it may hold) of a type, the fields of objects in it by their path."""
+def _replied() -> list[type[Struct]]:
+    return [*dict.fromkeys(each.reply for each in OPERATIONS if each.reply is not None)]
+
+
+def _objects(kinds: dict[str, inspect.StructType]) -> Iterator[str]:
+    yield "### Objects\n"
+    rows: Rows = []
+    for name, kind in sorted(kinds.items()):
+        cells = [f"{field} {values}" for field, values in _fields(kind)]
+        refused = ", ".join(f"`{each}`" for each in _refused(kind))
+        cells += [f"refused unless they ask for nothing: {refused}"] if refused else []
+        rows.append((f"`{name}`", "; ".join(cells)))
+    yield from table(("object", "fields"), rows)
+
+
+def _reply_objects() -> Iterator[str]:
+    yield "### Objects of replies\n"
+    yield "Replies are those of OpenAI's, Anthropic's and Ollama's protocols; `/openapi.json` has"
+    yield "all of their fields. Choices have `origins` (the source of each token) and, of a beam"
+    yield "search, `score` besides. Of usage and times:\n"
+    rows: Rows = []
+    for name, kind in sorted(_collected(map(inspect.type_info, _replied())).items()):
+        if kind.cls.__module__ == Usage.__module__:
+            fields = (f"`{each.encode_name}`{_parts(each.type)}" for each in kind.fields)
+            rows.append((f"`{name}`", ", ".join(fields)))
+    yield from table(("object", "fields"), rows)
+
+
+def _parts(kind: inspect.Type) -> str:
+    names = ", ".join(f"`{each}`" for each in _inside(kind))
+    return f" ({names})" if names else ""
+
+
+def _inside(kind: inspect.Type) -> list[str]:
+    """Return the names of the objects that a field may hold."""
     match kind:
-        case inspect.StructType(fields=fields):
-            for field in fields:
-                place = f"{path}.{field.encode_name}" if path else field.encode_name
-                refused = field.default_factory is not msgspec.NODEFAULT  # see api/openai/schema.py
-                if path and refused and isinstance(field.type, inspect.RawType):
-                    yield f"`{place}`", "refused unless it asks for nothing"
-                    continue
-                needed = " **required**" if field.required and not path else ""
-                yield f"`{place}`", _short(field.type) + needed
-                yield from fields_in(field.type, place)
+        case inspect.StructType(cls=cls):
+            return [cls.__name__]
+        case inspect.UnionType() | inspect.Metadata():
+            return [name for each in alternatives(kind) for name in _inside(each)]
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
+            return _inside(item)
+        case _:
+            return []
+
+
+def _collected(kinds: Iterable[inspect.Type]) -> dict[str, inspect.StructType]:
+    """Return all objects that types are made of, by name. Raises ValueError for a name of two."""
+    found: dict[str, inspect.StructType] = {}
+    for kind in kinds:
+        _collect(kind, found)
+    return found
+
+
+def _collect(kind: inspect.Type, found: dict[str, inspect.StructType]) -> None:
+    """Add the objects that a type is made of, by name."""
+    match kind:
+        case inspect.StructType(cls=cls, fields=fields):
+            known = found.setdefault(cls.__name__, kind)
+            if known.cls is not cls:
+                raise ValueError(f"two objects are called {cls.__name__}")
+            for field in fields if known is kind else ():
+                _collect(field.type, found)
         case inspect.UnionType() | inspect.Metadata():
             for each in alternatives(kind):
-                yield from fields_in(each, path)
+                _collect(each, found)
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
-            yield from fields_in(item, path + "[]")
+            _collect(item, found)
         case _:
             pass
 
 
+def _fields(kind: inspect.Type) -> Rows:
+    """Return the fields of an object that may be sent."""
+    assert isinstance(kind, inspect.StructType)
+    return [
+        (f"`{field.encode_name}`", _short(field.type) + ("*" if field.required else ""))
+        for field in kind.fields
+        if not _asks_nothing(field)
+    ]
+
+
+def _refused(kind: inspect.Type) -> list[str]:
+    """Return the fields of an object that are refused by name."""
+    assert isinstance(kind, inspect.StructType)
+    return [field.encode_name for field in kind.fields if _asks_nothing(field)]
+
+
+def _asks_nothing(field: inspect.Field) -> bool:
+    """Whether a field is there to be refused: see api/openai/schema.py."""
+    made = field.default_factory is not msgspec.NODEFAULT
+    return made and isinstance(field.type, inspect.RawType)
+
+
+SHORT = (
+    (r"a string of at most 1048576 characters", "text"),
+    (r"a string that matches \^\[a-zA-Z0-9_.-\]\{1,64\}\$", "a name"),
+    (r"a non-empty string of at most (\d+) characters", r"string 1 to \1"),
+    (r"a string of at most (\d+) characters", r"string to \1"),
+    (r"an integer from 0 to 2147483647", "an integer"),
+    (r"an integer from (\S+) to (\S+)", r"integer \1 to \2"),
+    (r"a number from (\S+) to (\S+)", r"\1 to \2"),
+    (r"a number above 0 to (\S+)", r"above 0 to \1"),
+    (r"true or false", "boolean"),
+    (r"one of (.*)$", r"\1"),
+)
+"""Types in fewer words: expressions, and what is said instead."""
+
+
 def _short(kind: inspect.Type) -> str:
-    """Describe a type, leaving to the next rows what is in its objects."""
+    """Describe a type, objects by their names."""
     match kind:
         case inspect.UnionType() | inspect.Metadata():
-            return " or ".join(_short(each) for each in alternatives(kind))
-        case inspect.StructType():
-            return "an object"
+            return " or ".join(dict.fromkeys(_short(each) for each in alternatives(kind)))
+        case inspect.StructType(cls=cls):
+            return f"`{cls.__name__}`"
         case (
             inspect.ListType(item_type=item, min_length=least, max_length=most)
             | inspect.VarTupleType(item_type=item, min_length=least, max_length=most)
         ):
-            return f"a list of {items(least, most)}, each {_short(item)}"
+            count = items(least, most).removesuffix("items").replace("at most", "up to")
+            return f"a list of {count}{_short(item)}"
         case _:
-            return described(kind)
+            words = described(kind)
+            for pattern, shorter in SHORT:
+                words = re.sub(pattern, shorter, words)
+            return words
 
 
 def _events() -> Iterator[str]:
@@ -242,14 +372,21 @@ async def _metrics() -> list[str]:
         model=ServedModel(name="", context_max=1),
         settings=Settings(),
     )
-    rows: list[tuple[str, ...]] = []
+    by_kind: dict[str, Rows] = {}
     for family in MetricsCollector(state).collect():
         name = family.name + ("_total" if family.type == "counter" else "")
-        labels: tuple[str, ...] = getattr(family, "_labelnames", ())
-        shown = ", ".join(f"`{label}`" for label in labels)
-        rows.append((f"`{name}`", family.type, shown, family.documentation))
-    rows.append(("`process_*`", "", "", "The server's own process, as prometheus-client has it."))
-    return ["## Metrics\n", *table(("metric", "type", "labels", "what it counts"), rows)]
+        given: tuple[str, ...] = getattr(family, "_labelnames", ())
+        labels = ",".join(label for label in given if label != "model_name")
+        shown = f"`{name}{{{labels}}}`" if labels else f"`{name}`"
+        by_kind.setdefault(family.type, []).append((shown, family.documentation))
+    lines = [
+        "## Metrics\n",
+        "Those of `vllm:` have the label `model_name` too; `process_*` is the server's own",
+    ]
+    lines += ["process, as prometheus-client has it.\n"]
+    for kind, rows in by_kind.items():
+        lines += table((kind, "what it counts"), rows)
+    return lines
 
 
 def main() -> int:

@@ -127,7 +127,7 @@ def rm_command(parsed: dict[str, Any]) -> int:
 
 def cache_command(parsed: dict[str, Any]) -> int:
     """List what is kept on disk, or clear it."""
-    from draftwerk.assembly.cache_files import cache_files
+    from draftwerk.assembly.cache_commands import cache_files
 
     return cache_files(parsed["action"], parsed["names"], parsed["max"], parsed["old"])
 

@@ -22,7 +22,7 @@ from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.sampling.params import Sampling
-from tests.support.beam_searching import Found, Server, found_by_transformers
+from tests.support.beams.beam_searching import Found, Server, found_by_transformers
 from validation.transformers_oracle import prompts_of
 
 BLOCK_SIZE = 16

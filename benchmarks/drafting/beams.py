@@ -1,22 +1,21 @@
 """Beam search, speculated and plain, on the same prompts in one engine.
 
-    python -m benchmarks.drafting.beams spec_bench.jsonl --prompts 20
+    python -m benchmarks.drafting.beams --questions spec_bench.jsonl
 
 Each line of the file has `turns`, the first of which is asked, and maybe a `category`. The two ways
-alternate, so that a change of the machine's pace touches both, and medians count; every text must
-be the same.
+alternate, and medians count; every text must be the same.
 """
 
 import argparse
 import json
-from pathlib import Path
-from statistics import median
+from collections.abc import Sequence
+from functools import partial
 from time import perf_counter
 from typing import NamedTuple
 
-import anyio
-
+from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show
 from benchmarks.support.engine import chat, engine, generate
+from benchmarks.support.prompts import QUESTIONS
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Options, Speculation
 from draftwerk.api.core.config import Settings
@@ -52,62 +51,60 @@ async def one(
     return BeamRun(text, count, perf_counter() - begun, running.snapshot().rounds - rounds)
 
 
-async def main(arguments: argparse.Namespace) -> None:
-    rows = [json.loads(line) for line in arguments.path.open()]
-    wanted = [row for row in rows if row.get("category", "") in ("", arguments.category)]
-    questions = [row["turns"][0] for row in wanted[arguments.skip :][: arguments.prompts]]
-    async with engine(Settings(dtype=arguments.dtype)) as running:
-        await one(running, questions[-1], arguments, True, "warm")
-        seconds, tokens, rounds, ratios = [0.0, 0.0], 0, [0, 0], list[float]()
-        print("prompt  tokens  plain s  rounds  speculated s  rounds  ratio")
-        for number, question in enumerate(questions):
+def questions(given: argparse.Namespace) -> list[str]:
+    """Return the prompts, the first of the file left out: guesses were tuned on them."""
+    if given.questions is None:
+        return list(QUESTIONS[: given.count])
+    rows = [json.loads(line) for line in given.questions.open()]
+    wanted = [row for row in rows if row.get("category", "") in ("", given.category)]
+    return [row["turns"][0] for row in wanted[given.skip :][: given.count]]
+
+
+async def measure(given: argparse.Namespace) -> list[dict[bool, list[BeamRun]]]:
+    """Search for each prompt both ways. Raises ValueError for texts that differ."""
+    found: list[dict[bool, list[BeamRun]]] = []
+    async with engine(Settings(dtype=given.dtype)) as running:
+        await one(running, "What is a river?", given, True, "warm")
+        for number, question in enumerate(questions(given)):
             # The prompt is read once beforehand: what is compared is the search.
-            reading = argparse.Namespace(**vars(arguments) | {"tokens": 1})
+            reading = argparse.Namespace(**vars(given) | {"tokens": 1})
             await one(running, question, reading, False, f"{number}:read")
-            ways: list[list[BeamRun]] = [[], []]
-            for repeat in range(arguments.repeats):
-                for speculated, runs in enumerate(ways):
-                    name = f"{number}:{repeat}:{speculated}"
-                    runs.append(await one(running, question, arguments, bool(speculated), name))
-            texts = {run.text for runs in ways for run in runs}
-            assert len(texts) == 1, f"prompt {number}: another text when speculated"
-            spent = [median(run.seconds for run in runs) for runs in ways]
-            taken = [runs[0].rounds for runs in ways]
-            for way in range(2):
-                seconds[way] += spent[way]
-                rounds[way] += taken[way]
-            length = ways[0][0].tokens
-            tokens += length
-            ratios.append(spent[0] / spent[1])
-            print(
-                f"{number:6d} {length:7d} {spent[0]:8.2f} {taken[0]:7d} {spent[1]:13.2f} "
-                f"{taken[1]:7d} {ratios[-1]:6.2f}",
-                flush=True,
-            )
-        print(
-            f"width {arguments.width}: plain {tokens / seconds[0]:.1f} tok/s, "
-            f"speculated {tokens / seconds[1]:.1f} tok/s: {seconds[0] / seconds[1]:.2f} times "
-            f"as fast ({min(ratios):.2f} to {max(ratios):.2f}), in {rounds[1]} rounds instead of "
-            f"{rounds[0]}"
-        )
+            search = partial(_named, running, question, given, number)
+            found.append(await in_turn((False, True), given.repeats, search))
+            if len({each.text for runs in found[-1].values() for each in runs}) > 1:
+                raise ValueError(f"prompt {number}: another text when speculated")
+    return found
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("path", type=Path)
-    parser.add_argument("--category", default="summarization")
-    parser.add_argument("--prompts", type=int, default=10)
-    parser.add_argument(
-        "--skip", type=int, default=30, help="the first are left out: guesses were tuned on them"
-    )
-    parser.add_argument("--tokens", type=int, default=96)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--width", type=int, default=4)
-    parser.add_argument("--dtype", default="bf16")
-    return parser.parse_args()
+async def _named(
+    running: Engine,
+    question: str,
+    given: argparse.Namespace,
+    number: int,
+    speculated: bool,
+    repeat: int,
+) -> BeamRun:
+    return await one(running, question, given, speculated, f"{number}:{repeat}:{speculated}")
+
+
+def table(argv: Sequence[str] | None = None) -> ResultTable:
+    """Measure; a row for each way."""
+    options = parser(__doc__, questions=None, count=20, tokens=96, repeats=3, dtype="bf16")
+    options.add_argument("--category", default="summarization")
+    options.add_argument("--skip", type=int, default=30)
+    options.add_argument("--width", type=int, default=4)
+    runs = run(measure, options.parse_args(argv))
+    found = ResultTable(["search", "tok/s", "times as fast", "single prompts", "rounds"])
+    plain = [middle(each.seconds for each in both[False]) for both in runs]
+    for speculated, name in ((False, "plain"), (True, "speculated")):
+        times = [middle(each.seconds for each in both[speculated]) for both in runs]
+        tokens = sum(both[speculated][0].tokens for both in runs)
+        rounds = sum(both[speculated][0].rounds for both in runs)
+        single = [before / after for before, after in zip(plain, times, strict=True)]
+        gain = sum(plain) / sum(times)
+        found.add(name, tokens / sum(times), gain, (min(single), max(single)), rounds)
+    return found
 
 
 if __name__ == "__main__":
-    anyio.run(main, parse(), backend_options={"use_uvloop": True})
+    show(table)

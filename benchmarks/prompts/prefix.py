@@ -4,11 +4,10 @@ Two questions after one long system prompt; the second finds the prompt's blocks
 """
 
 import argparse
-from statistics import median
+from collections.abc import Sequence
 from time import perf_counter
 
-import anyio
-
+from benchmarks.support.bench import ResultTable, middle, parser, run, show
 from benchmarks.support.engine import engine
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Chat, ChatMessage, Delta, Ended, Options, SequenceStats
@@ -34,23 +33,28 @@ async def first_token_ms(
     return 1e3 * (first - begun), stats.prompt_count, stats.cached_count
 
 
-async def main(arguments: argparse.Namespace) -> None:
-    system = "".join(RULE.format(n, n) for n in range(arguments.rules))
-    ratios: list[float] = []
-    async with engine(Settings(dtype=arguments.dtype)) as running:
+async def measure(given: argparse.Namespace) -> list[tuple[float, int, int]]:
+    """Return the first and the second question's figures, in turn."""
+    system = "".join(RULE.format(n, n) for n in range(given.rules))
+    found: list[tuple[float, int, int]] = []
+    async with engine(Settings(dtype=given.dtype)) as running:
         await first_token_ms(running, "Be brief.", "Hello?", "warm-up")
-        print("first token ms: cold, then cached (prompt tokens, of which cached)")
-        for n in range(arguments.repeats):
-            cold = await first_token_ms(running, system, "What is a river?", str(n))
-            warm = await first_token_ms(running, system, "Where is the moon?", str(n))
-            ratios.append(warm[0] / cold[0])
-            print(f"{cold[0]:8.1f} {warm[0]:8.1f}   ({warm[1]}, {warm[2]})")
-    print(f"the second question's first token comes in {median(ratios):.2f} of the first's time")
+        for n in range(given.repeats):
+            for question in ("What is a river?", "Where is the moon?"):
+                found.append(await first_token_ms(running, system, question, str(n)))
+    return found
+
+
+def table(argv: Sequence[str] | None = None) -> ResultTable:
+    """Measure; a row for the first question and one for the second."""
+    options = parser(__doc__, dtype="bf16", repeats=5)
+    options.add_argument("--rules", type=int, default=29, help="30 tokens each, about")
+    runs = run(measure, options.parse_args(argv))
+    found = ResultTable(["question", "prompt tokens", "cached", "first token p50, ms"])
+    for name, mine in (("first", runs[::2]), ("second", runs[1::2])):
+        found.add(name, *mine[0][1:], middle(ms for ms, _, _ in mine))
+    return found
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dtype", default="bf16")
-    parser.add_argument("--rules", type=int, default=29, help="30 tokens each, about")
-    parser.add_argument("--repeats", type=int, default=5)
-    anyio.run(main, parser.parse_args(), backend_options={"use_uvloop": True})
+    show(table)

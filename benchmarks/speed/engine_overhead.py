@@ -1,21 +1,23 @@
-"""What the engine adds to the device's time, and what batching gains; `--help` has the knobs.
+"""What the engine adds to the device's time: `python -m benchmarks.speed.engine_overhead`.
 
 From when every sequence has its first token until one has its last, the model process's clock says
 how long a step computes and how long the device then waits for the next one: the gap, which is all
 of planning, drafting, messages, process hops and layout that the device does not hide. Every
-request has a tenant of its own, so that none drafts from another's text.
+request has a tenant of its own, so that none drafts from another's text. Measured are one round
+under way (`--run-ahead off`) and two, in turn; the texts of both must be equal.
 """
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import pairwise
-from statistics import median
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import anyio
 
+from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show
 from benchmarks.support.engine import chat, engine
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended, Options
@@ -27,9 +29,8 @@ TOPICS = (
     "rivers bread clocks foxes glass snow maps violins lanterns bees harbours ink deserts comets "
     "gardens trains"
 )
-HEADING = (
-    "sequences rounds  wall ms  step ms  gap p50  gap p99   busy  drafting    tok/s tok/step texts"
-)
+RunAhead = Literal["off", "on"]
+RUN_AHEAD: tuple[RunAhead, RunAhead] = ("off", "on")
 
 
 @dataclass(slots=True)
@@ -84,27 +85,18 @@ def names(count: int, label: str) -> list[str]:
 
 
 class Overhead(NamedTuple):
-    """A stretch in which all sequences decode; times in ms."""
+    """A stretch in which all sequences decode."""
 
-    sequences: int
-    wall: float
-    """A round's mean time."""
-    device: float
-    """Of it, the device's, reading and laying out the rows included."""
-    drafting: float
-    """Of it, the draft sources'."""
     steps: list[tuple[float, float]]
-    """When each step began to compute, and when it ended."""
+    """When each step began to compute, and when it ended, in ms."""
     token_rate: float
-    per_step: float
-    """Tokens that a sequence got in a round."""
     digest: str
     """Of all texts: equal ones are the same texts."""
 
     @property
     def gaps(self) -> list[float]:
-        """From each step's end to the beginning of the next."""
-        return [begun - ended for (_, ended), (begun, _) in pairwise(self.steps)]
+        """From each step's end to the beginning of the next, in order of length."""
+        return sorted(begun - ended for (_, ended), (begun, _) in pairwise(self.steps))
 
     @property
     def busy(self) -> float:
@@ -112,45 +104,14 @@ class Overhead(NamedTuple):
         computing = sum(ended - begun for begun, ended in self.steps)
         return computing / (computing + sum(self.gaps))
 
-    def __str__(self) -> str:
-        gaps = sorted(self.gaps)
-        p50, p99 = (gaps[int(share * (len(gaps) - 1))] for share in (0.5, 0.99))
-        step = median(ended - begun for begun, ended in self.steps)
-        return (
-            f"{self.sequences:9d} {len(self.steps):6d} {self.wall:8.2f} {step:8.2f} "
-            f"{p50:8.3f} {p99:8.3f} {self.busy:6.3f} {self.drafting:9.3f} {self.token_rate:8.1f} "
-            f"{self.per_step:8.2f} {self.digest}"
-        )
-
 
 async def overhead(running: Engine, sequences: int, tokens: int) -> Overhead:
     """Decode as many sequences at once, each of as many tokens."""
     batch = TimedBatch(names(sequences, f"{sequences} at once"), tokens)
     await batch.run(running)
-    (begun, before), (ended, after) = batch.stretch
-    rounds = after.rounds - before.rounds
-    wall_ms = 1e3 * (ended - begun) / rounds
-    drafting = spans(running, "draft", begun, ended)
-    return Overhead(
-        sequences,
-        wall_ms,
-        (after.device_ms - before.device_ms) / rounds,
-        sum(last - first for first, last in drafting) / rounds,
-        spans(running, "device", begun, ended),
-        batch.token_rate,
-        (after.generated_tokens - before.generated_tokens) / rounds / sequences,
-        sha256(repr(sorted(batch.texts.items())).encode()).hexdigest()[:8],
-    )
-
-
-async def batching(running: Engine, tokens: int) -> float:
-    """Return how many times as fast 16 sequences are at once as in turn."""
-    in_turn = [TimedBatch([name], tokens) for name in names(16, "in turn")]
-    for one in in_turn:
-        await one.run(running)
-    at_once = TimedBatch(names(16, "together"), tokens)
-    await at_once.run(running)
-    return sum(one.seconds for one in in_turn) / at_once.seconds
+    (begun, _), (ended, _) = batch.stretch
+    digest = sha256(repr(sorted(batch.texts.items())).encode()).hexdigest()
+    return Overhead(spans(running, "device", begun, ended), batch.token_rate, digest)
 
 
 def spans(running: Engine, actor: str, begun: float, ended: float) -> list[tuple[float, float]]:
@@ -164,30 +125,42 @@ def spans(running: Engine, actor: str, begun: float, ended: float) -> list[tuple
     ]
 
 
-async def main(arguments: argparse.Namespace) -> None:
-    settings = Settings(
-        dtype=arguments.dtype, speculate=arguments.speculate, run_ahead=arguments.run_ahead
-    )
-    async with engine(settings) as running:
-        await TimedBatch(["warmth"], 16).run(running)
-        print(HEADING)
-        for sequences in arguments.sequences:
-            print(await overhead(running, sequences, arguments.tokens), flush=True)
-        if arguments.batching:
-            ratio = await batching(running, arguments.tokens)
-            print(f"16 at once are {ratio:.1f} times as fast as 16 in turn")
+async def measure(given: argparse.Namespace) -> dict[tuple[int, str], list[Overhead]]:
+    """Return what was measured, by the number of sequences and `--run-ahead`."""
+    found: dict[tuple[int, str], list[Overhead]] = {}
+
+    async def way(run_ahead: RunAhead, _: int) -> None:
+        settings = Settings(dtype=given.dtype, speculate=given.speculate, run_ahead=run_ahead)
+        async with engine(settings) as running:
+            await TimedBatch(["warmth"], 16).run(running)
+            for sequences in given.users:
+                one = await overhead(running, sequences, given.tokens)
+                found.setdefault((sequences, run_ahead), []).append(one)
+
+    await in_turn(RUN_AHEAD, given.repeats, way)
+    return found
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dtype", default="bf16")
-    parser.add_argument("--speculate", default="auto")
-    parser.add_argument("--run-ahead", default="on", choices=("on", "off"))
-    parser.add_argument("--batching", action="store_true", help="measure what batching gains too")
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--sequences", type=int, nargs="+", default=[1, 8, 16, 64])
-    return parser.parse_args()
+def table(argv: Sequence[str] | None = None) -> ResultTable:
+    """Measure; a row for each number of sequences. Raises ValueError for texts that differ."""
+    options = parser(__doc__, dtype="bf16", users=[1, 4, 16, 64], tokens=80, repeats=3)
+    options.add_argument("--speculate", default="auto")
+    given = options.parse_args(argv)
+    runs = run(measure, given)
+    columns = ("format, sequences", "gap p50, ms: one round, two", "gap p99: two")
+    found = ResultTable([*columns, "device busy: one, two", "tok/s: one, two", "ratio"])
+    for sequences in given.users:
+        one, two = (runs[sequences, way] for way in RUN_AHEAD)
+        if len({each.digest for each in (*one, *two)}) > 1:
+            raise ValueError(f"other texts with {sequences} sequences")
+        gaps = [middle(each.gaps[len(each.gaps) // 2] for each in way) for way in (one, two)]
+        late = middle(each.gaps[int(0.99 * (len(each.gaps) - 1))] for each in two)
+        busy = [middle(each.busy for each in way) for way in (one, two)]
+        rates = [middle(each.token_rate for each in way) for way in (one, two)]
+        pairs = (tuple(busy), tuple(rates))
+        found.add(f"{given.dtype}, {sequences}", tuple(gaps), late, *pairs, rates[1] / rates[0])
+    return found
 
 
 if __name__ == "__main__":
-    anyio.run(main, parse(), backend_options={"use_uvloop": True})
+    show(table)

@@ -1,4 +1,4 @@
-"""Whether speculation ever costs: `python -m benchmarks.speed.never_slower spec_bench.jsonl`.
+"""Whether speculation ever costs: `python -m benchmarks.speed.never_slower --questions FILE`.
 
 For each category and number of users, the same requests are served with drafts (auto) and without,
 in turn; the figure is the median over the repeats of seconds without ÷ seconds with. "adversarial"
@@ -7,16 +7,15 @@ Each run has a tenant of its own, so that none finds another's prompts or output
 """
 
 import argparse
-import json
-import platform
 import random
-from pathlib import Path
-from statistics import geometric_mean, median
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import geometric_mean
 from time import perf_counter
-from typing import NamedTuple
 
 import anyio
 
+from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show, user_columns
 from benchmarks.support.engine import chat, engine
 from benchmarks.support.prompts import by_category
 from draftwerk.actors.engine import Engine
@@ -28,17 +27,6 @@ ADVERSARIAL = "adversarial"
 NOISE_TEMPERATURE = 1.5
 REQUESTS_MIN = 8
 """Requests in a run, where there are fewer users."""
-BOUND = 0.98
-
-
-class Cell(NamedTuple):
-    """One category at one number of users."""
-
-    category: str
-    users: int
-    ratio: float
-    """Median over the repeats: above one, drafts gain."""
-    ratios: list[float]
 
 
 def noise(count: int, seed: int) -> list[str]:
@@ -66,72 +54,64 @@ async def serve(running: Engine, prompts: list[str], users: int, options: Option
     return perf_counter() - begun
 
 
-async def cells(running: Engine, arguments: argparse.Namespace) -> list[Cell]:
-    """Measure every cell, printing as it goes."""
-    count = max(REQUESTS_MIN, *arguments.users)
-    categories = by_category(arguments.prompts, count)
-    categories[ADVERSARIAL] = noise(count, arguments.seed)
-    found: list[Cell] = []
-    for category, prompts in categories.items():
-        temperature = NOISE_TEMPERATURE if category == ADVERSARIAL else arguments.temperature
-        for users in arguments.users:
-            ratios: list[float] = []
-            for repeat in range(arguments.repeats):
-                seconds: dict[bool, float] = {}
-                for drafts in (True, False) if repeat % 2 else (False, True):
-                    options = Options(
-                        sampling=Sampling(temperature=temperature, seed=arguments.seed),
-                        tokens_max=arguments.tokens,
-                        ignore_eos=True,
-                        speculation=Speculation(enabled=drafts),
-                        tenant=f"{category} {users} {repeat} {drafts}",
-                    )
-                    wave = prompts[: max(REQUESTS_MIN, users)]
-                    seconds[drafts] = await serve(running, wave, users, options)
-                ratios.append(seconds[False] / seconds[True])
-            cell = Cell(category, users, median(ratios), ratios)
-            mark = "" if cell.ratio >= BOUND else "  slower"
-            spread = f"{min(ratios):.3f} .. {max(ratios):.3f}"
-            print(f"{category:16s} {users:4d} {cell.ratio:7.3f}  {spread}{mark}", flush=True)
-            found.append(cell)
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """Some users with prompts of one category."""
+
+    running: Engine
+    given: argparse.Namespace
+    category: str
+    prompts: list[str]
+    users: int
+
+    async def seconds(self, drafts: bool, repeat: int) -> float:
+        """Return how long it takes to serve them all."""
+        adversarial = self.category == ADVERSARIAL
+        temperature = NOISE_TEMPERATURE if adversarial else self.given.temperature
+        options = Options(
+            sampling=Sampling(temperature=temperature, seed=self.given.seed),
+            tokens_max=self.given.tokens,
+            ignore_eos=True,
+            speculation=Speculation(enabled=drafts),
+            tenant=f"{self.category} {self.users} {repeat} {drafts}",
+        )
+        return await serve(self.running, self.prompts, self.users, options)
+
+
+async def cells(given: argparse.Namespace) -> dict[tuple[str, int], float]:
+    """Return the ratio of each category and number of users: above one, drafts gain."""
+    count = max(REQUESTS_MIN, *given.users)
+    categories = by_category(given.questions, count)
+    categories[ADVERSARIAL] = noise(count, given.seed)
+    found: dict[tuple[str, int], float] = {}
+    async with engine(Settings(dtype=given.dtype, kv_memory=given.kv_memory)) as running:
+        warm = Options(sampling=Sampling(temperature=0.0), tokens_max=32, tenant="warm")
+        await serve(running, ["Say something."] * 4, 4, warm)
+        for category, prompts in categories.items():
+            for users in given.users:
+                wave = prompts[: max(REQUESTS_MIN, users)]
+                crowd = Crowd(running, given, category, wave, users)
+                timed = await in_turn((False, True), given.repeats, crowd.seconds)
+                pairs = zip(timed[False], timed[True], strict=True)
+                found[category, users] = middle(off / on for off, on in pairs)
     return found
 
 
-async def main(arguments: argparse.Namespace) -> None:
-    settings = Settings(dtype=arguments.dtype, kv_memory=arguments.kv_memory)
-    async with engine(settings) as running:
-        warm = Options(sampling=Sampling(temperature=0.0), tokens_max=32, tenant="warm")
-        await serve(running, ["Say something."] * 4, 4, warm)
-        print(f"{'':16s} users   ratio  spread   (seconds without drafts / with)")
-        found = await cells(running, arguments)
-    worst = min(found, key=lambda cell: cell.ratio)
-    mean = geometric_mean([cell.ratio for cell in found])
-    print(f"worst {worst.ratio:.3f} ({worst.category}, {worst.users}), mean {mean:.3f}")
-    if arguments.output:
-        options = {
-            name: getattr(value, "name", value)
-            for name, value in vars(arguments).items()
-            if name != "output"
-        }
-        record = {
-            "options": options,
-            "machine": platform.machine(),
-            "cells": [cell._asdict() for cell in found],
-        }
-        arguments.output.write_text(json.dumps(record, indent=1) + "\n")
+def table(argv: Sequence[str] | None = None) -> ResultTable:
+    """Measure; a row for each category."""
+    options = parser(
+        __doc__, questions=None, users=[1, 4, 16, 48], tokens=48, repeats=3, dtype="bf16", seed=1
+    )
+    options.add_argument("--temperature", type=float, default=0.0)
+    options.add_argument("--kv-memory", default="2GiB", help="48 long prompts at once take much")
+    given = options.parse_args(argv)
+    ratios = run(cells, given)
+    found = ResultTable(["category", *user_columns(given.users)])
+    for category in dict.fromkeys(name for name, _ in ratios):
+        found.add(category, *(ratios[category, users] for users in given.users))
+    found.notes.append(f"mean {geometric_mean(ratios.values()):.2f}")
+    return found
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.speed.never_slower", description=__doc__
-    )
-    parser.add_argument("prompts", type=Path)
-    parser.add_argument("--users", type=int, nargs="+", default=[1, 4, 16, 48])
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--dtype", default="bf16")
-    parser.add_argument("--kv-memory", default="2GiB", help="48 long prompts at once take much")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=Path)
-    anyio.run(main, parser.parse_args(), backend_options={"use_uvloop": True})
+    show(table)

@@ -1,14 +1,11 @@
-"""The default model in the formats that other servers read, all of them the same weights.
+"""The default model in the formats that llama.cpp reads, all of them the same weights.
 
 `python -m benchmarks.speed.peer_weights DIRECTORY --quantize LLAMA_QUANTIZE` writes
 
-    hf/         bf16 safetensors, config and tokenizer, as served by default
+    q4_1.gguf   the embedded file as it is
     bf16.gguf   the same numbers
     q8_0.gguf   made from bf16.gguf by llama.cpp's own tool
-    q4_0.gguf made from bf16.gguf by the same tool
-    q4_1.gguf   the embedded file as it is
-
-and prints the `--define` words of `draftwerk loadtest peers` for them.
+    q4_0.gguf   made from bf16.gguf by the same tool
 """
 
 import argparse
@@ -16,23 +13,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from draftwerk.model.checkpoint.hub import embedded, locate, safetensors_directory
-
-WORDS = {
-    "weights": "hf",
-    "gguf": "q4_1.gguf",
-    "gguf_bf16": "bf16.gguf",
-    "gguf_q8_0": "q8_0.gguf",
-    "gguf_q4_0": "q4_0.gguf",
-}
+from draftwerk.model.checkpoint.hub import embedded
 
 
 def write(directory: Path, quantize: Path) -> None:
     """Write every format; what is there already is written again."""
     directory.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(
-        safetensors_directory(locate(None, print)), directory / "hf", dirs_exist_ok=True
-    )
     shutil.copyfile(embedded(), directory / "q4_1.gguf")
     # The embedded file is quantised already; its values in bf16 are the reference for all others.
     requantise = [str(quantize), "--allow-requantize"]
@@ -45,7 +31,7 @@ def write(directory: Path, quantize: Path) -> None:
         subprocess.run([*requantise, *files, kind], check=True, stdout=subprocess.DEVNULL)
 
 
-def main() -> None:
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -53,8 +39,3 @@ def main() -> None:
     parser.add_argument("--quantize", type=Path, required=True, help="llama.cpp's llama-quantize")
     given = parser.parse_args()
     write(given.directory, given.quantize)
-    print(" ".join(f"--define {name}={given.directory / file}" for name, file in WORDS.items()))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Long prompts beside texts under way: computed in their rounds, in bounded rounds, or apart.
 
-    python -m benchmarks.speed.prefill_apart [--dtype int8] [--every 16,8,4] [--seconds 16]
+    python -m benchmarks.speed.prefill_apart [--dtype int8] [--every 16 8 4] [--seconds 16]
 
 Sixteen readers each have one text after the other written; every few seconds comes a burst of
 prompts of 1,000 tokens, each another one and answered with 32 tokens. The engine of `draftwerk
@@ -11,23 +11,16 @@ serve` answers in these ways:
     slo            the same with --slo tpot=50ms, which bounds those rounds
     apart          with --prefill-processes 1
 
-Printed are, for each load and way,
-
-    TTFT      of the long prompts, p50 and p99, ms
-    short     TTFT of the readers' own short prompts, p50 and p99, ms
-    TPOT      of the readers' texts, p50 and p99, ms
-    pause     the longest within a text of each reader in the time of each burst, p50 and p99, ms
-    tok/s     generated, and prompt tokens of the bursts
-    goodput   requests a second that keep two promises: a talker's (TTFT 1 s, TPOT 50 ms) and a
-              watcher's (TTFT 10 s, no pause over 50 ms)
+A row of the table is a load in one way: the TTFT of the long prompts and of the readers' own short
+ones, the readers' time per token, the longest pause within a text of each reader in the time of
+each burst, all p50 and p99; and the requests a second that keep two promises, a talker's (TTFT
+1 s, TPOT 50 ms) and a watcher's (TTFT 10 s, no pause over 50 ms).
 """
 
 import argparse
-import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import nan
-from pathlib import Path
 from random import Random
 from statistics import quantiles
 from time import perf_counter
@@ -35,11 +28,11 @@ from time import perf_counter
 import anyio
 import msgspec
 
+from benchmarks.support.bench import ResultTable, parser, run, show
 from benchmarks.support.engine import engine
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Failed, Options
 from draftwerk.api.core.config import Settings
-from draftwerk.assembly import model_processes
 from draftwerk.speculative.sampling.params import Sampling
 
 WAYS = {
@@ -96,8 +89,8 @@ class BurstLoad:
     """The texts of each reader."""
     _asked: int = 0
 
-    async def run(self) -> dict[str, float]:
-        """Return what was measured."""
+    async def run(self) -> list[object]:
+        """Return the cells of a row."""
         begun = perf_counter()
         async with anyio.create_task_group() as tasks:
             for _ in range(self.given.readers):
@@ -112,7 +105,7 @@ class BurstLoad:
                         bursts.start_soon(self._ask, self.given.prompt, 32, True, [])
                     await anyio.sleep(self.every_s)
             tasks.cancel_scope.cancel()
-        return self._report(perf_counter() - begun)
+        return self._cells(perf_counter() - begun)
 
     async def _read(self, texts: list[TimedAnswer]) -> None:
         while True:
@@ -139,23 +132,20 @@ class BurstLoad:
                         pass
         self.answers.append(answer)
 
-    def _report(self, seconds: float) -> dict[str, float]:
+    def _cells(self, seconds: float) -> list[object]:
         long = [each for each in self.answers if each.is_long]
         short = [each for each in self.answers if not each.is_long]
         spans = pairwise([*self.bursts_s, perf_counter()])
         pauses = [longest(texts, *span) for span in spans for texts in self.readers]
-        generated = sum(each.tokens for each in self.answers)
-        return {
-            "bursts": len(self.bursts_s),
-            **percentiles("ttft_ms", [each.ttft_s for each in long]),
-            **percentiles("short_ttft_ms", [each.ttft_s for each in short]),
-            **percentiles("tpot_ms", [each.tpot_s for each in short]),
-            **percentiles("pause_ms", pauses),
-            "generated_per_s": generated / seconds,
-            "prompt_per_s": len(long) * self.given.prompt / seconds,
-            "talkers_per_s": sum(each.keeps(1.0, 0.05, 1e9) for each in self.answers) / seconds,
-            "watchers_per_s": sum(each.keeps(10.0, 1e9, 0.05) for each in self.answers) / seconds,
-        }
+        return [
+            percentiles(each.ttft_s for each in long),
+            percentiles(each.ttft_s for each in short),
+            percentiles(each.tpot_s for each in short),
+            percentiles(pauses),
+            sum(each.tokens for each in self.answers) / seconds,
+            sum(each.keeps(1.0, 0.05, 1e9) for each in self.answers) / seconds,
+            sum(each.keeps(10.0, 1e9, 0.05) for each in self.answers) / seconds,
+        ]
 
 
 def longest(texts: list[TimedAnswer], begin: float, end: float) -> float:
@@ -164,74 +154,53 @@ def longest(texts: list[TimedAnswer], begin: float, end: float) -> float:
     return max((then - one for one, then in pairs if then >= begin and one <= end), default=0.0)
 
 
-def percentiles(name: str, seconds: list[float]) -> dict[str, float]:
-    """Return p50 and p99, in milliseconds."""
-    found = quantiles(seconds, n=100, method="inclusive") if len(seconds) > 1 else seconds * 99
-    found = found or [nan] * 99
-    return {f"{name}_p50": 1e3 * found[49], f"{name}_p99": 1e3 * found[98]}
+def percentiles(seconds: Iterable[float]) -> tuple[float, float] | str:
+    """Return p50 and p99 in milliseconds, or a dash of nothing."""
+    known = list(seconds)
+    if len(known) < 2:
+        return "-"
+    found = quantiles(known, n=100, method="inclusive")
+    return 1e3 * found[49], 1e3 * found[98]
 
 
-async def measured(given: argparse.Namespace, way: str) -> list[dict[str, object]]:
-    """Return a measurement for each load."""
-    rows: list[dict[str, object]] = []
+async def measured(given: argparse.Namespace, way: str) -> list[list[object]]:
+    """Return the cells of each load."""
+    rows: list[list[object]] = []
     settings = msgspec.structs.replace(WAYS[way], model=given.model, dtype=given.dtype)
     async with engine(settings) as running:
         while None in running.snapshot().processes.values():  # noqa: ASYNC110
             await anyio.sleep(0.05)  # a process that computes prompts starts beside the server
         for every_s in given.every:
             burst = 0 if way == "alone" else given.burst
-            load = BurstLoad(running, given, every_s, burst, Random(every_s))
-            found = await load.run()
+            rows.append(await BurstLoad(running, given, every_s, burst, Random(every_s)).run())
             await running.idle()
-            rows.append({"way": way, "every_s": every_s, **found})
-            print(line(rows[-1]), flush=True)
     return rows
 
 
-def line(row: dict[str, object]) -> str:
-    def pair(name: str) -> str:
-        return f"{row[name + '_p50']:7.0f} {row[name + '_p99']:6.0f}"
-
-    return (
-        f"{row['every_s']:>6} {row['way']:10s}{pair('ttft_ms')}  {pair('short_ttft_ms')}  "
-        f"{pair('tpot_ms')}  "
-        f"{pair('pause_ms')}  {row['generated_per_s']:6.0f} {row['prompt_per_s']:6.0f}  "
-        f"{row['talkers_per_s']:6.2f} {row['watchers_per_s']:6.2f}"
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--model", default="")
-    parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--ways", type=lambda text: text.split(","), default=[*WAYS])
-    parser.add_argument(
+def table(argv: Sequence[str] | None = None) -> ResultTable:
+    """Measure; a row for each load and way."""
+    options = parser(__doc__, model="", dtype="int8", tokens=128)
+    options.add_argument("--ways", nargs="+", default=[*WAYS])
+    options.add_argument(
         "--every",
-        type=lambda text: [float(each) for each in text.split(",")],
+        nargs="+",
+        type=float,
         default=[16.0, 8.0, 4.0],
         help="seconds between two bursts",
     )
-    parser.add_argument("--burst", type=int, default=2, help="prompts in a burst")
-    parser.add_argument("--prompt", type=int, default=1000, help="tokens of a long prompt")
-    parser.add_argument("--readers", type=int, default=16)
-    parser.add_argument("--tokens", type=int, default=128, help="of a reader's text")
-    parser.add_argument("--seconds", type=float, default=16.0, help="of each measurement")
-    parser.add_argument("--output", type=Path)
-    parser.add_argument(
-        "--niceness", type=int, help="of the prefill process, beside that of the one that decodes"
-    )
-    given = parser.parse_args()
-    if given.niceness is not None:
-        model_processes.PREFILL_NICENESS = given.niceness
-    print(" every way        TTFT p50    p99  short p50   p99  TPOT p50    p99", end="")
-    print("  pause p50   p99", end="")
-    print("   tok/s prompt  goodput")
-    rows = [row for way in given.ways for row in anyio.run(measured, given, way)]
-    if given.output:
-        given.output.write_text(json.dumps(rows, indent=1))
+    options.add_argument("--burst", type=int, default=2, help="prompts in a burst")
+    options.add_argument("--prompt", type=int, default=1000, help="tokens of a long prompt")
+    options.add_argument("--readers", type=int, default=16)
+    options.add_argument("--seconds", type=float, default=16.0, help="of each measurement")
+    given = options.parse_args(argv)
+    rows = {way: run(measured, given, way) for way in given.ways}
+    columns = ("a burst every", "way", "TTFT, ms", "short, ms", "TPOT, ms", "pause, ms", "tok/s")
+    found = ResultTable([*columns, "talkers/s", "watchers/s"])
+    for number, every_s in enumerate(given.every):
+        for way in given.ways:
+            found.add(f"{every_s:g} s", way, *rows[way][number])
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    show(table)

@@ -6,29 +6,18 @@ The real scheduler runs over a device of which only the time matters: a step tak
 and `--token-ms` for each token whose logits are computed, 0.8 of that for one of a prompt, and
 `--attention` times what attention takes by the roofline of the default model in int8. Requests
 come by chance, so many a second, or each time that one of so many users has an answer; prompts and
-answers have log-normal lengths. Printed are, for each rate or number of users, without a promise
-and for each policy,
-
-    goodput   requests a second that were kept both times, and their share
-    tok/s     generated tokens a second of virtual time
-    TTFT      p50, p99 and the longest time to the first token, seconds
-    TPOT      p50 and p99 of a text's mean time between tokens, ms
-    pause     p99 of a text's longest pause, ms
-    refused   requests
-
-and, last, the highest rate at which `--attain` of the requests are kept theirs, the mean of so many
-`--repeats` with other requests. Promises in small rounds cost tokens a second, as each round reads
-all weights: the more, the larger `--step-ms` is.
+answers have log-normal lengths. A row of the table is a load under one policy: the requests a
+second that were kept both times. Below it is the highest rate at which `--attain` of them are.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Sequence
 from math import exp
 from random import Random
 from statistics import mean, quantiles
 
-from benchmarks.drafting.contexts import ROOFLINE
-from benchmarks.support.virtual_server import VirtualServer, VirtualText
+from benchmarks.support.bench import ResultTable, parser, show
+from benchmarks.support.virtual_server import ROOFLINE, VirtualServer, VirtualText
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import StepLoad
@@ -99,29 +88,26 @@ def kept(requests: list[VirtualText], promise: Promise) -> int:
     )
 
 
-def rows(given: argparse.Namespace) -> Iterator[str]:
-    """Yield the table."""
-    promise = read_promise(given.slo)
-    yield (
-        "load policy  goodput share  tok/s   TTFT p50    p99    max   TPOT p50   p99  pause p99  "
-        "refused"
+def add_row(
+    found: ResultTable, given: argparse.Namespace, policy: SloPolicy | None, rate: float
+) -> None:
+    """Add what became of the requests at one rate, or of so many users."""
+    server, requests = served(given, policy, rate, given.users)
+    answered = [each for each in requests if not each.is_refused]
+    good = kept(requests, read_promise(given.slo))
+    firsts = quantiles((each.first_s for each in answered), n=100)
+    tpots = quantiles((1e3 * each.token_s for each in answered), n=100)
+    pauses = quantiles((1e3 * each.pause_s for each in answered), n=100)
+    found.add(
+        f"{given.users} users" if given.users else f"{rate:g} requests/s",
+        policy or "none",
+        good / server.now_s,
+        good / len(requests),
+        server.scheduler.stats.generated_tokens / server.now_s,
+        (firsts[49], firsts[98]),
+        tpots[98],
+        pauses[98],
     )
-    loads = [(0.0, given.users)] if given.users else [(rate, 0) for rate in given.rates]
-    for rate, users in loads:
-        for policy in POLICIES:
-            server, requests = served(given, policy, rate or 1.0, users)
-            good, answered = kept(requests, promise), [x for x in requests if not x.is_refused]
-            firsts = quantiles((each.first_s for each in answered), n=100)
-            tpots = quantiles((1e3 * each.token_s for each in answered), n=100)
-            pauses = quantiles((1e3 * each.pause_s for each in answered), n=100)
-            yield (
-                f"{users or rate:4} {policy or 'none':7s} {good / server.now_s:7.2f} "
-                f"{good / len(requests):5.3f} "
-                f"{server.scheduler.stats.generated_tokens / server.now_s:6.1f}   "
-                f"{firsts[49]:8.2f} {firsts[98]:6.2f} {max(x.first_s for x in answered):6.2f}   "
-                f"{tpots[49]:8.1f} {tpots[98]:5.1f}  {pauses[98]:9.1f}  "
-                f"{len(requests) - len(answered):7d}"
-            )
 
 
 def highest_rate(given: argparse.Namespace, policy: SloPolicy | None, repeat: int) -> float:
@@ -137,30 +123,39 @@ def highest_rate(given: argparse.Namespace, policy: SloPolicy | None, repeat: in
     return low
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--slo", nargs="+", default=["ttft=1s,tpot=50ms"])
-    parser.add_argument("--rates", nargs="+", type=float, default=[1.0, 2.0, 3.0, 4.0])
-    parser.add_argument("--users", type=int, default=0, help="in place of rates")
-    parser.add_argument("--requests", type=int, default=200)
-    parser.add_argument("--prompt", type=float, default=400.0, help="tokens, the median")
-    parser.add_argument("--answer", type=float, default=64.0, help="tokens, the median")
-    parser.add_argument("--spread", type=float, default=0.5, help="of the lengths' logarithms")
-    parser.add_argument("--step-ms", type=float, default=12.0)
-    parser.add_argument("--token-ms", type=float, default=0.5)
-    parser.add_argument("--attention", type=float, default=0.0)
-    parser.add_argument("--attain", type=float, default=0.95)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=1)
-    given = parser.parse_args()
-    for row in rows(given):
-        print(row, flush=True)
-    for policy in () if given.users else POLICIES:
+def options() -> argparse.ArgumentParser:
+    made = parser(__doc__, users=[0], seed=1, repeats=1)
+    made.add_argument("--slo", nargs="+", default=["ttft=1s,tpot=50ms"])
+    made.add_argument("--rates", nargs="+", type=float, default=[1.0, 2.0, 3.0, 4.0])
+    made.add_argument("--requests", type=int, default=200)
+    made.add_argument("--prompt", type=float, default=400.0, help="tokens, the median")
+    made.add_argument("--answer", type=float, default=64.0, help="tokens, the median")
+    made.add_argument("--spread", type=float, default=0.5, help="of the lengths' logarithms")
+    made.add_argument("--step-ms", type=float, default=12.0)
+    made.add_argument("--token-ms", type=float, default=0.5)
+    made.add_argument("--attention", type=float, default=0.0)
+    made.add_argument("--attain", type=float, default=0.95)
+    return made
+
+
+def table(argv: Sequence[str] | None = None) -> ResultTable:
+    """Simulate; a row for each load and policy, and the highest rates below."""
+    given = options().parse_args(argv)
+    users, given.users = given.users, 0
+    columns = ("load", "policy", "goodput, requests/s", "share", "tok/s", "TTFT p50, p99, s")
+    found = ResultTable([*columns, "TPOT p99, ms", "longest pause p99, ms"])
+    for rate in given.rates:
+        for policy in POLICIES:
+            add_row(found, given, policy, rate)
+    for given.users in filter(None, users):
+        for policy in POLICIES:
+            add_row(found, given, policy, 1.0)
+    given.users = 0
+    for policy in POLICIES:
         highest = mean(highest_rate(given, policy, repeat) for repeat in range(given.repeats))
-        print(f"{policy or 'none':7s} {highest:.2f} requests/s", flush=True)
+        found.notes.append(f"{policy or 'none'}: {highest:.2f} requests/s at most")
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    show(table)

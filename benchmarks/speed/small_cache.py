@@ -1,23 +1,19 @@
 """What admission by expected lengths saves where the cache is small, on virtual time.
 
-    python -m benchmarks.speed.small_cache [--requests 400] [--users 48]
+    python -m benchmarks.speed.small_cache [--count 400] [--users 48]
 
 The real scheduler runs over a device of which only the time matters. Prompts and answers are as
 long as in chats (log-normal: half of the prompts under 60 tokens and half of the answers under 200,
-a tenth over 300 and 700); the pool holds a fifth of what all users want at once. Printed are, for
-admission by known tokens and by expected ones,
-
-    tok/s        generated tokens a second of virtual time
-    preempted    sequences that lost their blocks
-    recomputed   tokens computed again, for each one generated
-    TTFT, pause  p50 and p99 of the time to the first token and of a text's longest pause, seconds
+a tenth over 300 and 700); the pool holds a fifth of what all users want at once.
 """
 
 import argparse
+from collections.abc import Sequence
 from math import exp
 from random import Random
 from statistics import quantiles
 
+from benchmarks.support.bench import ResultTable, parser, show
 from benchmarks.support.virtual_server import VirtualServer, VirtualText
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.speculative.costs.work import StepLoad
@@ -44,9 +40,9 @@ def chats(count: int, seed: int) -> list[VirtualText]:
     return [VirtualText(length(60, 1.25, 1500), length(200, 1.0, 2000)) for _ in range(count)]
 
 
-def measure(given: argparse.Namespace, expects: bool) -> str:
-    """Return one line of the table."""
-    texts = chats(given.requests, given.seed)
+def add_row(found: ResultTable, given: argparse.Namespace, expects: bool) -> None:
+    """Add what one rule of admission makes of the requests."""
+    texts = chats(given.count, given.seed)
     wanted = sum(text.prompt + text.answer for text in texts) / len(texts) * given.users
     blocks = max(CONTEXT // BLOCK, round(wanted / given.share / BLOCK))
     scheduler = Scheduler(
@@ -59,26 +55,28 @@ def measure(given: argparse.Namespace, expects: bool) -> str:
     stats = scheduler.stats
     firsts = quantiles((text.first_s for text in texts), n=100)
     pauses = quantiles((text.pause_s for text in texts), n=100)
-    return (
-        f"{'expected' if expects else 'known':9s} {stats.generated_tokens / server.now_s:7.1f} "
-        f"{stats.preemptions:10d} {stats.recomputed_tokens / stats.generated_tokens:11.3f} "
-        f"{firsts[49]:6.2f} {firsts[98]:6.2f} {pauses[49]:6.2f} {pauses[98]:6.2f}"
+    found.add(
+        "expected" if expects else "known",
+        stats.generated_tokens / server.now_s,
+        stats.preemptions,
+        stats.recomputed_tokens / stats.generated_tokens,
+        (firsts[49], firsts[98]),
+        (pauses[49], pauses[98]),
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--requests", type=int, default=400)
-    parser.add_argument("--users", type=int, default=48)
-    parser.add_argument("--share", type=float, default=5.0, help="of what is wanted, one part in")
-    parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    print("admission   tok/s  preempted  recomputed   TTFT p50, p99  pause p50, p99")
+def table(argv: Sequence[str] | None = None) -> ResultTable:
+    """Simulate; a row for admission by known tokens and one by expected tokens."""
+    options = parser(__doc__, count=400, seed=1)
+    options.add_argument("--users", type=int, default=48)
+    options.add_argument("--share", type=float, default=5.0, help="of what is wanted, one part in")
+    given = options.parse_args(argv)
+    columns = ("admitted by", "tok/s", "preempted", "recomputed / generated", "TTFT p50, p99, s")
+    found = ResultTable([*columns, "longest pause p50, p99, s"])
     for expects in (False, True):
-        print(measure(given, expects), flush=True)
+        add_row(found, given, expects)
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    show(table)

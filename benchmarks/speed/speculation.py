@@ -1,4 +1,4 @@
-"""What speculation gains, by category: `python -m benchmarks.speed.speculation prompts.jsonl`.
+"""What speculation gains: `python -m benchmarks.speed.speculation --questions FILE`.
 
 Every prompt is decoded with drafts and without, in turn and interleaved, by one engine; the texts
 must be equal. A text that repeats itself is reported apart: a small model's loops flatter n-grams.
@@ -6,17 +6,13 @@ Each category has tenants of its own, so that no run finds another's outputs in 
 """
 
 import argparse
-import json
-import platform
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from statistics import median
+from dataclasses import dataclass
 from time import perf_counter
 
-import anyio
 import msgspec
 
+from benchmarks.support.bench import ResultTable, parser, run, show
 from benchmarks.support.engine import engine
 from benchmarks.support.prompts import by_category
 from draftwerk.actors.engine import Engine
@@ -94,94 +90,63 @@ async def both(running: Engine, prompt: str, options: Options, plain_first: bool
     return Pair(plain, drafted)
 
 
-async def measure(arguments: argparse.Namespace) -> list[Pair]:
+async def measure(given: argparse.Namespace) -> list[Pair]:
     """Decode everything, drafts and none in turn."""
     pairs: list[Pair] = []
-    settings = Settings(dtype=arguments.dtype, speculate=arguments.speculate)
+    settings = Settings(dtype=given.dtype, speculate=given.speculate)
     async with engine(settings) as running:
         await decode(running, "Hello.", Options(sampling=Sampling(), tokens_max=16, tenant="warm"))
-        for temperature in arguments.temperatures:
-            sampling = Sampling(temperature=temperature, seed=arguments.seed)
-            for category, prompts in by_category(arguments.prompts, arguments.count).items():
-                options = Options(sampling=sampling, tokens_max=arguments.tokens, tenant=category)
+        for temperature in given.temperatures:
+            sampling = Sampling(temperature=temperature, seed=given.seed)
+            for category, prompts in by_category(given.questions, given.count).items():
+                options = Options(sampling=sampling, tokens_max=given.tokens, tenant=category)
                 for number, prompt in enumerate(prompts):
                     pair = await both(running, prompt, options, number % 2 == 0)
-                    if pair is not None:
+                    if pair is not None and len(pair.plain.tokens) > 1:
                         pairs.append(pair)
     return pairs
 
 
-def summary(pairs: Sequence[Pair]) -> dict[str, float]:
-    """Return a set of pairs' ratios of summed times, and tokens per step."""
-    told = [pair for pair in pairs if len(pair.plain.tokens) > 1]
-    if not told:
-        return {}
-    tokens = sum(len(pair.plain.tokens) for pair in told)
-    plain_s = sum(pair.plain.seconds for pair in told)
-    drafted_s = sum(pair.drafted.seconds for pair in told)
-    return {
-        "texts": len(told),
-        "loops": sum(pair.plain.looping for pair in told),
-        "tokens_per_step": round(tokens / sum(pair.drafted.steps for pair in told), 3),
-        "plain_tok_s": round(tokens / plain_s, 1),
-        "drafted_tok_s": round(tokens / drafted_s, 1),
-        "speed_up": round(plain_s / drafted_s, 3),
-        "median_speed_up": round(
-            median(pair.plain.seconds / pair.drafted.seconds for pair in told), 3
-        ),
-    }
+def ratios(pairs: Sequence[Pair]) -> tuple[float | str, float | str]:
+    """Return tokens per step and the ratio of summed times, dashes of nothing."""
+    if not pairs:
+        return "-", "-"
+    tokens = sum(len(pair.plain.tokens) for pair in pairs)
+    steps = sum(pair.drafted.steps for pair in pairs)
+    drafted_s = sum(pair.drafted.seconds for pair in pairs)
+    return tokens / steps, sum(pair.plain.seconds for pair in pairs) / drafted_s
 
 
-def tabulate(pairs: list[Pair], temperatures: list[float]) -> dict[str, dict[str, float]]:
-    """Print and return a row for each category and temperature; loops and the rest apart."""
-    rows: dict[str, dict[str, float]] = {}
-    for temperature in temperatures:
-        here = [pair for pair in pairs if pair.plain.temperature == temperature]
-        for category in dict.fromkeys(pair.plain.category for pair in here):
-            mine = [pair for pair in here if pair.plain.category == category]
-            rows[f"{category}, T = {temperature:g}"] = summary(mine)
-        rows[f"all, T = {temperature:g}"] = summary(here)
-        for name, looping in (("all but loops", False), ("loops", True)):
-            apart = [pair for pair in here if pair.plain.looping == looping]
-            rows[f"{name}, T = {temperature:g}"] = summary(apart)
-    for name, row in rows.items():
-        print(f"{name:26s}" + "  ".join(f"{key} {value:g}" for key, value in row.items()))
-    return rows
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("prompts", type=Path)
-    parser.add_argument("--count", type=int, default=8, help="prompts per category")
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--dtype", default="bf16")
-    parser.add_argument("--speculate", default="auto")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
-    parser.add_argument("--output", type=Path)
-    arguments = parser.parse_args()
-    pairs = anyio.run(measure, arguments, backend_options={"use_uvloop": True})
-    rows = tabulate(pairs, arguments.temperatures)
-    if arguments.output:
-        arguments.output.write_text(json.dumps(record(arguments, pairs, rows), indent=1))
-
-
-def record(
-    arguments: argparse.Namespace, pairs: list[Pair], rows: dict[str, dict[str, float]]
-) -> dict[str, object]:
-    """Return what is kept of a run: the table, and a line for each decoding."""
-    options = {key: value for key, value in vars(arguments).items() if key != "output"}
-    return {
-        "options": {key: getattr(value, "name", value) for key, value in options.items()},
-        "machine": platform.machine(),
-        "summary": rows,
-        "decodings": [
-            {**asdict(one), "tokens": len(one.tokens), "looping": one.looping}
-            for pair in pairs
-            for one in (pair.plain, pair.drafted)
-        ],
-    }
+def table(argv: Sequence[str] | None = None) -> ResultTable:
+    """Measure; a row for each category, then all, and all but the texts that are loops."""
+    options = parser(__doc__, questions=None, count=8, tokens=128, dtype="bf16", seed=1)
+    options.add_argument("--speculate", default="auto")
+    options.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
+    given = options.parse_args(argv)
+    pairs = run(measure, given)
+    found = ResultTable(
+        [
+            "category",
+            *(
+                f"{name}, T = {temperature:g}"
+                for temperature in given.temperatures
+                for name in ("tokens/step", "times as fast")
+            ),
+        ]
+    )
+    categories = dict.fromkeys(pair.plain.category for pair in pairs)
+    choices = {name: [pair for pair in pairs if pair.plain.category == name] for name in categories}
+    choices["**all**"] = pairs
+    choices["all but loops"] = [pair for pair in pairs if not pair.plain.looping]
+    for name, chosen in choices.items():
+        at = (
+            [pair for pair in chosen if pair.plain.temperature == temperature]
+            for temperature in given.temperatures
+        )
+        found.add(name, *(ratio for some in at for ratio in ratios(some)))
+    found.notes.append(f"{sum(pair.plain.looping for pair in pairs)} of {len(pairs)} texts loop")
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    show(table)

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
-from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
+from draftwerk.speculative.costs.roofline import MachineRates, Roofline
+from draftwerk.speculative.costs.work import NO_LOAD, ModelShape, StepLoad
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, StepReport, Verdict
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import Scheduler
@@ -13,6 +14,20 @@ from draftwerk.speculative.sequence import Sequence
 from draftwerk.speculative.slo import NOTHING_PROMISED, Promise
 
 STOP = 0
+SHAPE = ModelShape(
+    layer_count=30,
+    hidden_size=576,
+    num_heads=9,
+    num_kv_heads=3,
+    head_size=64,
+    ffn_size=1536,
+    vocab_size=49152,
+    weight_bytes=1.0625,
+    kv_bytes=2.0,
+)
+RATES = MachineRates(flops_per_s=7e11, bytes_per_s=2.6e10, attention_flops_per_s=2.1e11)
+ROOFLINE = Roofline(shape=SHAPE, rates=RATES)
+"""The default model in int8, on a device like two cores with AVX-512."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The command line: `draftwerk loadtest run|sweep|search|throughput|compare|report|peers`."""
+"""The command line: `draftwerk loadtest run|sweep|search|throughput|compare|report`."""
 
 import argparse
 import signal
@@ -12,7 +12,6 @@ from draftwerk.loadtest import commands
 from draftwerk.loadtest.arguments import add_options
 from draftwerk.loadtest.options import (
     LoadTestOptions,
-    PeersOptions,
     SearchOptions,
     SweepOptions,
     ThroughputOptions,
@@ -39,8 +38,6 @@ def parser() -> argparse.ArgumentParser:
     _loading(searching, commands.search, (LoadTestOptions, SearchOptions))
     doubling = subs.add_parser("throughput", help="everybody at once, doubled while it gains")
     _loading(doubling, commands.throughput, (LoadTestOptions, ThroughputOptions))
-    racing = subs.add_parser("peers", help="start several servers in turn and sweep each")
-    _loading(racing, commands.peers, (LoadTestOptions, SweepOptions, PeersOptions), url=False)
     _files(subs.add_parser("compare", help="two results"), commands.compare, ("before", "after"))
     reporting = subs.add_parser("report", help="a result as an HTML page")
     _files(reporting, commands.report, ("result",))
@@ -48,11 +45,8 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _loading(
-    sub: argparse.ArgumentParser, command: Command, kinds: Sequence[type[Struct]], url: bool = True
-) -> None:
-    if url:
-        sub.add_argument("url", help="the server, with or without /v1")
+def _loading(sub: argparse.ArgumentParser, command: Command, kinds: Sequence[type[Struct]]) -> None:
+    sub.add_argument("url", help="the server, with or without /v1")
     skip = ("url",) if len(kinds) == 1 else ("url", *LOAD)
     for kind in kinds:
         add_options(sub, kind, skip)
@@ -69,7 +63,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run a subcommand; what the user got wrong is one line on stderr and exit code 2."""
     argv = sys.argv[1:] if argv is None else argv
     given = parser().parse_args(argv)
-    # SIGTERM is handled like Ctrl-C: servers that were started must not outlive their tester.
+    # SIGTERM is handled like Ctrl-C: what was measured is kept.
     # A script's background job starts with SIGINT ignored.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -10,7 +10,6 @@ from pathlib import Path
 from draftwerk.loadtest.arguments import read_options
 from draftwerk.loadtest.options import (
     LoadTestOptions,
-    PeersOptions,
     SearchOptions,
     SweepOptions,
     ThroughputOptions,
@@ -19,7 +18,6 @@ from draftwerk.loadtest.report.page import result_page
 from draftwerk.loadtest.results.comparison import comparison_text
 from draftwerk.loadtest.results.differences import EXPLANATION, difference_lines
 from draftwerk.loadtest.results.result import Result, Run, Sweep, read_result, write_result
-from draftwerk.loadtest.results.standings import contested, standing_text
 from draftwerk.loadtest.results.table import aligned, run_text, sweep_text, write_csv
 
 
@@ -51,14 +49,6 @@ def throughput(given: argparse.Namespace, argv: list[str]) -> int:
     return leave(asyncio.run(double_users(options, asked, argv)), options)
 
 
-def peers(given: argparse.Namespace, argv: list[str]) -> int:
-    from draftwerk.loadtest.peers.tournament import tournament
-
-    options, asked = read_options(given, LoadTestOptions), read_options(given, SweepOptions)
-    found = asyncio.run(tournament(options, asked, read_options(given, PeersOptions), argv))
-    return leave(found, options)
-
-
 def compare(given: argparse.Namespace, argv: list[str]) -> int:
     print(comparison_text(read_result(Path(given.before)), read_result(Path(given.after))))
     return 0
@@ -77,8 +67,6 @@ def leave(found: Result, options: LoadTestOptions) -> int:
     print(run_text(found) if isinstance(found, Run) else sweep_text(found))
     if isinstance(found, Sweep) and (compared := difference_lines(found)):
         print(f"\n{aligned(compared)}\n{EXPLANATION}")
-    if isinstance(found, Sweep) and contested(found):
-        print(f"\n{standing_text(found)}")
     if options.output:
         write_result(Path(options.output), found)
     if options.csv:

@@ -156,29 +156,3 @@ class ThroughputOptions(Struct, frozen=True, kw_only=True):
         float, Meta(description="stop when twice the users gain less, a fraction", ge=0, le=1)
     ] = 0.05
     isolate: Isolate = "auto"
-
-
-class PeersOptions(Struct, frozen=True, kw_only=True):
-    """Which servers, where they are installed, and where their description is."""
-
-    peers: Annotated[
-        str, Meta(description="names, comma-separated; all that are installed if empty")
-    ] = ""
-    catalogue: Annotated[
-        str | None, Meta(description="TOML file of servers; the built-in one if none")
-    ] = None
-    venvs: Annotated[str, Meta(description="folder with one virtual environment per peer")] = (
-        ".peers"
-    )
-    define: Annotated[
-        list[str], Meta(description="NAME=VALUE for the commands, e.g. weights=DIR; repeatable")
-    ] = []
-    install: Annotated[bool, Meta(description="create missing environments first")] = False
-    port: Annotated[
-        int, Meta(description="port for the servers; 0 for a free one", ge=0, le=65535)
-    ] = 0
-    start_s: Annotated[float, Meta(description="how long a server may take to start", gt=0)] = 600.0
-    prefill_tokens: Annotated[
-        int, Meta(description="also time prompts of this length; 0 for none", ge=0)
-    ] = 512
-    prefill_requests: Annotated[int, Meta(description="how many of them", ge=1)] = 8

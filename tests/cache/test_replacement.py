@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from benchmarks.support.least_recently_used import LeastRecentlyUsed
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.replacement import CostAware, EvictionOrder, Origin
 from draftwerk.cache.tables import BlockTable
+from tests.cache.least_recently_used import LeastRecentlyUsed
 
 SIZE = 4
 

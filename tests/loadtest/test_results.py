@@ -21,7 +21,6 @@ from draftwerk.loadtest.results.curves import knees
 from draftwerk.loadtest.results.environment import environment
 from draftwerk.loadtest.results.result import Run, Sweep, read_result, write_result
 from draftwerk.loadtest.results.rows import RequestRow
-from draftwerk.loadtest.results.standings import prefill_per_s, standing_lines, standing_table
 from draftwerk.loadtest.results.table import run_text, sweep_text, write_csv
 from tests.loadtest.helpers import row
 
@@ -61,9 +60,7 @@ def rows_of(slower: float = 1.0, count: int = 30) -> list[RequestRow]:
 
 def sweep_of() -> Sweep:
     runs = [
-        run_of(
-            rows_of(1.0 + load / 10 * (name == "slow")), label=name, group="class", load=float(load)
-        )
+        run_of(rows_of(1.0 + load / 10 * (name == "slow")), label=name, load=float(load))
         for name in ("fast", "slow")
         for load in (1, 4, 16)
     ]
@@ -170,41 +167,6 @@ def test_sweeps_are_compared_where_they_meet() -> None:
     assert text.count("requests/s") == 6
     with pytest.raises(ValueError, match="in common"):
         comparison_text(sweep_of(), run_of(rows_of(), label="alone", load=7.0))
-
-
-def test_standings_compare_with_the_best_other_of_the_class() -> None:
-    sweep = sweep_of()
-    for run in sweep.runs:
-        run.drafts = "none" if run.label == "slow" else "n-grams"
-    first, second = standing_table(sweep)
-    assert [line[:3] for line in standing_lines(sweep)] == [
-        ["server", "class", "drafts"],
-        ["fast", "class", "n-grams"],
-        ["slow", "class", "none"],
-    ]
-    assert (first.label, second.label) == ("fast", "slow")
-    for column in ("tok/s at 16", "TTFT p50 ms at 1"):
-        ahead, behind = first.figures[column].ratio, second.figures[column].ratio
-        assert ahead is not None and behind is not None
-        assert ahead > 1 and ahead * behind == pytest.approx(1)
-
-
-def test_a_family_does_not_compete_with_itself() -> None:
-    sweep = sweep_of()
-    for run in sweep.runs:
-        run.family = "ours"
-    assert all(
-        figure.ratio is None for one in standing_table(sweep) for figure in one.figures.values()
-    )
-
-
-def test_prefill_is_what_was_read_before_the_first_token() -> None:
-    sweep = sweep_of()
-    sweep.prefill = [run_of(rows_of(), label="fast", group="class", load=1.0)]
-    assert prefill_per_s(sweep.prefill[0]) == pytest.approx(20 / 0.5, rel=0.5)
-    lines = standing_lines(sweep)
-    assert lines[0][-1] == "prefill tok/s"
-    assert lines[1][-1] != "-" and lines[2][-1] == "-"
 
 
 def test_ticks_are_round_and_inside() -> None:

@@ -31,7 +31,9 @@ def result(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["sweep"], ["search"], ["peers"], ["report"]])
+@pytest.mark.parametrize(
+    "command", [[], ["run"], ["sweep"], ["search"], ["throughput"], ["report"]]
+)
 def test_help_needs_no_http_client(command: list[str]) -> None:
     done = without_aiohttp(*command, "--help")
     assert (done.returncode, done.stderr) == (0, "")

@@ -34,7 +34,7 @@ from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.slo import NOTHING_PROMISED, Promise, SloPolicy
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
-from tests.support.naive_beams import best_candidates
+from tests.support.beams.naive_beams import best_candidates
 from tests.support.proposing import EveryRow, Reckless, RecklessBeside
 from tests.support.simulated_child import Fate, SimulatedChild
 from tests.support.toy import (

@@ -34,7 +34,7 @@ from draftwerk.speculative.protocol.rounds import (
 )
 from draftwerk.speculative.sampling.gumbel import gumbel, path_key, philox
 from draftwerk.speculative.sampling.params import Grammar, Sampling, choose, edited, probabilities
-from tests.support.naive_beams import Text, best_candidates, naive_beam_search
+from tests.support.beams.naive_beams import Text, best_candidates, naive_beam_search
 
 VOCAB = 23
 STOP = 0

@@ -119,13 +119,20 @@ def results(client: Client, folder: Path, url: str, model: str) -> Iterator[Clie
 
 
 def table(found: Sequence[ClientResult]) -> str:
-    """Return results as a Markdown table."""
-    rows = [
-        f"| {each.client} {each.version} | {each.case} | {each.outcome} | "
-        f"{each.words.replace('|', chr(92) + '|')} |"
-        for each in found
-    ]
-    return "\n".join(["| client | what it asks | outcome | words |", "|---|---|---|---|", *rows])
+    """Return results as a Markdown table: a row for each client."""
+    by_client: dict[str, list[ClientResult]] = {}
+    for each in found:
+        by_client.setdefault(f"{each.client} {each.version}", []).append(each)
+    rows: list[str] = []
+    for client, results in by_client.items():
+        passed = "; ".join(each.case for each in results if each.outcome == "passed")
+        others = "; ".join(
+            f"{each.case}: {each.outcome}, {each.words.replace('|', chr(92) + '|')}"
+            for each in results
+            if each.outcome != "passed"
+        )
+        rows.append(f"| {client} | {passed} | {others} |")
+    return "\n".join(["| client | passed | did not |", "|---|---|---|", *rows])
 
 
 def main() -> int:

@@ -76,7 +76,10 @@ class AuthMiddleware:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         origin, host = headers.get(b"origin"), headers.get(b"host", "")
         if not self._host_allowed(host):
-            said = "The server has no such name: call it localhost, or see --cors-origin."
+            said = (
+                f"The server has no name {host[:SHOWN_MAX]!r}: call it localhost, set API keys, or "
+                "name the page that may come with --cors-origin."
+            )
             raise ApiError(403, said, code="origin")
         if not self._origin_allowed(origin, host):
             raise ApiError(403, _barred(origin or "", host), code="origin")
@@ -122,16 +125,11 @@ class AuthMiddleware:
 
 def _barred(origin: str, host: str) -> str:
     """Return why a page's browser is turned away, and what the operator may do about it."""
-    own = origin.partition("://")[2] == host
-    remedy = (
-        "without API keys only names of this machine are taken for the server's own"
-        if own
-        else f"the request's Host is {host[:SHOWN_MAX]!r}: a proxy in front must pass Host on with "
-        "its port (nginx: proxy_set_header Host $http_host)"
-    )
     return (
-        f"Browsers may not come here from the page {origin[:SHOWN_MAX]!r}: {remedy}. Pages of "
-        "other sites may where the server was started with --cors-origin and their address."
+        f"Browsers may not come here from the page {origin[:SHOWN_MAX]!r}: the request's Host is "
+        f"{host[:SHOWN_MAX]!r}: a proxy in front must pass Host on with its port (nginx: "
+        "proxy_set_header Host $http_host). Pages of other sites may where the server was started "
+        "with --cors-origin and their address."
     )
 
 

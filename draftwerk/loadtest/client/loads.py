@@ -64,22 +64,18 @@ def steps(
 def warming(options: LoadTestOptions, users: float) -> LoadTestOptions:
     """Return an uncounted run that reaches the load, so that no run pays for the first steps."""
     count = min(max(1, round(users)), WARM_USERS_MAX)
-    asked = made_up(options, WARM_PROMPT_TOKENS, WARM_TOKENS)
-    return replace(asked, concurrency=count, requests=count)
-
-
-def made_up(options: LoadTestOptions, prompt_tokens: int, answer_tokens: int) -> LoadTestOptions:
-    """Return options with made-up prompts instead, all of them measured."""
     return replace(
         options,
         workload="synthetic",
-        prompt_tokens=prompt_tokens,
-        max_tokens=answer_tokens,
+        prompt_tokens=WARM_PROMPT_TOKENS,
+        max_tokens=WARM_TOKENS,
         token_ids=False,
         warmup=0,
         rate=None,
         duration_s=None,
         slo=[],
+        concurrency=count,
+        requests=count,
     )
 
 

@@ -10,11 +10,9 @@ from draftwerk.loadtest.report.html import cards, details, heading, page, paragr
 from draftwerk.loadtest.report.run_charts import run_charts
 from draftwerk.loadtest.report.sweep_charts import sweep_charts
 from draftwerk.loadtest.results.curves import labels, over_load, tokens_per_s
-from draftwerk.loadtest.results.differences import EXPLANATION as DIFFERENCE
-from draftwerk.loadtest.results.differences import difference_lines
+from draftwerk.loadtest.results.differences import EXPLANATION, difference_lines
 from draftwerk.loadtest.results.environment import Environment
 from draftwerk.loadtest.results.result import Result, Run, Sweep
-from draftwerk.loadtest.results.standings import EXPLANATION, contested, standing_lines
 from draftwerk.loadtest.results.table import latency_lines, number, sweep_lines
 
 
@@ -47,7 +45,7 @@ def _sweep_page(sweep: Sweep) -> str:
         for line in run.warnings
     )
     body = [
-        *(_standings(sweep) or [cards(_found(sweep))]),
+        cards(_found(sweep)),
         _grid(sweep_charts(sweep)),
         heading("Runs"),
         table(sweep_lines(sweep)),
@@ -64,13 +62,7 @@ def _differences(sweep: Sweep) -> list[str]:
     lines = difference_lines(sweep)
     if not lines:
         return []
-    return [heading("What the variants differ by"), paragraph(DIFFERENCE), table(lines)]
-
-
-def _standings(sweep: Sweep) -> list[str]:
-    if not contested(sweep):
-        return []
-    return [heading("Standings"), paragraph(EXPLANATION), table(standing_lines(sweep))]
+    return [heading("What the variants differ by"), paragraph(EXPLANATION), table(lines)]
 
 
 def _found(sweep: Sweep) -> list[tuple[str, str]]:

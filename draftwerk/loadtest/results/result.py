@@ -19,17 +19,12 @@ class Run(Struct, kw_only=True, tag_field="kind", tag="run"):
     """One run: its options, its outcome, and every request.
 
     In a sweep `load` is the concurrency or rate of this run, `repeat` which round it was in.
-    Servers compete within their `group`, but not with those of their own `family`; `drafts` names a
-    server's draft source.
     """
 
     schema_version: int = SCHEMA_VERSION
     environment: Environment
     options: LoadTestOptions
     label: str = ""
-    group: str = ""
-    family: str = ""
-    drafts: str = ""
     load: float | None = None
     repeat: int = 0
     interrupted: bool = False
@@ -43,8 +38,7 @@ class Run(Struct, kw_only=True, tag_field="kind", tag="run"):
 class Sweep(Struct, kw_only=True, tag_field="kind", tag="sweep"):
     """Runs over several loads. `knees` is the load at each label's knee, `held` a search's find.
 
-    `variants` are the labels that ran side by side, `prefill` runs that only read prompts of a
-    known length.
+    `variants` are the labels that ran side by side.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -52,7 +46,6 @@ class Sweep(Struct, kw_only=True, tag_field="kind", tag="sweep"):
     over: str
     runs: list[Run]
     variants: list[str] = []
-    prefill: list[Run] = []
     knees: dict[str, float] = {}
     held: float | None = None
     notes: list[str] = []

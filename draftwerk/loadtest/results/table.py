@@ -142,7 +142,7 @@ def findings(sweep: Sweep) -> list[str]:
 
 
 def _failed(sweep: Sweep) -> Iterator[str]:
-    for run in [*sweep.runs, *sweep.prefill]:
+    for run in sweep.runs:
         for line in failure_lines(run.summary):
             yield f"{run.label} at {run.load or 0:g}: {line}".strip()
 

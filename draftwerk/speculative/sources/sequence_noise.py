@@ -13,7 +13,7 @@ from draftwerk.speculative.sampling.params import Sampling
 SHARPNESS = 1.2
 """Sources spread their chances too widely: the noise lifts a token that they only half exclude, and
 the target does not. So they rank with their log-probabilities times this. Of 1 to 1.5 it saved most
-in replayed texts of temperature 1 (`benchmarks.drafting.sources`)."""
+in replayed texts of temperature 1."""
 
 
 class SequenceNoise:

@@ -22,6 +22,7 @@ from draftwerk.api.replying.answers import whole_values
 from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, Serializer
 from draftwerk.speculative.replies.formats import ReplyFormat, written
 from draftwerk.speculative.replies.parser import ReplyParser
+from draftwerk.speculative.sampling.params import Sampling
 from tests.api.support.agents import CALLS, THINKING
 
 ARGUMENTS = {"city": 'Kö"ln\\', "days": [1, 25, {"x": None}], "exact": True, "deep": {"a": {}}}
@@ -129,7 +130,7 @@ PROTOCOLS: dict[str, Protocol] = {
         lambda each: ollama_of([each]),
     ),
     "responses": (
-        lambda each: ResponsesSerializer(each, ResponsesBody(input=""), lambda: 0.0),
+        lambda each: ResponsesSerializer(each, ResponsesBody(input=""), Sampling(), lambda: 0.0),
         response_of,
         response_reply,
     ),

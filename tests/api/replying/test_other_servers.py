@@ -92,7 +92,8 @@ async def test_n_predict_is_a_bound(served: Served, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 async def test_a_schema_beside_the_type_is_obeyed(served: Served, path: str) -> None:
-    compact = Grammar("json_schema", json.dumps(SCHEMA, separators=(",", ":")))
+    closed = {**SCHEMA, "additionalProperties": False}
+    compact = Grammar("json_schema", json.dumps(closed, separators=(",", ":")))
     for kind in ("json_object", "json_schema"):
         form = {"type": kind, "schema": SCHEMA}
         assert (await post(served, path, response_format=form)).status_code == 200

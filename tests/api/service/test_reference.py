@@ -47,10 +47,26 @@ def test_nothing_in_it_is_left_undescribed() -> None:
     said = reference()
     assert "| valid" not in said
     assert "or valid" not in said
-    assert "`response_format.json_schema.schema`" in said
-    assert "`--kv-memory` | `DRAFTWERK_KV_MEMORY` | `kv_memory` | a size" in said
-    assert "| `messages[].audio` | refused unless it asks for nothing |" in said
-    assert "| `text.format.schema` | any JSON |" in said
-    assert "`draftwerk_mailbox_depth` | gauge | `actor`" in said
-    assert "`draftwerk_mailbox_wait_seconds` | histogram | `actor`" in said
+    assert "| `--kv-memory` | a size |" in said
+    assert "| `response_format` | `ResponseFormat` |" in said
+    assert "| `SloBody` | `ttft` string 1 to 32" in said
+    assert "refused unless they ask for nothing: `refusal`, `audio`, `function_call`" in said
+    assert "| `FlatFormat` |" in said and "`schema` any JSON" in said
+    assert "| `draftwerk_mailbox_depth{actor}` |" in said
+    assert "| `draftwerk_mailbox_wait_seconds{actor}` |" in said
     assert "`response.output_text.delta`" in said
+
+
+def test_a_field_that_endpoints_share_stands_once() -> None:
+    written = (ROOT / PATH).read_text(encoding="utf-8")
+    section = written.split("## Endpoints")[1].split("### Objects of replies")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    assert len(rows) == len(set(rows)) > 100
+
+
+def test_every_object_that_a_row_names_is_described() -> None:
+    written = (ROOT / PATH).read_text(encoding="utf-8")
+    section = written.split("## Endpoints")[1].split("## Events")[0]
+    named = set(re.findall(r"`([A-Z][a-z]\w+)`", section))
+    described = set(re.findall(r"^\| `([A-Z]\w+)` \|", section, re.MULTILINE))
+    assert named == described and len(named) > 40

@@ -11,6 +11,7 @@ from torch import Tensor
 from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint import hub
 from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.files.listing import LISTING
 from draftwerk.model.checkpoint.footprint import gguf_loading_bytes, what_fits
 from draftwerk.model.checkpoint.gguf_tensors import plain_values
 from draftwerk.model.checkpoint.info import read_info
@@ -100,7 +101,7 @@ def test_only_kilobytes_are_written(tmp_path: Path, cache: Path):
     load(str(path), None)
     blocks_of(path)
     (folder,) = cache.iterdir()
-    assert {each.name for each in folder.iterdir()} == {"config.json", "gguf.json"}
+    assert {each.name for each in folder.iterdir()} == {"config.json", "gguf.json", LISTING}
     assert sum(each.stat().st_size for each in folder.iterdir()) < 10_000
 
 
@@ -151,7 +152,7 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path):
 def test_its_info_says_what_is_in_the_file(tmp_path: Path):
     path = save_gguf(tmp_path / "m.gguf", "qwen3", "Q4_0", {"ffn_down": "Q8_0"})
     info = read_info(hub.locate(str(path)))
-    assert info.stored_format == "stored" and info.file_type == "Q4_K_M"
+    assert info.stored_format == "stored" and info.file_format == "Q4_K_M"
     assert list(info.stored_kinds) == ["Q4_0", "Q8_0"]
     assert info.stored_text == "Q4_K_M: Q4_0 0 MB, Q8_0 0 MB, as in the file"
     assert info.loading_bytes("bf16") > info.loading_bytes("stored") > info.stored_bytes

@@ -18,8 +18,8 @@ from draftwerk.speculative.beams.decisions import BeamRules, Beams
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from draftwerk.speculative.sampling.params import Grammar, Sampling, edited, probabilities
-from tests.support.beam_searching import Found, Server, assert_same, found_by_transformers
-from tests.support.naive_beams import best_candidates
+from tests.support.beams.beam_searching import Found, Server, assert_same, found_by_transformers
+from tests.support.beams.naive_beams import best_candidates
 from tests.support.runners import make_runner
 from tests.support.tiny_models import oracle_logits, save_tiny, save_tiny_with_text, tiny_model
 

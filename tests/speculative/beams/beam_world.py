@@ -21,7 +21,7 @@ from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdic
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence
-from tests.support.naive_beams import Text
+from tests.support.beams.naive_beams import Text
 from tests.support.simulation import Guesser
 from tests.support.toy import STOP, VOCAB, ToyTarget, head_candidates, plain_beams, plain_text
 

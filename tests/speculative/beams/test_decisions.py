@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftwerk.speculative.beams.decisions import BeamRules, Beams, common_prefix
-from tests.support.naive_beams import Distribution, best_candidates, naive_beam_search
+from tests.support.beams.naive_beams import Distribution, best_candidates, naive_beam_search
 
 VOCAB = 9
 

@@ -10,7 +10,7 @@ import pytest
 
 from draftwerk.speculative.beams.decisions import BeamRules, Beams
 from draftwerk.speculative.beams.sampled import new_beams
-from tests.support.naive_beams import Distribution, naive_sampled_search
+from tests.support.beams.naive_beams import Distribution, naive_sampled_search
 
 STOP = 0
 SAMPLINGS = {(): (0.2, 0.5, 0.3), (1,): (0.6, 0.1, 0.3), (2,): (0.1, 0.45, 0.45)}

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.drafting.replay import Recording, Replay, ReplayReport
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.drafting.breaker import PATIENCE, PERIOD_MAX, Breaker
 from draftwerk.speculative.drafting.controller import Controller, RoundLoad, RowTree
@@ -21,6 +20,7 @@ from draftwerk.speculative.sources.acceptance import (
 from draftwerk.speculative.sources.registry import NUMBERS, PRIORS
 from draftwerk.speculative.sources.tree import DraftTree
 from tests.speculative.costs.test_step_cost import ROOFLINE
+from tests.speculative.drafting.replay import Recording, Replay, ReplayReport
 
 
 def flat(tokens: int) -> float:

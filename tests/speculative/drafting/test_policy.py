@@ -2,10 +2,9 @@
 
 import random
 
-from benchmarks.drafting.replay import Recording, Replay
-from benchmarks.drafting.sources import COSTS, cost
 from draftwerk.speculative.drafting.policy import REJECTION
 from draftwerk.speculative.drafting.proposer import Proposer
+from tests.speculative.drafting.replay import COSTS, Recording, Replay, cost
 
 VOCAB = 50
 

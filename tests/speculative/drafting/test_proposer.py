@@ -5,7 +5,6 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.drafting.replay import Recording, Replay
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
@@ -31,6 +30,7 @@ from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence
 from draftwerk.speculative.sources.ngram_index import GAP, PAD
 from draftwerk.speculative.sources.store import Memories
+from tests.speculative.drafting.replay import Recording, Replay
 from tests.support.proposing import drafts_of
 from tests.support.toy import STOP, TalkativeTarget, plain_text
 

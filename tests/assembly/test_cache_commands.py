@@ -8,7 +8,7 @@ from time import sleep
 
 import pytest
 
-from draftwerk.assembly.cache_files import cache_files
+from draftwerk.assembly.cache_commands import cache_files
 from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint import hub
 from draftwerk.model.checkpoint.cached import CachedEntry, beyond, cached_entries

@@ -1,1 +1,0 @@
-"""What programs ask: tools, many turns of a session, grammars."""
