@@ -124,7 +124,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             description="memory for the key-value cache; auto: from what the weights leave free",
             extra={"metavar": SIZE_METAVAR},
         ),
-    ] = "640MiB"
+    ] = "auto"
     kv_store: Annotated[
         str,
         Meta(
