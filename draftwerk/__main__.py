@@ -104,11 +104,43 @@ def doctor_command(parsed: dict[str, Any]) -> int:
     return doctor(settings, describe, measure, cached_files)
 
 
+def pull_command(parsed: dict[str, Any]) -> int:
+    """Fetch a model from a hub."""
+    from draftwerk.assembly.model_files import pull
+
+    return pull(parsed["model"])
+
+
+def models_command(parsed: dict[str, Any]) -> int:
+    """List the models that were pulled."""
+    from draftwerk.assembly.model_files import list_models
+
+    return list_models()
+
+
+def rm_command(parsed: dict[str, Any]) -> int:
+    """Remove models that were pulled."""
+    from draftwerk.assembly.model_files import remove
+
+    return remove(parsed["models"])
+
+
+def cache_command(parsed: dict[str, Any]) -> int:
+    """List what is kept on disk, or clear it."""
+    from draftwerk.assembly.cache_commands import cache_files
+
+    return cache_files(parsed["action"], parsed["names"], parsed["max"], parsed["old"])
+
+
 COMMANDS: dict[str, Callable[[dict[str, Any]], int]] = {
     "serve": serve_command,
     "chat": chat_command,
     "doctor": doctor_command,
     "cluster": cluster_command,
+    "pull": pull_command,
+    "models": models_command,
+    "rm": rm_command,
+    "cache": cache_command,
 }
 
 

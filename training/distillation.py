@@ -24,8 +24,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.checkpoint.supported import FORMAT_KEY
+from draftwerk.model.checkpoint.hub import locate, safetensors_directory
 from training.head import HELD_OUT, Distance, frequent, read
 
 STATE_WEIGHT = 1.0
@@ -216,7 +215,6 @@ def write(student: Any, source: Path, directory: Path) -> None:
         for path in source.glob(pattern):
             shutil.copy(path, directory / path.name)
     described = json.loads((source / "config.json").read_text())
-    described.pop(FORMAT_KEY, None)
     described |= {"num_hidden_layers": len(student.layers), "tie_word_embeddings": True}
     (directory / "config.json").write_text(json.dumps(described, indent=1))
     tensors = {
@@ -229,7 +227,7 @@ def write(student: Any, source: Path, directory: Path) -> None:
 def train(arguments: argparse.Namespace) -> None:
     from transformers import AutoModelForCausalLM
 
-    source = locate(arguments.model).directory
+    source = safetensors_directory(locate(arguments.model))
     model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16)
     texts = read(arguments.texts, arguments.tokens)
     taught = lessons(texts, arguments.batch)

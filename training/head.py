@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import kl_div, linear
 
-from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.hub import locate, safetensors_directory
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.draft_head.head import DraftHead, advance, find, save
 
@@ -228,7 +228,7 @@ def told(losses: Tensor, shares: Tensor) -> str:
 
 
 def train(arguments: argparse.Namespace) -> None:
-    directory = locate(arguments.model).directory
+    directory = safetensors_directory(locate(arguments.model))
     target = load(str(directory), torch.bfloat16)
     texts = read(arguments.texts, arguments.tokens)
     vocabulary = frequent(texts, arguments.vocabulary, target.config.vocab_size)

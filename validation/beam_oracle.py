@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from benchmarks.support.runners import build_runner
-from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.hub import locate, safetensors_directory
 from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
@@ -40,7 +40,7 @@ def main() -> None:
     from transformers import AutoModelForCausalLM
 
     arguments = _arguments()
-    directory = locate(None).directory
+    directory = safetensors_directory(locate(None))
     prompts = prompts_of(arguments.path, arguments.prompts, TextTokenizer(directory))
     model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
     options = ModelOptions(dtype="fp32", block_size=BLOCK_SIZE, block_count=4096)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from benchmarks.support.runners import build_draft_runner, build_runner
-from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.hub import locate, safetensors_directory
 from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
@@ -64,7 +64,9 @@ def transformers_greedy(prompts: list[list[int]], count: int) -> list[list[int]]
     """Return the output of `generate`, from the same rounded weights in float32."""
     from transformers import AutoModelForCausalLM
 
-    model: Any = AutoModelForCausalLM.from_pretrained(locate(None).directory, dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        safetensors_directory(locate(None)), dtype=torch.float32
+    )
     return [
         model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=count)[0][
             len(prompt) :

@@ -41,6 +41,7 @@ from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
 from draftwerk.model.checkpoint.recommended import recommended
+from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.gumbel import fastest
 from draftwerk.model.native.servable import check_servable, own_format
@@ -53,6 +54,8 @@ from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sources.store import Memories
 
+QUANTISED_HERE = ("int8", "int4")
+"""Formats that weights are quantised to, not ones that a file may have."""
 Report = Callable[[str], None]
 DraftDevice = ProcessDevice[Round, tuple[Draft, ...]]
 
@@ -134,6 +137,7 @@ async def load_models(
 ) -> AsyncGenerator[LoadedModels, None]:
     """Run the model processes while the block lasts. Raises ConfigError."""
     target_info, draft_info = await to_thread.run_sync(read_infos, settings, report)
+    settings = located(settings, target_info, draft_info)
     planned = plan(settings, target_info, draft_info)
     memory = model_memory(settings, planned.target_page_bytes)
     target = target_device(planned.target_options, settings, memory)
@@ -254,6 +258,7 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         draft_sources=models.methods,
         device=models.ready.device,
         dtype=models.plan.dtype,
+        weights=models.target_info.stored_text if models.plan.dtype == STORED else "",
         attention=models.ready.attention,
         kernels=models.ready.kernels,
         pipeline_parallel=settings.pipeline_parallel,
@@ -281,7 +286,7 @@ def surveyed(settings: EngineSettings, survey: bool = True) -> tuple[Ready, Plan
 
     async def start() -> tuple[Ready, Plan]:
         info, _ = read_infos(settings, print)
-        planned = plan(settings, info, None)
+        planned = plan(located(settings, info, None), info, None)
         options = planned.target_options | {"survey": survey}
         target = device("target", options, Verdict, Proposal, settings.silence_s)
         try:
@@ -308,13 +313,38 @@ def read_infos(settings: EngineSettings, report: Report) -> tuple[ModelInfo, Mod
         draft = read_info(locate(settings.draft, report)) if settings.draft else None
     except Refused as error:
         raise ConfigError(str(error)) from None
-    return _served(settings, target, report), draft and _served(settings, draft, report)
+    return (
+        _served(settings, settings.model, target, report),
+        draft and _served(settings, settings.draft, draft, report),
+    )
 
 
-def _served(settings: EngineSettings, info: ModelInfo, report: Report) -> ModelInfo:
+def _served(settings: EngineSettings, source: str, info: ModelInfo, report: Report) -> ModelInfo:
     """Return a model's card with the format that it is served in unless one is asked for."""
-    found = own_format(info.stored_format, settings.device, settings.attention, report)
+    found = own_format(
+        info.stored_format, info.stored_kinds, settings.device, settings.attention, report
+    )
+    if settings.dtype == STORED and found != STORED:
+        raise ConfigError(
+            f"dtype {STORED}: {info.name} cannot be served as its file is: that takes a quantised "
+            "GGUF, and the native kernels of a CPU"
+        )
+    if source and found == STORED and settings.dtype in QUANTISED_HERE:
+        bits = 8 * info.stored_bytes / info.elements
+        raise ConfigError(
+            f"dtype {settings.dtype}: {info.name} has {bits:.1f} bits a weight already; leave it "
+            "away to serve the file as it is, or take bf16"
+        )
     return msgspec.structs.replace(info, stored_format=found)
+
+
+def located(settings: EngineSettings, target: ModelInfo, draft: ModelInfo | None) -> EngineSettings:
+    """Return settings in which a hub's models are folders: model processes need not ask the hub."""
+    if settings.model and not Path(settings.model).expanduser().exists():
+        settings = msgspec.structs.replace(settings, model=target.directory)
+    if draft is not None and not Path(settings.draft).expanduser().exists():
+        settings = msgspec.structs.replace(settings, draft=draft.directory)
+    return settings
 
 
 def _sampled(info: ModelInfo, settings: EngineSettings) -> ModelInfo:

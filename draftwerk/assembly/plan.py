@@ -16,7 +16,7 @@ SUCCESSORS = 16
 DRAFT_MAX = 15
 """Drafted tokens in a row: with the known token before them they fill a tile of 16."""
 BLOCK_SIZE = 16
-BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2, "int8": 2, "int4": 2}
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2, "int8": 2, "int4": 2, "stored": 2}
 """A number in the KV pages; quantised weights leave activations in bf16."""
 KV_SHARE = 0.75
 """Of the memory that the models leave, what `--kv-memory auto` takes."""
@@ -37,7 +37,9 @@ class ModelSizes(Protocol):
     @property
     def stored_format(self) -> str: ...
     @property
-    def stored_bytes(self) -> int: ...
+    def name(self) -> str: ...
+    def loading_bytes(self, dtype: str, /) -> int: ...
+    def remedy(self, free: int, /) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,12 @@ def plan(
         if card is not None
     ]
     token_bytes = sum(sizes)
-    weights = sum(card.stored_bytes for card in (target, draft) if card is not None)
+    free = _free(settings)
+    loading = target.loading_bytes(dtype)
+    _check_fit(target, dtype, free)
+    loading += 0 if draft is None else draft.loading_bytes(draft_dtype)
     if settings.kv_memory == "auto":
-        kv_bytes = auto_kv_bytes(_free(settings), weights, token_bytes * target.context_max)
+        kv_bytes = auto_kv_bytes(free, loading, token_bytes * target.context_max)
     else:
         kv_bytes = bytes_of(settings.kv_memory)
     _check_memory(settings, kv_bytes, memory_bytes() if memory is None else memory)
@@ -153,16 +158,27 @@ def _free(settings: EngineSettings) -> int:
     return free_bytes()
 
 
-def auto_kv_bytes(free: int, weights: int, sequence_bytes: int) -> int:
+def _check_fit(card: ModelSizes, dtype: str, free: int) -> None:
+    """Refuse a model that cannot be loaded, before it is, with what would fit."""
+    needed = card.loading_bytes(dtype)
+    if 0 < free < needed:
+        raise ConfigError(
+            f"{card.name} takes {needed / 1e9:.1f} GB of memory to load as {dtype}, and "
+            f"{free / 1e9:.1f} GB are free: {card.remedy(free)}"
+        )
+
+
+def auto_kv_bytes(free: int, loading: int, sequence_bytes: int) -> int:
     """Return the cache's size: a share of what the weights leave, at most all rows' full contexts.
 
-    The weights are held twice while they are packed. Raises ConfigError where nothing is left.
+    `loading` is what the weights take while they are packed. Raises ConfigError where nothing is
+    left.
     """
-    left = int(KV_SHARE * (free - 2 * weights))
+    left = int(KV_SHARE * (free - loading))
     if left < KV_AUTO_MIN:
         raise ConfigError(
             f"kv_memory auto: {free / 2**20:.0f} MiB of memory are free, and the weights need "
-            f"{2 * weights / 2**20:.0f} MiB of them to load; free some, or give a size"
+            f"{loading / 2**20:.0f} MiB of them to load; free some, or give a size"
         )
     return min(left, RoundLimits().rows_max * sequence_bytes)
 

@@ -55,10 +55,10 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = "keyed"
     dtype: Annotated[
-        Literal["auto", "bf16", "fp32", "int8", "int4", "fp16", "fp8"],
+        Literal["auto", "stored", "bf16", "fp32", "int8", "int4", "fp16", "fp8"],
         Meta(
-            description="the weights' format; auto: int8 for a GGUF of five to eight bits, where "
-            "the native kernels run, else bf16; fp16 and fp8 on a GPU only"
+            description="the weights' format; auto: stored (as the file has them) for a quantised "
+            "GGUF where the native kernels run, else bf16; fp16 and fp8 on a GPU only"
         ),
     ] = "auto"
     kv_dtype: Annotated[
@@ -124,7 +124,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             description="memory for the key-value cache; auto: from what the weights leave free",
             extra={"metavar": SIZE_METAVAR},
         ),
-    ] = "640MiB"
+    ] = "auto"
     kv_store: Annotated[
         str,
         Meta(

@@ -116,6 +116,8 @@ async def texts(
         (0.0, "bf16"),
         (0.8, "bf16"),
         (0.8, "fp32"),
+        (0.8, "stored"),
+        pytest.param(0.0, "stored", marks=pytest.mark.grid),
         pytest.param(0.0, "fp32", marks=pytest.mark.grid),
     ],
 )

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from draftwerk.model.checkpoint import gguf as gguf_file
+from draftwerk.model.checkpoint import hub
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.draft_head.head import save
 from draftwerk.model.process.build import ModelOptions
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.draft_heads import idle_head
 from tests.support.runners import require_kernels
+from tests.support.tiny_gguf import save_gguf
 from tests.support.tiny_models import TinyWords, save_tiny
 from validation.matrix import BLOCK_SIZE, PAIRWISE, SAMPLINGS, Matrix, check, totals
 
@@ -61,4 +64,15 @@ async def test_the_fast_formats_are_exact_too(tmp_path: Path, dtype: str) -> Non
         require_kernels()
     save_tiny(tmp_path, "qwen3", seed=5)
     matrix = Matrix(options(tmp_path, dtype), TinyWords(), (2,))
+    totals(await check(matrix, {name: SAMPLINGS[name] for name in ("greedy", "everything")}))
+
+
+async def test_a_gguf_as_it_is_stored_is_exact_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_kernels()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(gguf_file, "_write_tokenizer", lambda path, directory: None)
+    path = save_gguf(tmp_path / "m.gguf", "llama", "Q4_0", {"attn_v": "Q8_0", "ffn_down": "Q5_1"})
+    matrix = Matrix(options(hub.locate(str(path)).directory, "stored"), TinyWords(), (2,))
     totals(await check(matrix, {name: SAMPLINGS[name] for name in ("greedy", "everything")}))

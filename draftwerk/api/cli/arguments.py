@@ -43,6 +43,10 @@ def parser() -> argparse.ArgumentParser:
             "cluster", help="replicas on a Ray cluster (extra `cluster`)", argument_default=absent
         )
     )
+    _add_pull(commands.add_parser("pull", help="fetch a model from a hub, or go on fetching it"))
+    commands.add_parser("models", help="list the models that were pulled, and their sizes")
+    _add_rm(commands.add_parser("rm", help="remove models that were pulled"))
+    _add_cache(commands.add_parser("cache", help="list what is kept on disk, or clear it"))
     commands.add_parser(LOADTEST, help="measure any OpenAI-compatible server under load")
     return root
 
@@ -129,6 +133,29 @@ def _add_doctor(command: argparse.ArgumentParser) -> None:
         help="with --report: time per token that users are promised (default: 50)",
     )
     _add_settings(command)
+
+
+def _add_pull(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "model", metavar="NAME", help="org/name, org/name-GGUF:Q4_K_M, or org/name/file.gguf"
+    )
+
+
+def _add_cache(command: argparse.ArgumentParser) -> None:
+    command.add_argument("action", nargs="?", choices=("list", "clear"), default="list")
+    command.add_argument(
+        "names", nargs="*", metavar="NAME", help="of clear: entries, models or kinds; else all"
+    )
+    command.add_argument(
+        "--max", default="", metavar="SIZE", help="of clear: keep so much, what was used last"
+    )
+    command.add_argument(
+        "--old", action="store_true", help="of clear: only what no start of this version uses"
+    )
+
+
+def _add_rm(command: argparse.ArgumentParser) -> None:
+    command.add_argument("models", nargs="+", metavar="NAME", help="as `draftwerk models` has them")
 
 
 def _add_cluster(command: argparse.ArgumentParser) -> None:

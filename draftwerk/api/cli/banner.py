@@ -44,10 +44,12 @@ def _sampling(model: ServedModel) -> str:
 
 
 def _file_format(model: ServedModel) -> str:
-    """Return the line for a file whose weights are served in another format than its own."""
-    if model.file_format in ("", model.dtype):
+    """Return the line for a quantised file: what is in it, or what it is served as instead."""
+    if model.weights:
+        return f"\n  weights: {model.weights}"
+    if not model.file_format:
         return ""
     said = f"\n  format: the file's weights are {model.file_format}, served as {model.dtype}"
-    if (model.file_format, model.dtype, model.attention) != ("int4", "bf16", "native"):
+    if (model.dtype, model.attention) != ("bf16", "native"):
         return said
-    return f"{said}; --dtype int4 takes less memory and time, with other texts"
+    return f"{said}; --dtype stored takes less memory and time, with other texts"

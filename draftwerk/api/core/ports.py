@@ -47,7 +47,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     stored_bytes: int = 0
     """Of its weights as they are read."""
     file_format: str = ""
-    """Nearest to most weights of its GGUF file: bf16, int8 or int4; empty for another file."""
+    """What a quantised GGUF calls its mix of types, such as Q4_K_M; empty for another file."""
     sampling: SamplingDefaults = SamplingDefaults()
     """What its makers recommend, for requests that do not say it."""
     sampling_source: str = ""
@@ -57,6 +57,8 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Names that `speculation.methods` may hold."""
     device: str = ""
     dtype: str = ""
+    weights: str = ""
+    """What a file that is served as it is holds: its types, and their sizes."""
     attention: str = ""
     kernels: str = ""
     """The native kernels' instruction set and origin, or why a CPU has none."""

@@ -166,7 +166,8 @@ def _checked_model(request: Request, body: OllamaBody) -> ServedModel:
 
 def _details(model: ServedModel) -> ModelDetails:
     families = (model.family,) if model.family else ()
-    return ModelDetails(family=model.family, families=families, quantization_level=model.dtype)
+    level = (model.weights and model.file_format) or model.dtype
+    return ModelDetails(family=model.family, families=families, quantization_level=level)
 
 
 ENDPOINTS = (

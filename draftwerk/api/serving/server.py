@@ -20,6 +20,7 @@ import uvicorn
 import uvloop
 
 from draftwerk.api.cli.banner import banner
+from draftwerk.api.cli.progress_line import ProgressLine
 from draftwerk.api.core.config import Settings
 from draftwerk.api.core.ports import RunningServer
 from draftwerk.api.core.state import ServerState
@@ -90,6 +91,7 @@ class HttpServer:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     state: ServerState | None = None
+    progress: ProgressLine = field(default_factory=ProgressLine)
     signals: list[int] = field(default_factory=list[int])
     main: asyncio.Task[object] | None = None
 
@@ -159,7 +161,7 @@ class HttpServer:
     def _report(self, line: str) -> None:
         """Show one line of progress while loading; callable from any thread."""
         self.startup.progress = line
-        print(f"  {line}", flush=True)
+        self.progress.show(line)
 
     @contextlib.contextmanager
     def _signals_caught(self) -> Generator[None, None, None]:

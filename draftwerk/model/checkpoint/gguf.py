@@ -1,26 +1,27 @@
-"""A GGUF file dequantised once into an ordinary Hugging Face directory, weights in bf16.
+"""A GGUF file in the words of Transformers: its config, its tensors' names, its tokenizer."""
 
-The weights so rounded are the reference model.
-"""
-
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from gguf import GGUFReader
+from gguf.constants import GGMLQuantizationType, LlamaFileType
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 
 from draftwerk.model.checkpoint import architectures
+from draftwerk.model.checkpoint.files.content import Hashed
+from draftwerk.model.checkpoint.files.gguf_header import GgufTensor, tensor_bytes
+from draftwerk.model.checkpoint.files.gguf_shards import GgufModel, read_gguf
 from draftwerk.model.checkpoint.files.safetensors import write_bf16
 from draftwerk.model.checkpoint.files.shards import StoredTensor
-from draftwerk.model.checkpoint.inventory import check_tensors
+from draftwerk.model.checkpoint.gguf_card import CARD, CardTensor, GgufCard, write_card
+from draftwerk.model.checkpoint.gguf_tensors import GgufFiles, tensor_values
+from draftwerk.model.checkpoint.inventory import check_tensors, inventory
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.rope_fields import check_rope
-from draftwerk.model.checkpoint.supported import FORMAT_KEY, GENERATION_FILE, check_supported
+from draftwerk.model.checkpoint.supported import GENERATION_FILE, check_supported
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -60,6 +61,7 @@ SAMPLING = {
 }
 """Where a file may say what `generation_config.json` does."""
 ROPE_DIVISORS = "rope_freqs.weight"
+VOCABULARY = ("token_embd.weight", "output.weight")
 LLAMA3_DEFAULTS = {
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
@@ -69,60 +71,58 @@ LLAMA3_DEFAULTS = {
 
 
 class GgufSource(NamedTuple):
-    """An open GGUF file and what its metadata is called in it."""
+    """A GGUF model and what its metadata is called in it."""
 
-    reader: GGUFReader
+    model: GgufModel
     architecture: str
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a metadata value; a leading dot stands for the architecture's own prefix."""
-        field = self.reader.fields.get(self.architecture + key if key.startswith(".") else key)
-        return default if field is None else field.contents()
+        named = self.architecture + key if key.startswith(".") else key
+        return self.model.fields.get(named, default)
 
 
-def convert(path: Path, directory: Path, progress: OnProgress) -> None:
-    """Write config.json, model.safetensors and the tokenizer's files into `directory`.
+def describe(path: Path, name: str, directory: Path, progress: OnProgress) -> GgufCard:
+    """Write config.json, the tokenizer's files and the card of a model into `directory`.
 
     Raises Refused, naming the file and the cause, for what is not served or contradicts itself.
     """
-    progress(f"dequantising {path.name}")
+    progress(f"reading {path.name}")
     try:
         source = _open(path)
         config = hf_config(source)
-        shapes = _shapes(source)
+        shapes = {_name(tensor.name): tensor.shape for tensor in _weights(source)}
         _check_formats(source)
         check_supported(config)
         check_rope(config)
+        _check_shapes(source, config)
         check_tensors(
             config, {name: StoredTensor(path, "F32", shape) for name, shape in shapes.items()}
         )
     except Refused as refused:
-        raise Refused(f"{path}: {refused}") from refused
-    config[FORMAT_KEY] = stored_format(
-        (tensor.tensor_type.name, int(tensor.n_elements)) for tensor in source.reader.tensors
-    )
-    write_bf16(directory / "model.safetensors", shapes, _tensors(source, config))
+        named = str(refused).startswith(str(path.parent))
+        raise (refused if named else Refused(f"{path}: {refused}")) from refused
     (directory / "config.json").write_bytes(
         msgspec.json.format(msgspec.json.encode(config), indent=2)
     )
     if sampling := _sampling(source):
         (directory / GENERATION_FILE).write_bytes(msgspec.json.encode(sampling))
+    card = _card(source, name, config)
+    write_card(card, directory)
     progress(f"building the tokenizer of {path.name}")
-    _write_tokenizer(path, directory)
+    _write_tokenizer(source.model.paths[0], directory)
+    card.check_unchanged()
+    return card
 
 
-def stored_format(tensors: Iterable[tuple[str, int]]) -> str:
-    """Return the served format nearest to most weights of a file: bf16, int8 or int4.
-
-    `tensors` are the GGUF's names of formats, and elements. Formats of 5 and 6 bits are served with
-    more, not with fewer.
-    """
-    elements = Counter[str]()
-    for kind, count in tensors:
-        whole = kind in ("F32", "F16", "BF16", "F64")
-        bits = next((int(letter) for letter in kind if letter.isdigit()), 8)
-        elements["bf16" if whole else "int4" if bits <= 4 else "int8"] += count
-    return max(elements, key=elements.__getitem__, default="bf16")
+def export(path: Path, directory: Path, progress: OnProgress = lambda _: None) -> None:
+    """Write a model as Transformers reads it: safetensors in bf16 beside what `describe` writes."""
+    card = describe(path, path.stem, directory, progress)
+    (directory / CARD).unlink()
+    files = GgufFiles(card, progress)
+    shapes = {name: tensor.shape for name, tensor in card.tensors.items()}
+    values = (tensor_values(files, tensor).numpy() for tensor in card.tensors.values())
+    write_bf16(directory / "model.safetensors", shapes, values)
 
 
 def hf_config(source: GgufSource) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
     head_size = source.get(".attention.key_length", hidden // heads)
     if source.get(".rope.dimension_count", head_size) != head_size:
         raise Refused("a GGUF with partial rotary dimensions is not supported")
-    names = {tensor.name for tensor in source.reader.tensors}
+    names = source.model.tensors.keys()
     return {
         "architectures": [ARCHITECTURES[source.architecture]],
         "model_type": source.architecture,
@@ -175,22 +175,45 @@ def _sampling(source: GgufSource) -> dict[str, float]:
     }
 
 
-def _open(path: Path) -> GgufSource:
+def _card(source: GgufSource, name: str, config: dict[str, Any]) -> GgufCard:
+    heads = {
+        "attn_q": config["num_attention_heads"],
+        "attn_k": config["num_key_value_heads"],
+    }
+    reorders = source.architecture == "llama"
+    paths = source.model.paths
+    tensors: dict[str, CardTensor] = {}
+    for tensor in _weights(source):
+        order = heads.get(tensor.name.split(".")[-2], 0) if reorders else 0
+        tensors[_name(tensor.name)] = CardTensor(
+            paths.index(tensor.path), tensor.kind, tensor.shape, tensor.begin, tensor.size, order
+        )
+    return GgufCard(
+        name,
+        _file_type(source.get("general.file_type")),
+        tuple(str(path) for path in paths),
+        tuple(Hashed.of(path) for path in paths),
+        tensors,
+    )
+
+
+def _file_type(number: Any) -> str:
+    """Return what llama.cpp calls a mix of types, such as Q4_K_M; empty for one that is unknown."""
     try:
-        reader = GGUFReader(path)
-    except Exception as error:  # the library checks little: a broken file fails it anywhere
-        raise Refused(f"not a GGUF file, or a broken one: {error}") from error
-    field = reader.fields.get("general.architecture")
-    architecture = None if field is None else field.contents()
+        return LlamaFileType(number).name.removeprefix("MOSTLY_").removeprefix("ALL_")
+    except ValueError:
+        return ""
+
+
+def _open(path: Path) -> GgufSource:
+    model = read_gguf(path)
+    architecture = model.fields.get("general.architecture")
     if architecture not in ARCHITECTURES:
         served = ", ".join(ARCHITECTURES)
         raise Refused(f"GGUF architecture {architecture!r} is not supported (only {served})")
-    if ".ssm" in str(reader.fields.keys()) or f"{architecture}.expert_count" in reader.fields:
+    if ".ssm" in str(model.fields.keys()) or f"{architecture}.expert_count" in model.fields:
         raise Refused("a GGUF with experts is not supported")
-    split = reader.fields.get("split.count")
-    if split is not None and split.contents() > 1:
-        raise Refused("a GGUF in several files is not supported; join them with gguf-split")
-    return GgufSource(reader, architecture)
+    return GgufSource(model, architecture)
 
 
 def _rope_scaling(source: GgufSource, head_size: int) -> dict[str, Any] | None:
@@ -208,10 +231,10 @@ def _rope_scaling(source: GgufSource, head_size: int) -> dict[str, Any] | None:
 
 def _llama3_scaling(source: GgufSource, head_size: int) -> dict[str, Any] | None:
     """Read Llama 3.1's rule back from the divisors that `rope_freqs.weight` spells out."""
-    tensors = source.reader.tensors
-    divisors = next((t.data for t in tensors if t.name == ROPE_DIVISORS), None)
-    if divisors is None:
+    stored = source.model.tensors.get(ROPE_DIVISORS)
+    if stored is None:
         return None
+    divisors = dequantised(stored)
     scaling = {"rope_type": "llama3", "factor": float(np.max(divisors)), **LLAMA3_DEFAULTS}
     theta = source.get(".rope.freq_base", 10_000.0)
     plain, _ = rotary(head_size, theta, {}, 0)
@@ -221,13 +244,25 @@ def _llama3_scaling(source: GgufSource, head_size: int) -> dict[str, Any] | None
     return scaling
 
 
-def _shapes(source: GgufSource) -> dict[str, tuple[int, ...]]:
-    """Return the tensors to be written, in the order of the file."""
-    found: dict[str, tuple[int, ...]] = {}
-    for tensor in source.reader.tensors:
-        if tensor.name != ROPE_DIVISORS:
-            found[_name(tensor.name)] = tuple(int(size) for size in reversed(tensor.shape))
-    return found
+def _weights(source: GgufSource) -> Iterator[GgufTensor]:
+    """Yield the tensors that are weights, in the order of the files."""
+    return (each for each in source.model.tensors.values() if each.name != ROPE_DIVISORS)
+
+
+def _check_shapes(source: GgufSource, config: dict[str, Any]) -> None:
+    """Refuse a tensor that is missing, or of another shape than the metadata call for."""
+    required, optional = inventory(config)
+    held = {_name(tensor.name) for tensor in _weights(source)}
+    for name in (each for each in required if each not in held):
+        raise Refused(f"tensor {_gguf_name(name)!r} is missing")
+    for tensor in _weights(source):
+        wanted = (required | optional).get(_name(tensor.name), tensor.shape)
+        if tensor.shape != wanted:
+            said = " (tokenizer.ggml.tokens)" if tensor.name in VOCABULARY else ""
+            raise Refused(
+                f"{tensor.path}: tensor {tensor.name!r} at byte {tensor.begin} is "
+                f"{list(tensor.shape)}, the metadata call for {list(wanted)}{said}"
+            )
 
 
 def _check_formats(source: GgufSource) -> None:
@@ -235,12 +270,20 @@ def _check_formats(source: GgufSource) -> None:
 
     Its list is private, so a row of one tensor of each format is tried.
     """
-    tensors = (each for each in source.reader.tensors if each.name != ROPE_DIVISORS)
-    for kind, tensor in {each.tensor_type: each for each in tensors}.items():
+    for tensor in {each.kind: each for each in _weights(source)}.values():
         try:
-            dequantize(tensor.data.reshape(-1, tensor.data.shape[-1])[:1], kind)
+            dequantised(tensor, rows=slice(0, 1))
         except NotImplementedError as error:
-            raise Refused(f"GGUF tensor {tensor.name} is {kind.name}: not supported") from error
+            raise Refused(
+                f"{tensor.path}: tensor {tensor.name!r} at byte {tensor.begin} is {tensor.kind}: "
+                "not supported"
+            ) from error
+
+
+def dequantised(tensor: GgufTensor, rows: slice = slice(None)) -> NDArray[np.float32]:
+    """Return a tensor's rows in float32, as they lie in the file; a vector has one."""
+    stored = tensor_bytes(np.memmap(tensor.path, mode="r"), tensor)[rows]
+    return dequantize(stored, GGMLQuantizationType[tensor.kind]).reshape(-1, *tensor.shape[1:])
 
 
 def _name(name: str) -> str:
@@ -253,29 +296,15 @@ def _name(name: str) -> str:
     return f"{NAMES[parts[0]]}.{kind}"
 
 
-def _tensors(source: GgufSource, config: dict[str, Any]) -> Iterator[NDArray[np.float32]]:
-    """Yield every tensor in float32, in the order of the file."""
-    heads = {
-        "attn_q": config["num_attention_heads"],
-        "attn_k": config["num_key_value_heads"],
-    }
-    for tensor in source.reader.tensors:
-        if tensor.name == ROPE_DIVISORS:
-            continue
-        values = dequantize(tensor.data, tensor.tensor_type)
-        kind = tensor.name.split(".")[-2]
-        if source.architecture == "llama" and kind in heads:
-            values = _unpermuted(values, heads[kind])
-        yield values
-
-
-def _unpermuted(values: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """Undo llama.cpp's row order.
-
-    It pairs rope dimensions (0, 1), (2, 3), …; Hugging Face pairs dimension i with i + size / 2.
-    """
-    pairs = values.reshape(heads, values.shape[0] // heads // 2, 2, -1)
-    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)
+def _gguf_name(name: str) -> str:
+    """Translate `model.layers.3.self_attn.q_proj.weight` to `blk.3.attn_q.weight`."""
+    stem, kind = name.rsplit(".", 1)
+    layer, prefix = "", "model.layers."
+    if stem.startswith(prefix):
+        index, stem = stem.removeprefix(prefix).split(".", 1)
+        layer = f"blk.{index}."
+    ours = next(own for own, named in NAMES.items() if named == stem)
+    return f"{layer}{ours}.{kind}"
 
 
 def _write_tokenizer(path: Path, directory: Path) -> None:

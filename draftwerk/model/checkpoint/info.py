@@ -1,5 +1,6 @@
 """What the rest of the server needs of a model: numbers and names, read without torch."""
 
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,13 @@ import msgspec
 from draftwerk.model.checkpoint.architectures import Json
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.files.shards import stored_tensors
+from draftwerk.model.checkpoint.footprint import gguf_loading_bytes, what_fits
+from draftwerk.model.checkpoint.gguf_card import GgufCard, read_card
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.rope_fields import check_rope
-from draftwerk.model.checkpoint.supported import (
-    FORMAT_KEY,
-    GENERATION_FILE,
-    check_supported,
-    sizes_of,
-)
+from draftwerk.model.checkpoint.stored_matrix import STORED
+from draftwerk.model.checkpoint.supported import GENERATION_FILE, check_supported, sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
@@ -38,15 +37,36 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     family: str = ""
     """Its architecture, as its configuration calls it."""
     stored_format: str = "bf16"
-    """The weights' own: bf16 for whole numbers of any width, int8 or int4."""
+    """The weights' own: bf16 for whole numbers of any width, stored for a GGUF's blocks."""
+    stored_kinds: dict[str, int] = {}
+    """Bytes of a GGUF's matrices in each of its types, the most first."""
     file_format: str = ""
-    """The same, of a converted GGUF: as its file has it."""
+    """What a quantised GGUF calls its mix of types, such as Q4_K_M."""
     stored_bytes: int = 0
     """Of the weights as they are read."""
+    elements: int = 0
+    """Numbers in all weights."""
     sampling: SamplingDefaults = SamplingDefaults()
     """What its makers recommend, as far as it is obeyed."""
     sampling_source: str = ""
     """Where they say so."""
+
+    def loading_bytes(self, dtype: str) -> int:
+        """Return the memory that loading takes at its most; safetensors are read into it first."""
+        if not self.stored_kinds:
+            return 2 * self.stored_bytes
+        return gguf_loading_bytes(self.stored_bytes, self.elements, dtype)
+
+    def remedy(self, free: int) -> str:
+        """Return what would fit into memory."""
+        return what_fits(self.elements, free)
+
+    @property
+    def stored_text(self) -> str:
+        """What a GGUF is made of, for people; empty for safetensors."""
+        sizes = [f"{kind} {size / 1e6:.0f} MB" for kind, size in self.stored_kinds.items()]
+        named = f"{self.file_format}: " if self.file_format else ""
+        return f"{named}{', '.join(sizes)}, as in the file" if sizes else ""
 
 
 def read_info(location: Location) -> ModelInfo:
@@ -55,10 +75,11 @@ def read_info(location: Location) -> ModelInfo:
     Whatever can be refused without torch is refused here, before a process is started for it.
     """
     hf = read_supported(location.directory)
-    stored = stored_tensors(location.directory)
-    check_tensors(hf, stored)
+    card = read_card(location.directory)
+    held = _safetensors(location, hf) if card is None else _gguf(card)
     _, kv_heads, head_size = sizes_of(hf)
     return ModelInfo(
+        **held,
         name=location.name,
         directory=str(location.directory),
         vocab_size=hf["vocab_size"],
@@ -67,15 +88,29 @@ def read_info(location: Location) -> ModelInfo:
         kv_heads_per_token=2 * hf["num_hidden_layers"] * kv_heads,
         head_size=head_size,
         family=hf.get("model_type", ""),
-        stored_format=_stored_format(hf),
-        file_format=hf.get(FORMAT_KEY, ""),
-        stored_bytes=sum(path.stat().st_size for path in {each.path for each in stored.values()}),
     )
 
 
-def _stored_format(hf: Json) -> str:
-    found = hf.get(FORMAT_KEY, "bf16")
-    return found if found in ("int8", "int4") else "bf16"
+def _safetensors(location: Location, hf: Json) -> dict[str, Any]:
+    stored = stored_tensors(location.directory)
+    check_tensors(hf, stored)
+    paths = {each.path for each in stored.values()}
+    return {
+        "stored_bytes": sum(path.stat().st_size for path in paths),
+        "elements": sum(prod(each.shape) for each in stored.values()),
+    }
+
+
+def _gguf(card: GgufCard) -> dict[str, Any]:
+    """Return what a card says of a GGUF's weights. Raises Refused if the file has changed."""
+    card.check_unchanged()
+    return {
+        "stored_format": STORED if card.is_quantised else "bf16",
+        "stored_kinds": card.kinds,
+        "file_format": card.file_type if card.is_quantised else "",
+        "stored_bytes": sum(tensor.size for tensor in card.tensors.values()),
+        "elements": card.elements,
+    }
 
 
 def read_supported(directory: Path) -> Json:

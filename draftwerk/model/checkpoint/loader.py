@@ -1,8 +1,9 @@
 """A model's weights in memory: safetensors, mapped; projections fused as in `Weights`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast, overload
 
 import torch
 from safetensors import safe_open
@@ -10,6 +11,13 @@ from torch import Tensor
 
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.files.shards import StoredTensor, stored_tensors
+from draftwerk.model.checkpoint.gguf_card import read_card
+from draftwerk.model.checkpoint.gguf_tensors import (
+    Dequantise,
+    GgufFiles,
+    stored_rows,
+    tensor_values,
+)
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_supported
@@ -33,6 +41,18 @@ class Checkpoint:
     directory: Path
     config: ModelConfig
     weights: Weights
+    files: GgufFiles | None = None
+    """What a GGUF's weights are read from."""
+
+    def layer_done(self, index: int) -> None:
+        """Say that a layer was read, and is not needed any more."""
+        if self.files is not None:
+            self.files.layer_done(index)
+
+    def all_done(self) -> None:
+        """Say that all was read. Raises Refused if a file was written meanwhile."""
+        if self.files is not None:
+            self.files.all_done()
 
 
 def load(
@@ -42,8 +62,13 @@ def load(
     progress: OnProgress = lambda _: None,
     matrices: bool = True,
     shard: Shard | None = None,
+    keeps_blocks: bool = False,
+    dequantise: Dequantise | None = None,
 ) -> Checkpoint:
     """Find a model and read its weights onto a device, as `dtype` or, if None, as stored.
+
+    A GGUF's matrices are dequantised, those of a layer as it is asked for where `dequantise` does
+    so; or they keep the file's blocks, and are then parts, not tensors.
 
     Without `matrices` those of the layers have shapes alone (`meta`). Of a `shard` nothing else is
     read: its layers, its rows of each matrix, and empty tensors for the embedding or the lm_head
@@ -53,12 +78,17 @@ def load(
     """
     name, directory = locate(source, progress)
     config = read_config(directory)
-    stored = stored_tensors(directory)
-    check_tensors(read_supported(directory), stored)
-    progress(f"reading {name}")
-    tensors = Tensors(stored, dtype, device, matrices)
-    weights = _weights(tensors, config, shard or whole(config))
-    return Checkpoint(name, directory, config, weights)
+    card = read_card(directory)
+    shard = shard or whole(config)
+    if card is None:
+        tensors = _safetensors(directory, dtype, device, matrices)
+        progress(f"reading {name}")
+        return Checkpoint(name, directory, config, _weights(tensors, config, shard))
+    card.check_unchanged()
+    files = GgufFiles(card, progress)
+    tensors = GgufTensors(files, dtype, device, keeps_blocks, dequantise)
+    weights = _weights(tensors, config, shard, lazily=dequantise is not None)
+    return Checkpoint(card.name, directory, config, weights, files)
 
 
 def load_vocabulary(source: str | None, dtype: torch.dtype | None) -> Weights:
@@ -67,9 +97,20 @@ def load_vocabulary(source: str | None, dtype: torch.dtype | None) -> Weights:
     They are mapped where they are kept as stored. Raises Refused.
     """
     _, directory = locate(source)
-    config, stored = read_config(directory), stored_tensors(directory)
+    config, card = read_config(directory), read_card(directory)
+    if card is None:
+        tensors = _safetensors(directory, dtype, CPU)
+    else:
+        tensors = GgufTensors(GgufFiles(card), dtype, CPU)
+    return _weights(tensors, config, replace(whole(config), layers=range(0)))
+
+
+def _safetensors(
+    directory: Path, dtype: torch.dtype | None, device: torch.device, matrices: bool = True
+) -> "Tensors":
+    stored = stored_tensors(directory)
     check_tensors(read_supported(directory), stored)
-    return _weights(Tensors(stored, dtype, CPU), config, replace(whole(config), layers=range(0)))
+    return Tensors(stored, dtype, device, matrices)
 
 
 class Tensors:
@@ -113,6 +154,10 @@ class Tensors:
         rows = sum(len(rows) for _, rows in parts)
         return torch.empty(rows, *self.stored[first].shape[1:], device="meta")
 
+    def vocabulary(self, name: str, rows: range) -> Tensor:
+        """Return rows of the embedding or the lm_head."""
+        return self.take(name, rows)
+
     def matrix(self, parts: NamedRows) -> Tensor:
         """Return rows of matrices stacked, with their numbers."""
         taken = [self.take(name, rows) for name, rows in parts]
@@ -125,11 +170,67 @@ class Tensors:
         return torch.cat([self.take(name, rows) for name, rows in parts])
 
 
-def _weights(tensors: Tensors, config: ModelConfig, shard: Shard) -> Weights:
+class GgufTensors(Tensors):
+    """A GGUF's tensors: rounded to bf16, or matrices in the file's own blocks."""
+
+    def __init__(
+        self,
+        files: GgufFiles,
+        dtype: torch.dtype | None,
+        device: torch.device,
+        keeps_blocks: bool = False,
+        dequantise: Dequantise | None = None,
+    ) -> None:
+        super().__init__({}, dtype, device)
+        self.files = files
+        self.stored = files.card.tensors
+        self.keeps_blocks = keeps_blocks
+        self.dequantise = dequantise
+
+    def take(self, name: str, rows: range | None = None) -> Tensor:
+        if rows is not None and not rows:
+            return torch.empty(0, *self.stored[name].shape[1:], dtype=self.dtype)
+        values = tensor_values(self.files, self.stored[name], rows, self.dequantise)
+        if self.keeps_blocks:
+            return values
+        return values.to(torch.bfloat16).to(self.device, self.dtype or torch.bfloat16)
+
+    def vocabulary(self, name: str, rows: range) -> Tensor:
+        return self.matrix([(name, rows)])
+
+    def matrix(self, parts: NamedRows) -> Tensor:
+        if not self.keeps_blocks:
+            return super().matrix(parts)
+        # What reads blocks is told so by their type.
+        blocks = [stored_rows(self.files, self.stored[name], rows) for name, rows in parts if rows]
+        return cast(Tensor, tuple(blocks))
+
+
+class LazyLayers(Sequence[LayerWeights]):
+    """Layers that are read each time that they are asked for."""
+
+    def __init__(self, read: Callable[[int], LayerWeights], indices: range) -> None:
+        self._read = read
+        self._indices = indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, index: int) -> LayerWeights: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[LayerWeights]: ...
+    def __getitem__(self, index: int | slice) -> LayerWeights | Sequence[LayerWeights]:
+        found = self._indices[index]
+        return LazyLayers(self._read, found) if isinstance(found, range) else self._read(found)
+
+
+def _weights(tensors: Tensors, config: ModelConfig, shard: Shard, lazily: bool = False) -> Weights:
     embedding, lm_head = _vocabulary(tensors, config, shard)
+    layers = LazyLayers(lambda index: _layer(tensors, config, shard, index), shard.layers)
     return Weights(
         embedding=embedding,
-        layers=[_layer(tensors, config, shard, index) for index in shard.layers],
+        layers=layers if lazily else list(layers),
         norm=tensors.take("model.norm.weight"),
         lm_head=lm_head,
     )
@@ -141,10 +242,11 @@ def _vocabulary(tensors: Tensors, config: ModelConfig, shard: Shard) -> tuple[Te
     if is_tied and (stored := tensors.find(HEAD)) is not None:
         # Transformers ties what is equal: a head of its own means that the config is wrong.
         is_tied = torch.equal(stored, tensors.take(EMBEDDING))
-    embedding = tensors.take(EMBEDDING, None if shard.is_first else range(0))
-    if is_tied and shard.is_first and len(shard.vocab) == len(embedding):
+    everything = range(config.vocab_size)
+    embedding = tensors.vocabulary(EMBEDDING, everything if shard.is_first else range(0))
+    if is_tied and shard.is_first and shard.vocab == everything:
         return embedding, embedding
-    return embedding, tensors.take(EMBEDDING if is_tied else HEAD, shard.vocab)
+    return embedding, tensors.vocabulary(EMBEDDING if is_tied else HEAD, shard.vocab)
 
 
 def _layer(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> LayerWeights:

@@ -29,6 +29,7 @@ from draftwerk.model.checkpoint.files.checksums import (
     table_bytes,
 )
 from draftwerk.model.checkpoint.files.content import content_name
+from draftwerk.model.checkpoint.gguf_card import CARD, read_card
 
 MAGIC = b"dwpacked"
 HEADER = Struct("<8s32sQQ")
@@ -61,7 +62,11 @@ class Header(NamedTuple):
 class WeightStore:
     """One model's packed weights, in memory handed over by the server."""
 
-    def __init__(self, descriptor: int, fingerprint: bytes, cache: Path) -> None:
+    def __init__(
+        self, descriptor: int, fingerprint: bytes, cache: Path, keeps: bool = True
+    ) -> None:
+        """Without `keeps` no file is written, for what is as quickly packed as read."""
+        self._keeps = keeps
         self._descriptor = descriptor
         self._fingerprint = fingerprint
         self._cache = cache
@@ -102,7 +107,7 @@ class WeightStore:
             return
         self._mark_whole()
         self.is_packed = True
-        if len(self._mapping.view) < KEPT_MIN:
+        if not self._keeps or len(self._mapping.view) < KEPT_MIN:
             return
         with suppress(OSError):  # without a file the next start packs again
             self._write()
@@ -184,10 +189,20 @@ def weights_fingerprint(directory: Path, cache: Path, words: Iterable[str]) -> b
     """
     digest = hashlib.sha256()
     try:
-        for path in sorted([*directory.glob("*.safetensors"), directory / "config.json"]):
+        card = read_card(directory)
+        files = directory.glob("*.safetensors") if card is None else map(Path, card.paths)
+        for path in sorted([*files, directory / "config.json"]):
             digest.update(f"{path.name} {content_name(path, cache)}\n".encode())
     except OSError:
         return None
+    for word in words:
+        digest.update(f"{word}\n".encode())
+    return digest.digest()
+
+
+def identity_fingerprint(directory: Path, words: Iterable[str]) -> bytes:
+    """Return a digest of a GGUF's identity, for what ends with the server: no file is hashed."""
+    digest = hashlib.sha256((directory / CARD).read_bytes())
     for word in words:
         digest.update(f"{word}\n".encode())
     return digest.digest()

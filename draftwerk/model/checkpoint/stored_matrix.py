@@ -5,6 +5,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+STORED = "stored"
+"""The dtype of a model whose matrices are served as its file has them."""
+KINDS = {
+    "Q4_0": 2,
+    "Q4_1": 3,
+    "Q5_0": 6,
+    "Q5_1": 7,
+    "Q8_0": 8,
+    "Q2_K": 10,
+    "Q3_K": 11,
+    "Q4_K": 12,
+    "Q5_K": 13,
+    "Q6_K": 14,
+    "IQ4_NL": 20,
+    "IQ4_XS": 23,
+    "MXFP4": 39,
+}
+"""GGUF's numbers; mirrors `Kind` in source/matrix/kinds.h."""
+
 
 class StoredMatrix(NamedTuple):
     """Rows of a matrix in a GGUF type's own blocks, as they lie in a mapped file."""

@@ -17,8 +17,6 @@ REQUIRED = (*COUNTS, "rms_norm_eps")
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 GENERATION_FILE = "generation_config.json"
-FORMAT_KEY = "draftwerk_format"
-"""In `config.json` of a converted GGUF: the served format nearest to the file's own."""
 
 
 class Sizes(NamedTuple):

@@ -1,5 +1,6 @@
 """The tensors of a Llama-family model, with query, key and value fused, and gate and up fused."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeAlias
 
@@ -39,7 +40,7 @@ class Weights(Generic[M]):
     """A whole model; `lm_head` is the same object as `embedding` when they are tied."""
 
     embedding: M
-    layers: list[LayerWeights[M]]
+    layers: Sequence[LayerWeights[M]]
     norm: Tensor
     lm_head: M
 

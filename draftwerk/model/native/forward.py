@@ -2,6 +2,7 @@
 
 import ctypes
 import weakref
+from collections.abc import Callable
 from enum import IntEnum
 from math import inf
 from statistics import median
@@ -69,6 +70,7 @@ class NativeForward:
 
     Of a `shard` the weights are those that a rank has, and pages those of its layers with all
     heads; `meeting` is the handle of where it gets the other columns, if its stage has more ranks.
+    `on_layer` is told of each layer of the model once it is packed.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class NativeForward:
         store: WeightStore | None = None,
         shard: Shard | None = None,
         meeting: int | None = None,
+        on_layer: Callable[[int], None] = lambda index: None,
     ) -> None:
         _check(config, dtype)
         kv_dtype = kv_format(dtype, kv_dtype)
@@ -90,6 +93,7 @@ class NativeForward:
         config = msgspec.structs.replace(config, layer_count=len(self._shard.layers))
         self._config = config
         self._pool = pool or Pool()
+        self._on_layer = on_layer
         frequencies = (ctypes.c_float * (config.head_size // 2))(*config.rope_inverse_frequencies)
         self._library = self._pool.library
         self.handle: int = self._library.model_create(
@@ -152,8 +156,9 @@ class NativeForward:
         return address
 
     def _set_matrices(self, weights: AnyWeights) -> None:
-        for index, layer in enumerate(weights.layers):
-            self._set_layer(index, layer)
+        for index, layer in zip(self._shard.layers, weights.layers, strict=True):
+            self._set_layer(index - self._shard.layers.start, layer)
+            self._on_layer(index)
         self._set_matrix(0, Part.HEAD, weights.lm_head)
         self._set_vector(0, Vector.NORM, weights.norm)
 

@@ -1,12 +1,13 @@
 """What a CPU can serve without its kernels, told before anything is read, fetched or packed."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from draftwerk.model.checkpoint.stored_matrix import KINDS, STORED
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable, obtain
 
-NATIVE_DTYPES = ("int8", "int4")
+NATIVE_DTYPES = ("int8", "int4", STORED)
 """Formats of weights that only the native kernels know on a CPU."""
 
 
@@ -37,14 +38,22 @@ def check_servable(
         check_formats(dtype, kv_dtype, str(error))
 
 
-def own_format(stored: str, device: str, attention: str, progress: Callable[[str], None]) -> str:
-    """Return what `--dtype auto` comes to for weights stored as bf16, int8 or int4.
+def own_format(
+    stored: str,
+    kinds: Iterable[str],
+    device: str,
+    attention: str,
+    progress: Callable[[str], None],
+) -> str:
+    """Return what `--dtype auto` comes to for weights of a format; `kinds` are a GGUF's types.
 
-    int8 for weights of eight bits where the native kernels run; bf16 on a GPU, and where torch
-    serves. So are weights of four bits, which the default model's are: int4 rounds activations as
-    well, and its greedy texts are not those of Transformers, which the default ones are to be.
+    A quantised GGUF is served as it is where the native kernels run and know all of its types,
+    else dequantised to bf16.
     """
-    if stored != "int8" or attention not in ("auto", "native") or may_use_gpu(device):
+    if stored != STORED or attention not in ("auto", "native") or may_use_gpu(device):
+        return "bf16"
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        progress(f"served as bf16: the native kernels have no products with {unknown[0]}")
         return "bf16"
     try:
         obtain(progress=progress)

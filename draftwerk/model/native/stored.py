@@ -8,29 +8,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
+from draftwerk.model.checkpoint.gguf_tensors import plain_values
+from draftwerk.model.checkpoint.stored_matrix import KINDS, STORED, StoredMatrix
 from draftwerk.model.checkpoint.weights import Matrix
 from draftwerk.model.native.library import StoredPart, library
 from draftwerk.model.native.pool import Pool
 
-STORED = "stored"
-"""The dtype of a model whose matrices are served as its file has them."""
-KINDS = {
-    "Q4_0": 2,
-    "Q4_1": 3,
-    "Q5_0": 6,
-    "Q5_1": 7,
-    "Q8_0": 8,
-    "Q2_K": 10,
-    "Q3_K": 11,
-    "Q4_K": 12,
-    "Q5_K": 13,
-    "Q6_K": 14,
-    "IQ4_NL": 20,
-    "IQ4_XS": 23,
-    "MXFP4": 39,
-}
-"""GGUF's numbers; mirrors `Kind` in source/matrix/kinds.h."""
+__all__ = [
+    "KINDS",
+    "STORED",
+    "PackedMatrix",
+    "dequantised",
+    "file_bytes",
+    "halved",
+    "packed_size",
+    "parts_of",
+    "rows_of",
+]
 
 OF_256 = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
 """Types whose blocks have 256 inputs, not 32."""
@@ -71,6 +65,8 @@ def halved(parts: Sequence[StoredMatrix]) -> tuple[StoredMatrix, ...]:
 
 def dequantised(matrix: StoredMatrix) -> Tensor:
     """Return the float32 values that the format defines, rows in the order of `matrix.rows`."""
+    if matrix.kind not in KINDS:  # numbers of 16 bits and more
+        return plain_values(matrix)
     rows, columns = matrix.shape
     data = matrix.data if matrix.rows is None else matrix.data[matrix.rows]
     values = torch.empty(rows, columns)

@@ -28,6 +28,7 @@ from draftwerk.model.native.kv_pages import NativeTurn, copy_blocks, move_slots
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.native.servable import check_formats
+from draftwerk.model.native.stored import STORED
 from draftwerk.model.native.trials import native_roofline
 from draftwerk.model.process.parts import (
     DTYPES,
@@ -50,7 +51,7 @@ from draftwerk.speculative.protocol.forks import NurseryModel
 from draftwerk.speculative.protocol.frames import OnProgress
 
 DEVICE_DTYPES = {
-    "cpu": (*DTYPES, "int8", "int4"),
+    "cpu": (*DTYPES, "int8", "int4", STORED),
     "cuda": (*DTYPES, "int8", "int4", "fp16", "fp8"),
 }
 KV_DTYPES = ("auto", "int8", "fp8")
@@ -193,7 +194,9 @@ def _native(
     head = None
     vocabulary = vocabulary_of(options, model.weights, forward.embedding, share)
     if weights := _draft_head(options, model.config, vocabulary):
-        step = NativeStep(weights, vocabulary.embedding, vocabulary.lm_head, pool)
+        is_stored = is_whole and forward.embedding is None
+        embedding = forward if is_stored else vocabulary.embedding
+        step = NativeStep(weights, embedding, vocabulary.lm_head, pool)
         head = BoundHead(step=step, forward=forward)
     parts = LoadedModel(
         forward=forward,

@@ -10,15 +10,22 @@ from torch import Tensor
 from draftwerk.machine.host import memory_bytes as machine_bytes
 from draftwerk.machine.threads import ALWAYS_ALL, fastest_count, usable_cpus
 from draftwerk.model.batch.batch import Pages
+from draftwerk.model.checkpoint.gguf_card import read_card
 from draftwerk.model.checkpoint.hub import cache_directory, locate
 from draftwerk.model.checkpoint.loader import Checkpoint, load, load_vocabulary
 from draftwerk.model.checkpoint.model_options import ModelOptions
-from draftwerk.model.checkpoint.packed_weights import WeightStore, weights_fingerprint
-from draftwerk.model.checkpoint.weights import Weights
+from draftwerk.model.checkpoint.packed_weights import (
+    WeightStore,
+    identity_fingerprint,
+    weights_fingerprint,
+)
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.weights import AnyWeights, Weights
 from draftwerk.model.gpu.choice import Needs, choose_attention
 from draftwerk.model.native.build import Library, source_key
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.stored import STORED, dequantised, rows_of
 from draftwerk.model.native.trials import trial_s
 from draftwerk.model.ranks.share import Share
 from draftwerk.model.reference.forward import TorchForward, prefer_speed
@@ -27,6 +34,7 @@ from draftwerk.model.reference.shared_pages import SharedPages, page_memory
 from draftwerk.speculative.protocol.frames import OnProgress
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+FIRST_ROWS = 16
 THREADS_S = 1.0
 """For finding the best number of threads, where there are many CPUs."""
 
@@ -62,7 +70,16 @@ def native_part(
         locate(options.source, progress, reads=True)
     tries_threads = not options.threads and usable_cpus() > ALWAYS_ALL
     has_matrices = store is None or not store.is_packed or tries_threads
-    model = load(options.source, None, progress=progress, matrices=has_matrices, shard=share.shard)
+    model = load(
+        options.source,
+        None,
+        progress=progress,
+        matrices=has_matrices,
+        shard=share.shard,
+        keeps_blocks=options.dtype == STORED,
+        dequantise=dequantised,
+    )
+    _check_blocks(options, model.weights)
     begun = perf_counter()
     threads = options.threads or _threads(model, options.dtype)
     measured_s = perf_counter() - begun
@@ -76,7 +93,10 @@ def native_part(
         store,
         share.shard,
         share.seats.columns_handle,
+        on_layer=model.layer_done,
     )
+    if has_matrices:
+        model.all_done()
     shape = page_shape(model.config, options.block_count, options.block_size, forward.page_width)
     shared, pages = page_memory(shape, forward.page_dtype, options.pages_descriptor)
     return NativePart(model, forward, pages, shared, pool, threads, measured_s)
@@ -105,6 +125,12 @@ def torch_part(
     return TorchPart(model, forward, pages, shared, threads)
 
 
+def _check_blocks(options: ModelOptions, weights: AnyWeights) -> None:
+    """Refuse to serve as stored what its file has not quantised."""
+    if options.dtype == STORED and isinstance(weights.lm_head, Tensor):
+        raise Refused(f"dtype {STORED!r} is the blocks of a quantised GGUF, which this is not")
+
+
 def needs_of(options: ModelOptions, device: torch.device) -> Needs:
     return Needs(device, options.block_size, options.exact and device.type == "cuda")
 
@@ -112,16 +138,20 @@ def needs_of(options: ModelOptions, device: torch.device) -> Needs:
 def vocabulary_of(
     options: ModelOptions,
     weights: Weights,
-    embedding: Tensor,
+    embedding: Tensor | None,
     share: Share,
     dtype: torch.dtype | None = None,
 ) -> Weights:
     """Return the weights that a draft head reads of its target, whole, and this embedding's."""
     if share.shard is None:
+        if embedding is None:  # a head is told by its target's first rows
+            embedding = rows_of(weights.embedding, torch.arange(FIRST_ROWS))
         return replace(weights, embedding=embedding)
     if options.draft_head == "off":
         return weights
     vocabulary = load_vocabulary(options.source, dtype)
+    if embedding is None:
+        return vocabulary
     return replace(vocabulary, embedding=vocabulary.embedding.to(embedding.dtype))
 
 
@@ -132,10 +162,16 @@ def _weight_store(options: ModelOptions, kernels: Library, share: Share) -> Weig
     _, directory = locate(options.source)
     cache = cache_directory()
     words = (options.dtype, *kernel_words(kernels), *share.words)
-    fingerprint = weights_fingerprint(directory, cache, words)
+    # A GGUF is dequantised or packed about as quickly as a file of the same weights is read.
+    card = read_card(directory)
+    keeps = card is None or options.dtype not in (*DTYPES, STORED)
+    if keeps:
+        fingerprint = weights_fingerprint(directory, cache, words)
+    else:
+        fingerprint = identity_fingerprint(directory, words)
     if fingerprint is None:
         return None
-    return WeightStore(options.weights_descriptor, fingerprint, cache)
+    return WeightStore(options.weights_descriptor, fingerprint, cache, keeps)
 
 
 def kernel_words(kernels: Library) -> tuple[str, str]:

@@ -217,9 +217,9 @@ def shorten(path: Path, names: set[str], rows: int) -> None:
 
 
 GGUFS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "cut short": (lambda whole: whole[: len(whole) // 2], "broken"),
-    "empty": (lambda whole: b"", "broken"),
-    "foreign": (lambda whole: b"PK\x03\x04" + whole[4:], "broken"),
+    "cut short": (lambda whole: whole[: len(whole) // 2], "the file is cut short"),
+    "empty": (lambda whole: b"", "not a GGUF file: it is empty"),
+    "foreign": (lambda whole: b"PK\x03\x04" + whole[4:], "not a GGUF file: it begins with"),
 }
 
 

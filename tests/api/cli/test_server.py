@@ -247,17 +247,31 @@ def test_the_banner_has_a_key_in_its_command_where_keys_are_needed(keyed: bool) 
 
 
 @pytest.mark.parametrize(
-    ("file", "served", "flag"),
-    [("", "bf16", False), ("int8", "int8", False), ("int4", "bf16", True), ("int4", "int8", False)],
+    ("file", "served", "weights", "flag"),
+    [
+        ("", "bf16", "", False),
+        ("Q4_K_M", "stored", "Q4_K_M: Q4_K 467 MB, Q6_K 200 MB, as in the file", False),
+        ("Q4_1", "bf16", "", True),
+        ("Q4_1", "int8", "", False),
+    ],
 )
 def test_the_banner_says_which_format_is_served_of_which_file(
-    file: str, served: str, flag: bool
+    file: str, served: str, weights: str, flag: bool
 ) -> None:
-    card = ServedModel(name="m", context_max=1, file_format=file, dtype=served, attention="native")
+    card = ServedModel(
+        name="m",
+        context_max=1,
+        file_format=file,
+        weights=weights,
+        dtype=served,
+        attention="native",
+    )
     shown = banner(card, "http://127.0.0.1:1")
     assert f"· {served}" in shown
-    assert ("--dtype int4" in shown) == flag
-    assert (f"weights are {file}, served as {served}" in shown) == (file not in ("", served))
+    assert ("--dtype stored" in shown) == flag
+    is_another = bool(file) and served != "stored"
+    assert (f"weights are {file}, served as {served}" in shown) == is_another
+    assert (f"weights: {weights}" in shown) == bool(weights)
 
 
 WATCHED = """

@@ -123,7 +123,14 @@ class TinyCard:
     head_size: int
     context_max: int = 512
     stored_format: str = "bf16"
-    stored_bytes: int = 0
+    name: str = "tiny"
+    loading: int = 0
+
+    def loading_bytes(self, dtype: str) -> int:
+        return self.loading
+
+    def remedy(self, free: int) -> str:
+        return "a smaller one would fit"
 
 
 def test_the_format_is_the_weights_own_unless_one_is_asked_for() -> None:
@@ -141,10 +148,16 @@ def test_the_format_is_the_weights_own_unless_one_is_asked_for() -> None:
 
 def test_the_cache_takes_a_share_of_what_the_weights_leave() -> None:
     gib = 2**30
-    assert auto_kv_bytes(10 * gib, gib, 100 * gib) == 6 * gib
-    assert auto_kv_bytes(10 * gib, gib, 2**20) == 64 * 2**20  # all rows' contexts fit
+    assert auto_kv_bytes(10 * gib, 2 * gib, 100 * gib) == 6 * gib
+    assert auto_kv_bytes(10 * gib, 2 * gib, 2**20) == 64 * 2**20  # all rows' contexts fit
     with pytest.raises(ConfigError, match="kv_memory auto: 1024 MiB of memory are free"):
         auto_kv_bytes(gib, gib, gib)
+
+
+def test_a_model_that_does_not_fit_is_refused_with_what_would() -> None:
+    card = TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8, loading=2**60)
+    with pytest.raises(ConfigError, match="tiny takes 1152921504"):
+        plan(Settings(device="cpu"), card, None)
 
 
 def test_a_cache_of_automatic_size_is_planned() -> None:

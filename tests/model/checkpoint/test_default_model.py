@@ -14,7 +14,7 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.support.runners import build_draft_runner, build_runner
-from draftwerk.model.checkpoint.hub import DEFAULT_PACKAGE, locate
+from draftwerk.model.checkpoint.hub import DEFAULT_PACKAGE, locate, safetensors_directory
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
@@ -44,7 +44,7 @@ CHATS = [
 
 @pytest.fixture(scope="module")
 def directory() -> Path:
-    return locate(None).directory
+    return safetensors_directory(locate(None))
 
 
 @pytest.fixture(scope="module")

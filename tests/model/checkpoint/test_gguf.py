@@ -18,6 +18,7 @@ from draftwerk.model.checkpoint import hub
 from draftwerk.model.checkpoint.files import content, listing
 from draftwerk.model.checkpoint.files.listing import LISTING
 from draftwerk.model.checkpoint.files.safetensors import bf16_bits
+from draftwerk.model.checkpoint.gguf_card import GgufCard
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.recommended import recommended
@@ -40,12 +41,13 @@ def write_gguf(
     seed: int = 0,
     words: int = VOCAB,
     padding: int = 0,
+    parts: int = 0,
     **fields,
 ) -> dict[str, torch.Tensor]:
     """Write a tiny model as llama.cpp would; return its tensors, rounded to bf16."""
     model = tiny_model(family, seed, tie_word_embeddings=True)
     config = model.config
-    writer = gguf.GGUFWriter(path, architecture)
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=parts)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(512)
     writer.add_embedding_length(config.hidden_size)
@@ -89,6 +91,10 @@ def gguf_name(name: str) -> str:
     return f"{HF_TO_GGUF['.'.join(parts[:-1])]}.{parts[-1]}"
 
 
+def described(path: Path, directory: Path) -> GgufCard:
+    return gguf_file.describe(path, "m", directory, lambda _: None)
+
+
 @pytest.fixture(autouse=True)
 def no_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A vocabulary of names is no vocabulary; the default model's test has a real one."""
@@ -100,10 +106,27 @@ def test_tensors_come_back_as_transformers_names_and_orders_them(family: str, tm
     expected = write_gguf(tmp_path / "m.gguf", family, family)
     out = tmp_path / "out"
     out.mkdir()
-    gguf_file.convert(tmp_path / "m.gguf", out, lambda _: None)
+    gguf_file.export(tmp_path / "m.gguf", out)
     found = load_file(out / "model.safetensors")
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_a_model_in_several_files_is_one_by_any_of_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_gguf(tmp_path / "whole.gguf", "llama", "llama")
+    write_gguf(tmp_path / "m.gguf", "llama", "llama", parts=8)
+    shards = sorted(tmp_path.glob("m-*.gguf"))
+    assert len(shards) == 3
+    whole = weights_of(hub.locate(str(tmp_path / "whole.gguf")))
+    found = [hub.locate(str(path)) for path in shards]
+    assert len(set(found)) == 1 and found[0].name == "m"
+    assert weights_of(found[0]) == whole
+    shards[1].unlink()
+    with pytest.raises(Refused, match=r"m-00002-of-00003.gguf: it is missing, part 2 of 3"):
+        hub.locate(str(shards[0]))
 
 
 def test_llama3_rope_is_read_back_from_its_divisors(tmp_path: Path):
@@ -111,24 +134,24 @@ def test_llama3_rope_is_read_back_from_its_divisors(tmp_path: Path):
     plain, scaled = (rotary(8, THETA, scaling, 0)[0] for scaling in ({}, rule))
     divisors = np.divide(plain, scaled).astype(np.float32)
     write_gguf(tmp_path / "m.gguf", "llama", "llama", divisors)
-    gguf_file.convert(tmp_path / "m.gguf", tmp_path, lambda _: None)
+    described(tmp_path / "m.gguf", tmp_path)
     assert read_config(tmp_path).rope_inverse_frequencies == pytest.approx(scaled, rel=1e-6)
     write_gguf(tmp_path / "odd.gguf", "llama", "llama", divisors[::-1].copy())
     with pytest.raises(Refused, match="rule"):
-        gguf_file.convert(tmp_path / "odd.gguf", tmp_path, lambda _: None)
+        described(tmp_path / "odd.gguf", tmp_path)
 
 
-def test_two_processes_may_convert_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_two_processes_may_describe_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_gguf(tmp_path / "m.gguf", "llama", "llama")
     barrier = threading.Barrier(2)
-    convert = gguf_file.convert
+    describe = gguf_file.describe
 
-    def together(*arguments) -> None:
+    def together(*arguments) -> GgufCard:
         barrier.wait(10)
-        convert(*arguments)
+        return describe(*arguments)
 
-    monkeypatch.setattr(gguf_file, "convert", together)
+    monkeypatch.setattr(gguf_file, "describe", together)
     found: list[hub.Location] = []
     threads = [
         threading.Thread(target=lambda: found.append(hub.locate(str(tmp_path / "m.gguf"))))
@@ -140,10 +163,10 @@ def test_two_processes_may_convert_at_once(tmp_path: Path, monkeypatch: pytest.M
         thread.join()
     assert len(set(found)) == 1
     assert [path.name for path in hub.cache_directory().iterdir()] == [found[0].directory.name]
-    assert hub.locate(str(tmp_path / "m.gguf")) == found[0]  # no barrier: not converted again
+    assert hub.locate(str(tmp_path / "m.gguf")) == found[0]  # no barrier: not described again
 
 
-def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_model_that_is_refused_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_gguf(tmp_path / "m.gguf", "llama", "llama", expert_count=8)
     with pytest.raises(Refused, match="experts"):
@@ -152,7 +175,7 @@ def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pyt
 
 
 def weights_of(location: hub.Location) -> bytes:
-    return (location.directory / "model.safetensors").read_bytes()
+    return (hub.safetensors_directory(location) / "model.safetensors").read_bytes()
 
 
 def test_two_models_alike_in_name_size_and_first_mebibyte_are_two(
@@ -169,9 +192,7 @@ def test_two_models_alike_in_name_size_and_first_mebibyte_are_two(
     assert weights_of(first) != weights_of(second)
 
 
-def test_a_file_overwritten_in_place_is_converted_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_file_overwritten_in_place_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(content, "SETTLED_NS", 0)
     path = tmp_path / "m.gguf"
@@ -182,10 +203,12 @@ def test_a_file_overwritten_in_place_is_converted_again(
     path.write_bytes((tmp_path / "other.gguf").read_bytes())
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert (path.stat().st_ino, path.stat().st_size) == (status.st_ino, status.st_size)
-    assert weights_of(hub.locate(str(path))) != weights_of(first)
+    with pytest.raises(Refused, match="it was written while it was read; start again"):
+        read_info(first)
+    assert hub.locate(str(path)).directory != first.directory
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", LISTING])
+@pytest.mark.parametrize("name", ["gguf.json", "config.json", LISTING])
 @pytest.mark.parametrize("how", ["zeroed", "cut", "gone"])
 @pytest.mark.parametrize("is_seen", [True, False])
 def test_a_damaged_conversion_is_converted_anew(
@@ -213,7 +236,7 @@ def test_a_damaged_conversion_is_converted_anew(
     assert hub.locate(str(path), reads=not is_seen).directory == directory
     assert damaged.read_bytes() == whole
     (said,) = [record.getMessage() for record in caplog.records]
-    assert said == f"{damaged} is damaged: m.gguf is converted anew"
+    assert said == f"{damaged} is damaged: m.gguf is read anew"
     assert not [*hub.cache_directory().glob(".m-*")]
 
 
@@ -221,7 +244,7 @@ def test_the_doctor_reads_conversions_whole(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_gguf(tmp_path / "m.gguf", "llama", "llama")
     directory = hub.locate(str(tmp_path / "m.gguf")).directory
-    _damage(directory / "model.safetensors", "zeroed")
+    _damage(directory / "config.json", "zeroed")
     assert [*hub.damaged_models(hub.cache_directory())] == [(directory, True)]
 
 
@@ -270,20 +293,20 @@ def test_a_cache_folder_that_cannot_be_written_is_named(
 def test_a_format_that_cannot_be_read_is_refused_before_anything_is_written(tmp_path: Path):
     bias = np.zeros(96, np.int32)
     write_gguf(tmp_path / "m.gguf", "llama", "llama", more={"blk.0.ffn_up.bias": bias})
-    with pytest.raises(Refused, match=r"GGUF tensor blk.0.ffn_up.bias is I32: not supported"):
-        gguf_file.convert(tmp_path / "m.gguf", tmp_path, lambda _: None)
+    with pytest.raises(Refused, match=r"'blk.0.ffn_up.bias' at byte \d+ is I32: not sup"):
+        described(tmp_path / "m.gguf", tmp_path)
     assert list(tmp_path.iterdir()) == [tmp_path / "m.gguf"]
 
 
 def test_other_architectures_are_refused(tmp_path: Path):
     write_gguf(tmp_path / "m.gguf", "llama", "gemma3")
     with pytest.raises(Refused, match="'gemma3' is not supported"):
-        gguf_file.convert(tmp_path / "m.gguf", tmp_path, lambda _: None)
+        described(tmp_path / "m.gguf", tmp_path)
 
 
 def refusal(path: Path) -> str:
     with pytest.raises(Refused) as found:
-        gguf_file.convert(path, path.parent, lambda _: None)
+        described(path, path.parent)
     assert str(found.value).startswith(f"{path}: ")
     return str(found.value)
 
@@ -294,7 +317,8 @@ def test_a_file_cut_short_anywhere_is_refused_by_name(keep: float, tmp_path: Pat
     write_gguf(path, "llama", "llama")
     whole = path.read_bytes()
     path.write_bytes(whole[: keep if isinstance(keep, int) else int(keep * len(whole))])
-    assert "not a GGUF file, or a broken one" in refusal(path)
+    said = refusal(path)
+    assert any(each in said for each in ("not a GGUF file", "cut short", "past the end"))
 
 
 @pytest.mark.parametrize("content", [b"GGUF", b"text " * 100, b"GGUF" + bytes(100), bytes(100)])
@@ -305,16 +329,22 @@ def test_a_foreign_file_is_refused_by_name(content: bytes, tmp_path: Path):
 
 def test_a_vocabulary_of_another_size_than_the_embedding_is_refused(tmp_path: Path):
     write_gguf(tmp_path / "m.gguf", "llama", "llama", words=VOCAB + 1)
-    assert "embed_tokens.weight has shape (97, 32), the config says (98, 32)" in refusal(
-        tmp_path / "m.gguf"
-    )
+    said = refusal(tmp_path / "m.gguf")
+    assert "tensor 'token_embd.weight' at byte " in said
+    assert "is [97, 32], the metadata call for [98, 32] (tokenizer.ggml.tokens)" in said
 
 
 def test_heads_that_contradict_the_tensors_are_refused(tmp_path: Path):
     write_gguf(tmp_path / "m.gguf", "llama", "llama", **{"attention.key_length": 16})
-    assert "q_proj.weight has shape (32, 32), the config says (64, 32)" in refusal(
-        tmp_path / "m.gguf"
-    )
+    said = refusal(tmp_path / "m.gguf")
+    assert "tensor 'blk.0.attn_q.weight' at byte " in said
+    assert "is [32, 32], the metadata call for [64, 32]" in said
+
+
+def test_a_tensor_that_is_missing_is_named(tmp_path: Path):
+    path = tmp_path / "m.gguf"
+    write_gguf(path, "llama", "llama", **{"block_count": 3})
+    assert "tensor 'blk.2.attn_norm.weight' is missing" in refusal(path)
 
 
 def test_metadata_that_is_missing_is_named(tmp_path: Path):
@@ -341,42 +371,14 @@ def test_a_directory_of_safetensors_is_used_where_it_is(tmp_path: Path):
     assert hub.locate(str(tmp_path / "mine")) == ("mine", tmp_path / "mine")
 
 
-@pytest.mark.parametrize(
-    ("tensors", "served"),
-    [
-        ([("Q4_1", 900), ("F32", 10), ("Q8_0", 90)], "int4"),
-        ([("Q4_K", 500), ("Q6_K", 400)], "int4"),
-        ([("Q8_0", 900), ("F32", 10)], "int8"),
-        ([("Q5_1", 900)], "int8"),
-        ([("Q6_K", 900)], "int8"),
-        ([("F16", 900), ("Q8_0", 90)], "bf16"),
-        ([("BF16", 900)], "bf16"),
-        ([("IQ4_NL", 900)], "int4"),
-        ([], "bf16"),
-    ],
-)
-def test_the_served_format_is_that_of_most_weights(
-    tensors: list[tuple[str, int]], served: str
-) -> None:
-    assert gguf_file.stored_format(tensors) == served
-
-
-def test_a_converted_file_remembers_its_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(gguf_file, "stored_format", lambda tensors: "int4")
-    write_gguf(tmp_path / "m.gguf", "llama", "llama")
-    gguf_file.convert(tmp_path / "m.gguf", tmp_path, lambda _: None)
-    info = read_info(hub.Location("m", tmp_path))
-    assert (info.stored_format, info.file_format) == ("int4", "int4")
-
-
 def test_the_sampling_that_a_file_recommends_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     class SamplingWriter(gguf.GGUFWriter):
-        def __init__(self, *arguments) -> None:
-            super().__init__(*arguments)
+        def __init__(self, *arguments, **named) -> None:
+            super().__init__(*arguments, **named)
             self.add_float32("general.sampling.temp", 0.6)
             self.add_float32("general.sampling.top_p", 0.95)
             self.add_int32("general.sampling.top_k", 20)

@@ -245,7 +245,7 @@ def test_what_is_neither_path_nor_hub_name_is_refused(tmp_path: Path):
 
 def test_a_hub_name_without_a_network_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(Refused, match="nobody/nothing: not a local path, and the hub says"):
+    with pytest.raises(Refused, match="nobody/nothing: HF_HUB_OFFLINE is set, so no hub is asked"):
         locate("nobody/nothing")
 
 

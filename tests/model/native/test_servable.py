@@ -42,7 +42,7 @@ def test_a_format_of_the_kernels_is_refused_without_them(
 def test_what_torch_serves_is_not_refused() -> None:
     for dtype in ("auto", "bf16", "fp32"):
         check_servable("cpu", "auto", dtype, "auto", print)
-    assert own_format("int8", "cpu", "auto", print) == "bf16"
+    assert own_format("stored", ("Q8_0",), "cpu", "auto", print) == "bf16"
 
 
 @pytest.mark.usefixtures("without_kernels")
@@ -66,12 +66,16 @@ def test_the_weights_own_format_is_served_where_the_kernels_run(
 ) -> None:
     monkeypatch.setattr(servable, "obtain", lambda progress: None)
     monkeypatch.setattr(servable.shutil, "which", lambda name: None)
-    for stored, served in (("bf16", "bf16"), ("int8", "int8"), ("int4", "bf16")):
-        assert own_format(stored, "auto", "auto", print) == served
-    assert own_format("int8", "cuda", "auto", print) == "bf16"
-    assert own_format("int8", "cpu", "padded", print) == "bf16"
+    kinds = ("Q4_K", "Q6_K")
+    assert own_format("bf16", (), "auto", "auto", print) == "bf16"
+    assert own_format("stored", kinds, "auto", "auto", print) == "stored"
+    assert own_format("stored", kinds, "cuda", "auto", print) == "bf16"
+    assert own_format("stored", kinds, "cpu", "padded", print) == "bf16"
+    lines: list[str] = []
+    assert own_format("stored", (*kinds, "IQ1_S"), "auto", "auto", lines.append) == "bf16"
+    assert lines == ["served as bf16: the native kernels have no products with IQ1_S"]
 
 
 @pytest.mark.usefixtures("without_kernels")
 def test_without_kernels_the_weights_are_served_in_bf16() -> None:
-    assert own_format("int8", "cpu", "auto", print) == "bf16"
+    assert own_format("stored", ("Q8_0",), "cpu", "auto", print) == "bf16"

@@ -1,0 +1,108 @@
+"""A GGUF's tensors: as views of the mapped file, or dequantised as they are asked for.
+
+Dequantised weights are rounded to bf16, whichever way they are computed with: these are the model
+that `--dtype bf16`, `fp32`, `int8` and `int4` start from.
+"""
+
+from collections.abc import Callable
+from mmap import ACCESS_READ, MADV_DONTNEED, mmap
+from pathlib import Path
+
+import numpy as np
+import torch
+from gguf.constants import GGMLQuantizationType
+from gguf.quants import dequantize
+from numpy.typing import NDArray
+from torch import Tensor
+
+from draftwerk.model.checkpoint.files.byte_progress import ByteProgress
+from draftwerk.model.checkpoint.gguf_card import CardTensor, GgufCard
+from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.speculative.protocol.frames import OnProgress
+
+Dequantise = Callable[[StoredMatrix], Tensor]
+
+
+class GgufFiles:
+    """The mapped files of a card, and how much of them was read."""
+
+    def __init__(self, card: GgufCard, progress: OnProgress = lambda _: None) -> None:
+        self.card = card
+        self._maps = [_mapped(Path(path)) for path in card.paths]
+        self._data = [np.frombuffer(each, np.uint8) for each in self._maps]
+        total = sum(tensor.size for tensor in card.tensors.values())
+        self._progress = ByteProgress(progress, f"loading {card.name}", total)
+
+    def rows(self, tensor: CardTensor) -> NDArray[np.uint8]:
+        """Return a tensor's rows [rows, bytes a row]; a vector has one."""
+        count = tensor.shape[0] if len(tensor.shape) > 1 else 1
+        end = tensor.begin + tensor.size
+        return self._data[tensor.file][tensor.begin : end].reshape(count, -1)
+
+    def layer_done(self, index: int) -> None:
+        """Count a layer as read, and give its pages back: the file's bytes are held once."""
+        prefix = f"model.layers.{index}."
+        tensors = self.card.tensors
+        self._progress.add(sum(tensors[name].size for name in tensors if name.startswith(prefix)))
+        self._drop()
+
+    def all_done(self) -> None:
+        """Give all pages back. Raises Refused if a file was written meanwhile."""
+        self._progress.finish()
+        self._drop()
+        self.card.check_unchanged()
+
+    def _drop(self) -> None:
+        for each in self._maps:
+            each.madvise(MADV_DONTNEED)
+
+
+def _mapped(path: Path) -> mmap:
+    try:
+        with path.open("rb") as file:
+            return mmap(file.fileno(), 0, access=ACCESS_READ)
+    except (OSError, ValueError) as error:
+        raise Refused(f"{path}: {error}") from error
+
+
+def source_rows(tensor: CardTensor) -> NDArray[np.int64] | None:
+    """Return which row of the file each row is; None where the order is the same.
+
+    llama.cpp pairs rope dimensions (0, 1), (2, 3), ...; Hugging Face pairs i with i + size / 2.
+    """
+    if not tensor.heads:
+        return None
+    rows = np.arange(tensor.shape[0]).reshape(tensor.heads, -1, 2)
+    return rows.swapaxes(1, 2).reshape(-1)
+
+
+def stored_rows(files: GgufFiles, tensor: CardTensor, rows: range) -> StoredMatrix:
+    """Return some rows of a matrix in the file's own blocks."""
+    data, order = files.rows(tensor), source_rows(tensor)
+    shape = (len(rows), tensor.shape[1])
+    span = slice(rows.start, rows.stop)
+    if order is None:
+        return StoredMatrix(tensor.kind, shape, data[span])
+    return StoredMatrix(tensor.kind, shape, data, np.ascontiguousarray(order[span]))
+
+
+def tensor_values(
+    files: GgufFiles,
+    tensor: CardTensor,
+    rows: range | None = None,
+    dequantise: Dequantise | None = None,
+) -> Tensor:
+    """Return a tensor in float32, or some of a matrix's rows."""
+    if len(tensor.shape) == 1:
+        vector = StoredMatrix(tensor.kind, (1, *tensor.shape), files.rows(tensor))
+        return plain_values(vector).reshape(-1)
+    matrix = stored_rows(files, tensor, range(tensor.shape[0]) if rows is None else rows)
+    return (dequantise or plain_values)(matrix)
+
+
+def plain_values(matrix: StoredMatrix) -> Tensor:
+    """Return the values [rows, columns] in float32, by gguf's own library."""
+    data = matrix.data if matrix.rows is None else matrix.data[matrix.rows]
+    values = dequantize(np.ascontiguousarray(data), GGMLQuantizationType[matrix.kind])
+    return torch.from_numpy(values.astype(np.float32).reshape(matrix.shape))

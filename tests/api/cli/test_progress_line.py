@@ -1,0 +1,33 @@
+"""Progress is one line that changes on a terminal, and few lines in a file."""
+
+from io import StringIO
+
+import pytest
+
+from draftwerk.api.cli.progress_line import OVER_LAST, QUIET_S, ProgressLine
+
+pytestmark = pytest.mark.fast
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminals_line_is_written_over_while_its_subject_stays():
+    screen = Terminal()
+    line = ProgressLine(screen)
+    for text in ("asking", "pulling m: 1 of 9 MB", "pulling m: 9 of 9 MB", "reading m"):
+        line.show(text)
+    assert screen.getvalue() == (
+        f"  asking\n  pulling m: 1 of 9 MB\n{OVER_LAST}  pulling m: 9 of 9 MB\n  reading m\n"
+    )
+
+
+def test_a_file_gets_a_line_now_and_then():
+    file, now = StringIO(), [0.0]
+    line = ProgressLine(file, clock=lambda: now[0])
+    for second in range(int(2 * QUIET_S) + 1):
+        now[0] = float(second)
+        line.show(f"pulling m: {second} of 99 MB")
+    assert file.getvalue().splitlines() == [f"  pulling m: {n} of 99 MB" for n in (0, 10, 20)]

@@ -1,0 +1,89 @@
+"""`draftwerk pull`, `models` and `rm`, against a hub on this machine."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.stand_in_hub import StandInHub, stand_in_hub
+
+WEIGHTS = b"GGUF" + os.urandom(20_000)
+
+
+class CommandLine:
+    """Runs the command with a hub's folder of its own."""
+
+    def __init__(self, hub: StandInHub, folder: Path) -> None:
+        self.folder = folder / "hub"
+        self.environment = {
+            **os.environ,
+            "HF_ENDPOINT": hub.url,
+            "HF_HUB_CACHE": str(self.folder),
+            "XDG_CACHE_HOME": str(folder / "cache"),
+        }
+
+    def __call__(self, *words: str, code: int = 0) -> str:
+        """Return what a command prints; errors where it fails."""
+        command = [sys.executable, "-m", "draftwerk", *words]
+        found = subprocess.run(command, env=self.environment, capture_output=True, text=True)
+        assert found.returncode == code, found.stderr
+        assert "Traceback" not in found.stderr
+        return found.stderr if code else found.stdout
+
+    def models(self) -> list[str]:
+        """Return the names of pulled models."""
+        lines = self("models").splitlines()
+        return [line.split("  ")[-1].strip() for line in lines if "org/m" in line]
+
+
+@pytest.fixture
+def hub() -> Iterator[StandInHub]:
+    with stand_in_hub() as running:
+        running.repositories["org/m-GGUF"] = {
+            "m-Q4_K_M.gguf": WEIGHTS,
+            "m-Q8_0.gguf": WEIGHTS[::-1],
+        }
+        yield running
+
+
+def test_a_model_is_pulled_listed_and_removed(hub: StandInHub, tmp_path: Path):
+    draftwerk = CommandLine(hub, tmp_path)
+    said = draftwerk("pull", "org/m-GGUF:Q4_K_M")
+    assert "asking the hub for org/m-GGUF:Q4_K_M" in said
+    assert "serve it: draftwerk serve org/m-GGUF:Q4_K_M" in said
+    draftwerk("pull", "hf.co/org/m-GGUF:Q8_0")
+    assert draftwerk.models() == ["org/m-GGUF/m-Q4_K_M.gguf", "org/m-GGUF/m-Q8_0.gguf"]
+    assert "0.0 MB freed" in draftwerk("rm", "org/m-GGUF:Q4_K_M")
+    assert draftwerk.models() == ["org/m-GGUF/m-Q8_0.gguf"]
+    assert len(list(draftwerk.folder.glob("*/blobs/*"))) == 1
+    draftwerk("rm", "org/m-GGUF")
+    assert draftwerk.models() == []
+    assert not list(draftwerk.folder.glob("models--*"))
+
+
+def test_what_cannot_be_done_is_one_line(hub: StandInHub, tmp_path: Path):
+    draftwerk = CommandLine(hub, tmp_path)
+    for words, said in (
+        (("pull", "m"), "m: not a hub name; org/name"),
+        (("pull", "org/none"), "has no model org/none"),
+        (("pull", "org/m-GGUF:Q2_K"), "which GGUF? it has m-Q4_K_M, m-Q8_0"),
+        (("rm", "org/m-GGUF"), "no such model was pulled; `draftwerk models` lists them"),
+        (("serve", "org/none", "--port", "9450"), "has no model org/none"),
+    ):
+        error = draftwerk(*words, code=2)
+        assert error.startswith("draftwerk: ") and said in error
+        assert len(error.splitlines()) == 1
+
+
+def test_a_pull_that_ended_midway_is_listed_and_can_be_removed(hub: StandInHub, tmp_path: Path):
+    draftwerk = CommandLine(hub, tmp_path)
+    hub.damaged.add("m-Q8_0.gguf")
+    assert "is not what the hub names" in draftwerk("pull", "org/m-GGUF:Q8_0", code=2)
+    partial = next(draftwerk.folder.glob("models--*/blobs")) / ("ab" * 32 + ".incomplete")
+    partial.write_bytes(b"x" * 1000)
+    assert "org/m-GGUF  (a pull that ended midway)" in draftwerk("models")
+    draftwerk("rm", "org/m-GGUF")
+    assert not partial.exists()
