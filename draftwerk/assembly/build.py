@@ -329,7 +329,9 @@ def _served(settings: EngineSettings, source: str, info: ModelInfo, report: Repo
             f"dtype {STORED}: {info.name} cannot be served as its file is: that takes a quantised "
             "GGUF, and the native kernels of a CPU"
         )
-    if source and found == STORED and settings.dtype in QUANTISED_HERE:
+    if not source:
+        found = "bf16"  # greedy texts of the model that is built in are those of Transformers
+    elif found == STORED and settings.dtype in QUANTISED_HERE:
         bits = 8 * info.stored_bytes / info.elements
         raise ConfigError(
             f"dtype {settings.dtype}: {info.name} has {bits:.1f} bits a weight already; leave it "
