@@ -20,6 +20,10 @@ ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 """Other names of an architecture, to the one that Linux has for it."""
 FEATURE_LINES = ("flags", "Features")
 """Where /proc/cpuinfo names a CPU's features: on x86, on ARM."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+"""What glibc's mallopt calls its parameters."""
+ALLOCATION_KEPT_MAX = 2**20
+"""Bytes above which a block is a mapping of its own, and free ones at the end are returned."""
 APPLE_FEATURES = {
     "hw.optional.AdvSIMD": "asimd",
     "hw.optional.arm.FEAT_DotProd": "asimddp",
@@ -32,6 +36,27 @@ def architecture() -> str:
     """Return the CPU's architecture by its Linux name: x86_64, aarch64 or another."""
     name = platform.machine().lower()
     return ARCHITECTURES.get(name, name)
+
+
+def share_one_heap() -> bool:
+    """Have all threads share one heap, and large blocks none; returns whether the allocator can.
+
+    Before threads begin: glibc gives each a heap of 64 MiB of its own otherwise, and what large
+    bodies leave there stays. Other allocators are left as they are.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    limits = ((M_ARENA_MAX, 1), (M_MMAP_THRESHOLD, ALLOCATION_KEPT_MAX))
+    limits += ((M_TRIM_THRESHOLD, ALLOCATION_KEPT_MAX),)
+    return all(mallopt(parameter, value) for parameter, value in limits)
+
+
+def return_freed_memory() -> None:
+    """Give freed memory back to the system where glibc is the allocator: some milliseconds."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def cpu_features(proc: Path = PROC) -> frozenset[str]:

@@ -28,7 +28,7 @@ from draftwerk.api.http.http_protocol import protocols
 from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.openai.responses_socket import MESSAGE_MAX
 from draftwerk.api.serving.app import create_app
-from draftwerk.machine.host import proportional_bytes
+from draftwerk.machine.host import proportional_bytes, return_freed_memory, share_one_heap
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -40,6 +40,7 @@ LAG_PERIOD_S = 0.1
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses that mean every one, and the one among them that is this machine's own."""
 MEMORY_PERIOD_S = 1.0
+TRIM_PERIOD_S = 10.0
 PLACES_PERIOD_S = 0.5
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -52,6 +53,7 @@ def serve(settings: Settings, build: Build) -> int:
     """Serve until a signal or the engine's end; returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     listener = bind(settings)
+    share_one_heap()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(HttpServer(settings, build, listener).run())
 
@@ -134,6 +136,7 @@ class HttpServer:
             watches = [
                 asyncio.create_task(watch_lag(state)),
                 asyncio.create_task(watch_memory(state)),
+                asyncio.create_task(trim_memory()),
             ]
             if running.places is not None:
                 watches.append(asyncio.create_task(follow_places(state, running.places)))
@@ -244,6 +247,13 @@ async def watch_memory(state: ServerState) -> None:
     while True:
         state.memory.observe(await asyncio.to_thread(proportional_bytes, os.getpid()))
         await asyncio.sleep(MEMORY_PERIOD_S)
+
+
+async def trim_memory() -> None:
+    """Return what is free, such as what large bodies took."""
+    while True:
+        await asyncio.sleep(TRIM_PERIOD_S)
+        await asyncio.to_thread(return_freed_memory)
 
 
 def uvicorn_config(settings: Settings, startup: StartupApp) -> uvicorn.Config:
