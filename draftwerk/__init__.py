@@ -44,7 +44,7 @@ _MODULES = {
     "RequestFailedError": "python_api.errors",
     "RequestOutput": "python_api.outputs",
     "SamplingParams": "python_api.sampling_params",
-    "Speculation": "actors.messages",
+    "Speculation": "speculative.request",
 }
 """Where each public name is defined."""
 

@@ -22,7 +22,7 @@ class EngineKeywords(TypedDict, total=False):
     draft_head: StrPath
     speculate: str
     verify: Literal["keyed", "ratio", "block"]
-    dtype: Literal["auto", "bf16", "fp32", "int8", "int4", "fp16", "fp8"]
+    dtype: Literal["auto", "stored", "bf16", "fp32", "int8", "int4", "fp16", "fp8"]
     kv_dtype: Literal["auto", "int8", "fp8"]
     device: Literal["auto", "cpu", "cuda"]
     pipeline_parallel: int

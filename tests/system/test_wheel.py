@@ -116,7 +116,7 @@ def test_it_holds_one_package_of_real_files(wheel: Path) -> None:
     assert packed.keys() == there.keys()
     assert packed == there
     kinds = {Path(name).suffix for name in packed}
-    code = {".py", ".typed", ".toml", ".json", ".safetensors", ".cpp", ".h"}
+    code = {".py", ".typed", ".json", ".safetensors", ".cpp", ".h"}
     assert kinds == code | {".html", ".css", ".js"}
 
 

@@ -26,14 +26,15 @@ from draftwerk.api.replying.field_types import (
     Salt,
     Seed,
     ServiceTier,
+    SloBody,
     Stop,
+    Time,
     TokenCount,
     TokenId,
     TokenIds,
     Verbosity,
 )
 from draftwerk.api.replying.other_servers import OTHERS_HARMLESS, OTHERS_INSTEAD
-from draftwerk.api.replying.promise_fields import SloBody, Time
 from draftwerk.api.replying.segments_schema import BlendBody, Documents, MessagePart
 from draftwerk.api.replying.text_schema import ResponseFormat, TextFields
 from draftwerk.api.replying.tools_schema import (

@@ -1,25 +1,8 @@
 """What a request says of its times: `slo` and `deadline`."""
 
-from typing import Annotated
-
-from msgspec import Meta, Struct
-
 from draftwerk.api.core.errors import refused
-from draftwerk.speculative.slo import TIME_MAX_S, Promise, read_time
-
-Time = (
-    Annotated[str, Meta(min_length=1, max_length=32)] | Annotated[float, Meta(gt=0, le=TIME_MAX_S)]
-)
-"""Such as `500ms` or `2s`; a bare number is of seconds."""
-
-
-class SloBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the request's reader is promised, in place of the server's `--slo`."""
-
-    ttft: Time | None = None
-    """From the request's arrival to its first token."""
-    tpot: Time | None = None
-    """Between two tokens of a text, on average."""
+from draftwerk.api.replying.field_types import SloBody
+from draftwerk.speculative.slo import Promise, read_time
 
 
 def promise_of(slo: SloBody | None) -> Promise | None:

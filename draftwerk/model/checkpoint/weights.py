@@ -9,9 +9,9 @@ from typing_extensions import TypeVar
 
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 
-Matrix: TypeAlias = Tensor | tuple[StoredMatrix, ...]
+WeightMatrix: TypeAlias = Tensor | tuple[StoredMatrix, ...]
 """A matrix [out, in], or the parts of it that a file has quantised, one above the other."""
-M = TypeVar("M", bound=Matrix, covariant=True, default=Tensor)
+M = TypeVar("M", bound=WeightMatrix, covariant=True, default=Tensor)
 
 
 @dataclass(slots=True)
@@ -45,4 +45,4 @@ class Weights(Generic[M]):
     lm_head: M
 
 
-AnyWeights: TypeAlias = Weights[Matrix]
+AnyWeights: TypeAlias = Weights[WeightMatrix]

@@ -7,7 +7,7 @@ from ctypes import Array, c_int32
 import torch
 from torch import Tensor
 
-from draftwerk.model.checkpoint.weights import Matrix
+from draftwerk.model.checkpoint.weights import WeightMatrix
 from draftwerk.model.draft_head.head import DraftHead, Steps
 from draftwerk.model.draft_head.tree import (
     BEST,
@@ -43,7 +43,7 @@ class NativeStep:
         self,
         head: DraftHead,
         embedding: Tensor | NativeForward,
-        target_head: Matrix,
+        target_head: WeightMatrix,
         pool: Pool,
     ) -> None:
         self._pool = pool

@@ -17,7 +17,7 @@ from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.packed_weights import WeightStore
 from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
-from draftwerk.model.checkpoint.weights import AnyWeights, LayerWeights, Matrix
+from draftwerk.model.checkpoint.weights import AnyWeights, LayerWeights, WeightMatrix
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.library import RoundArrays, Shape, ShardColumns
 from draftwerk.model.native.pool import Pool
@@ -220,7 +220,7 @@ class NativeForward:
             ):
                 raise ValueError(f"{name} are pages of another model: {tuple(tensor.shape)}")
 
-    def _set_layer(self, index: int, layer: LayerWeights[Matrix]) -> None:
+    def _set_layer(self, index: int, layer: LayerWeights[WeightMatrix]) -> None:
         self._set_matrix(index, Part.QKV, layer.qkv, layer.qkv_bias)
         self._set_matrix(index, Part.OUTPUT, layer.output, layer.output_bias)
         self._set_matrix(index, Part.GATE_UP, layer.gate_up, layer.gate_up_bias)
@@ -232,7 +232,7 @@ class NativeForward:
             self._set_vector(index, Vector.KEY_NORM, layer.key_norm)
 
     def _set_matrix(
-        self, layer: int, part: Part, matrix: Matrix, bias: Tensor | None = None
+        self, layer: int, part: Part, matrix: WeightMatrix, bias: Tensor | None = None
     ) -> None:
         if self.format == STORED_FORMAT:
             return self._set_stored(layer, part, _stored(matrix), bias)
@@ -288,11 +288,11 @@ def _format(dtype: str) -> int:
     return FORMATS[dtype]
 
 
-def matrices_of(layer: LayerWeights[Matrix]) -> tuple[Matrix, ...]:
+def matrices_of(layer: LayerWeights[WeightMatrix]) -> tuple[WeightMatrix, ...]:
     return layer.qkv, layer.output, layer.gate_up, layer.down
 
 
-def _stored(matrix: Matrix) -> tuple[StoredMatrix, ...]:
+def _stored(matrix: WeightMatrix) -> tuple[StoredMatrix, ...]:
     if isinstance(matrix, Tensor):
         raise ValueError(f"a matrix {tuple(matrix.shape)} is not quantised, as the others are")
     return matrix

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from draftwerk.model.checkpoint.gguf_tensors import plain_values
 from draftwerk.model.checkpoint.stored_matrix import KINDS, STORED, StoredMatrix
-from draftwerk.model.checkpoint.weights import Matrix
+from draftwerk.model.checkpoint.weights import WeightMatrix
 from draftwerk.model.native.library import StoredPart, library
 from draftwerk.model.native.pool import Pool
 
@@ -81,7 +81,7 @@ def dequantised(matrix: StoredMatrix) -> Tensor:
     return values
 
 
-def rows_of(matrix: Matrix, rows: Tensor) -> Tensor:
+def rows_of(matrix: WeightMatrix, rows: Tensor) -> Tensor:
     """Return these rows of a matrix; those of parts as float32."""
     if isinstance(matrix, Tensor):
         return matrix[rows.long()]

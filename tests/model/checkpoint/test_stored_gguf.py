@@ -19,7 +19,7 @@ from draftwerk.model.checkpoint.loader import Checkpoint, load, load_vocabulary
 from draftwerk.model.checkpoint.shard import Grid, shard_of
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.checkpoint.weights import LayerWeights, Matrix
+from draftwerk.model.checkpoint.weights import LayerWeights, WeightMatrix
 from tests.support.tiny_gguf import save_gguf
 
 FAMILIES = ("llama", "qwen2", "qwen3")
@@ -34,7 +34,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "draftwerk"
 
 
-def values(matrix: Matrix) -> Tensor:
+def values(matrix: WeightMatrix) -> Tensor:
     """Return what parts stand for, in float32."""
     assert isinstance(matrix, tuple)
     assert all(isinstance(part, StoredMatrix) for part in matrix)
@@ -45,7 +45,7 @@ def blocks_of(path: Path, **options: object) -> Checkpoint:
     return load(str(path), None, keeps_blocks=True, **options)  # type: ignore[arg-type]
 
 
-def matrices(layer: LayerWeights) -> list[Matrix]:
+def matrices(layer: LayerWeights) -> list[WeightMatrix]:
     return [getattr(layer, name) for name in MATRICES]
 
 

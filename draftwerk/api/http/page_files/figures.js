@@ -16,6 +16,9 @@ export function learnSources(sources) {
   for (const { name, meaning, light, dark } of sources) {
     MEANINGS[name] = meaning;
     sheet.insertRule(`[data-origin="${name}"] { --c: light-dark(${light}, ${dark}); }`);
+    for (const token of document.querySelectorAll(`.token[data-origin="${name}"]`)) {
+      if (!token.title.endsWith(meaning)) token.title += `\n${meaning}`;
+    }
   }
   document.adoptedStyleSheets = [sheet];
 }

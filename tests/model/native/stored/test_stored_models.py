@@ -19,7 +19,7 @@ from draftwerk.model.native.forward import NativeForward, matrices_of
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import KINDS, dequantised, packed_size, rows_of
 from tests.model.native.models import part, random_pages, random_tokens, round_of, tiny_config
-from tests.model.native.stored_models import (
+from tests.model.native.stored.stored_models import (
     MIXED,
     QUANTISED_HERE,
     Blocks,
