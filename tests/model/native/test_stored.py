@@ -8,7 +8,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
+from draftwerk.model.checkpoint.stored_matrix import GGUF_KINDS, GROUP_KINDS, StoredMatrix
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.pool import Pool
@@ -16,7 +16,7 @@ from draftwerk.model.native.stored import KINDS, PackedMatrix, dequantised
 from tests.support import stored_twin as twin
 
 ISAS = ("avx2", "avx2-vnni", "avx512", "avx512-vnni", "neon", "neon-dotprod")
-WIDTHS = {32: (576, 896, 32), 256: (256, 768)}
+WIDTHS = {32: (576, 896, 32), 128: (128, 896), 256: (256, 768)}
 """By inputs of a block."""
 
 
@@ -26,6 +26,10 @@ def pool_of(isa: str) -> Pool:
         return Pool(2, isa)
     except (NativeUnavailable, Refused) as error:
         pytest.skip(str(error))
+
+
+ROWS_MANY = 40
+"""More than AMX takes at once, where the processor has it."""
 
 
 def matrix(kind: str, rows: int, inputs: int, **changes) -> StoredMatrix:
@@ -46,12 +50,14 @@ def products(parts: list[StoredMatrix], x: torch.Tensor, pool: Pool) -> tuple[to
 
 
 def reference(kind: str, blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
+    if kind in GROUP_KINDS:
+        return twin.dequantise(kind, blocks)
     return gguf.dequantize(blocks, gguf.GGMLQuantizationType[kind])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", GGUF_KINDS)
 def test_numbers_are_gguf(kind: str):
-    assert KINDS[kind] == gguf.GGMLQuantizationType[kind]
+    assert GGUF_KINDS[kind] == gguf.GGMLQuantizationType[kind]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -69,7 +75,7 @@ def test_values_are_those_of_the_format(kind: str):
 def test_products_are_the_rule(kind: str, isa: str):
     pool = pool_of(isa)
     for inputs in WIDTHS[twin.INPUTS[kind]]:
-        of, x = matrix(kind, 53, inputs), activations(17, inputs)
+        of, x = matrix(kind, 53, inputs), activations(ROWS_MANY, inputs)
         found, values = products([of], x, pool)
         expected = twin.product(kind, of.data, x.numpy())
         assert np.array_equal(found.numpy().view(np.int32), expected.view(np.int32))
@@ -94,9 +100,9 @@ def test_extreme_quants(kind: str, isa: str):
 @pytest.mark.parametrize("kind", KINDS)
 def test_bits_of_a_row_do_not_depend_on_others(kind: str, isa: str):
     pool = pool_of(isa)
-    of, x = matrix(kind, 48, 512), activations(17, 512)
+    of, x = matrix(kind, 48, 512), activations(ROWS_MANY, 512)
     together, _ = products([of], x, pool)
-    for rows in range(1, 17):
+    for rows in (*range(1, 18), 32, 33):
         alone, _ = products([of], x[:rows], pool)
         assert torch.equal(alone, together[:rows]), rows
 
