@@ -5,6 +5,7 @@ import pytest
 from draftwerk.speculative.protocol.continuations import NOT_COMPUTED, Continuations, spread
 from draftwerk.speculative.protocol.rounds import Decision, NewSequence, Round, Row
 from draftwerk.speculative.sampling.params import Sampling
+from tests.support.rounds import make_round, make_row
 
 STOP = 9
 
@@ -12,11 +13,10 @@ STOP = 9
 def first(sequence_id: int, tokens_left: int = 10) -> Row:
     """Return the row of a prompt of three tokens."""
     sampling = Sampling(stop_token_ids=(STOP,))
-    return Row(
+    return make_row(
+        0,
+        3,
         sequence_id=sequence_id,
-        start=0,
-        stop=3,
-        samples=True,
         draft_max=4,
         blocks=(0, 1),
         new_sequence=NewSequence((1, 2, 3), 3, sampling),
@@ -26,11 +26,10 @@ def first(sequence_id: int, tokens_left: int = 10) -> Row:
 
 def following(sequence_id: int, draft_max: int = 4) -> Row:
     """Return a row that continues the sequence's first one."""
-    return Row(
+    return make_row(
+        3,
+        4,
         sequence_id=sequence_id,
-        start=3,
-        stop=4,
-        samples=True,
         draft_max=draft_max,
         blocks=(0, 1, 2),
         tokens_left=99,
@@ -39,7 +38,7 @@ def following(sequence_id: int, draft_max: int = 4) -> Row:
 
 
 def round_of(*rows: Row, finished_ids: tuple[int, ...] = ()) -> Round:
-    return Round(round_id=1, pipeline_slot=0, rows=rows, finished_ids=finished_ids)
+    return make_round(*rows, round_id=1, finished_ids=finished_ids)
 
 
 def answered(decision: Decision, tokens_left: int = 10) -> Continuations:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from draftwerk.speculative.slo import Promise, read_objective, read_promise, read_time
+from draftwerk.speculative.requests.slo import Promise, read_objective, read_promise, read_time
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """A sequence: one decoding branch of a request, and its state in the scheduler."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.protocol.rounds import (
@@ -13,8 +13,8 @@ from draftwerk.speculative.protocol.rounds import (
     NewSequence,
     Row,
 )
+from draftwerk.speculative.requests.slo import Deadlines
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.slo import Deadlines
 
 if TYPE_CHECKING:
     from draftwerk.speculative.beams.search import BeamSearch
@@ -43,6 +43,10 @@ class SequenceRequest:
     """Within what its blocks and its text may be found again."""
     prediction: tuple[int, ...] = ()
     """Tokens that the client expects."""
+    given: tuple[int, ...] = ()
+    """Tokens that the text is taken to have, all of which are drafted."""
+    prompt_logprobs: int = -1
+    """Alternatives to report beside the log-probability of each prompt token; -1 reports none."""
     had_tokens: bool = False
     """Whether its client was sent tokens of its request before a crash."""
     resumed: bool = False
@@ -74,6 +78,8 @@ class Sequence:
     computed: int = 0
     planned: int = 0
     """What of the known tokens is computed once all rounds in flight are."""
+    scored: int = 0
+    """Prompt tokens whose log-probability was reported, or is not wanted."""
     sent_count: int = 0
     """Tokens sent to the devices; 0 means that they must be sent a NewSequence."""
     in_flight: int = 0
@@ -110,6 +116,42 @@ class Sequence:
         return self.tokens[self.request.prompt_count :]
 
     @property
+    def scores(self) -> bool:
+        """Whether log-probabilities of prompt tokens are still to be reported."""
+        return self.request.prompt_logprobs >= 0 and self.scored < self.request.prompt_count
+
+    @property
+    def stays(self) -> bool:
+        """Whether its prompt is read only in rounds that decode, and not apart."""
+        return self.blending is not None or self.scores
+
+    @property
+    def reusable(self) -> list[int]:
+        """The known tokens of which all but the last may be found in the prefix cache: a block
+        that is found has no logits."""
+        return self.tokens[: max(1, self.scored)] if self.scores else self.tokens
+
+    def scored_span(self, start: int, stop: int) -> tuple[int, int]:
+        """Return the positions of a row after which log-probabilities are to be reported."""
+        if not self.scores:
+            return 0, 0
+        first = max(start, self.scored - 1)
+        return first, max(first, min(stop, self.request.prompt_count - 1))
+
+    def score(self, row: Row, logprobs: tuple[ChosenLogprob, ...]) -> "ScoredTokens | None":
+        """Take in what a row has reported of the prompt; returns what is new.
+
+        Nothing comes before the first token: it is certain.
+        """
+        if row.prompt_logprobs < 0 or not self.scores:
+            return None
+        start, stop = self.scored, min(row.stop, self.request.prompt_count - 1) + 1
+        self.scored = max(start, stop)
+        if not start:
+            logprobs = (ChosenLogprob(0.0), *logprobs)
+        return ScoredTokens(tuple(self.tokens[start : self.scored]), logprobs)
+
+    @property
     def begun(self) -> bool:
         """Whether its request has a token: then it is served to its end, whenever that is."""
         if self.request.had_tokens or (self.leader is not None and self.leader.begun):
@@ -130,6 +172,7 @@ class Sequence:
             self.request.methods,
             self.request.name_space,
             self.request.prediction,
+            self.request.given,
         )
 
     def forget(self) -> None:
@@ -163,6 +206,8 @@ class Sequence:
 
         Returns how many were kept and the finish reason, "" if the text goes on.
         """
+        if not self.request.tokens_max:
+            return 0, "length"
         for kept, token in enumerate(tokens, start=1):
             self.tokens.append(token)
             if token in self.request.sampling.stop_token_ids:
@@ -202,6 +247,13 @@ class Tally:
         self.predicted_rejected += draft.sources.count("prediction") - hits
 
 
+class ScoredTokens(NamedTuple):
+    """Prompt tokens in line, each with its log-probability and alternatives."""
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[ChosenLogprob, ...]
+
+
 @dataclass(slots=True, frozen=True)
 class SequenceProgress:
     """What a verdict meant for one sequence."""
@@ -214,6 +266,10 @@ class SequenceProgress:
     error: str = ""
     hypothesis: tuple[int, ...] = ()
     """All tokens of the best text of a search so far, if the client asked for it."""
+    scored: ScoredTokens | None = None
+    """Prompt tokens whose log-probabilities have become known."""
+    margin: float | None = None
+    """By how much the last token beats the one that was given in its place, in nats."""
 
 
 def origins(decision: Decision, draft: Draft) -> tuple[str, ...]:

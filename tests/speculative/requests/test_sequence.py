@@ -10,8 +10,8 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Draft, NewSequence, chain
+from draftwerk.speculative.requests.sequence import Sequence, SequenceRequest, Tally, origins
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.sequence import Sequence, SequenceRequest, Tally, origins
 
 
 def sequence(

@@ -4,8 +4,8 @@ import msgspec
 
 from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.replies.formats import ReplyFormat
+from draftwerk.speculative.requests.slo import Promise, StageTimes
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.slo import Promise, StageTimes
 
 
 class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -31,7 +31,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sampling: Sampling
     """Without branch and stop tokens: the engine fills those in."""
     tokens_max: int | None = None
-    """Generated tokens per choice; None means as many as the context holds."""
+    """Generated tokens per choice; None means as many as the context holds, 0 that the prompt is
+    only read."""
     ignore_eos: bool = False
     """Whether the text goes on behind the model's end token."""
     stop: tuple[str, ...] = ()
@@ -51,8 +52,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether deltas carry the best text of a beam search so far, which is not final."""
     echo: bool = False
     """Whether the prompt's text comes first in each choice."""
+    prompt_logprobs: int = -1
+    """Alternatives to report beside the log-probability of each prompt token; -1 reports none."""
+    scored_from: int = 0
+    """The first prompt token that is reported: those before it may come from the prefix cache."""
     reply: ReplyFormat | None = None
     """How reasoning, text and calls are told apart; None for a reply that is text alone."""
+    given: tuple[int, ...] = ()
+    """The tokens that a text is taken to have: they are drafted, in long chains, and verified like
+    any draft."""
+    first_choice: int = 0
+    """The number under which the first choice's noise is drawn."""
     speculation: Speculation = Speculation()
     """Which drafts are made for the request."""
     tenant: str = ""

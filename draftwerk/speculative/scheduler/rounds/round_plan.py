@@ -3,9 +3,9 @@
 from draftwerk.cache.tables import BlockCopy
 from draftwerk.speculative.blend.blending import BlendStep
 from draftwerk.speculative.protocol.rounds import NOTHING_LEARNED, Row
-from draftwerk.speculative.scheduler.blended_rows import next_step
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.scheduler.rounds.blended_rows import next_step
 from draftwerk.speculative.scheduler.running_set import RunningSet
-from draftwerk.speculative.sequence import Sequence
 
 
 class RoundPlan:
@@ -61,7 +61,7 @@ class RoundPlan:
             start, stop = step.start, step.stop
         continues = sequence.continues
         end = sequence.known_max(self.before[sequence.sequence_id]) if continues else stop
-        if not self._running_set.make_room(sequence, end, draft_max):
+        if not self._running_set.reserve(sequence, end, draft_max):
             return
         copies = sequence.table.own(start)
         if copies is None:
@@ -83,6 +83,8 @@ class RoundPlan:
             feedback=sequence.feedback,
             continues=continues,
             blend=None if step is None else step.row,
+            scored=sequence.scored_span(start, stop),
+            prompt_logprobs=sequence.request.prompt_logprobs if sequence.scores else -1,
         )
         sequence.sent_count = len(sequence.tokens)
         if row.blend is None or not row.blend.probes:  # a probe computes nothing that lasts
@@ -103,7 +105,7 @@ class RoundPlan:
             self._running_set.pool,
             draft_max,
             self.tokens_left,
-            lambda need: self._running_set.free(sequence, need),
+            lambda need: self._running_set.preempt_for(sequence, need),
         )
         if group is None:
             return

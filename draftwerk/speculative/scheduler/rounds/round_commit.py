@@ -1,13 +1,14 @@
 """What a verdict changes: texts, blocks and ends of the sequences that its round was of."""
 
 from collections.abc import Sequence as Ordered
+from dataclasses import replace
 
 from draftwerk.speculative.beams.members import VerifiedRow
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Round, Verdict
-from draftwerk.speculative.scheduler.blended_rows import only_blends
+from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress, origins
+from draftwerk.speculative.scheduler.rounds.blended_rows import only_blends
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.stats import SchedulerStats
-from draftwerk.speculative.sequence import Sequence, SequenceProgress, origins
 
 
 class RoundCommit:
@@ -46,11 +47,14 @@ class RoundCommit:
                 continue
             elif row.samples:
                 sequence.deadlines.begin_decode(now_s)
-                updates.append(self._advance(sequence, decision, draft))
+                scored = sequence.score(row, decision.prompt_logprobs)
+                updates.append(replace(self._advance(sequence, decision, draft), scored=scored))
                 sequence.deadlines.keep_time(sequence.generated, now_s)
             else:
                 sequence.computed = row.stop
                 sequence.table.commit(sequence.tokens, sequence.computed)
+                if scored := sequence.score(row, decision.prompt_logprobs):
+                    updates.append(SequenceProgress(sequence, (), (), (), scored=scored))
         for sequence, parts in searches.items():
             sequence.in_flight -= 1
             sequence.deadlines.begin_decode(now_s)
@@ -61,7 +65,8 @@ class RoundCommit:
         """Append what the target decided; returns what its client is told."""
         assert decision.tokens, "a row was left out whose text goes on"
         kept, finish_reason = self._extend(sequence, decision)
-        self._stats.count(decision, draft)
+        if not sequence.request.given:
+            self._stats.count(decision, draft)
         sequence.tally.count(decision, draft)
         self._stats.generated_tokens += kept
         if finish_reason and self._running_set.lengths is not None:
@@ -72,6 +77,7 @@ class RoundCommit:
             origins(decision, draft)[:kept],
             decision.logprobs[:kept],
             finish_reason,
+            margin=decision.margin if kept == len(decision.tokens) else None,
         )
 
     def _extend(self, sequence: Sequence, decision: Decision) -> tuple[int, str]:

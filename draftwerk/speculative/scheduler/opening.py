@@ -15,10 +15,10 @@ from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.beams.search import SEARCH_ROOM, BeamSearch
 from draftwerk.speculative.blend.blending import Blending, blended
 from draftwerk.speculative.blend.rules import canonical_parts, segment_space
-from draftwerk.speculative.request import EncodedRequest
+from draftwerk.speculative.requests.request import EncodedRequest
+from draftwerk.speculative.requests.sequence import Sequence, SequenceRequest
+from draftwerk.speculative.requests.slo import Deadlines
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
-from draftwerk.speculative.sequence import Sequence, SequenceRequest
-from draftwerk.speculative.slo import Deadlines
 
 
 @dataclass(slots=True)
@@ -82,6 +82,7 @@ class Opener:
             tokens=[*request.tokens, *committed],
             table=table,
             blending=blending,
+            scored=request.options.scored_from,
             deadlines=self._deadlines(request, now_s),
         )
 
@@ -98,7 +99,7 @@ class Opener:
             prompt_count=len(request.tokens),
             sampling=replace(
                 options.sampling,
-                branch=choice,
+                branch=options.first_choice + choice,
                 stop_token_ids=(*ends, *options.stop_token_ids),
             ),
             tokens_max=room if options.tokens_max is None else min(room, options.tokens_max),
@@ -107,6 +108,8 @@ class Opener:
             methods=options.speculation.methods,
             name_space=options.name_space,
             prediction=request.prediction,
+            given=options.given,
+            prompt_logprobs=options.prompt_logprobs,
             had_tokens=any(request.committed) or bool(request.ended),
             resumed=bool(request.committed),
         )
@@ -140,14 +143,17 @@ class Opener:
 def draft_max(request: EncodedRequest, server_max: int) -> int:
     """Return how many tokens a round may draft for this request."""
     speculation = request.options.speculation
+    if request.options.given:
+        return len(request.options.given)
     if not speculation.enabled:
         return 0
     return server_max if speculation.draft_max is None else min(server_max, speculation.draft_max)
 
 
 def led(sequences: Iterable[Sequence]) -> list[Sequence]:
-    """Make the first of a request's choices the leader of the others."""
+    """Make the first of a request's choices the leader of the others: it scores the prompt."""
     leader, *others = sequences
     for other in others:
         other.leader = leader
+        other.scored = other.request.prompt_count
     return [leader, *others]

@@ -2,8 +2,8 @@
 
 from draftwerk.speculative.blend.blending import Blending, BlendStep
 from draftwerk.speculative.protocol.rounds import Decision, Row
+from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.scheduler.running_set import RunningSet
-from draftwerk.speculative.sequence import Sequence
 
 
 def next_step(
@@ -14,7 +14,7 @@ def next_step(
     step = blending.step(sequence.tokens, sequence.planned, end, tokens_left)
     if step is None:
         need = running_set.pool.blocks_for(blending.missing())
-        if not running_set.free(sequence, need):
+        if not running_set.preempt_for(sequence, need):
             return None
         step = blending.step(sequence.tokens, sequence.planned, end, tokens_left)
     return step
